@@ -1,0 +1,1 @@
+//! Fill: row ranges, COPY, ledger; verify the content.

@@ -1,0 +1,1 @@
+//! The run directory: model, writer, reader, statistics.

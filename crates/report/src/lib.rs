@@ -1,0 +1,1 @@
+//! Run directory to terminal page and HTML page.

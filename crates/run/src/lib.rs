@@ -1,0 +1,1 @@
+//! Drive: scripts, schedules, sessions, workers.

@@ -1,0 +1,1 @@
+//! What is under test: connections by libpq's rules, placement, local clusters.

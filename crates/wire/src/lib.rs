@@ -1,0 +1,1 @@
+//! The hot path's protocol, sans-IO: bytes in, bytes out.
