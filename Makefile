@@ -1,0 +1,56 @@
+# pgfathom: the two commands a fresh Debian or Ubuntu machine with a Rust toolchain needs are
+#   make demo     see it work, on a throwaway PostgreSQL
+#   make test     everything that must hold before a commit
+# Both install what is missing (scripts/install-deps says what and why; root or sudo is needed only then).
+
+CARGO ?= cargo
+# cargo's own variable decides where the build goes, here as everywhere.
+BUILD = $(or $(CARGO_TARGET_DIR),target)
+# Flags for the demo: make demo DEMO='--rows 100000 --keep'
+DEMO ?=
+# What to compare: make bench BENCH=load
+BENCH ?=
+
+.PHONY: help demo test build bench audit fmt install-deps clean
+
+help:
+	@echo 'make demo          fill, verify, drive and report on a throwaway PostgreSQL'
+	@echo 'make test          style, lints, all tests (units, live servers, report page)'
+	@echo 'make build         the optimised binary: $(BUILD)/release/pgfathom'
+	@echo 'make bench         side by side with pgbench and psql (docs/benchmarks.md)'
+	@echo 'make audit         licences and banned dependencies (cargo-deny)'
+	@echo 'make fmt           format the sources'
+	@echo 'make install-deps  what demo and test need, without running them'
+	@echo 'make clean         remove what was built'
+
+demo:
+	@scripts/install-deps demo
+	$(CARGO) build --release --locked -p pgfathom
+	@$(BUILD)/release/pgfathom demo $(DEMO)
+
+# The tests come last and all of them run, so that the last lines are cargo's verdict.
+test:
+	@scripts/install-deps test
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
+	$(CARGO) test --workspace --locked --no-fail-fast
+
+build:
+	$(CARGO) build --release --locked -p pgfathom
+
+bench:
+	@scripts/install-deps demo
+	$(CARGO) build --release --locked -p pgfathom
+	@scripts/bench $(BENCH)
+
+audit:
+	@scripts/audit
+
+fmt:
+	$(CARGO) fmt --all
+
+install-deps:
+	@scripts/install-deps test
+
+clean:
+	$(CARGO) clean
