@@ -1,0 +1,247 @@
+//! Executing a prepared statement from a template: all bytes but the parameters are laid out once, at prepare time.
+//!
+//! Two forms, stamped on every result ([`Wire`]), because skipping messages also spares the server:
+//! `libpq` sends what `PQsendQueryPrepared` sends (text parameters, Bind + Describe portal + Execute), `lean` sends binary
+//! parameters where the type is known and leaves Describe out.
+
+use crate::frontend::{self, Format};
+use crate::oid;
+
+/// Which messages and formats a session uses for prepared statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Wire {
+    /// The same messages as libpq and thus pgbench: text parameters and results, Describe on every execution.
+    #[default]
+    Libpq,
+    /// Binary parameters and results where the type is one this client knows, no Describe.
+    Lean,
+}
+
+impl Wire {
+    /// The name users type and results carry.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wire::Libpq => "libpq",
+            Wire::Lean => "lean",
+        }
+    }
+}
+
+/// How one parameter travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// Text.
+    Text,
+    /// Two bytes, big-endian.
+    Int2,
+    /// Four bytes, big-endian.
+    Int4,
+    /// Eight bytes, big-endian.
+    Int8,
+    /// Eight bytes, IEEE 754, big-endian.
+    Float8,
+}
+
+impl Encoding {
+    /// The encoding for a parameter of type `oid` in the given wire mode.
+    pub fn of(wire: Wire, oid: u32) -> Encoding {
+        const INT2: u32 = 21;
+        match (wire, oid) {
+            (Wire::Libpq, _) => Encoding::Text,
+            (Wire::Lean, INT2) => Encoding::Int2,
+            (Wire::Lean, oid::INT4) => Encoding::Int4,
+            (Wire::Lean, oid::INT8) => Encoding::Int8,
+            (Wire::Lean, oid::FLOAT8) => Encoding::Float8,
+            (Wire::Lean, _) => Encoding::Text,
+        }
+    }
+
+    fn format(self) -> Format {
+        if self == Encoding::Text { Format::Text } else { Format::Binary }
+    }
+}
+
+/// The laid-out bytes of one statement's execution: `head`, the parameters, `tail`.
+#[derive(Clone, Debug)]
+pub struct Template {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    bind_tail_bytes: usize,
+    encodings: Vec<Encoding>,
+}
+
+impl Template {
+    /// Lays out the execution of `statement`, whose parameters have the types `parameter_types` (as the server's
+    /// ParameterDescription names them; 0 where unknown). `result` is the format of all result columns: a caller that
+    /// reads values as text asks for text in either wire mode.
+    pub fn new(wire: Wire, statement: &str, parameter_types: &[u32], result: Format) -> Template {
+        let encodings: Vec<Encoding> = parameter_types.iter().map(|&oid| Encoding::of(wire, oid)).collect();
+        let formats: Vec<Format> = match wire {
+            // libpq users who pass no formats send none at all, and so does pgbench.
+            Wire::Libpq => Vec::new(),
+            Wire::Lean if encodings.iter().all(|e| *e == Encoding::Text) => Vec::new(),
+            Wire::Lean => encodings.iter().map(|e| e.format()).collect(),
+        };
+        // A Bind without parameters is built and cut in two where the parameters go: behind their count.
+        let mut bind = Vec::new();
+        frontend::bind(&mut bind, statement, &formats, 0, result, |_, _| false);
+        const RESULT_FORMAT_BYTES: usize = 4;
+        let cut = bind.len() - RESULT_FORMAT_BYTES;
+        let mut tail = bind.split_off(cut);
+        bind[cut - 2..].copy_from_slice(&(encodings.len() as u16).to_be_bytes());
+        if wire == Wire::Libpq {
+            frontend::describe_portal(&mut tail);
+        }
+        frontend::execute(&mut tail);
+        Template { head: bind, tail, bind_tail_bytes: RESULT_FORMAT_BYTES, encodings }
+    }
+
+    /// How many parameters the statement takes, and how each travels.
+    pub fn encodings(&self) -> &[Encoding] {
+        &self.encodings
+    }
+
+    /// Begins an execution: parameters follow in order, then [`Execution::finish`].
+    #[inline]
+    pub fn begin<'a>(&'a self, out: &'a mut Vec<u8>) -> Execution<'a> {
+        let start = out.len();
+        out.extend_from_slice(&self.head);
+        Execution { template: self, out, start, next: 0 }
+    }
+}
+
+/// An execution being written.
+#[derive(Debug)]
+pub struct Execution<'a> {
+    template: &'a Template,
+    out: &'a mut Vec<u8>,
+    start: usize,
+    next: usize,
+}
+
+impl Execution<'_> {
+    #[inline]
+    fn next_encoding(&mut self) -> Encoding {
+        let encoding = self.template.encodings[self.next];
+        self.next += 1;
+        encoding
+    }
+
+    /// The next parameter is an integer. For a binary parameter whose type is narrower than the value, eight bytes are sent:
+    /// saturation would change the data in silence, the server answers "incorrect binary data format" instead.
+    #[inline]
+    pub fn integer(&mut self, value: i64) {
+        match self.next_encoding() {
+            Encoding::Int8 => self.bytes(&value.to_be_bytes()),
+            Encoding::Int4 => match i32::try_from(value) {
+                Ok(value) => self.bytes(&value.to_be_bytes()),
+                Err(_) => self.bytes(&value.to_be_bytes()),
+            },
+            Encoding::Int2 => match i16::try_from(value) {
+                Ok(value) => self.bytes(&value.to_be_bytes()),
+                Err(_) => self.bytes(&value.to_be_bytes()),
+            },
+            Encoding::Float8 => self.bytes(&(value as f64).to_be_bytes()),
+            Encoding::Text => {
+                let start = self.out.len();
+                self.out.extend_from_slice(&[0; 4]);
+                frontend::decimal(self.out, value);
+                let length = (self.out.len() - start - 4) as u32;
+                self.out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+            }
+        }
+    }
+
+    /// The next parameter is a double; `text` writes its text form.
+    pub fn double(&mut self, value: f64, text: impl FnOnce(&mut Vec<u8>)) {
+        match self.next_encoding() {
+            Encoding::Float8 => self.bytes(&value.to_be_bytes()),
+            _ => self.text_with(text),
+        }
+    }
+
+    /// The next parameter's bytes as they are (text, or binary in the statement's own encoding).
+    #[inline]
+    pub fn raw(&mut self, value: &[u8]) {
+        self.next += 1;
+        self.bytes(value);
+    }
+
+    /// The next parameter is NULL.
+    pub fn null(&mut self) {
+        self.next += 1;
+        self.out.extend_from_slice(&(-1i32).to_be_bytes());
+    }
+
+    #[inline]
+    fn bytes(&mut self, value: &[u8]) {
+        self.out.extend_from_slice(&(value.len() as u32).to_be_bytes());
+        self.out.extend_from_slice(value);
+    }
+
+    fn text_with(&mut self, text: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.out.len();
+        self.out.extend_from_slice(&[0; 4]);
+        text(self.out);
+        let length = (self.out.len() - start - 4) as u32;
+        self.out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+    }
+
+    /// Ends the execution (Bind, Describe in libpq's form, Execute); the caller adds Sync.
+    #[inline]
+    pub fn finish(self) {
+        debug_assert_eq!(self.next, self.template.encodings.len(), "every parameter is written once");
+        let bind_bytes = self.out.len() + self.template.bind_tail_bytes - self.start - 1;
+        self.out[self.start + 1..self.start + 5].copy_from_slice(&(bind_bytes as u32).to_be_bytes());
+        self.out.extend_from_slice(&self.template.tail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_libpq_form_is_byte_for_byte_what_the_encoders_write() {
+        let template = Template::new(Wire::Libpq, "P0_1", &[oid::INT4, oid::TEXT], Format::Text);
+        let mut out = Vec::new();
+        let mut execution = template.begin(&mut out);
+        execution.integer(-42);
+        execution.raw(b"user1");
+        execution.finish();
+        let mut expected = Vec::new();
+        frontend::bind(&mut expected, "P0_1", &[], 2, Format::Text, |index, out| {
+            out.extend_from_slice(if index == 0 { b"-42" } else { b"user1" });
+            true
+        });
+        frontend::describe_portal(&mut expected);
+        frontend::execute(&mut expected);
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn the_lean_form_sends_known_types_in_binary() {
+        let template =
+            Template::new(Wire::Lean, "s", &[oid::INT4, oid::INT8, oid::FLOAT8, 1043], Format::Binary);
+        let mut out = Vec::new();
+        let mut execution = template.begin(&mut out);
+        execution.integer(7);
+        execution.integer(1 << 40);
+        execution.double(1.5, |_| unreachable!("a float8 parameter is binary"));
+        execution.null();
+        execution.finish();
+        let mut expected = Vec::new();
+        let formats = [Format::Binary, Format::Binary, Format::Binary, Format::Text];
+        frontend::bind(&mut expected, "s", &formats, 4, Format::Binary, |index, out| {
+            match index {
+                0 => out.extend_from_slice(&7i32.to_be_bytes()),
+                1 => out.extend_from_slice(&(1i64 << 40).to_be_bytes()),
+                2 => out.extend_from_slice(&1.5f64.to_be_bytes()),
+                _ => return false,
+            }
+            true
+        });
+        frontend::execute(&mut expected);
+        assert_eq!(out, expected);
+    }
+}
