@@ -220,7 +220,6 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// When the field reaches beyond the tuple, or the tuple goes on after its last field.
-    #[expect(clippy::type_complexity, reason = "error, end and null are three different things")]
     pub fn next_field(&mut self) -> Result<Option<Option<&'a [u8]>>, CopyError> {
         if self.remaining == 0 {
             return if self.bytes.is_empty() { Ok(None) } else { Err(CopyError::Shape) };
