@@ -55,7 +55,10 @@ def stream(state, start, length):
 def literals(percent):
     if percent == 100:
         return [100] * 10
-    random = min(max(1068 * 100 // percent - 27 - 10 * 16, 20), 890)
+    random = max(1068 * 100 // percent - 27 - 10 * 16, 0)
+    if random < 40:
+        random = min(40, random + 10)
+    random = min(max(random, 20), 890)
     return [11 + random // 10 + (1 if c < random % 10 else 0) for c in range(10)]
 
 
@@ -88,7 +91,7 @@ def main():
                 print("permutation", seed, 7, domain, i, Permutation(seed, 7, domain).apply(i), sep="\t")
     versions = [(0, 0, 0), (1, 0, 1), (3, 129, 4294967295), (16383, 16383, 0)]
     for seed in seeds:
-        for percent in [100, 250, 600]:
+        for percent in [100, 250, 520, 600]:
             for n, row in enumerate(rows):
                 run, session, sequence = versions[n % len(versions)]
                 version = run << 46 | session << 32 | sequence

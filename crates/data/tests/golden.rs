@@ -83,5 +83,5 @@ fn fields_and_versions() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 4 * 3 * 8 * 3);
+    assert_eq!(checked, 4 * 4 * 8 * 3);
 }

@@ -17,6 +17,8 @@ const COPY_ROW_BYTES: usize = 2 + (4 + KEY_BYTES) + FIELD_COUNT * (4 + FIELD_BYT
 const LZ4_KEY_BYTES: usize = 27;
 /// What a field costs in LZ4 beyond its random part: a token, an offset, and one byte each of longer lengths.
 const LZ4_FIELD_BYTES: usize = 5;
+/// From here on a run of random bytes needs a byte for its length.
+const LZ4_SHORT_RUN_BYTES: usize = 15;
 
 /// The ratio by which LZ4 compresses the rows, about, in hundredths: 100 is incompressible.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -55,9 +57,15 @@ impl Compressible {
             return [FIELD_BYTES as u8; FIELD_COUNT];
         }
         let row_bytes = COPY_ROW_BYTES * 100 / usize::from(self.percent);
-        let random_bytes = row_bytes
-            .saturating_sub(LZ4_KEY_BYTES + FIELD_COUNT * (LZ4_FIELD_BYTES + VERSION_BYTES))
-            .clamp(FIELD_COUNT * RANDOM_BYTES_MIN, FIELD_COUNT * (FIELD_BYTES - VERSION_BYTES));
+        let fixed_bytes = LZ4_KEY_BYTES + FIELD_COUNT * (LZ4_FIELD_BYTES + VERSION_BYTES);
+        let mut random_bytes = row_bytes.saturating_sub(fixed_bytes);
+        // Shorter runs save the byte of their length, which pays for one random character more.
+        let short_run_bytes = FIELD_COUNT * (LZ4_SHORT_RUN_BYTES - VERSION_BYTES);
+        if random_bytes < short_run_bytes {
+            random_bytes = short_run_bytes.min(random_bytes + FIELD_COUNT);
+        }
+        let random_bytes =
+            random_bytes.clamp(FIELD_COUNT * RANDOM_BYTES_MIN, FIELD_COUNT * (FIELD_BYTES - VERSION_BYTES));
         // Whole bytes per field; the remainder goes to the first fields, one byte each.
         std::array::from_fn(|column| {
             let random = random_bytes / FIELD_COUNT + usize::from(column < random_bytes % FIELD_COUNT);
