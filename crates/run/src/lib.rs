@@ -1,1 +1,3 @@
 //! Drive: scripts, schedules, sessions, workers.
+
+pub mod random;
