@@ -1,1 +1,62 @@
-//! The run directory: model, writer, reader, statistics.
+//! The run directory: what a measurement leaves behind, and the only thing that reports and findings are made from.
+//!
+//! A run directory is a folder of plain files, readable with jq, pandas, DuckDB and every HdrHistogram tool:
+//!
+//! | file | what |
+//! |---|---|
+//! | `run.json` | what was done to which target by which client, the verdict, totals; see [`model::Run`] |
+//! | `samples.ndjson` | one line per second and source, after a header line; see [`sample`] |
+//! | `events.ndjson` | phases, errors, outages, interrupts; see [`event`] |
+//! | `latency.hlog` | HdrHistogram interval log, one line per second, transaction type and kind; see [`hlog`] |
+//!
+//! One directory holds one command. A command is one or several **steps** (`demo` is load, verify, run, run, verify); a step has
+//! a key that is unique in its directory, and everything in the other files names the step it belongs to. A step goes through
+//! **phases** (warm-up, measure, drain).
+//!
+//! All times are microseconds of CLOCK_MONOTONIC since the start of the run (`t_us`), tied to wall-clock time by one anchor in
+//! `run.json`. Writers append whole lines and replace `run.json` by rename, so a killed process leaves a directory that
+//! [`RunReader`] can read; it says what is missing instead of failing.
+
+pub mod clock;
+pub mod error;
+pub mod event;
+pub mod exit;
+pub mod histogram;
+pub mod hlog;
+pub mod machine;
+pub mod model;
+pub mod reader;
+pub mod redact;
+pub mod sample;
+pub mod summary;
+pub mod writer;
+
+pub use clock::Clock;
+pub use error::RecordError;
+pub use exit::Exit;
+pub use histogram::Latency;
+pub use hlog::Kind;
+pub use model::{Run, State, Step, Verdict};
+pub use reader::RunReader;
+pub use sample::{ClientSample, ProgressSample};
+pub use summary::{LatencySummary, Summary};
+pub use writer::{RunDir, StepId, What};
+
+/// Version of every file of the run directory. Readers accept any lower version, and read a higher one as far as they understand it.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// File names inside a run directory.
+pub mod files {
+    /// What was done, and the answer.
+    pub const RUN: &str = "run.json";
+    /// Per second and source.
+    pub const SAMPLES: &str = "samples.ndjson";
+    /// Things that happened at a moment.
+    pub const EVENTS: &str = "events.ndjson";
+    /// Latency histograms per second.
+    pub const LATENCY: &str = "latency.hlog";
+    /// Claims about causes, made by `explain`.
+    pub const FINDINGS: &str = "findings.json";
+    /// The page.
+    pub const REPORT: &str = "report.html";
+}

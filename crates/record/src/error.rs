@@ -1,0 +1,92 @@
+//! What can go wrong with a run directory.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of reading or writing a run directory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The folder named for the run is in use.
+    #[error("run directory {} already exists and is not empty", path.display())]
+    NotEmpty {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// More than [`crate::writer::NAME_TRIES`] runs of that name exist.
+    #[error("no free name for the run directory: {} and its successors exist", path.display())]
+    NoFreeName {
+        /// The first name tried.
+        path: PathBuf,
+    },
+    /// A file could not be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried: "create", "write", ...
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The path is no run directory.
+    #[error("{} is not a run directory: it holds none of run.json, samples.ndjson, events.ndjson, latency.hlog", path.display())]
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A histogram could not be encoded. Only a broken counter array can cause it.
+    #[error("cannot encode the latency histogram {tag}: {reason}")]
+    Encode {
+        /// The tag of the interval.
+        tag: String,
+        /// What the encoder said.
+        reason: String,
+    },
+    /// A value has no JSON form.
+    #[error("cannot encode {what} as JSON: {source}")]
+    Json {
+        /// What was to be written.
+        what: &'static str,
+        /// What the encoder said.
+        source: serde_json::Error,
+    },
+}
+
+impl RecordError {
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> RecordError {
+        let path = path.into();
+        move |source| RecordError::Io { action, path, source }
+    }
+
+    /// What the user can type next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            RecordError::NotEmpty { path } => Some(format!(
+                "name another folder with -o DIR, or leave -o out to get a fresh one; to keep the name: mv {0} {0}.old",
+                path.display()
+            )),
+            RecordError::NoFreeName { .. } => Some("name the run directory with -o DIR".to_string()),
+            RecordError::NotARun { .. } => Some(
+                "name a folder that a run has written (its last line was \"run: DIR\"); ls runs/".to_string(),
+            ),
+            RecordError::Io { source, path, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => Some(format!(
+                    "the current user may not use {}; name a folder of your own with -o DIR",
+                    path.display()
+                )),
+                io::ErrorKind::StorageFull => {
+                    Some("free space there, or name a folder on another file system with -o DIR".to_string())
+                }
+                io::ErrorKind::NotFound => {
+                    Some("check the spelling; ls runs/ shows the runs here".to_string())
+                }
+                _ => None,
+            },
+            RecordError::Encode { .. } | RecordError::Json { .. } => None,
+        }
+    }
+}

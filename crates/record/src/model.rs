@@ -1,0 +1,426 @@
+//! `run.json`: what was done, to what, by what, and the answer. Every struct is read with defaults for missing fields, and the
+//! outer ones keep fields they do not know (`extra`), so that a directory of another version survives being read and rewritten.
+
+use crate::summary::{LatencySummary, Summary};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Where a run or a step stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// At work. Found in a directory of a dead process it means: the process was killed. Goes to one of the others.
+    #[default]
+    Running,
+    /// Ended by itself. Final.
+    Finished,
+    /// Ended early by the user, who got a partial result. Final.
+    Interrupted,
+    /// Ended by an error. Final.
+    Failed,
+    /// A state of a newer version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl State {
+    /// The word in `run.json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Running => "running",
+            State::Finished => "finished",
+            State::Interrupted => "interrupted",
+            State::Failed => "failed",
+            State::Unknown => "unknown",
+        }
+    }
+}
+
+/// The whole of `run.json`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Run {
+    /// [`crate::SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// Name of the directory when it was made, unique on its host: `20261120-101500-demo-demo`.
+    pub run_id: String,
+    /// The verb of the command line.
+    pub verb: String,
+    /// What the verb worked on: `ycsb`, `ycsb-a`, ...
+    pub name: String,
+    /// The command line, secrets replaced by `***`.
+    pub argv: Vec<String>,
+    /// Where the run stands.
+    pub state: State,
+    /// The wall-clock anchor of `t_us` = 0.
+    pub started: Anchor,
+    /// End of the run in `t_us`; absent while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_us: Option<u64>,
+    /// The program that wrote this.
+    pub tool: Tool,
+    /// The machine the client ran on.
+    pub client: ClientMachine,
+    /// The database under test; absent before the first connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<Target>,
+    /// The steps, in the order they ran.
+    pub steps: Vec<Step>,
+    /// Can the whole be trusted?
+    pub verdict: Verdict,
+    /// The short answer.
+    pub summary: Summary,
+    /// Fields of other versions.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// One moment in both clocks of the recording host.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Anchor {
+    /// RFC 3339, UTC.
+    pub wall_time: String,
+    /// The same in microseconds since the Unix epoch.
+    pub wall_us: u64,
+    /// CLOCK_MONOTONIC microseconds of that host at that moment.
+    pub monotonic_us: u64,
+}
+
+/// Name and version of a program.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tool {
+    /// `pgfathom`.
+    pub name: String,
+    /// Semantic version.
+    pub version: String,
+    /// Source revision, if the build knew it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+}
+
+/// The client's machine. What could not be read is absent.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientMachine {
+    /// CPUs this process may use.
+    pub cpus: u64,
+    /// Model name of the first CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_model: Option<String>,
+    /// Main memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Kernel name and release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Operating system's name for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os: Option<String>,
+    /// Clock source of the kernel: `tsc` is fast, `hpet` and `acpi_pm` make every time stamp a system call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_source: Option<String>,
+    /// Resolution of CLOCK_MONOTONIC.
+    pub clock_resolution_ns: u64,
+}
+
+/// The database under test.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Target {
+    /// Engine profile: `postgres`, ...
+    pub engine: String,
+    /// What it says of itself: `18.4`.
+    pub server_version: String,
+    /// `server_version_num`.
+    pub version_num: u64,
+    /// How it was reached, without secrets: `postgres@/tmp:5432/demo`.
+    pub connection: String,
+    /// The full `version()` string, with compiler and platform.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version_text: Option<String>,
+    /// Settings that differ from the built-in default.
+    pub settings: Vec<Setting>,
+    /// `pg_database_size` at the end of the last step that looked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub database_bytes: Option<u64>,
+    /// What could not be read and why; "settings: permission denied for ...".
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// Fields of other versions.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// One row of `pg_settings` whose value differs from `boot_val`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Setting {
+    /// Name.
+    pub name: String,
+    /// Value, in `unit`s.
+    pub value: String,
+    /// Unit as `pg_settings` names it (`8kB`, `ms`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// Where it comes from: `configuration file`, `command line`, ...
+    pub source: String,
+    /// The built-in default, for the reader's comparison.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+}
+
+/// One step of a command: a load, a verification, a driven workload.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Step {
+    /// Unique in the directory; samples, events and histogram tags name it. `run-ycsb-a`, `verify`, `verify-2`.
+    pub key: String,
+    /// `load`, `verify`, `run`, ...
+    pub verb: String,
+    /// `ycsb`, `ycsb-a`, ...
+    pub name: String,
+    /// Where it stands.
+    pub state: State,
+    /// Start.
+    pub start_us: u64,
+    /// End; absent while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_us: Option<u64>,
+    /// Stretches of the step in order, without gaps.
+    pub phases: Vec<Phase>,
+    /// The data it worked on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<Dataset>,
+    /// What was asked for: sessions, workers, rate, seed, wire mode, streams, ... by flag name.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub parameters: Map<String, Value>,
+    /// Can it be trusted?
+    pub verdict: Verdict,
+    /// The short answer.
+    pub summary: Summary,
+    /// Per transaction type, measured part only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<TypeStatistics>,
+    /// Errors by SQLSTATE, most frequent first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<ErrorStatistics>,
+    /// What verification looked at and found.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
+    /// Load: the ledger's view of streams or leaf tables; verify: rows per leaf. Named numbers for the page's tables.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub totals: Map<String, Value>,
+    /// Fields of other versions.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// A stretch of a step: `schema`, `copy`, `index`, `analyze`; `warmup`, `measure`, `drain`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Phase {
+    /// What happens in it.
+    pub name: String,
+    /// Start.
+    pub start_us: u64,
+    /// End; absent while it lasts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_us: Option<u64>,
+}
+
+/// Name of the phase whose samples count.
+pub const PHASE_MEASURE: &str = "measure";
+/// Name of the phase before it.
+pub const PHASE_WARMUP: &str = "warmup";
+/// Name of the phase after it.
+pub const PHASE_DRAIN: &str = "drain";
+
+/// Identity of a dataset: two directories with equal values here worked on equal content.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Dataset {
+    /// `ycsb`, `tpcc`, ...
+    pub name: String,
+    /// Dataset format version.
+    pub format_version: u32,
+    /// Seed.
+    pub seed: u64,
+    /// Rows of the main table.
+    pub rows: u64,
+    /// Everything else that decides content or layout: key order, partitions, compressible.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub parameters: Map<String, Value>,
+}
+
+/// Can a result be trusted? Invalid beats notes beats valid.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Verdict {
+    /// False: the numbers say nothing about the target, or the proof failed.
+    pub valid: bool,
+    /// Why not: one sentence each, cause first. Empty if valid.
+    pub reasons: Vec<String>,
+    /// What a careful reader should know although the result stands (a checkpoint fell into the run, few samples, ...).
+    pub notes: Vec<String>,
+}
+
+impl Verdict {
+    /// A verdict without reservations.
+    pub fn valid() -> Verdict {
+        Verdict { valid: true, ..Verdict::default() }
+    }
+
+    /// Makes the verdict invalid for one more reason.
+    pub fn invalidate(&mut self, reason: impl Into<String>) {
+        self.valid = false;
+        self.reasons.push(reason.into());
+    }
+}
+
+/// One transaction type of a workload in the measured part.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TypeStatistics {
+    /// `ycsb-read`, a script's name, ...; equals the type in histogram tags.
+    pub name: String,
+    /// Weight in the mix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+    /// Committed.
+    pub transactions: u64,
+    /// Failed for good.
+    pub errors: u64,
+    /// Attempts repeated.
+    pub retries: u64,
+    /// Committed per second.
+    pub tps: f64,
+    /// Response time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<LatencySummary>,
+    /// Service time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_us: Option<LatencySummary>,
+    /// Latencies above the histogram's range of one hour; in mean and max, not in percentiles.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub overflow: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Errors with one SQLSTATE.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ErrorStatistics {
+    /// Five characters, or a word of ours in lower case for errors that have none (`connection`, `protocol`).
+    pub sqlstate: String,
+    /// How often.
+    pub count: u64,
+    /// How many of them were retried with success or are counted under `retries`.
+    pub retried: u64,
+    /// The first one's message, as the server wrote it.
+    pub first_message: String,
+    /// When the first one came.
+    pub first_us: u64,
+    /// The transaction type of the first one, if it belongs to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_type: Option<String>,
+}
+
+/// One check of a verification.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Check {
+    /// `rows`, `content`, `partition`, ...
+    pub name: String,
+    /// What it covered: `usertable_p3`, `all 12 chunks`, ...
+    pub scope: String,
+    /// Rows looked at.
+    pub rows: u64,
+    /// The answer.
+    pub result: CheckResult,
+    /// One line: "exact", "3 missing, 1 damaged".
+    pub detail: String,
+    /// The first rows that differ, named by key. Bounded by the verifier.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counterexamples: Vec<String>,
+}
+
+/// The answer of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckResult {
+    /// Looked at everything in scope, found nothing wrong.
+    Ok,
+    /// Found a difference.
+    Fail,
+    /// Could not look; the detail says why. Never counts as ok.
+    #[default]
+    Skipped,
+    /// An answer of a newer version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A claim about a cause, as `explain` makes it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Finding {
+    /// Stable name of the rule.
+    pub code: String,
+    /// `high`, `medium`, `low`.
+    pub severity: String,
+    /// `symptom`, `co-occurrence`, `discriminating counter`, `peer contrast`, `intervention`.
+    pub proof: String,
+    /// One sentence.
+    pub claim: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Run {
+    /// The step with this key.
+    pub fn step(&self, key: &str) -> Option<&Step> {
+        self.steps.iter().find(|step| step.key == key)
+    }
+
+    /// The verdict and summary that follow from the steps: a single step speaks for the run, several are added up.
+    pub fn conclude(&mut self) {
+        self.summary = match self.steps.as_slice() {
+            [] => Summary { verb: self.verb.clone(), name: self.name.clone(), ..Summary::default() },
+            [only] if only.verb == self.verb => only.summary.clone(),
+            steps => Summary::of_steps(
+                &self.verb,
+                &self.name,
+                steps.iter().map(|step| step.summary.clone()).collect(),
+            ),
+        };
+        let several = self.steps.len() > 1;
+        let name =
+            |step: &Step, text: &String| if several { format!("{}: {text}", step.key) } else { text.clone() };
+        let reasons =
+            self.steps.iter().flat_map(|step| step.verdict.reasons.iter().map(move |text| name(step, text)));
+        let notes =
+            self.steps.iter().flat_map(|step| step.verdict.notes.iter().map(move |text| name(step, text)));
+        self.verdict = Verdict {
+            valid: !self.steps.is_empty() && self.steps.iter().all(|step| step.verdict.valid),
+            reasons: reasons.collect(),
+            notes: notes.collect(),
+        };
+        self.summary.valid = self.verdict.valid;
+    }
+}
+
+impl Step {
+    /// Start and end of the measured part: the `measure` phase, else the whole step. `None` while it has no end.
+    pub fn measured_us(&self) -> Option<(u64, u64)> {
+        match self.phases.iter().find(|phase| phase.name == PHASE_MEASURE) {
+            Some(phase) => Some((phase.start_us, phase.end_us.or(self.end_us)?)),
+            None => Some((self.start_us, self.end_us?)),
+        }
+    }
+}

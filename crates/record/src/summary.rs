@@ -1,0 +1,114 @@
+//! The short answer of a run: what `--format json` prints and what scripts read.
+
+use crate::model::Finding;
+use serde::{Deserialize, Serialize};
+
+/// Latency in microseconds: response time counts from the scheduled start, service time from the real start.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LatencySummary {
+    /// Exact arithmetic mean.
+    pub mean: f64,
+    /// Half of the samples took at most this.
+    pub p50: u64,
+    /// 90 %.
+    pub p90: u64,
+    /// 95 %.
+    pub p95: u64,
+    /// 99 %.
+    pub p99: u64,
+    /// 99.9 %.
+    pub p999: u64,
+    /// Exact maximum.
+    pub max: u64,
+}
+
+/// The `summary` of `run.json` and of each of its steps. Fields that do not apply are left out.
+///
+/// For a command of several steps the outer summary adds up what can be added (duration, transactions, errors, retries), takes
+/// rows from the loads, leaves out latency (percentiles of different workloads do not add) and lists the steps' own in `steps`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    /// The verb: `load`, `verify`, `run`, `demo`, ...
+    pub verb: String,
+    /// What was loaded or driven: `ycsb`, `ycsb-a`, a script's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// False if the result says nothing about the target, or the proof failed.
+    pub valid: bool,
+    /// Length of the measured part in seconds (without warm-up and drain).
+    pub duration_s: f64,
+    /// Transactions that committed in the measured part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<u64>,
+    /// `transactions` / `duration_s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tps: Option<f64>,
+    /// Transactions that failed for good.
+    pub errors: u64,
+    /// Attempts repeated after a serialization failure, a deadlock or a lost connection.
+    pub retries: u64,
+    /// Response time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<LatencySummary>,
+    /// Service time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_us: Option<LatencySummary>,
+    /// CPU time of this client, user and system, divided by transactions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_cpu_us_per_transaction: Option<f64>,
+    /// Rows loaded or verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+    /// `rows` / `duration_s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows_per_s: Option<f64>,
+    /// Bytes sent or read per second, as the protocol carries them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s: Option<f64>,
+    /// Claims about causes, worst first.
+    pub findings: Vec<Finding>,
+    /// Summaries of the steps, if the command had several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Summary>,
+}
+
+impl Summary {
+    /// The summary of a command of several steps; see the type's description for what is added up and what is left out.
+    pub fn of_steps(verb: &str, name: &str, steps: Vec<Summary>) -> Summary {
+        let sum = |field: fn(&Summary) -> Option<u64>| {
+            steps.iter().filter_map(field).reduce(|left, right| left.saturating_add(right))
+        };
+        let duration_s: f64 = steps.iter().map(|step| step.duration_s).sum();
+        let loaded = |step: &&Summary| step.verb == "load";
+        let loaded_s: f64 = steps.iter().filter(loaded).map(|step| step.duration_s).sum();
+        let loaded_rows =
+            steps.iter().filter(loaded).filter_map(|step| step.rows).reduce(|left, right| left + right);
+        let bytes = steps
+            .iter()
+            .filter(loaded)
+            .filter_map(|step| Some(step.bytes_per_s? * step.duration_s))
+            .reduce(|left, right| left + right);
+        let per_second = |amount: f64, seconds: f64| (seconds > 0.0).then(|| amount / seconds);
+        let driven_s: f64 =
+            steps.iter().filter(|step| step.transactions.is_some()).map(|step| step.duration_s).sum();
+        let transactions = sum(|step| step.transactions);
+        Summary {
+            verb: verb.to_string(),
+            name: name.to_string(),
+            valid: steps.iter().all(|step| step.valid),
+            duration_s,
+            transactions,
+            tps: transactions.and_then(|count| per_second(count as f64, driven_s)),
+            errors: steps.iter().map(|step| step.errors).sum(),
+            retries: steps.iter().map(|step| step.retries).sum(),
+            rows: loaded_rows,
+            rows_per_s: loaded_rows.and_then(|rows| per_second(rows as f64, loaded_s)),
+            bytes_per_s: bytes.and_then(|bytes| per_second(bytes, loaded_s)),
+            findings: steps.iter().flat_map(|step| step.findings.clone()).collect(),
+            steps,
+            ..Summary::default()
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Writing a run directory while the run goes on.
+//!
+//! A [`RunDir`] is shared by the threads of one process; its methods take `&self` and a lock, so they belong on the threads
+//! that sample and report, never on the hot path. Lines are appended whole and unbuffered (a few a second); `run.json` is
+//! replaced by rename. A killed process leaves every line but possibly the last, and a `run.json` that says "running".
+
+use crate::clock::{self, Clock};
+use crate::error::RecordError;
+use crate::event::{self, Event};
+use crate::files;
+use crate::histogram::Latency;
+use crate::hlog::{self, Kind};
+use crate::machine;
+use crate::model::{Anchor, Phase, Run, State, Step, Tool};
+use crate::redact;
+use crate::sample::{ClientSample, ProgressSample, SOURCE_CLIENT};
+use serde::Serialize;
+use serde_json::{Map, json};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The folder of runs whose directory was not named, in the current folder.
+pub const DEFAULT_ROOT: &str = "runs";
+/// How many names are tried for a directory: `NAME`, `NAME-2`, ...
+pub const NAME_TRIES: u32 = 1000;
+/// Longest part of a directory's or step's name that comes from the user's words.
+const NAME_CHARS_MAX: usize = 60;
+
+/// What a run is: the facts that are known before anything happens.
+#[derive(Clone, Debug, Default)]
+pub struct What {
+    /// The verb.
+    pub verb: String,
+    /// What it works on.
+    pub name: String,
+    /// The command line as typed; secrets are removed before it is stored.
+    pub argv: Vec<String>,
+    /// This program's version.
+    pub tool_version: String,
+}
+
+/// Names a step of an open [`RunDir`]. Cheap to clone, free to send.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct StepId {
+    index: usize,
+    key: Arc<str>,
+}
+
+impl StepId {
+    /// The key that samples, events and tags carry.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+/// A run directory being written.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    clock: Clock,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    run: Run,
+    samples: File,
+    events: File,
+    latency: File,
+}
+
+impl RunDir {
+    /// Makes the directory `at`, or a fresh one under `runs/` of the current folder, and writes the first `run.json`.
+    ///
+    /// # Errors
+    /// [`RecordError::NotEmpty`] if `at` holds files; [`RecordError::Io`] if something cannot be created.
+    pub fn create(at: Option<&Path>, what: &What) -> Result<RunDir, RecordError> {
+        match at {
+            Some(path) => RunDir::create_at(path, what),
+            None => RunDir::create_under(Path::new(DEFAULT_ROOT), what),
+        }
+    }
+
+    /// Makes a fresh directory `<root>/<YYYYMMDD-HHMMSS>-<verb>-<name>` (UTC; `-2`, `-3` ... if that is taken).
+    pub fn create_under(root: &Path, what: &What) -> Result<RunDir, RecordError> {
+        let clock = Clock::start();
+        fs::create_dir_all(root).map_err(RecordError::io("create", root))?;
+        let mut stem = format!("{}-{}", clock::compact(clock.wall_us), file_name(&what.verb));
+        if !what.name.is_empty() && what.name != what.verb {
+            stem = format!("{stem}-{}", file_name(&what.name));
+        }
+        for number in 1..=NAME_TRIES {
+            let name = if number == 1 { stem.clone() } else { format!("{stem}-{number}") };
+            let path = root.join(name);
+            // Creating is the test: two runs that start in the same second cannot both succeed.
+            match fs::create_dir(&path) {
+                Ok(()) => return RunDir::fill(path, clock, what),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(RecordError::io("create", path)(error)),
+            }
+        }
+        Err(RecordError::NoFreeName { path: root.join(stem) })
+    }
+
+    fn create_at(path: &Path, what: &What) -> Result<RunDir, RecordError> {
+        fs::create_dir_all(path).map_err(RecordError::io("create", path))?;
+        let mut entries = fs::read_dir(path).map_err(RecordError::io("read", path))?;
+        if entries.next().is_some() {
+            return Err(RecordError::NotEmpty { path: path.to_path_buf() });
+        }
+        RunDir::fill(path.to_path_buf(), Clock::start(), what)
+    }
+
+    fn fill(path: PathBuf, clock: Clock, what: &What) -> Result<RunDir, RecordError> {
+        let run_id = match path.file_name() {
+            Some(name) if !name.is_empty() => name.to_string_lossy().into_owned(),
+            _ => format!("{}-{}", clock::compact(clock.wall_us), what.verb),
+        };
+        let run = Run {
+            schema_version: crate::SCHEMA_VERSION,
+            run_id: run_id.clone(),
+            verb: what.verb.clone(),
+            name: what.name.clone(),
+            argv: redact::arguments(&what.argv),
+            state: State::Running,
+            started: Anchor {
+                wall_time: clock::rfc3339(clock.wall_us),
+                wall_us: clock.wall_us,
+                monotonic_us: clock.monotonic_us,
+            },
+            tool: Tool { name: "pgfathom".to_string(), version: what.tool_version.clone(), revision: None },
+            client: machine::this(),
+            summary: crate::Summary {
+                verb: what.verb.clone(),
+                name: what.name.clone(),
+                ..crate::Summary::default()
+            },
+            ..Run::default()
+        };
+        let open = |name: &str| {
+            let file = path.join(name);
+            OpenOptions::new()
+                .append(true)
+                .create_new(true)
+                .open(&file)
+                .map_err(RecordError::io("create", &file))
+        };
+        let inner = Inner {
+            run,
+            samples: open(files::SAMPLES)?,
+            events: open(files::EVENTS)?,
+            latency: open(files::LATENCY)?,
+        };
+        let dir = RunDir { path, clock, inner: Mutex::new(inner) };
+        let mut inner = dir.lock();
+        for (name, schema) in [(files::SAMPLES, "pgfathom.samples"), (files::EVENTS, "pgfathom.events")] {
+            let header = json!({"schema": schema, "schema_version": crate::SCHEMA_VERSION, "run_id": run_id,
+                "started": clock::rfc3339(clock.wall_us), "started_monotonic_us": clock.monotonic_us});
+            dir.append(&mut inner, name, format!("{header}\n").as_bytes())?;
+        }
+        dir.append(&mut inner, files::LATENCY, hlog::header(&run_id, &clock).as_bytes())?;
+        dir.write_run(&inner.run)?;
+        drop(inner);
+        Ok(dir)
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The run's clock.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Microseconds since the start of the run.
+    pub fn now_us(&self) -> u64 {
+        self.clock.now_us()
+    }
+
+    /// A copy of the run as it stands.
+    pub fn run(&self) -> Run {
+        self.lock().run.clone()
+    }
+
+    /// Changes the run's own fields (target, ...) and rewrites `run.json`.
+    pub fn edit(&self, change: impl FnOnce(&mut Run)) -> Result<(), RecordError> {
+        let mut inner = self.lock();
+        change(&mut inner.run);
+        self.write_run(&inner.run)
+    }
+
+    /// Begins a step. Its key is `verb-name` (`verb` alone if `name` is empty or the same), numbered if that is taken.
+    pub fn begin_step(&self, verb: &str, name: &str) -> Result<StepId, RecordError> {
+        let mut inner = self.lock();
+        let stem = match name {
+            "" => file_name(verb),
+            same if same == verb => file_name(verb),
+            other => format!("{}-{}", file_name(verb), file_name(other)),
+        };
+        let mut key = stem.clone();
+        let mut number = 2;
+        while inner.run.step(&key).is_some() {
+            key = format!("{stem}-{number}");
+            number += 1;
+        }
+        let id = StepId { index: inner.run.steps.len(), key: key.as_str().into() };
+        inner.run.steps.push(Step {
+            key,
+            verb: verb.to_string(),
+            name: name.to_string(),
+            state: State::Running,
+            start_us: self.clock.now_us(),
+            summary: crate::Summary {
+                verb: verb.to_string(),
+                name: name.to_string(),
+                ..crate::Summary::default()
+            },
+            ..Step::default()
+        });
+        self.write_run(&inner.run)?;
+        Ok(id)
+    }
+
+    /// Changes a step (parameters, dataset, statistics, summary, verdict) and rewrites `run.json`.
+    pub fn edit_step(&self, step: &StepId, change: impl FnOnce(&mut Step)) -> Result<(), RecordError> {
+        let mut inner = self.lock();
+        change(&mut inner.run.steps[step.index]);
+        self.write_run(&inner.run)
+    }
+
+    /// Ends the step's current phase, begins the next and writes the event. Returns the moment.
+    pub fn begin_phase(&self, step: &StepId, phase: &str) -> Result<u64, RecordError> {
+        let now_us = self.clock.now_us();
+        self.begin_phase_at(step, phase, now_us)?;
+        Ok(now_us)
+    }
+
+    /// [`RunDir::begin_phase`] for a moment that has passed.
+    pub fn begin_phase_at(&self, step: &StepId, phase: &str, t_us: u64) -> Result<(), RecordError> {
+        let mut inner = self.lock();
+        let entry = &mut inner.run.steps[step.index];
+        close_phase(entry, t_us);
+        entry.phases.push(Phase { name: phase.to_string(), start_us: t_us, end_us: None });
+        self.write_run(&inner.run)?;
+        drop(inner);
+        let mut more = Map::new();
+        more.insert("phase".to_string(), phase.into());
+        self.event(&Event {
+            t_us,
+            kind: event::PHASE.to_string(),
+            step: step.key.to_string(),
+            message: format!("{phase} begins"),
+            more,
+            ..Event::default()
+        })
+    }
+
+    /// Ends a step, now. Statistics, summary and verdict are to be set before, by [`RunDir::edit_step`].
+    pub fn end_step(&self, step: &StepId, state: State) -> Result<(), RecordError> {
+        let now_us = self.clock.now_us();
+        let mut inner = self.lock();
+        let entry = &mut inner.run.steps[step.index];
+        close_phase(entry, now_us);
+        entry.end_us = Some(now_us);
+        entry.state = state;
+        entry.summary.valid = entry.verdict.valid;
+        self.write_run(&inner.run)
+    }
+
+    /// Appends a sample of the client's counters for the interval that ends at `t_us`.
+    pub fn client_sample(
+        &self,
+        step: &StepId,
+        t_us: u64,
+        interval_us: u64,
+        sample: &ClientSample,
+    ) -> Result<(), RecordError> {
+        self.sample(Some(step), SOURCE_CLIENT, t_us, interval_us, sample)
+    }
+
+    /// Appends a progress sample; `source` is [`crate::sample::SOURCE_LOAD`] or [`crate::sample::SOURCE_VERIFY`].
+    pub fn progress_sample(
+        &self,
+        step: &StepId,
+        source: &str,
+        t_us: u64,
+        interval_us: u64,
+        sample: &ProgressSample,
+    ) -> Result<(), RecordError> {
+        self.sample(Some(step), source, t_us, interval_us, sample)
+    }
+
+    /// Appends a sample of any source. `values` must serialise to an object of flat, named numbers and words.
+    pub fn sample(
+        &self,
+        step: Option<&StepId>,
+        source: &str,
+        t_us: u64,
+        interval_us: u64,
+        values: &impl Serialize,
+    ) -> Result<(), RecordError> {
+        #[derive(Serialize)]
+        struct Line<'a, V> {
+            t_us: u64,
+            interval_us: u64,
+            source: &'a str,
+            #[serde(skip_serializing_if = "str::is_empty")]
+            step: &'a str,
+            #[serde(flatten)]
+            values: &'a V,
+        }
+        let step = step.map_or("", StepId::key);
+        let line = json_line("a sample", &Line { t_us, interval_us, source, step, values })?;
+        self.append(&mut self.lock(), files::SAMPLES, &line)
+    }
+
+    /// Appends an event. Secrets in its message (a server may quote a connection string) are hidden.
+    pub fn event(&self, event: &Event) -> Result<(), RecordError> {
+        let line = json_line("an event", &Event { message: redact::text(&event.message), ..event.clone() })?;
+        self.append(&mut self.lock(), files::EVENTS, &line)
+    }
+
+    /// Appends an event of this moment.
+    pub fn happened(&self, step: Option<&StepId>, kind: &str, message: &str) -> Result<(), RecordError> {
+        self.event(&Event {
+            t_us: self.clock.now_us(),
+            kind: kind.to_string(),
+            step: step.map_or("", StepId::key).to_string(),
+            message: message.to_string(),
+            ..Event::default()
+        })
+    }
+
+    /// Appends the latencies of one transaction type and kind in one interval. Empty ones are left out.
+    pub fn interval(
+        &self,
+        step: &StepId,
+        transaction_type: &str,
+        kind: Kind,
+        start_us: u64,
+        end_us: u64,
+        latency: &Latency,
+    ) -> Result<(), RecordError> {
+        if latency.is_empty() {
+            return Ok(());
+        }
+        let tag = hlog::tag(&step.key, transaction_type, kind);
+        let line = hlog::line(&tag, start_us, end_us, latency)?;
+        self.append(&mut self.lock(), files::LATENCY, line.as_bytes())
+    }
+
+    /// Ends the run: steps still open get the same state, verdict and summary are drawn from the steps, `run.json` is written.
+    pub fn finish(&self, state: State) -> Result<Run, RecordError> {
+        let now_us = self.clock.now_us();
+        let mut inner = self.lock();
+        for step in inner.run.steps.iter_mut().filter(|step| step.end_us.is_none()) {
+            close_phase(step, now_us);
+            step.end_us = Some(now_us);
+            step.state = state;
+        }
+        inner.run.state = state;
+        inner.run.ended_us = Some(now_us);
+        inner.run.conclude();
+        self.write_run(&inner.run)?;
+        Ok(inner.run.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A writer that panicked has at worst left a torn line, which readers accept: better to go on than to lose the rest.
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn append(&self, inner: &mut Inner, name: &str, line: &[u8]) -> Result<(), RecordError> {
+        let file = match name {
+            files::SAMPLES => &mut inner.samples,
+            files::EVENTS => &mut inner.events,
+            _ => &mut inner.latency,
+        };
+        file.write_all(line).map_err(RecordError::io("write", self.path.join(name)))
+    }
+
+    fn write_run(&self, run: &Run) -> Result<(), RecordError> {
+        write_atomically(&self.path.join(files::RUN), run)
+    }
+}
+
+impl Drop for RunDir {
+    /// A run that was not finished ended by an error (or a panic): the directory says so. Nothing can be reported from here.
+    fn drop(&mut self) {
+        if self.lock().run.state == State::Running {
+            let _ = self.finish(State::Failed);
+        }
+    }
+}
+
+fn close_phase(step: &mut Step, t_us: u64) {
+    if let Some(phase) = step.phases.last_mut().filter(|phase| phase.end_us.is_none()) {
+        phase.end_us = Some(t_us);
+    }
+}
+
+fn json_line(what: &'static str, value: &impl Serialize) -> Result<Vec<u8>, RecordError> {
+    let mut line = serde_json::to_vec(value).map_err(|source| RecordError::Json { what, source })?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Replaces a JSON file so that a reader, or a crash, finds the old or the new one, never half of it.
+fn write_atomically(path: &Path, value: &impl Serialize) -> Result<(), RecordError> {
+    let mut text =
+        serde_json::to_vec_pretty(value).map_err(|source| RecordError::Json { what: "run.json", source })?;
+    text.push(b'\n');
+    let temporary = path.with_extension("json.new");
+    let write = || {
+        let mut file = File::create(&temporary)?;
+        file.write_all(&text)?;
+        file.sync_data()
+    };
+    write().map_err(RecordError::io("write", &temporary))?;
+    fs::rename(&temporary, path).map_err(RecordError::io("rename", path))
+}
+
+/// A word of the user's made fit for a file name or a key: letters, digits, dot, dash and underscore.
+fn file_name(word: &str) -> String {
+    let name: String = word
+        .chars()
+        .take(NAME_CHARS_MAX)
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' })
+        .collect();
+    // A name of dots alone would climb out of the folder.
+    if name.chars().all(|c| c == '.') { "unnamed".to_string() } else { name }
+}
+
+#[cfg(test)]
+mod tests;
