@@ -1,0 +1,377 @@
+//! What the writer makes is what `schema/` says, and `schema/` says nothing that no writer makes.
+//!
+//! The validator below knows the part of JSON Schema that these schemas use and panics on any other keyword, so a schema cannot
+//! silently demand something that is not checked. A full validator would bring more crates than the rest of this one.
+
+use record::event::{self, Event};
+use record::model::{
+    Check, CheckResult, Dataset, ErrorStatistics, Finding, Phase, Setting, State, Target, TypeStatistics,
+};
+use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_SERVER, SOURCE_VERIFY};
+use record::{Kind, Latency, LatencySummary, RunDir, Summary, Verdict, What};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// One schema document, and the property paths of it that instances have used.
+struct Schema {
+    root: Value,
+    seen: BTreeSet<String>,
+}
+
+impl Schema {
+    fn load(name: &str) -> Schema {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema").join(name);
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Schema { root: serde_json::from_str(&text).expect("the schema is JSON"), seen: BTreeSet::new() }
+    }
+
+    fn validate(&mut self, instance: &Value) -> Result<(), String> {
+        let root = self.root.clone();
+        let mut seen = BTreeSet::new();
+        self.check(&root, "", instance, "$", &mut seen)?;
+        self.seen.extend(seen);
+        Ok(())
+    }
+
+    /// Checks `instance` (found at `at`) against `schema` (found at `place`).
+    fn check(
+        &self,
+        schema: &Value,
+        place: &str,
+        instance: &Value,
+        at: &str,
+        seen: &mut BTreeSet<String>,
+    ) -> Result<(), String> {
+        for (keyword, wanted) in schema.as_object().expect("a schema is an object") {
+            match keyword.as_str() {
+                "$schema" | "title" | "description" | "$defs" | "required" | "additionalProperties" => {}
+                "$ref" => {
+                    let name =
+                        wanted.as_str().expect("text").strip_prefix("#/$defs/").expect("a local reference");
+                    self.check(&self.root["$defs"][name], name, instance, at, seen)?;
+                }
+                "type" => {
+                    let fits = |name: &Value| is_type(name.as_str().expect("text"), instance);
+                    let ok = wanted.as_array().map_or_else(|| fits(wanted), |names| names.iter().any(fits));
+                    check_that(ok, || format!("{at}: {instance} is not {wanted}"))?;
+                }
+                "const" => check_that(wanted == instance, || format!("{at}: {instance} is not {wanted}"))?,
+                "enum" => {
+                    let ok = wanted.as_array().expect("a list").contains(instance);
+                    check_that(ok, || format!("{at}: {instance} is none of {wanted}"))?;
+                }
+                "not" => {
+                    let ok = self.check(wanted, place, instance, at, &mut BTreeSet::new()).is_err();
+                    check_that(ok, || format!("{at}: {instance} is excluded"))?;
+                }
+                "minimum" => {
+                    let ok =
+                        instance.as_f64().is_none_or(|number| number >= wanted.as_f64().expect("a number"));
+                    check_that(ok, || format!("{at}: {instance} is below {wanted}"))?;
+                }
+                "items" => {
+                    for (index, item) in instance.as_array().into_iter().flatten().enumerate() {
+                        self.check(wanted, &format!("{place}[]"), item, &format!("{at}[{index}]"), seen)?;
+                    }
+                }
+                "oneOf" => {
+                    let mut good = vec![];
+                    let mut errors = vec![];
+                    for option in wanted.as_array().expect("a list") {
+                        let mut branch = BTreeSet::new();
+                        match self.check(option, place, instance, at, &mut branch) {
+                            Ok(()) => good.push(branch),
+                            Err(error) => errors.push(error),
+                        }
+                    }
+                    check_that(good.len() == 1, || format!("{at}: {} of oneOf fit; {errors:?}", good.len()))?;
+                    seen.extend(good.pop().unwrap_or_default());
+                }
+                "properties" => self.check_properties(schema, place, instance, at, seen)?,
+                other => panic!("the test's validator does not know the keyword {other:?}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_properties(
+        &self,
+        schema: &Value,
+        place: &str,
+        instance: &Value,
+        at: &str,
+        seen: &mut BTreeSet<String>,
+    ) -> Result<(), String> {
+        let Some(object) = instance.as_object() else { return Ok(()) };
+        for name in
+            schema["required"].as_array().into_iter().flatten().map(|name| name.as_str().expect("text"))
+        {
+            check_that(object.contains_key(name), || format!("{at}: {name} is missing"))?;
+        }
+        for (name, value) in object {
+            let (inner, inner_at) = (format!("{place}.{name}"), format!("{at}.{name}"));
+            match (schema["properties"].get(name), &schema["additionalProperties"]) {
+                (Some(property), _) => {
+                    seen.insert(inner.clone());
+                    self.check(property, &inner, value, &inner_at, seen)?;
+                }
+                (None, Value::Bool(false)) => return Err(format!("{at}: {name} is not in the schema")),
+                (None, Value::Object(_)) => {
+                    self.check(&schema["additionalProperties"], &inner, value, &inner_at, seen)?;
+                }
+                (None, _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Every property path the schema names.
+    fn all_properties(&self) -> BTreeSet<String> {
+        fn walk(schema: &Value, place: &str, found: &mut BTreeSet<String>) {
+            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+                let inner = format!("{place}.{name}");
+                found.insert(inner.clone());
+                walk(property, &inner, found);
+            }
+            if schema["items"].is_object() {
+                walk(&schema["items"], &format!("{place}[]"), found);
+            }
+        }
+        let mut found = BTreeSet::new();
+        walk(&self.root, "", &mut found);
+        for (name, definition) in self.root["$defs"].as_object().into_iter().flatten() {
+            walk(definition, name, &mut found);
+        }
+        found
+    }
+}
+
+fn check_that(ok: bool, error: impl FnOnce() -> String) -> Result<(), String> {
+    if ok { Ok(()) } else { Err(error()) }
+}
+
+fn is_type(name: &str, value: &Value) -> bool {
+    match name {
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("the test's validator does not know the type {other:?}"),
+    }
+}
+
+/// A folder that is removed when the test ends.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    value.as_object().expect("an object").clone()
+}
+
+fn full_target() -> Target {
+    Target {
+        engine: "postgres".into(),
+        server_version: "18.4".into(),
+        version_num: 180_004,
+        connection: "postgres@/tmp:5432/demo".into(),
+        version_text: Some("PostgreSQL 18.4 on x86_64".into()),
+        settings: vec![Setting {
+            name: "shared_buffers".into(),
+            value: "16384".into(),
+            unit: Some("8kB".into()),
+            source: "configuration file".into(),
+            default: Some("1024".into()),
+        }],
+        database_bytes: Some(1),
+        missing: vec!["pg_hba: permission denied".into()],
+        ..Target::default()
+    }
+}
+
+fn full_summary() -> Summary {
+    let latency = LatencySummary { mean: 1.5, p50: 1, p90: 2, p95: 3, p99: 4, p999: 5, max: 6 };
+    Summary {
+        verb: "run".into(),
+        name: "ycsb-a".into(),
+        valid: true,
+        duration_s: 10.0,
+        transactions: Some(10),
+        tps: Some(1.0),
+        errors: 1,
+        retries: 2,
+        latency_us: Some(latency),
+        service_us: Some(latency),
+        client_cpu_us_per_transaction: Some(3.9),
+        rows: Some(5),
+        rows_per_s: Some(0.5),
+        bytes_per_s: Some(500.0),
+        findings: vec![Finding {
+            code: "checkpoint-stall".into(),
+            severity: "high".into(),
+            proof: "co-occurrence".into(),
+            claim: "writers stall at checkpoints".into(),
+            remedy: Some("raise max_wal_size".into()),
+        }],
+        steps: vec![],
+    }
+}
+
+/// Writes a directory that uses every field and every kind of line there is.
+fn full_directory() -> Folder {
+    let root = std::env::temp_dir().join(format!("pgfathom-schema-{}", std::process::id()));
+    let folder = Folder(root.clone());
+    let what = What {
+        verb: "demo".into(),
+        name: "demo".into(),
+        argv: vec!["pgfathom".into(), "demo".into()],
+        tool_version: "0.1.0".into(),
+    };
+    let dir = RunDir::create(Some(&root), &what).expect("a fresh folder");
+    let step = dir.begin_step("run", "ycsb-a").expect("writes");
+    dir.begin_phase(&step, "measure").expect("writes");
+    let mut latency = Latency::new();
+    latency.record_us(42);
+    let mut client = ClientSample { phase: "measure".into(), ..ClientSample::default() };
+    client.set_response(&latency);
+    client.set_service(&latency);
+    client.set_lag(&latency);
+    dir.client_sample(&step, 1, 1, &client).expect("writes");
+    dir.client_sample(&step, 2, 1, &ClientSample { phase: "drain".into(), ..ClientSample::default() })
+        .expect("writes");
+    let progress = ProgressSample {
+        slowest_stream: Some("p3".into()),
+        slowest_rows: Some(1),
+        ..ProgressSample::default()
+    };
+    dir.progress_sample(&step, SOURCE_LOAD, 3, 1, &progress).expect("writes");
+    dir.progress_sample(&step, SOURCE_VERIFY, 4, 1, &ProgressSample::default()).expect("writes");
+    dir.sample(Some(&step), SOURCE_SERVER, 5, 0, &json!({"xact_commit": 5, "state": "active"}))
+        .expect("writes");
+    dir.interval(&step, "ycsb-read", Kind::Response, 0, 1, &latency).expect("writes");
+    dir.happened(None, event::NOTE, "hello").expect("writes");
+    dir.event(&Event {
+        t_us: 1,
+        kind: event::OUTAGE.into(),
+        step: step.key().into(),
+        message: "no session".into(),
+        duration_us: Some(5),
+        more: object(json!({"sessions": 3})),
+    })
+    .expect("writes");
+    dir.edit(|run| {
+        run.target = Some(full_target());
+        run.tool.revision = Some("abc".into());
+        run.client.cpu_model = Some("a processor".into());
+        run.client.clock_source = Some("tsc".into());
+        run.client.memory_bytes = Some(1);
+        run.client.kernel = Some("Linux 6.1".into());
+        run.client.os = Some("Debian".into());
+    })
+    .expect("writes");
+    dir.edit_step(&step, |step| {
+        step.phases.push(Phase { name: "drain".into(), start_us: 5, end_us: Some(6) });
+        step.dataset = Some(Dataset {
+            name: "ycsb".into(),
+            format_version: 1,
+            seed: u64::MAX,
+            rows: 10,
+            parameters: object(json!({"key_order": "scattered"})),
+        });
+        step.parameters = object(json!({"sessions": 8}));
+        step.verdict =
+            Verdict { valid: true, reasons: vec!["none".into()], notes: vec!["a checkpoint fell in".into()] };
+        step.summary = full_summary();
+        step.types = vec![TypeStatistics {
+            name: "ycsb-read".into(),
+            weight: Some(0.5),
+            transactions: 10,
+            errors: 1,
+            retries: 2,
+            tps: 1.0,
+            latency_us: full_summary().latency_us,
+            service_us: full_summary().service_us,
+            overflow: 1,
+        }];
+        step.errors = vec![ErrorStatistics {
+            sqlstate: "40001".into(),
+            count: 2,
+            retried: 2,
+            first_message: "could not serialize access".into(),
+            first_us: 5,
+            first_type: Some("ycsb-read".into()),
+        }];
+        step.checks = vec![Check {
+            name: "content".into(),
+            scope: "usertable_p0".into(),
+            rows: 5,
+            result: CheckResult::Fail,
+            detail: "1 damaged".into(),
+            counterexamples: vec!["user000000000000000001".into()],
+        }];
+        step.totals = object(json!({"chunks": 12}));
+    })
+    .expect("writes");
+    dir.end_step(&step, State::Finished).expect("writes");
+    dir.begin_step("verify", "").expect("writes");
+    dir.finish(State::Interrupted).expect("writes");
+    folder
+}
+
+#[test]
+fn a_full_directory_fits_the_schemas_and_uses_all_of_them() {
+    let folder = full_directory();
+    let mut run = Schema::load("run.schema.json");
+    let text = fs::read_to_string(folder.0.join("run.json")).expect("was written");
+    run.validate(&serde_json::from_str(&text).expect("JSON"))
+        .unwrap_or_else(|error| panic!("run.json: {error}"));
+    assert_eq!(run.all_properties().difference(&run.seen).collect::<Vec<_>>(), [] as [&String; 0]);
+    for name in ["samples", "events"] {
+        let mut schema = Schema::load(&format!("{name}.schema.json"));
+        let text = fs::read_to_string(folder.0.join(format!("{name}.ndjson"))).expect("was written");
+        for line in text.lines() {
+            let value = serde_json::from_str(line).expect("JSON");
+            schema.validate(&value).unwrap_or_else(|error| panic!("{name}.ndjson: {error}: {line}"));
+        }
+        assert_eq!(schema.all_properties().difference(&schema.seen).collect::<Vec<_>>(), [] as [&String; 0]);
+    }
+}
+
+#[test]
+fn the_first_and_barest_run_json_fits_too() {
+    let root = std::env::temp_dir().join(format!("pgfathom-schema-bare-{}", std::process::id()));
+    let folder = Folder(root.clone());
+    let dir = RunDir::create(Some(&root), &What { verb: "load".into(), ..What::default() })
+        .expect("a fresh folder");
+    let text = fs::read_to_string(folder.0.join("run.json")).expect("was written");
+    Schema::load("run.schema.json").validate(&serde_json::from_str(&text).expect("JSON")).expect("fits");
+    drop(dir);
+}
+
+#[test]
+fn the_validator_can_say_no() {
+    let mut run = Schema::load("run.schema.json");
+    assert!(run.validate(&json!({})).unwrap_err().contains("missing"));
+    let mut events = Schema::load("events.schema.json");
+    assert!(events.validate(&json!({"t_us": 1, "kind": "note", "message": "x"})).is_ok());
+    for wrong in [
+        json!({"t_us": -1, "kind": "note", "message": "x"}),
+        json!({"t_us": 1.5, "kind": "note", "message": "x"}),
+        json!({"t_us": 1, "kind": "note"}),
+        json!({"t_us": 1, "kind": "note", "message": "x", "more": [1]}),
+        json!([]),
+    ] {
+        assert!(events.validate(&wrong).is_err(), "{wrong}");
+    }
+    let mut samples = Schema::load("samples.schema.json");
+    assert!(samples.validate(&json!({"t_us": 1, "interval_us": 1, "source": "client"})).is_err());
+}
