@@ -1,0 +1,180 @@
+//! What goes wrong with local clusters, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a local cluster could not be made, started, stopped or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// No server binaries anywhere.
+    #[error("no PostgreSQL server was found on this machine (looked in {})", searched.join(", "))]
+    NoInstallation {
+        /// The places, in order.
+        searched: Vec<String>,
+    },
+    /// A folder that the user named has no server in it.
+    #[error("{origin} names {}, but {problem}", dir.display())]
+    BadInstallation {
+        /// `--pg-bin` or `PGFATHOM_PG_BIN`.
+        origin: String,
+        /// The folder.
+        dir: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// We are root, and there is nobody to run the server as.
+    #[error("PostgreSQL refuses to run as root, and this machine has no user to run it as (tried {tried})")]
+    NoUser {
+        /// Names tried.
+        tried: String,
+    },
+    /// A program of PostgreSQL could not be started at all.
+    #[error("{} could not be started", program.display())]
+    Spawn {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program of PostgreSQL ran and failed.
+    #[error("{program} failed ({status}){}", tail_of(output))]
+    Program {
+        /// Its name.
+        program: String,
+        /// How it ended.
+        status: String,
+        /// The last lines that it said.
+        output: String,
+    },
+    /// The server ended before it accepted connections.
+    #[error("the server in {} did not start ({status}){}", data_dir.display(), tail_of(log))]
+    Start {
+        /// Data directory.
+        data_dir: PathBuf,
+        /// How the postmaster ended.
+        status: String,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// The server runs but never said that it is ready.
+    #[error("the server in {} was not ready after {waited_s} s{}", data_dir.display(), tail_of(log))]
+    NotReady {
+        /// Data directory.
+        data_dir: PathBuf,
+        /// How long we waited.
+        waited_s: u64,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// The server does not end.
+    #[error("the server in {} (pid {pid}) did not stop within {waited_s} s", data_dir.display())]
+    NotStopped {
+        /// Data directory.
+        data_dir: PathBuf,
+        /// Postmaster.
+        pid: u32,
+        /// How long we waited.
+        waited_s: u64,
+    },
+    /// A Unix socket's path has a limit (`sun_path`).
+    #[error(
+        "the socket path {} is {} bytes long, the limit is {limit_bytes}",
+        path.display(),
+        path.as_os_str().len()
+    )]
+    SocketPath {
+        /// The path.
+        path: PathBuf,
+        /// The limit of this system.
+        limit_bytes: usize,
+    },
+    /// A file operation of ours failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// `create`, `read`, ...
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Program output for a message: on lines of its own, indented.
+fn tail_of(output: &str) -> String {
+    output.trim_end().lines().map(|line| format!("\n    {line}")).collect()
+}
+
+impl LocalError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> LocalError {
+        let path = path.into();
+        move |source| LocalError::Io { action, path, source }
+    }
+
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            LocalError::NoInstallation { .. } => Some(
+                "apt-get install postgresql, or scripts/fetch-postgres18 (needs npm), or name a folder with --pg-bin"
+                    .to_owned(),
+            ),
+            LocalError::BadInstallation { .. } => {
+                Some("name the folder that holds the programs postgres and initdb, see pg_config --bindir".to_owned())
+            }
+            LocalError::NoUser { .. } => Some("useradd --system postgres, or run pgfathom as an ordinary user".to_owned()),
+            LocalError::Spawn { source, .. } | LocalError::Io { source, .. } => io_hint(source),
+            LocalError::Program { output: text, .. }
+            | LocalError::Start { log: text, .. }
+            | LocalError::NotReady { log: text, .. } => server_words_hint(text),
+            LocalError::NotStopped { pid, .. } => {
+                Some(format!("a client may hold it up; kill -QUIT {pid} stops it at once"))
+            }
+            LocalError::SocketPath { .. } => Some("choose a shorter --socket-dir, for example /tmp/pg".to_owned()),
+        }
+    }
+}
+
+/// Hints for errors of the operating system.
+fn io_hint(error: &io::Error) -> Option<String> {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Some(
+            "the folder must be open to you, and, when you are root, to the user that the server runs as"
+                .to_owned(),
+        ),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Some("free space on that disk (df -h), or choose another folder with --dir".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Hints for what initdb and the server say (with `LC_MESSAGES=C`; the texts are from PostgreSQL 13 to 18).
+fn server_words_hint(text: &str) -> Option<String> {
+    const WORDS: [(&str, &str); 9] = [
+        ("No space left on device", "free space on that disk (df -h), or choose another folder with --dir"),
+        ("Disk quota exceeded", "free space on that disk (quota), or choose another folder with --dir"),
+        ("Address already in use", "another server uses that port: choose one with --port, or stop it"),
+        (
+            "Is another postmaster already running on port",
+            "another server uses that port: choose one with --port, or stop it",
+        ),
+        (
+            "pre-existing shared memory block",
+            "processes of an earlier server are still ending: try again in a few seconds",
+        ),
+        (
+            "could not create any Unix-domain sockets",
+            "choose another --socket-dir: it must be writable and its path short",
+        ),
+        (
+            "could not map anonymous shared memory",
+            "there is not enough memory: lower shared_buffers with --set",
+        ),
+        (
+            "Permission denied",
+            "the folder must be open to you, and, when you are root, to the user that the server runs as",
+        ),
+        ("configuration file", "one of the settings is wrong for this version, see the log lines above"),
+    ];
+    WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, hint)| (*hint).to_owned())
+}

@@ -1,0 +1,42 @@
+//! The few calls around `fork` that the standard library leaves to `unsafe`.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, setsid};
+
+/// Makes the child's process get `signal` when the *thread* that spawns it ends, so spawn it from one that lives as long as
+/// the process (see `local::process`). Linux only; elsewhere it does nothing.
+#[cfg(target_os = "linux")]
+pub(crate) fn die_with_parent(command: &mut Command, signal: Signal) {
+    use rustix::process::{getpid, getppid, set_parent_process_death_signal};
+    let parent = Some(getpid());
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes two bare system calls
+    // (prctl, getppid) and allocates nothing.
+    unsafe {
+        command.pre_exec(move || {
+            set_parent_process_death_signal(Some(signal))?;
+            // The parent may have died before the call: then nobody will ever send the signal.
+            if getppid() != parent {
+                return Err(io::Error::from_raw_os_error(rustix::io::Errno::CHILD.raw_os_error()));
+            }
+            Ok(())
+        });
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn die_with_parent(_command: &mut Command, _signal: Signal) {}
+
+/// Puts the child into a session of its own, so that neither Ctrl-C nor the end of our terminal reaches it.
+pub(crate) fn own_session(command: &mut Command) {
+    // SAFETY: as above; setsid is one bare system call.
+    unsafe {
+        command.pre_exec(|| {
+            setsid()?;
+            Ok(())
+        });
+    }
+}
