@@ -1,1 +1,16 @@
-//! Fill: row ranges, COPY, ledger; verify the content.
+//! Fill a target and prove what is in it.
+//!
+//! ```text
+//! options -> schema (tables, ledger) -> streams (chunks: COPY + ledger row, one transaction each) -> keys -> statistics
+//! ```
+//!
+//! Whatever happens to the client, the network or the server, the target is exact at every moment: a chunk's rows and its ledger row
+//! are committed together or not at all, so continuing is nothing but loading the chunks that have no row.
+
+pub mod error;
+pub mod ledger;
+pub mod options;
+pub mod plan;
+
+pub use error::LoadError;
+pub use options::{Method, Options, Stop, StopLevel};

@@ -1,0 +1,315 @@
+//! What can go wrong while filling a target, in words that name the flag, the table or the server's own message.
+
+use std::error::Error;
+use std::time::Duration;
+
+use wire::backend::ProtocolError;
+use wire::error::{ServerError, SqlState};
+
+/// Why a load did not complete. The target is exact in every case: what is committed is in the ledger.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// An option that cannot be.
+    #[error("{flag}: {problem}")]
+    Option {
+        /// The flag as the user types it.
+        flag: &'static str,
+        /// What is wrong with its value.
+        problem: String,
+        /// What to type instead.
+        hint: String,
+    },
+    /// No connection, neither at the start nor within the time a lost server is waited for.
+    #[error("cannot connect to the target")]
+    Connect {
+        /// The reason.
+        source: Box<dyn Error + Send + Sync>,
+        /// The connection layer's own suggestion.
+        hint: Option<String>,
+    },
+    /// The server was lost and did not come back.
+    #[error("the server was lost and did not come back within {} s ({attempts} attempts)", waited.as_secs())]
+    ServerLost {
+        /// How long it was waited for.
+        waited: Duration,
+        /// How often a connection was tried.
+        attempts: u32,
+        /// What the last attempt said.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A statement of the control connection failed.
+    #[error("{doing} failed")]
+    Sql {
+        /// What the statement was for.
+        doing: String,
+        /// What the server said.
+        source: postgres::Error,
+    },
+    /// A statement of a loading stream failed.
+    #[error("{doing} failed")]
+    Stream {
+        /// What the stream was at: a chunk, a leaf.
+        doing: String,
+        /// What the server said.
+        source: Box<ServerError>,
+    },
+    /// A chunk failed again and again with an error that another attempt should have cured.
+    #[error("{doing} failed {attempts} times")]
+    TooManyAttempts {
+        /// What the stream was at.
+        doing: String,
+        /// How often.
+        attempts: u32,
+        /// What happened the last time.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The server's disk is full.
+    #[error("the server's disk is full ({done} of {total} chunks are safe)")]
+    DiskFull {
+        /// Chunks in the ledger.
+        done: u64,
+        /// Chunks of the dataset.
+        total: u64,
+        /// What the server said.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The server answered something that is not the protocol.
+    #[error("{doing}: the server broke the protocol")]
+    Protocol {
+        /// What the stream was at.
+        doing: String,
+        /// In which way.
+        source: ProtocolError,
+    },
+    /// The server took another number of rows than it was sent.
+    #[error("{doing}: {sent} rows were sent, the server counted {counted}")]
+    RowCount {
+        /// What the stream was at.
+        doing: String,
+        /// Rows sent.
+        sent: u64,
+        /// Rows the server says it took.
+        counted: u64,
+    },
+    /// A relation of a name we need is not ours.
+    #[error("{name} exists and is a {kind} that pgfathom did not make")]
+    ForeignTable {
+        /// Its name without the schema.
+        name: String,
+        /// Table, view, ...
+        kind: &'static str,
+        /// Whether `--force` may drop it.
+        droppable: bool,
+    },
+    /// A schema `pgfathom` that is not a ledger.
+    #[error("the schema pgfathom exists and is not a ledger of this program")]
+    ForeignSchema,
+    /// A ledger of another version.
+    #[error("the ledger in schema pgfathom has version {found}, this program knows version {known}")]
+    LedgerVersion {
+        /// Version in the target.
+        found: u32,
+        /// Version of this program.
+        known: u32,
+    },
+    /// The ledger holds a value that no pgfathom writes.
+    #[error(
+        "the ledger is damaged: pgfathom.{table}.{column} holds a value that this program does not write"
+    )]
+    DamagedLedger {
+        /// Table of the ledger.
+        table: &'static str,
+        /// Its column.
+        column: &'static str,
+    },
+    /// The dataset in the target is another one.
+    #[error("the dataset {dataset} in this database has {what} {existing}, this load asks for {asked}")]
+    OtherDataset {
+        /// Its name.
+        dataset: String,
+        /// What differs: `seed`, `rows`, ...
+        what: &'static str,
+        /// Value in the ledger.
+        existing: String,
+        /// Value asked for.
+        asked: String,
+        /// The flags that match what is there.
+        matching: String,
+    },
+    /// The ledger knows the dataset, but a table of it is gone or was changed.
+    #[error("{table}: {problem}, although the ledger says that it was made by a load")]
+    ChangedTable {
+        /// Name of the table.
+        table: String,
+        /// What is different.
+        problem: String,
+    },
+    /// Nowhere to create a table: no schema of the search path exists.
+    #[error("no schema has been selected to create tables in: search_path names none that exists")]
+    NoSchema,
+    /// The client's partition routing disagrees with the server's.
+    #[error(
+        "the server routes keys to other partitions than this program computes ({wrong} of {tried} keys, the first is \"{key}\")"
+    )]
+    Routing {
+        /// Keys on which the two disagree.
+        wrong: u64,
+        /// Keys tried.
+        tried: u64,
+        /// One of them.
+        key: String,
+    },
+    /// The dataset was started over by somebody else while this load ran.
+    #[error("the dataset was started over by another pgfathom while this one was working")]
+    Restarted,
+    /// Every run number is used.
+    #[error("all {runs} run numbers of this dataset are used: values have no room for another writer")]
+    WritersExhausted {
+        /// How many there are.
+        runs: u32,
+    },
+}
+
+impl LoadError {
+    pub(crate) fn sql(doing: impl Into<String>, source: postgres::Error) -> LoadError {
+        LoadError::Sql { doing: doing.into(), source }
+    }
+
+    /// The server's SQLSTATE, when the server said one.
+    pub fn sqlstate(&self) -> Option<SqlState> {
+        match self {
+            LoadError::Sql { source, .. } => sqlstate_of(source),
+            LoadError::Stream { source, .. } => Some(source.sqlstate),
+            LoadError::DiskFull { .. } => Some(SqlState::DISK_FULL),
+            _ => None,
+        }
+    }
+
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            LoadError::Option { hint, .. } => hint.clone(),
+            LoadError::Connect { hint, .. } => return hint.clone(),
+            LoadError::ServerLost { .. } => {
+                "start the server (its log says why it went away), then run the same command again: it continues".into()
+            }
+            LoadError::Sql { .. } | LoadError::Stream { .. } => return sqlstate_hint(self.sqlstate()?),
+            LoadError::TooManyAttempts { .. } => {
+                "look at the server's log; running the same command again continues with the chunks that are missing".into()
+            }
+            LoadError::DiskFull { .. } => {
+                "free space on the server (its message above names the file), then run the same command again: it continues; \
+                 what is loaded stays loaded".into()
+            }
+            LoadError::Protocol { .. } => {
+                "is there a proxy or pooler in between? connect to the server itself and run the same command again".into()
+            }
+            LoadError::RowCount { .. } => "is there a trigger or rule on the table? drop it, then load again with --restart".into(),
+            LoadError::ForeignTable { name, droppable: true, .. } => format!(
+                "choose another database or schema (search_path), or drop it for good with --force {name}"
+            ),
+            LoadError::ForeignTable { .. } => "choose another database or schema (search_path)".into(),
+            LoadError::ForeignSchema => "choose another database, or rename that schema".into(),
+            LoadError::LedgerVersion { found, known } if found > known => "use the newer pgfathom that wrote it".into(),
+            LoadError::LedgerVersion { .. } => {
+                "use the older pgfathom that wrote it, or drop it and start over: drop schema pgfathom cascade".into()
+            }
+            LoadError::DamagedLedger { .. } => "start over with --restart".into(),
+            LoadError::OtherDataset { matching, .. } => {
+                format!("continue what is there with {matching}, or drop it and start over with --restart")
+            }
+            LoadError::ChangedTable { .. } => "start over with --restart".into(),
+            LoadError::NoSchema => "create one, or name one: PGOPTIONS='-c search_path=public'".into(),
+            LoadError::Routing { .. } => {
+                "load without --partitions, and report this: it must not happen on PostgreSQL 11 or later with a \
+                 deterministic collation".into()
+            }
+            LoadError::Restarted => "run the same command again once the other one is through".into(),
+            LoadError::WritersExhausted { .. } => "load the dataset anew with --restart".into(),
+        };
+        Some(hint)
+    }
+}
+
+/// The SQLSTATE of an error of the control connection.
+pub(crate) fn sqlstate_of(error: &postgres::Error) -> Option<SqlState> {
+    <[u8; 5]>::try_from(error.code()?.code().as_bytes()).ok().map(SqlState)
+}
+
+/// Hints for what servers refuse most often while a dataset is created or loaded.
+fn sqlstate_hint(state: SqlState) -> Option<String> {
+    let hint = match &state.0 {
+        b"42501" => {
+            "the role lacks a privilege: it needs CREATE on the database (for schema pgfathom) and on the table's schema"
+        }
+        b"53200" => {
+            "raise max_locks_per_transaction on the server (every partition takes a lock), or ask for fewer --partitions"
+        }
+        b"53300" => "ask for fewer streams with -j, or raise max_connections",
+        b"25006" => {
+            "this server is a standby or read only: connect to the primary, for example with target_session_attrs=read-write"
+        }
+        b"2BP01" => "something depends on the old table, a view perhaps: drop that first",
+        b"42704" => "create the tablespace first, or leave --tablespace out",
+        b"57014" => {
+            "an administrator or statement_timeout cancelled it; running the same command again continues"
+        }
+        b"55P03" => {
+            "another session holds a lock on the table (lock_timeout); running the same command again continues"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server_error(code: &[u8; 5]) -> ServerError {
+        ServerError {
+            severity: "ERROR".into(),
+            sqlstate: SqlState(*code),
+            message: "no".into(),
+            detail: None,
+            hint: None,
+            position: None,
+        }
+    }
+
+    #[test]
+    fn refusals_name_both_values_and_the_flag() {
+        let error = LoadError::OtherDataset {
+            dataset: "ycsb".into(),
+            what: "seed",
+            existing: "1".into(),
+            asked: "2".into(),
+            matching: "--seed 1".into(),
+        };
+        assert_eq!(error.to_string(), "the dataset ycsb in this database has seed 1, this load asks for 2");
+        assert!(error.hint().unwrap().contains("--seed 1") && error.hint().unwrap().contains("--restart"));
+    }
+
+    #[test]
+    fn what_a_server_refuses_often_has_a_hint() {
+        let stream = |code| LoadError::Stream {
+            doing: "loading chunk 3".into(),
+            source: Box::new(server_error(code)),
+        };
+        for code in [b"42501", b"53200", b"53300", b"25006", b"57014"] {
+            assert!(stream(code).hint().is_some());
+        }
+        assert_eq!(stream(b"XX000").hint(), None, "nothing sensible can be said about an internal error");
+        let full = LoadError::DiskFull { done: 3, total: 9, source: Box::new(server_error(b"53100")) };
+        assert_eq!(full.to_string(), "the server's disk is full (3 of 9 chunks are safe)");
+        assert!(full.hint().unwrap().contains("same command again"));
+    }
+
+    #[test]
+    fn only_what_can_be_dropped_is_offered_to_force() {
+        let foreign =
+            |droppable| LoadError::ForeignTable { name: "usertable".into(), kind: "table", droppable };
+        assert!(foreign(true).hint().unwrap().contains("--force usertable"));
+        assert!(!foreign(false).hint().unwrap().contains("--force"));
+    }
+}

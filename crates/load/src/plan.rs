@@ -1,0 +1,298 @@
+//! What a load consists of before it starts: rows by size, chunks, names of leaf tables.
+//!
+//! A chunk is the unit of loading, of resuming and of what a kill makes us repeat. It is a range of row numbers, so a plan is four
+//! numbers however large the table is, and every process that has them agrees on every chunk.
+
+use data::ycsb::{FIELD_BYTES, FIELD_COUNT, KEY_BYTES};
+
+/// The table of a YCSB dataset.
+pub const TABLE: &str = "usertable";
+
+/// Bytes of the values of one row: the key and ten fields. What sizes and rates are counted in; the server adds headers and an
+/// index to it.
+pub const ROW_VALUE_BYTES: u64 = (KEY_BYTES + FIELD_COUNT * FIELD_BYTES) as u64;
+
+/// A chunk holds about this many bytes of values. Small enough that a kill repeats seconds of work on slow disks, large enough that
+/// a commit per chunk costs nothing and that each of 70 partitions still gets more than a megabyte of it.
+pub const CHUNK_VALUE_BYTES: u64 = 96 << 20;
+
+/// A load is cut into at least this many chunks per stream, so that streams of unequal speed end at about the same time.
+pub const CHUNKS_PER_STREAM_MIN: u64 = 4;
+
+/// The ledger never holds more rows than this per dataset: beyond it chunks grow instead. One bit each must fit in memory.
+pub const CHUNKS_MAX: u64 = 1 << 24;
+
+/// The longest chunk in rows. Bucketing a chunk by partition takes six bytes per row of it.
+pub const CHUNK_ROWS_MAX: u64 = 1 << 22;
+
+/// The most rows of a dataset: what [`CHUNKS_MAX`] chunks of [`CHUNK_ROWS_MAX`] rows hold, 70 * 10^12 or 72 PB of values.
+pub const ROWS_MAX: u64 = CHUNKS_MAX * CHUNK_ROWS_MAX;
+
+/// The most partitions. PostgreSQL plans and locks every partition of a table; beyond some thousands it does little else.
+pub const PARTITIONS_MAX: u32 = 4096;
+
+/// The most streams: each is a thread here and a backend there.
+pub const STREAMS_MAX: usize = 1024;
+
+/// How many rows have at least `value_bytes` bytes of values, one at least.
+pub fn rows_for_bytes(value_bytes: u64) -> u64 {
+    value_bytes.div_ceil(ROW_VALUE_BYTES).max(1)
+}
+
+/// The chunks of a dataset: `count` ranges of `chunk_rows` rows, the last one shorter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chunks {
+    rows: u64,
+    chunk_rows: u64,
+}
+
+impl Chunks {
+    /// Cuts `rows` for this many streams. `rows` must be at most [`ROWS_MAX`]; the caller refuses more with a message.
+    pub fn for_streams(rows: u64, streams: usize) -> Chunks {
+        let streams = streams.max(1) as u64;
+        let by_size = rows.div_ceil(CHUNK_VALUE_BYTES / ROW_VALUE_BYTES);
+        // A multiple of the streams, so that no stream works alone on a last chunk.
+        let count = by_size.max(CHUNKS_PER_STREAM_MIN * streams).next_multiple_of(streams);
+        let chunk_rows = rows.div_ceil(count).max(rows.div_ceil(CHUNKS_MAX)).max(1);
+        Chunks { rows, chunk_rows }
+    }
+
+    /// The chunks of a dataset that has been begun with this chunk length.
+    pub fn of_length(rows: u64, chunk_rows: u64) -> Chunks {
+        Chunks { rows, chunk_rows: chunk_rows.max(1) }
+    }
+
+    /// Rows of the whole dataset.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Rows of every chunk but the last.
+    pub fn chunk_rows(&self) -> u64 {
+        self.chunk_rows
+    }
+
+    /// How many chunks there are; 0 for a dataset of no rows.
+    pub fn count(&self) -> u64 {
+        self.rows.div_ceil(self.chunk_rows)
+    }
+
+    /// The row numbers of chunk `index`.
+    ///
+    /// # Panics
+    /// When there is no such chunk.
+    pub fn range(&self, index: u64) -> std::ops::Range<u64> {
+        assert!(index < self.count(), "chunk {index} of {}", self.count());
+        let first = index * self.chunk_rows;
+        first..self.rows.min(first.saturating_add(self.chunk_rows))
+    }
+}
+
+/// A set of chunk numbers: one bit each.
+#[derive(Clone, Debug)]
+pub struct ChunkSet {
+    words: Vec<u64>,
+    len: u64,
+}
+
+impl ChunkSet {
+    /// An empty set of numbers below `capacity`.
+    pub fn new(capacity: u64) -> ChunkSet {
+        ChunkSet { words: vec![0; capacity.div_ceil(64) as usize], len: 0 }
+    }
+
+    /// Adds a number; `false` when it was there already or is out of range.
+    pub fn insert(&mut self, index: u64) -> bool {
+        let Some(word) = self.words.get_mut((index / 64) as usize) else { return false };
+        let bit = 1 << (index % 64);
+        let new = *word & bit == 0;
+        *word |= bit;
+        self.len += u64::from(new);
+        new
+    }
+
+    /// Whether the number is in the set.
+    pub fn contains(&self, index: u64) -> bool {
+        self.words.get((index / 64) as usize).is_some_and(|word| word & (1 << (index % 64)) != 0)
+    }
+
+    /// How many numbers are in the set.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether nothing is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Names of the leaf tables: the table itself without partitions, else `usertable_p0` and so on in order of remainder.
+pub fn leaf_names(partitions: u32) -> Vec<String> {
+    if partitions <= 1 {
+        return vec![TABLE.to_owned()];
+    }
+    (0..partitions).map(|index| format!("{TABLE}_p{index}")).collect()
+}
+
+/// Why a text is no size or count.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum QuantityError {
+    /// No whole number in front, or a decimal point.
+    #[error("\"{0}\" is no size: a whole number with a unit is expected")]
+    NotANumber(String),
+    /// A unit that nobody knows.
+    #[error("\"{text}\": the unit \"{unit}\" is unknown")]
+    Unit {
+        /// What was typed.
+        text: String,
+        /// Its last part.
+        unit: String,
+    },
+    /// More than 2^64 - 1.
+    #[error("\"{0}\" is too large")]
+    TooLarge(String),
+}
+
+impl QuantityError {
+    /// What to type instead.
+    pub fn hint(&self) -> Option<String> {
+        Some("write 10GB, 512MiB or 2T for sizes (k, M, G, T, P are powers of 1000; Ki, Mi, Gi, Ti, Pi of 1024), 1M or 1000000 for counts".to_owned())
+    }
+}
+
+/// Reads a size (`10GB`, `512MiB`, `2T`) or a count (`1M`, `1000000`, `1_000_000`): k, M, G, T, P are powers of 1000, with an `i`
+/// of 1024; a final `B` says nothing.
+///
+/// # Errors
+/// When it is not a whole number with such a unit, or does not fit 64 bits.
+pub fn parse_quantity(text: &str) -> Result<u64, QuantityError> {
+    let trimmed = text.trim();
+    let digits = trimmed.bytes().take_while(|b| b.is_ascii_digit() || *b == b'_').count();
+    let (number, unit) = trimmed.split_at(digits);
+    if !number.bytes().any(|b| b.is_ascii_digit()) || unit.starts_with(['.', ',']) {
+        return Err(QuantityError::NotANumber(text.to_owned()));
+    }
+    let too_large = || QuantityError::TooLarge(text.to_owned());
+    let number: u64 = number.replace('_', "").parse().map_err(|_| too_large())?;
+    let unknown = || QuantityError::Unit { text: text.to_owned(), unit: unit.trim().to_owned() };
+    let prefix = unit.trim().to_ascii_lowercase();
+    let prefix = prefix.strip_suffix('b').unwrap_or(&prefix);
+    let (letter, base) = match prefix.strip_suffix('i') {
+        Some("") => return Err(unknown()),
+        Some(letter) => (letter, 1024u64),
+        None => (prefix, 1000),
+    };
+    let exponent = match letter {
+        "" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        "p" => 5,
+        _ => return Err(unknown()),
+    };
+    number.checked_mul(base.pow(exponent)).ok_or_else(too_large)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_million_rows_for_two_streams_are_twelve_chunks() {
+        let chunks = Chunks::for_streams(1_000_000, 2);
+        assert_eq!((chunks.count(), chunks.chunk_rows()), (12, 83_334));
+        assert_eq!(chunks.range(11), 916_674..1_000_000);
+    }
+
+    #[test]
+    fn small_tables_still_feed_every_stream() {
+        assert_eq!(Chunks::for_streams(8, 2).count(), 8);
+        assert_eq!(Chunks::for_streams(3, 2).count(), 3);
+        assert_eq!(Chunks::for_streams(1, 4).count(), 1);
+        assert_eq!(Chunks::for_streams(0, 4).count(), 0);
+    }
+
+    #[test]
+    fn a_petabyte_has_a_bounded_ledger_and_bounded_chunks() {
+        for rows in [1 << 31, 1 << 32, 1_000_000_000_000, ROWS_MAX] {
+            let chunks = Chunks::for_streams(rows, 70);
+            assert!(chunks.count() <= CHUNKS_MAX, "{rows}: {}", chunks.count());
+            assert!(chunks.chunk_rows() <= CHUNK_ROWS_MAX, "{rows}: {}", chunks.chunk_rows());
+            assert_eq!(chunks.range(chunks.count() - 1).end, rows);
+        }
+        assert_eq!(Chunks::for_streams(1_000_000_000_000, 70).chunk_rows(), 98_496);
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_cover_every_row_once(rows in 0u64..5_000, streams in 1usize..9) {
+            let chunks = Chunks::for_streams(rows, streams);
+            let mut next = 0;
+            for index in 0..chunks.count() {
+                let range = chunks.range(index);
+                prop_assert_eq!(range.start, next);
+                prop_assert!(range.end > range.start);
+                next = range.end;
+            }
+            prop_assert_eq!(next, rows);
+            prop_assert_eq!(Chunks::of_length(rows, chunks.chunk_rows()), chunks);
+        }
+
+        #[test]
+        fn the_set_is_a_set(numbers in proptest::collection::vec(0u64..200, 0..100)) {
+            let mut set = ChunkSet::new(150);
+            let mut reference = std::collections::BTreeSet::new();
+            for number in numbers {
+                prop_assert_eq!(set.insert(number), number < 192 && reference.insert(number));
+            }
+            prop_assert_eq!(set.len(), reference.len() as u64);
+            prop_assert!((0..192).all(|n| set.contains(n) == reference.contains(&n)));
+        }
+    }
+
+    #[test]
+    fn sizes_become_rows() {
+        assert_eq!(ROW_VALUE_BYTES, 1022);
+        assert_eq!(rows_for_bytes(0), 1);
+        assert_eq!(rows_for_bytes(1022), 1);
+        assert_eq!(rows_for_bytes(1023), 2);
+        assert_eq!(rows_for_bytes(10_000_000_000), 9_784_736);
+    }
+
+    #[test]
+    fn leaves_are_named_by_remainder() {
+        assert_eq!(leaf_names(0), ["usertable"]);
+        assert_eq!(leaf_names(1), ["usertable"]);
+        assert_eq!(leaf_names(3), ["usertable_p0", "usertable_p1", "usertable_p2"]);
+    }
+
+    #[test]
+    fn quantities_are_read_as_people_write_them() {
+        for (text, value) in [
+            ("0", 0),
+            ("1000000", 1_000_000),
+            ("1_000_000", 1_000_000),
+            ("1M", 1_000_000),
+            ("10k", 10_000),
+            ("10GB", 10_000_000_000),
+            ("10 GiB", 10 << 30),
+            ("512mib", 512 << 20),
+            ("3PB", 3_000_000_000_000_000),
+            ("7B", 7),
+        ] {
+            assert_eq!(parse_quantity(text), Ok(value), "{text}");
+        }
+        assert!(matches!(parse_quantity("1.5GB"), Err(QuantityError::NotANumber(_))));
+        assert!(matches!(parse_quantity("GB"), Err(QuantityError::NotANumber(_))));
+        assert!(matches!(parse_quantity("_"), Err(QuantityError::NotANumber(_))));
+        assert!(matches!(parse_quantity("-1"), Err(QuantityError::NotANumber(_))));
+        assert!(matches!(parse_quantity("10XB"), Err(QuantityError::Unit { .. })));
+        assert!(matches!(parse_quantity("10iB"), Err(QuantityError::Unit { .. })));
+        assert!(matches!(parse_quantity("20000PB"), Err(QuantityError::TooLarge(_))));
+        assert!(matches!(parse_quantity("99999999999999999999"), Err(QuantityError::TooLarge(_))));
+        assert!(parse_quantity("x").unwrap_err().hint().is_some());
+    }
+}
