@@ -6,4 +6,5 @@ pub(crate) mod process;
 
 pub use error::LocalError;
 pub use installation::{Installation, Search, Version, find_installations, installations};
+pub(crate) use process::OsUser;
 pub use process::StopMode;

@@ -189,6 +189,8 @@ pub struct TlsOptions {
     pub cert: Option<PathBuf>,
     /// `sslkey`, its key.
     pub key: Option<PathBuf>,
+    /// Whether a client certificate is sent when there is one (`sslcertmode`).
+    pub client_cert: bool,
     /// `sslcrl`, revoked certificates.
     pub crl: Option<PathBuf>,
     /// `sslsni`: name the host in the handshake.
@@ -207,6 +209,7 @@ impl Default for TlsOptions {
             root_cert: RootCert::Default,
             cert: None,
             key: None,
+            client_cert: true,
             crl: None,
             sni: true,
             min_version: TlsVersion::V1_2,
@@ -258,18 +261,20 @@ pub struct ConnSpec {
     pub channel_binding: ChannelBindingMode,
     /// `require_auth`.
     pub require_auth: AuthMethods,
+    /// `requirepeer`: the operating system user that must own the server's end of a Unix socket.
+    pub require_peer: Option<String>,
     /// `target_session_attrs`.
     pub target_session_attrs: SessionAttrs,
     /// `load_balance_hosts`.
     pub load_balance_hosts: LoadBalance,
     /// `connect_timeout`, per host; `None` waits for ever.
     pub connect_timeout: Option<Duration>,
-    /// `application_name`.
-    pub application_name: Option<String>,
+    /// `application_name`, never empty.
+    pub application_name: String,
     /// `options`: server command line options of the session.
     pub options: Option<String>,
-    /// `client_encoding`; both planes read UTF-8 only.
-    pub client_encoding: Option<String>,
+    /// Settings of the session that the environment asks for (`PGDATESTYLE`, `PGTZ`, `PGGEQO`).
+    pub session_settings: Vec<(String, String)>,
     /// TCP keepalives.
     pub keepalives: Keepalives,
 }
@@ -287,12 +292,13 @@ impl ConnSpec {
             tls: TlsOptions::default(),
             channel_binding: ChannelBindingMode::default(),
             require_auth: AuthMethods::default(),
+            require_peer: None,
             target_session_attrs: SessionAttrs::default(),
             load_balance_hosts: LoadBalance::default(),
             connect_timeout: None,
-            application_name: None,
+            application_name: "pgfathom".to_owned(),
             options: None,
-            client_encoding: None,
+            session_settings: Vec::new(),
             keepalives: Keepalives::default(),
         }
     }
@@ -318,12 +324,10 @@ impl ConnSpec {
         self
     }
 
-    /// The same under another `application_name`, unless the user gave one.
+    /// The same under another `application_name`.
     #[must_use]
     pub fn with_application_name(mut self, name: &str) -> ConnSpec {
-        if self.application_name.is_none() {
-            self.application_name = Some(name.to_owned());
-        }
+        name.clone_into(&mut self.application_name);
         self
     }
 
@@ -369,7 +373,7 @@ impl fmt::Display for ConnSpec {
 
 /// `value` as a connection string needs it: quoted when empty or when it holds blanks, quotes or backslashes.
 pub(crate) fn quoted(value: &str) -> String {
-    let plain = |c: char| !c.is_ascii_whitespace() && c != '\'' && c != '\\';
+    let plain = |c: char| !super::keyvalue::blank(c) && c != '\'' && c != '\\';
     if !value.is_empty() && value.chars().all(plain) {
         return value.to_owned();
     }

@@ -21,16 +21,36 @@ const LOG_TAIL_BYTES: u64 = 4096;
 /// And how many lines.
 const LOG_TAIL_LINES: usize = 12;
 
-/// The user that servers run as when we are root; PostgreSQL refuses root.
+/// A user of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OsUser {
     pub(crate) name: String,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    pub(crate) home: PathBuf,
 }
 
 impl OsUser {
-    /// `None` when we are not root: servers then run as ourselves.
+    /// Who we are; `None` when neither the password file nor `id` knows.
+    pub(crate) fn current() -> Option<OsUser> {
+        OsUser::by_uid(rustix::process::geteuid().as_raw())
+    }
+
+    /// The user with this number: from `/etc/passwd`, else from `getent`, which also asks directories such as LDAP.
+    pub(crate) fn by_uid(uid: u32) -> Option<OsUser> {
+        let find = |passwd: &str| OsUser::all_in(passwd).find(|user| user.uid == uid);
+        fs::read_to_string("/etc/passwd").ok().and_then(|passwd| find(&passwd)).or_else(|| {
+            let output = Command::new("getent")
+                .args(["passwd", &uid.to_string()])
+                .stdin(Stdio::null())
+                .output()
+                .ok()?;
+            find(&String::from_utf8_lossy(&output.stdout))
+        })
+    }
+
+    /// The user that servers run as when we are root, because PostgreSQL refuses root; `None` when we are not: servers then run as
+    /// ourselves.
     pub(crate) fn for_server() -> Result<Option<OsUser>, LocalError> {
         /// `postgres` is what distributions make; `nobody` exists everywhere.
         const NAMES: [&str; 2] = ["postgres", "nobody"];
@@ -40,16 +60,16 @@ impl OsUser {
         let passwd = fs::read_to_string("/etc/passwd").map_err(LocalError::io("read", "/etc/passwd"))?;
         NAMES
             .iter()
-            .find_map(|name| OsUser::in_passwd(&passwd, name))
+            .find_map(|name| OsUser::all_in(&passwd).find(|user| user.name == *name && user.uid != 0))
             .map(Some)
             .ok_or_else(|| LocalError::NoUser { tried: NAMES.join(", ") })
     }
 
-    fn in_passwd(passwd: &str, name: &str) -> Option<OsUser> {
-        passwd.lines().find_map(|line| {
+    fn all_in(passwd: &str) -> impl Iterator<Item = OsUser> {
+        passwd.lines().filter_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
             let (uid, gid) = (fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?);
-            (fields[0] == name && uid != 0).then(|| OsUser { name: name.to_owned(), uid, gid })
+            Some(OsUser { name: fields[0].to_owned(), uid, gid, home: PathBuf::from(fields.get(5)?) })
         })
     }
 
@@ -291,16 +311,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_found_by_name_and_never_root() {
-        let passwd =
-            "root:x:0:0::/root:/bin/sh\nmy:bad\npostgres:x:101:104:a,b:/var:/bin/sh\nnobody:x:0:0::/:/x\n";
-        assert_eq!(
-            OsUser::in_passwd(passwd, "postgres"),
-            Some(OsUser { name: "postgres".into(), uid: 101, gid: 104 })
-        );
-        assert_eq!(OsUser::in_passwd(passwd, "nobody"), None);
-        assert_eq!(OsUser::in_passwd(passwd, "root"), None);
-        assert_eq!(OsUser::in_passwd(passwd, "ann"), None);
+    fn users_are_read_from_a_password_file() {
+        let passwd = "root:x:0:0::/root:/bin/sh\nmy:bad\nann:x:101:104:a,b:/home/ann:/bin/sh\n";
+        let users: Vec<OsUser> = OsUser::all_in(passwd).collect();
+        assert_eq!(users.len(), 2);
+        let home = PathBuf::from("/home/ann");
+        assert_eq!(users[1], OsUser { name: "ann".into(), uid: 101, gid: 104, home });
+        assert!(OsUser::current().is_some());
     }
 
     #[test]
