@@ -11,6 +11,10 @@ pub mod error;
 pub mod ledger;
 pub mod options;
 pub mod plan;
+pub mod progress;
+pub mod route;
+pub mod rows;
+mod session;
 
 pub use error::LoadError;
 pub use options::{Method, Options, Stop, StopLevel};

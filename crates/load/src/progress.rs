@@ -1,0 +1,495 @@
+//! How far a load is: counters that streams write, and snapshots for people and for the run directory.
+//!
+//! Streams only add to counters of their own (no locks, no shared cache lines that matter: once per message of 256 KiB). One
+//! coordinating thread reads them once a second, makes a [`Progress`] and hands it to the [`Observer`]. Nothing is printed here;
+//! [`text`] turns a snapshot into a line.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use record::ProgressSample;
+
+use crate::plan::ROW_VALUE_BYTES;
+
+pub mod text;
+
+/// How often the observer hears of progress.
+pub const TICK: Duration = Duration::from_secs(1);
+
+/// The rate that an estimate of the remaining time builds on is that of this many last ticks: long enough to bridge checkpoints' ups
+/// and downs, short enough to notice that a disk has become slow.
+const WINDOW_TICKS: usize = 60;
+
+/// Streams are compared over this many last ticks.
+const SLOWEST_TICKS: usize = 10;
+
+/// What a load is at. Phases follow each other in this order; a phase that has nothing left to do is passed in no time.
+///
+/// | phase | ends when |
+/// |---|---|
+/// | schema | ledger and tables exist and are ours, routing is tested |
+/// | copy | every chunk is in the ledger |
+/// | index | every leaf and the table have their primary key |
+/// | analyze | the planner has statistics; the dataset is marked as loaded |
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Phase {
+    /// Tables and ledger.
+    Schema,
+    /// Rows.
+    Copy,
+    /// Primary keys.
+    Index,
+    /// Statistics.
+    Analyze,
+}
+
+impl Phase {
+    /// The word for it in samples and events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Schema => "schema",
+            Phase::Copy => "copy",
+            Phase::Index => "index",
+            Phase::Analyze => "analyze",
+        }
+    }
+}
+
+/// The stream that has done least lately.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SlowestStream {
+    /// Counted from 0.
+    pub index: usize,
+    /// Its rate.
+    pub rows_per_s: f64,
+    /// The median of all streams.
+    pub median_rows_per_s: f64,
+}
+
+/// A snapshot.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Progress {
+    /// What is being done.
+    pub phase: Phase,
+    /// Since the load began.
+    pub elapsed: Duration,
+    /// How much of the phase is done; `None` when nobody knows.
+    pub percent: Option<f64>,
+    /// Rows sent and not rolled back, rows of an earlier load included.
+    pub rows_done: u64,
+    /// Rows of the dataset.
+    pub rows_total: u64,
+    /// Rows that were there before.
+    pub rows_earlier: u64,
+    /// Over the last tick.
+    pub rows_per_s_now: f64,
+    /// Since the copy phase of this load began.
+    pub rows_per_s_mean: f64,
+    /// Until the copy phase ends; `None` in other phases and before anything is known.
+    pub eta: Option<Duration>,
+    /// Chunks in the ledger.
+    pub chunks_done: u64,
+    /// Chunks of the dataset.
+    pub chunks_total: u64,
+    /// Streams.
+    pub streams: usize,
+    /// Of these, how many have a connection.
+    pub streams_connected: usize,
+    /// Chunks begun again after an error.
+    pub retries: u64,
+    /// `None` with one stream or before rates are known.
+    pub slowest: Option<SlowestStream>,
+}
+
+impl Progress {
+    /// Bytes of values of the rows done.
+    pub fn bytes_done(&self) -> u64 {
+        self.rows_done.saturating_mul(ROW_VALUE_BYTES)
+    }
+
+    /// Bytes of values of the dataset.
+    pub fn bytes_total(&self) -> u64 {
+        self.rows_total.saturating_mul(ROW_VALUE_BYTES)
+    }
+
+    /// Bytes of values per second over the last tick.
+    pub fn bytes_per_s_now(&self) -> f64 {
+        self.rows_per_s_now * ROW_VALUE_BYTES as f64
+    }
+
+    /// Bytes of values per second since the copy phase began.
+    pub fn bytes_per_s_mean(&self) -> f64 {
+        self.rows_per_s_mean * ROW_VALUE_BYTES as f64
+    }
+}
+
+/// Something worth a line in `events.ndjson`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LoadEvent {
+    /// One of the constants of [`record::event`].
+    pub kind: &'static str,
+    /// One sentence.
+    pub message: String,
+    /// How long it lasted, when it did.
+    pub duration: Option<Duration>,
+}
+
+/// Who wants to know. Called by the coordinating thread only, never by a stream: it may take its time.
+pub trait Observer {
+    /// About once a second and at the end of each phase. `sample` counts since the previous call, which was `interval` ago.
+    fn progress(&mut self, progress: &Progress, sample: &ProgressSample, interval: Duration);
+
+    /// Something happened.
+    fn event(&mut self, event: &LoadEvent);
+}
+
+/// An observer that nobody listens to.
+#[derive(Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn progress(&mut self, _: &Progress, _: &ProgressSample, _: Duration) {}
+    fn event(&mut self, _: &LoadEvent) {}
+}
+
+/// What one stream counts. Written by its thread, read by the coordinator.
+#[derive(Debug, Default)]
+pub(crate) struct StreamCounters {
+    /// Rows committed by this load.
+    committed: AtomicU64,
+    /// Rows sent in the transaction that is open.
+    in_flight: AtomicU64,
+    /// Rows sent since the beginning, rolled back or not: a stream that repeats work is not a slow one.
+    sent: AtomicU64,
+    connected: AtomicBool,
+}
+
+impl StreamCounters {
+    pub(crate) fn add_sent(&self, rows: u64) {
+        self.sent.fetch_add(rows, Ordering::Relaxed);
+        self.in_flight.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    pub(crate) fn rolled_back(&self) {
+        self.in_flight.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn commit(&self, rows: u64) {
+        self.in_flight.store(0, Ordering::Relaxed);
+        self.committed.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_connected(&self, connected: bool) {
+        self.connected.store(connected, Ordering::Relaxed);
+    }
+}
+
+/// What all streams of a load count.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) streams: Vec<StreamCounters>,
+    pub(crate) chunks_done: AtomicU64,
+    pub(crate) retries: AtomicU64,
+    pub(crate) chunks_total: u64,
+    pub(crate) rows_total: u64,
+    pub(crate) rows_earlier: u64,
+}
+
+impl Counters {
+    pub(crate) fn new(streams: usize, chunks_total: u64, rows_total: u64) -> Counters {
+        Counters {
+            streams: (0..streams).map(|_| StreamCounters::default()).collect(),
+            chunks_done: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            chunks_total,
+            rows_total,
+            rows_earlier: 0,
+        }
+    }
+
+    pub(crate) fn committed_rows(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.committed.load(Ordering::Relaxed)).sum()
+    }
+
+    fn rows_now(&self) -> u64 {
+        let in_flight: u64 = self.streams.iter().map(|s| s.in_flight.load(Ordering::Relaxed)).sum();
+        // A commit between the two reads would count twice; the dataset's size is the bound that people notice.
+        (self.rows_earlier + self.committed_rows() + in_flight).min(self.rows_total)
+    }
+
+    fn connected(&self) -> usize {
+        self.streams.iter().filter(|stream| stream.connected.load(Ordering::Relaxed)).count()
+    }
+}
+
+/// What was known at one tick.
+#[derive(Clone, Debug)]
+struct Reading {
+    at: Instant,
+    rows: u64,
+    sent: Vec<u64>,
+}
+
+/// Turns counters into snapshots, tick by tick.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    start: Instant,
+    phase: Phase,
+    percent: Option<f64>,
+    /// When copying began and how many rows were there.
+    copy_start: Option<(Instant, u64)>,
+    copy_end: Option<Instant>,
+    readings: VecDeque<Reading>,
+    last_chunks: u64,
+    last_cpu_us: u64,
+}
+
+impl Meter {
+    pub(crate) fn new(now: Instant, cpu_us: u64) -> Meter {
+        Meter {
+            start: now,
+            phase: Phase::Schema,
+            percent: None,
+            copy_start: None,
+            copy_end: None,
+            readings: VecDeque::with_capacity(WINDOW_TICKS + 1),
+            last_chunks: 0,
+            last_cpu_us: cpu_us,
+        }
+    }
+
+    /// Begins a phase. Counters of an earlier load are to be set before [`Phase::Copy`] begins.
+    pub(crate) fn begin(&mut self, phase: Phase, counters: &Counters, now: Instant) {
+        match phase {
+            Phase::Copy => {
+                self.copy_start = Some((now, counters.rows_earlier));
+                self.last_chunks = counters.chunks_done.load(Ordering::Relaxed);
+                self.readings.clear();
+                self.readings.push_back(reading(counters, now));
+            }
+            _ if self.phase == Phase::Copy => self.copy_end = Some(now),
+            _ => {}
+        }
+        self.phase = phase;
+        self.percent = None;
+    }
+
+    /// How much of a phase that is not [`Phase::Copy`] is done.
+    pub(crate) fn set_percent(&mut self, percent: f64) {
+        self.percent = Some(percent);
+    }
+
+    /// Reads the counters: the snapshot, what happened since the last tick, and how long ago that was.
+    pub(crate) fn tick(
+        &mut self,
+        counters: &Counters,
+        now: Instant,
+        cpu_us: u64,
+    ) -> (Progress, ProgressSample, Duration) {
+        let current = reading(counters, now);
+        let last = self.readings.back().cloned().unwrap_or_else(|| current.clone());
+        let slowest = self.slowest(&current);
+        let progress = self.snapshot(counters, &current, &last, slowest);
+        let chunks_done = counters.chunks_done.load(Ordering::Relaxed);
+        let sample = ProgressSample {
+            phase: self.phase.as_str().to_owned(),
+            // Rolled back rows make the sum go down; an interval cannot have done less than nothing.
+            rows: current.rows.saturating_sub(last.rows),
+            bytes: current.rows.saturating_sub(last.rows).saturating_mul(ROW_VALUE_BYTES),
+            rows_total: current.rows,
+            rows_goal: counters.rows_total,
+            chunks: chunks_done.saturating_sub(self.last_chunks),
+            streams: counters.connected() as u64,
+            slowest_stream: slowest.map(|slowest| slowest.index.to_string()),
+            slowest_rows: slowest.map(|slowest| (slowest.rows_per_s * seconds(now - last.at)) as u64),
+            client_cpu_us: cpu_us.saturating_sub(self.last_cpu_us),
+        };
+        let interval = now - last.at;
+        self.last_chunks = chunks_done;
+        self.last_cpu_us = cpu_us;
+        self.readings.push_back(current);
+        if self.readings.len() > WINDOW_TICKS {
+            self.readings.pop_front();
+        }
+        (progress, sample, interval)
+    }
+
+    fn snapshot(
+        &self,
+        counters: &Counters,
+        current: &Reading,
+        last: &Reading,
+        slowest: Option<SlowestStream>,
+    ) -> Progress {
+        let now = current.at;
+        let copying = self.phase == Phase::Copy;
+        let rows_per_s_mean = self.copy_start.map_or(0.0, |(start, earlier)| {
+            let end = self.copy_end.unwrap_or(now);
+            per_second(current.rows.saturating_sub(earlier), end - start)
+        });
+        let window = self.readings.front().unwrap_or(last);
+        let recent = per_second(current.rows.saturating_sub(window.rows), now - window.at);
+        let left = counters.rows_total.saturating_sub(current.rows);
+        let eta = (copying && recent > 0.0).then(|| Duration::try_from_secs_f64(left as f64 / recent).ok());
+        let copy_percent = || match counters.rows_total {
+            0 => 100.0,
+            total => 100.0 * current.rows as f64 / total as f64,
+        };
+        Progress {
+            phase: self.phase,
+            elapsed: now - self.start,
+            percent: if copying { Some(copy_percent()) } else { self.percent },
+            rows_done: current.rows,
+            rows_total: counters.rows_total,
+            rows_earlier: counters.rows_earlier,
+            rows_per_s_now: per_second(current.rows.saturating_sub(last.rows), now - last.at),
+            rows_per_s_mean,
+            eta: eta.flatten(),
+            chunks_done: counters.chunks_done.load(Ordering::Relaxed),
+            chunks_total: counters.chunks_total,
+            streams: counters.streams.len(),
+            streams_connected: counters.connected(),
+            retries: counters.retries.load(Ordering::Relaxed),
+            slowest,
+        }
+    }
+
+    fn slowest(&self, current: &Reading) -> Option<SlowestStream> {
+        let first = self.readings.len().saturating_sub(SLOWEST_TICKS);
+        let earlier = self.readings.get(first)?;
+        if self.phase != Phase::Copy || current.sent.len() < 2 || current.at == earlier.at {
+            return None;
+        }
+        let elapsed = current.at - earlier.at;
+        let mut rates: Vec<(f64, usize)> = current
+            .sent
+            .iter()
+            .zip(&earlier.sent)
+            .enumerate()
+            .map(|(index, (now, then))| (per_second(now - then, elapsed), index))
+            .collect();
+        rates.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let middle = rates.len() / 2;
+        let median = match rates.len() % 2 {
+            0 => (rates[middle - 1].0 + rates[middle].0) / 2.0,
+            _ => rates[middle].0,
+        };
+        Some(SlowestStream { index: rates[0].1, rows_per_s: rates[0].0, median_rows_per_s: median })
+    }
+}
+
+fn reading(counters: &Counters, at: Instant) -> Reading {
+    let sent = counters.streams.iter().map(|stream| stream.sent.load(Ordering::Relaxed)).collect();
+    Reading { at, rows: counters.rows_now(), sent }
+}
+
+fn per_second(count: u64, elapsed: Duration) -> f64 {
+    let elapsed = seconds(elapsed);
+    if elapsed > 0.0 { count as f64 / elapsed } else { 0.0 }
+}
+
+fn seconds(duration: Duration) -> f64 {
+    duration.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters() -> Counters {
+        let mut counters = Counters::new(3, 10, 1000);
+        counters.rows_earlier = 100;
+        counters.chunks_done.store(1, Ordering::Relaxed);
+        counters
+    }
+
+    #[test]
+    fn rates_percent_and_eta_come_from_the_counters() {
+        let counters = counters();
+        let start = Instant::now();
+        let mut meter = Meter::new(start, 500);
+        meter.begin(Phase::Copy, &counters, start);
+        counters.streams[0].add_sent(100);
+        counters.streams[0].commit(100);
+        counters.chunks_done.fetch_add(1, Ordering::Relaxed);
+        counters.streams[1].add_sent(50);
+        counters.streams[1].set_connected(true);
+        let (progress, sample, interval) = meter.tick(&counters, start + Duration::from_secs(1), 1500);
+        assert_eq!(interval, Duration::from_secs(1));
+        assert_eq!((progress.rows_done, progress.rows_total, progress.rows_earlier), (250, 1000, 100));
+        assert_eq!(progress.percent, Some(25.0));
+        assert_eq!((progress.rows_per_s_now, progress.rows_per_s_mean), (150.0, 150.0));
+        assert_eq!(progress.eta, Some(Duration::from_secs(5)));
+        assert_eq!((progress.chunks_done, progress.chunks_total), (2, 10));
+        assert_eq!((progress.streams, progress.streams_connected), (3, 1));
+        let slowest = progress.slowest.unwrap();
+        assert_eq!((slowest.index, slowest.rows_per_s, slowest.median_rows_per_s), (2, 0.0, 50.0));
+        assert_eq!((sample.rows, sample.bytes, sample.chunks), (150, 150 * ROW_VALUE_BYTES, 1));
+        assert_eq!((sample.rows_total, sample.rows_goal, sample.client_cpu_us), (250, 1000, 1000));
+        assert_eq!(sample.phase, "copy");
+
+        let (progress, sample, _) = meter.tick(&counters, start + Duration::from_secs(3), 1500);
+        assert_eq!((progress.rows_per_s_now, progress.rows_per_s_mean), (0.0, 50.0));
+        assert_eq!((sample.rows, sample.chunks, sample.client_cpu_us), (0, 0, 0));
+    }
+
+    #[test]
+    fn rolled_back_rows_leave_the_sum_but_not_the_streams_effort() {
+        let counters = counters();
+        let start = Instant::now();
+        let mut meter = Meter::new(start, 0);
+        meter.begin(Phase::Copy, &counters, start);
+        counters.streams[2].add_sent(300);
+        assert_eq!(meter.tick(&counters, start + TICK, 0).0.rows_done, 400);
+        counters.streams[2].rolled_back();
+        let (progress, sample, _) = meter.tick(&counters, start + 2 * TICK, 0);
+        assert_eq!((progress.rows_done, progress.rows_per_s_now, sample.rows), (100, 0.0, 0));
+        assert_ne!(progress.slowest.unwrap().index, 2);
+    }
+
+    #[test]
+    fn a_mean_is_kept_when_the_copy_phase_is_over() {
+        let counters = counters();
+        let start = Instant::now();
+        let mut meter = Meter::new(start, 0);
+        meter.begin(Phase::Copy, &counters, start);
+        counters.streams[0].add_sent(900);
+        counters.streams[0].commit(900);
+        meter.begin(Phase::Index, &counters, start + Duration::from_secs(9));
+        meter.set_percent(40.0);
+        let (progress, _, _) = meter.tick(&counters, start + Duration::from_secs(90), 0);
+        assert_eq!((progress.phase, progress.percent, progress.eta), (Phase::Index, Some(40.0), None));
+        assert_eq!(progress.rows_per_s_mean, 100.0);
+        assert_eq!(progress.slowest, None);
+    }
+
+    #[test]
+    fn an_empty_dataset_is_complete() {
+        let counters = Counters::new(1, 0, 0);
+        let start = Instant::now();
+        let mut meter = Meter::new(start, 0);
+        meter.begin(Phase::Copy, &counters, start);
+        let (progress, _, _) = meter.tick(&counters, start, 0);
+        assert_eq!((progress.percent, progress.rows_per_s_now, progress.eta), (Some(100.0), 0.0, None));
+    }
+
+    #[test]
+    fn the_window_forgets() {
+        let counters = Counters::new(1, 10, 1_000_000);
+        let start = Instant::now();
+        let mut meter = Meter::new(start, 0);
+        meter.begin(Phase::Copy, &counters, start);
+        // An hour at 100 rows a second, then a minute at 10: the estimate believes the minute.
+        let mut at = start;
+        for rate in std::iter::repeat_n(100, 3600).chain(std::iter::repeat_n(10, 60)) {
+            counters.streams[0].add_sent(rate);
+            at += TICK;
+            meter.tick(&counters, at, 0);
+        }
+        counters.streams[0].add_sent(10);
+        let (progress, _, _) = meter.tick(&counters, at + TICK, 0);
+        let left = 1_000_000 - progress.rows_done;
+        assert_eq!(progress.eta.unwrap().as_secs(), left / 10);
+    }
+}

@@ -1,0 +1,234 @@
+//! Which leaf table a row belongs to, computed here instead of on the server.
+//!
+//! The server would hash every key as well when it checks the partition constraint of a leaf, so a wrong answer of ours could not
+//! put a row into a wrong table; it would only be refused, late. [`self_test`] finds it out before the first row is sent.
+
+use std::ops::Range;
+
+use data::ycsb::Table;
+use postgres::GenericClient;
+use target::hash;
+
+use crate::error::LoadError;
+
+/// Keys on which client and server have to agree before a load starts.
+pub const SELF_TEST_KEYS: u64 = 512;
+
+/// The hash of a key that PostgreSQL routes by, and that checksums of the ledger sum up: `hashtextextended` under the
+/// partition seed.
+#[inline]
+pub fn key_hash(key: &[u8]) -> u64 {
+    hash::text_extended(key, hash::PARTITION_SEED)
+}
+
+/// Routing of one table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    leaves: u32,
+}
+
+impl Route {
+    /// Into this many hash partitions; 0 and 1 are a plain table.
+    pub fn new(partitions: u32) -> Route {
+        Route { leaves: partitions.max(1) }
+    }
+
+    /// How many leaf tables there are.
+    pub fn leaves(&self) -> usize {
+        self.leaves as usize
+    }
+
+    /// The leaf of a key with this [`key_hash`].
+    #[inline]
+    pub fn leaf(&self, key_hash: u64) -> u32 {
+        if self.leaves == 1 {
+            return 0;
+        }
+        hash::partition_remainder(hash::partition_key([Some(key_hash)]), self.leaves)
+    }
+}
+
+/// The rows of a chunk in the order in which they are sent: leaf by leaf, ascending inside a leaf. Each key is hashed once, and the
+/// memory is reused from chunk to chunk.
+#[derive(Debug)]
+pub struct Buckets {
+    route: Route,
+    /// Leaf of each row, in row order.
+    leaf_of: Vec<u16>,
+    /// Offsets of rows in the chunk, sorted by leaf.
+    order: Vec<u32>,
+    /// Where each leaf's rows end in `order`.
+    ends: Vec<u32>,
+    first_row: u64,
+}
+
+impl Buckets {
+    /// Empty buckets.
+    pub fn new(route: Route) -> Buckets {
+        Buckets { route, leaf_of: Vec::new(), order: Vec::new(), ends: Vec::new(), first_row: 0 }
+    }
+
+    /// Sorts the rows of a chunk by leaf and returns its checksum: the sum of the key hashes modulo 2^64.
+    ///
+    /// # Panics
+    /// When the chunk is longer than [`crate::plan::CHUNK_ROWS_MAX`].
+    pub fn fill(&mut self, table: &Table, rows: Range<u64>) -> u64 {
+        let count = usize::try_from(rows.end - rows.start).expect("a chunk fits memory");
+        assert!(count as u64 <= crate::plan::CHUNK_ROWS_MAX, "a chunk of {count} rows");
+        self.first_row = rows.start;
+        self.leaf_of.clear();
+        self.ends.clear();
+        self.ends.resize(self.route.leaves(), 0);
+        let mut checksum = 0u64;
+        if self.route.leaves() == 1 {
+            for row in rows {
+                checksum = checksum.wrapping_add(key_hash(&table.key(row)));
+            }
+            self.ends[0] = count as u32;
+            return checksum;
+        }
+        for row in rows {
+            let hash = key_hash(&table.key(row));
+            checksum = checksum.wrapping_add(hash);
+            let leaf = self.route.leaf(hash);
+            self.ends[leaf as usize] += 1;
+            self.leaf_of.push(leaf as u16);
+        }
+        // Counting sort: `ends` holds counts, then starts, and is moved to the ends while rows are placed.
+        let mut start = 0;
+        for end in &mut self.ends {
+            start += std::mem::replace(end, start);
+        }
+        self.order.clear();
+        self.order.resize(count, 0);
+        for (offset, &leaf) in self.leaf_of.iter().enumerate() {
+            let end = &mut self.ends[usize::from(leaf)];
+            self.order[*end as usize] = offset as u32;
+            *end += 1;
+        }
+        checksum
+    }
+
+    /// How many rows of the chunk belong to this leaf.
+    pub fn len(&self, leaf: usize) -> u64 {
+        u64::from(self.ends[leaf] - self.start(leaf))
+    }
+
+    /// Whether no row of the chunk belongs to this leaf.
+    pub fn is_empty(&self, leaf: usize) -> bool {
+        self.len(leaf) == 0
+    }
+
+    /// The row numbers of this leaf, ascending.
+    pub fn rows(&self, leaf: usize) -> impl Iterator<Item = u64> + '_ {
+        let places = self.start(leaf)..self.ends[leaf];
+        let plain = self.route.leaves() == 1;
+        places.map(move |place| {
+            self.first_row + u64::from(if plain { place } else { self.order[place as usize] })
+        })
+    }
+
+    fn start(&self, leaf: usize) -> u32 {
+        if leaf == 0 { 0 } else { self.ends[leaf - 1] }
+    }
+}
+
+/// Row numbers spread over the dataset, both ends included.
+fn sample_rows(rows: u64) -> impl Iterator<Item = u64> {
+    let count = rows.min(SELF_TEST_KEYS);
+    // In 128 bits, as the product of two row numbers exceeds 64.
+    (0..count).map(move |i| match count {
+        1 => 0,
+        _ => (u128::from(i) * u128::from(rows - 1) / u128::from(count - 1)) as u64,
+    })
+}
+
+/// Asks the server whether [`SELF_TEST_KEYS`] keys of the dataset belong to the partitions computed here.
+///
+/// `parent` is the partitioned table, qualified and quoted. The question is `satisfies_hash_partition`, which is also the
+/// constraint of every partition, so it follows the table's own operator class and collation.
+///
+/// # Errors
+/// [`LoadError::Routing`] on any disagreement; [`LoadError::Sql`] when the server cannot be asked.
+pub fn self_test(
+    client: &mut impl GenericClient,
+    parent: &str,
+    route: Route,
+    table: &Table,
+    rows: u64,
+) -> Result<(), LoadError> {
+    if route.leaves() == 1 || rows == 0 {
+        return Ok(());
+    }
+    let keys: Vec<[u8; data::ycsb::KEY_BYTES]> = sample_rows(rows).map(|row| table.key(row)).collect();
+    let leaves: Vec<i32> = keys.iter().map(|key| route.leaf(key_hash(key)) as i32).collect();
+    let keys: Vec<&str> =
+        keys.iter().map(|key| std::str::from_utf8(key).expect("keys are ASCII digits")).collect();
+    let row = client
+        .query_one(
+            "select count(*), min(k) from unnest($1::text[], $2::int[]) as t (k, leaf)
+             where not satisfies_hash_partition($3::text::regclass, $4, leaf, k::varchar)",
+            &[&keys, &leaves, &parent, &(route.leaves as i32)],
+        )
+        .map_err(|source| LoadError::sql("asking the server how it routes keys", source))?;
+    match row.get::<_, i64>(0) {
+        0 => Ok(()),
+        wrong => Err(LoadError::Routing { wrong: wrong as u64, tried: keys.len() as u64, key: row.get(1) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use data::ycsb::{Compressible, KeyOrder, Spec};
+    use proptest::prelude::*;
+
+    fn table(key_order: KeyOrder) -> Table {
+        Table::new(Spec { seed: 7, key_order, compressible: Compressible::NONE })
+    }
+
+    #[test]
+    fn samples_reach_both_ends_and_never_beyond() {
+        for rows in [1, 2, 3, 511, 512, 513, 1 << 31, 1 << 32, 1_000_000_000_000] {
+            let sample: Vec<u64> = sample_rows(rows).collect();
+            assert_eq!(sample.len() as u64, rows.min(SELF_TEST_KEYS));
+            assert_eq!((sample[0], sample[sample.len() - 1]), (0, rows - 1));
+            assert!(sample.is_sorted_by(|a, b| a < b), "{rows} rows");
+        }
+        assert_eq!(sample_rows(0).count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn every_row_is_in_its_leaf_once(
+            first in prop_oneof![0u64..1000, Just(1 << 31), Just(1 << 32), Just(1_000_000_000_000)],
+            count in 0u64..700,
+            partitions in prop_oneof![0u32..4, Just(8), Just(70), Just(4096)],
+            sequential: bool,
+        ) {
+            let table = table(if sequential { KeyOrder::Sequential } else { KeyOrder::Scattered });
+            let route = Route::new(partitions);
+            let mut buckets = Buckets::new(route);
+            // A second chunk in the same memory: nothing of the first may remain.
+            buckets.fill(&table, 5..900);
+            let checksum = buckets.fill(&table, first..first + count);
+            let mut seen = Vec::new();
+            let mut sum = 0u64;
+            for leaf in 0..route.leaves() {
+                let rows: Vec<u64> = buckets.rows(leaf).collect();
+                prop_assert_eq!(rows.len() as u64, buckets.len(leaf));
+                prop_assert_eq!(rows.is_empty(), buckets.is_empty(leaf));
+                prop_assert!(rows.is_sorted_by(|a, b| a < b));
+                for row in rows {
+                    let hash = key_hash(&table.key(row));
+                    prop_assert_eq!(route.leaf(hash) as usize, leaf);
+                    sum = sum.wrapping_add(hash);
+                    seen.push(row);
+                }
+            }
+            seen.sort_unstable();
+            prop_assert!(seen.into_iter().eq(first..first + count));
+            prop_assert_eq!(sum, checksum);
+        }
+    }
+}
