@@ -1,3 +1,15 @@
 //! Drive: scripts, schedules, sessions, workers.
+//!
+//! The way through this crate: [`drive`] starts workers, each an [`engine`] with a [`schedule`]; every session lives the life
+//! written down in [`client`], which runs transactions of a [`workload`] and counts them in a [`tally`].
 
+pub mod client;
+pub mod control;
+pub mod drive;
+pub mod engine;
 pub mod random;
+pub mod schedule;
+pub mod script;
+pub mod statement;
+pub mod tally;
+pub mod workload;

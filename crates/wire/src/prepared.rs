@@ -127,37 +127,71 @@ impl Execution<'_> {
         encoding
     }
 
-    /// The next parameter is an integer. For a binary parameter whose type is narrower than the value, eight bytes are sent:
-    /// saturation would change the data in silence, the server answers "incorrect binary data format" instead.
+    /// The next parameter is an integer.
     #[inline]
     pub fn integer(&mut self, value: i64) {
         match self.next_encoding() {
+            Encoding::Text => self.text_with(|out| frontend::decimal(out, value)),
             Encoding::Int8 => self.bytes(&value.to_be_bytes()),
             Encoding::Int4 => match i32::try_from(value) {
                 Ok(value) => self.bytes(&value.to_be_bytes()),
-                Err(_) => self.bytes(&value.to_be_bytes()),
+                Err(_) => self.misfit(),
             },
             Encoding::Int2 => match i16::try_from(value) {
                 Ok(value) => self.bytes(&value.to_be_bytes()),
-                Err(_) => self.bytes(&value.to_be_bytes()),
+                Err(_) => self.misfit(),
             },
             Encoding::Float8 => self.bytes(&(value as f64).to_be_bytes()),
-            Encoding::Text => {
-                let start = self.out.len();
-                self.out.extend_from_slice(&[0; 4]);
-                frontend::decimal(self.out, value);
-                let length = (self.out.len() - start - 4) as u32;
-                self.out[start..start + 4].copy_from_slice(&length.to_be_bytes());
-            }
         }
     }
 
     /// The next parameter is a double; `text` writes its text form.
     pub fn double(&mut self, value: f64, text: impl FnOnce(&mut Vec<u8>)) {
-        match self.next_encoding() {
-            Encoding::Float8 => self.bytes(&value.to_be_bytes()),
-            _ => self.text_with(text),
+        /// Doubles below it in size are exact integers when they have no fraction.
+        const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+        match self.template.encodings[self.next] {
+            Encoding::Float8 => {
+                self.next += 1;
+                self.bytes(&value.to_be_bytes());
+            }
+            Encoding::Text => {
+                self.next += 1;
+                self.text_with(text);
+            }
+            _ if value.fract() == 0.0 && value.abs() < EXACT_MAX => self.integer(value as i64),
+            _ => {
+                self.next += 1;
+                self.misfit();
+            }
         }
+    }
+
+    /// The next parameter is text, which is read as a number where the parameter travels as one.
+    pub fn text(&mut self, value: &[u8]) {
+        let number = || std::str::from_utf8(value).ok().map(str::trim);
+        match self.template.encodings[self.next] {
+            Encoding::Text => self.raw(value),
+            Encoding::Float8 => match number().and_then(|text| text.parse::<f64>().ok()) {
+                Some(value) => self.double(value, |_| ()),
+                None => {
+                    self.next += 1;
+                    self.misfit();
+                }
+            },
+            _ => match number().and_then(|text| text.parse().ok()) {
+                Some(value) => self.integer(value),
+                None => {
+                    self.next += 1;
+                    self.misfit();
+                }
+            },
+        }
+    }
+
+    /// A value that its binary type cannot hold goes out as one byte, which no number type accepts: the server refuses it with
+    /// an error of its own instead of storing something else.
+    fn misfit(&mut self) {
+        self.bytes(&[0]);
     }
 
     /// The next parameter's bytes as they are (text, or binary in the statement's own encoding).
@@ -179,6 +213,7 @@ impl Execution<'_> {
         self.out.extend_from_slice(value);
     }
 
+    #[inline]
     fn text_with(&mut self, text: impl FnOnce(&mut Vec<u8>)) {
         let start = self.out.len();
         self.out.extend_from_slice(&[0; 4]);
@@ -230,6 +265,16 @@ mod tests {
         execution.double(1.5, |_| unreachable!("a float8 parameter is binary"));
         execution.null();
         execution.finish();
+        let mut misfits = Vec::new();
+        let mut execution = template.begin(&mut misfits);
+        execution.integer(1 << 40);
+        execution.double(0.5, |_| ());
+        execution.text(b"1.25");
+        execution.text(b"as it is");
+        execution.finish();
+        for part in [&b"\0\0\0\x01\0\0\0\0\x01\0"[..], b"\0\0\0\x08\x3f\xf4\0\0\0\0\0\0\0\0\0\x08as it is"] {
+            assert!(misfits.windows(part.len()).any(|window| window == part), "{part:?} in {misfits:?}");
+        }
         let mut expected = Vec::new();
         let formats = [Format::Binary, Format::Binary, Format::Binary, Format::Text];
         frontend::bind(&mut expected, "s", &formats, 4, Format::Binary, |index, out| {

@@ -1,0 +1,230 @@
+//! One session's life: connect, prepare, then transactions until the run is over, through errors, retries and reconnects.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wire::backend::TransactionStatus;
+use wire::frontend;
+use wire::prepared::{Template, Wire};
+
+use crate::control::{Control, Failure};
+use crate::engine::session::Session;
+use crate::engine::{NANOS_PER_SECOND, Nanos};
+use crate::random::Random;
+use crate::statement::{PrepareError, prepare};
+use crate::tally::Tally;
+use crate::workload::{TransactionError, Workload, WorkloadSession, transaction};
+
+/// First pause before a lost connection is dialed again; it doubles up to [`BACKOFF_MAX`].
+const BACKOFF_FIRST: Nanos = NANOS_PER_SECOND / 20;
+/// Longest pause before a lost connection is dialed again.
+const BACKOFF_MAX: Nanos = NANOS_PER_SECOND;
+/// How long a session tries to get its first connection when the server says that it will soon be able to.
+const FIRST_CONNECTION_PATIENCE: Nanos = 10 * NANOS_PER_SECOND;
+/// A session's transactions are numbered with 32 bits, because a written value carries the number.
+pub const TRANSACTIONS_PER_SESSION_MAX: u64 = u32::MAX as u64;
+
+/// What all sessions of a run share and none changes.
+#[derive(Debug)]
+pub struct Plan {
+    /// The mix.
+    pub workload: Workload,
+    /// Messages and formats.
+    pub wire: Wire,
+    /// Chooses every draw.
+    pub seed: u64,
+    /// Tries of one transaction, the first included; 0: no limit.
+    pub tries_max: u64,
+    /// Transactions per session.
+    pub transactions_per_session: Option<u64>,
+    /// The other side.
+    pub control: Arc<Control>,
+}
+
+/// A transaction of a session whose effect is not simply "committed".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exception {
+    /// The transaction's number within its session.
+    pub sequence: u32,
+    /// Whether it is known to have failed. If not, its connection was lost while it was under way, and only the table can tell.
+    pub is_known_failed: bool,
+}
+
+/// Exceptions kept per session. A session with more of them says so, and what it wrote cannot be judged for staleness.
+pub const EXCEPTIONS_PER_SESSION_MAX: usize = 100_000;
+
+/// What a session leaves behind for verification.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// Transactions begun; their numbers are 0 to this, exclusive.
+    pub transactions: u64,
+    /// Those that did not simply commit, in order.
+    pub exceptions: Vec<Exception>,
+    /// There were more exceptions than could be kept.
+    pub exceptions_lost: bool,
+}
+
+impl SessionRecord {
+    fn except(&mut self, sequence: u32, is_known_failed: bool) {
+        if self.exceptions.len() < EXCEPTIONS_PER_SESSION_MAX {
+            self.exceptions.push(Exception { sequence, is_known_failed });
+        } else {
+            self.exceptions_lost = true;
+        }
+    }
+}
+
+/// The life of one session.
+#[derive(Debug)]
+pub struct Client {
+    /// What all sessions share.
+    pub plan: Arc<Plan>,
+    /// The session's number over all workers.
+    pub number: u64,
+    /// The worker's counters.
+    pub tally: Rc<RefCell<Tally>>,
+    /// What this session leaves behind.
+    pub record: Rc<RefCell<SessionRecord>>,
+}
+
+impl Client {
+    /// Runs until the schedule is over, the session's transactions are done, or its first connection fails.
+    pub async fn live(self, session: Session) {
+        let mut state = match self.plan.workload.session(self.number) {
+            Ok(state) => state,
+            Err(error) => return self.plan.control.fail(Failure { message: error.to_string(), hint: None }),
+        };
+        let mut is_first_time = true;
+        while let Some(templates) = self.connect(&session, is_first_time).await {
+            self.plan.control.session_connected(session.now(), is_first_time);
+            is_first_time = false;
+            match self.work(&session, &templates, &mut state).await {
+                Ended::Over => {
+                    self.plan.control.session_ended();
+                    return;
+                }
+                Ended::Lost(message) => self.plan.control.session_lost(session.now(), || message),
+            }
+        }
+    }
+
+    /// A connection with prepared statements; `None` when there is no use in trying further.
+    async fn connect(&self, session: &Session, is_first_time: bool) -> Option<Vec<Template>> {
+        let begun = session.now();
+        let mut pause = BACKOFF_FIRST;
+        loop {
+            let failure = match session.connect().await {
+                Ok(()) => match prepare(session, self.plan.wire, self.plan.workload.statements()).await {
+                    Ok(templates) => return Some(templates),
+                    Err(error) => {
+                        session.disconnect();
+                        let is_transient = matches!(error, PrepareError::Link(_));
+                        let hint = prepare_hint(&error);
+                        (Failure { message: error.to_string(), hint }, is_transient)
+                    }
+                },
+                Err(error) => (Failure { message: error.message, hint: error.hint }, error.is_transient),
+            };
+            let (failure, is_transient) = failure;
+            let patience_left = session.now() < begun + FIRST_CONNECTION_PATIENCE;
+            if is_first_time && !(is_transient && patience_left) {
+                self.plan.control.fail(failure);
+                return None;
+            }
+            // In mid-run everything is tried again: the server may be restarted, its password file be put back, ...
+            if self.plan.control.is_abandoned() || self.plan.control.failure().is_some() || session.is_over()
+            {
+                return None;
+            }
+            session.sleep_until(session.now() + pause).await;
+            pause = (pause * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    async fn work(&self, session: &Session, templates: &[Template], state: &mut WorkloadSession) -> Ended {
+        let plan = &*self.plan;
+        let limit = plan.transactions_per_session.unwrap_or(u64::MAX).min(TRANSACTIONS_PER_SESSION_MAX);
+        loop {
+            let sequence = self.record.borrow().transactions;
+            if sequence >= limit {
+                return Ended::Over;
+            }
+            let start = match session.next_start().await {
+                Ok(Some(start)) => start,
+                Ok(None) => return Ended::Over,
+                Err(error) => return Ended::Lost(error.to_string()),
+            };
+            self.record.borrow_mut().transactions += 1;
+            self.tally.borrow_mut().started(start);
+            let sequence = sequence as u32;
+            let mut tries = 0;
+            state.begin();
+            loop {
+                // The same draws for each try: a retried transaction is the same transaction.
+                let mut random = Random::for_transaction(plan.seed, self.number, u64::from(sequence));
+                let item = plan.workload.choose(&mut random);
+                let outcome =
+                    transaction(&plan.workload, state, session, templates, item, sequence, &mut random).await;
+                tries += 1;
+                let error = match outcome {
+                    Ok(()) => {
+                        self.tally.borrow_mut().committed(start, item, session.now());
+                        state.ended(&plan.workload, item, true);
+                        break;
+                    }
+                    Err(error) => error,
+                };
+                let again = error.is_retryable()
+                    && (plan.tries_max == 0 || tries < plan.tries_max)
+                    && !plan.control.is_abandoned()
+                    && !session.is_over();
+                let sqlstate = error.sqlstate();
+                self.tally.borrow_mut().error(sqlstate, item, session.now(), again, || error.message());
+                let lost = match &error {
+                    TransactionError::Lost(error) => Some(error.to_string()),
+                    _ => roll_back(session).await.err().map(|error| error.to_string()),
+                };
+                if again && lost.is_none() {
+                    self.tally.borrow_mut().retried(start, item);
+                    state.again();
+                    continue;
+                }
+                self.tally.borrow_mut().failed(start, item);
+                // A missing row, too, may come from a statement that changed something before.
+                let is_known_failed = matches!(error, TransactionError::Server(_));
+                self.record.borrow_mut().except(sequence, is_known_failed);
+                state.ended(&plan.workload, item, false);
+                match lost {
+                    Some(message) => return Ended::Lost(message),
+                    None => break,
+                }
+            }
+        }
+    }
+}
+
+enum Ended {
+    /// The run is over, or the session's part of it.
+    Over,
+    /// The connection was lost.
+    Lost(String),
+}
+
+/// Leaves a transaction block that an error has left open.
+async fn roll_back(session: &Session) -> Result<(), crate::engine::link::LinkError> {
+    if session.transaction_status() == Some(TransactionStatus::Idle) {
+        return Ok(());
+    }
+    session.request(|out| frontend::query(out, "ROLLBACK"));
+    session.reply().await.map(drop)
+}
+
+fn prepare_hint(error: &PrepareError) -> Option<String> {
+    let PrepareError::Refused { error, sql } = error else { return None };
+    match error.sqlstate.as_str() {
+        "42P01" if sql.contains("pgbench_") => Some("make pgbench's tables first: pgbench -i".into()),
+        "42P01" if sql.contains("usertable") => Some("fill it first: pgfathom load ycsb --rows 1M".into()),
+        _ => error.hint.clone(),
+    }
+}

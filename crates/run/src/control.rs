@@ -1,0 +1,190 @@
+//! What the thread that asked for a run and its workers say to each other: a handful of atomics, looked at between events.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::engine::Nanos;
+
+/// Asked from outside, for example by a signal handler.
+#[derive(Debug, Default)]
+pub struct StopFlag {
+    /// How often somebody asked: once drains, twice abandons.
+    asked: AtomicUsize,
+}
+
+impl StopFlag {
+    /// Asks once more.
+    pub fn ask(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often somebody asked.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// A time during which not a single session was connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// When the last session was lost.
+    pub from: Nanos,
+    /// When the first one was back; `None` if none came back.
+    pub to: Option<Nanos>,
+    /// What the server, or the system, said first.
+    pub message: String,
+}
+
+/// Shared by all workers of a run.
+#[derive(Debug)]
+pub struct Control {
+    /// Sessions that are connected and prepared, over all workers.
+    pub connected: AtomicUsize,
+    /// Sessions that have become ready at least once.
+    pub ready: AtomicUsize,
+    /// The run's begin on the monotonic clock; 0 while it is not set.
+    begin: AtomicU64,
+    /// Starts end here.
+    end: AtomicU64,
+    /// Drop everything at once.
+    abandon: AtomicBool,
+    /// Something changed: workers look at the rest.
+    attention: AtomicUsize,
+    /// Connections lost in the run.
+    pub lost: AtomicU64,
+    /// Connections made again in the run.
+    pub reconnected: AtomicU64,
+    outages: Mutex<Vec<Outage>>,
+    /// Why the run cannot start or go on.
+    failure: Mutex<Option<Failure>>,
+}
+
+/// Why the run cannot start or go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What happened.
+    pub message: String,
+    /// What to type next.
+    pub hint: Option<String>,
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Control {
+            connected: AtomicUsize::new(0),
+            ready: AtomicUsize::new(0),
+            begin: AtomicU64::new(0),
+            end: AtomicU64::new(Nanos::MAX),
+            abandon: AtomicBool::new(false),
+            attention: AtomicUsize::new(0),
+            lost: AtomicU64::new(0),
+            reconnected: AtomicU64::new(0),
+            outages: Mutex::default(),
+            failure: Mutex::default(),
+        }
+    }
+}
+
+impl Control {
+    /// Opens the run.
+    pub fn open(&self, begin: Nanos, end: Nanos) {
+        self.end.store(end, Ordering::Relaxed);
+        self.begin.store(begin, Ordering::Release);
+        self.attention.fetch_add(1, Ordering::Release);
+    }
+
+    /// Ends the starts at `now`, or earlier if they end earlier anyway.
+    pub fn stop(&self, now: Nanos) {
+        self.end.fetch_min(now, Ordering::Relaxed);
+        self.attention.fetch_add(1, Ordering::Release);
+    }
+
+    /// Tells all workers to drop everything.
+    pub fn abandon(&self) {
+        self.abandon.store(true, Ordering::Relaxed);
+        self.attention.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes whenever workers should look at the rest.
+    #[inline]
+    pub fn attention(&self) -> usize {
+        self.attention.load(Ordering::Acquire)
+    }
+
+    /// (begin, end) once the run is open.
+    pub fn window(&self) -> Option<(Nanos, Nanos)> {
+        match self.begin.load(Ordering::Acquire) {
+            0 => None,
+            begin => Some((begin, self.end.load(Ordering::Relaxed))),
+        }
+    }
+
+    /// Everything is to be dropped.
+    pub fn is_abandoned(&self) -> bool {
+        self.abandon.load(Ordering::Relaxed)
+    }
+
+    /// A session is connected and prepared.
+    pub fn session_connected(&self, now: Nanos, is_first_time: bool) {
+        if is_first_time {
+            self.ready.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.reconnected.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.connected.fetch_add(1, Ordering::Relaxed) == 0 && !is_first_time {
+            let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(outage) = outages.last_mut() {
+                outage.to.get_or_insert(now);
+            }
+        }
+    }
+
+    /// A session lost its connection while the run was on.
+    pub fn session_lost(&self, now: Nanos, message: impl FnOnce() -> String) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+        if self.connected.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
+            outages.push(Outage { from: now, to: None, message: message() });
+        }
+    }
+
+    /// A session ends while connected.
+    pub fn session_ended(&self) {
+        self.connected.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Times without a single connection.
+    pub fn outages(&self) -> Vec<Outage> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes why the run cannot go on; the first reason stays.
+    pub fn fail(&self, failure: Failure) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+    }
+
+    /// Why the run cannot go on, if so.
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_lasts_from_the_last_loss_to_the_first_return() {
+        let control = Control::default();
+        control.session_connected(1, true);
+        control.session_connected(1, true);
+        control.session_lost(10, || "first".into());
+        control.session_lost(20, || "second".into());
+        control.session_connected(50, false);
+        control.session_connected(60, false);
+        let outage = Outage { from: 20, to: Some(50), message: "second".into() };
+        assert_eq!(control.outages(), [outage]);
+        assert_eq!(control.lost.load(Ordering::Relaxed), 2);
+        assert_eq!(control.reconnected.load(Ordering::Relaxed), 2);
+    }
+}

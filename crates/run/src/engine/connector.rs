@@ -1,0 +1,86 @@
+//! Dialing on a thread of its own: name look-up, TLS and authentication block, and a reconnect must never stall the sessions
+//! that still work.
+
+use std::io;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use super::link::Link;
+
+/// Why a connection could not be made.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct DialError {
+    /// What happened.
+    pub message: String,
+    /// The server's code where it gave one.
+    pub sqlstate: Option<wire::error::SqlState>,
+    /// What to type next.
+    pub hint: Option<String>,
+    /// It may succeed later without anybody's help: the server is starting, is out of connections, or is not there yet.
+    pub is_transient: bool,
+}
+
+/// Makes connections: authenticated, non-blocking, ready for a first query.
+pub trait Dial: Send + Sync + 'static {
+    /// One connection for session `session` (counted over all workers).
+    fn dial(&self, session: u64) -> Result<Link, DialError>;
+}
+
+type Answers = Arc<Mutex<Vec<(usize, Result<Link, DialError>)>>>;
+
+/// A thread that dials for one worker.
+#[derive(Debug)]
+pub struct Connector {
+    requests: Option<Sender<usize>>,
+    answers: Answers,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Connector {
+    /// Starts the thread. `first_session` is the worker's first session counted over all workers; `wake` ends the worker's wait
+    /// when an answer is there.
+    pub fn start(
+        dial: Arc<dyn Dial>,
+        first_session: u64,
+        wake: impl Fn() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Connector> {
+        let (requests, queue) = mpsc::channel::<usize>();
+        let answers: Answers = Arc::default();
+        let shared = Arc::clone(&answers);
+        let thread = std::thread::Builder::new().name("connector".into()).spawn(move || {
+            for index in queue {
+                let answer = dial.dial(first_session + index as u64);
+                shared.lock().unwrap_or_else(PoisonError::into_inner).push((index, answer));
+                if wake().is_err() {
+                    // The worker is gone and nobody waits for answers.
+                    return;
+                }
+            }
+        })?;
+        Ok(Connector { requests: Some(requests), answers, thread: Some(thread) })
+    }
+
+    /// Asks for a connection for session `index` of the worker.
+    pub fn request(&self, index: usize) {
+        if let Some(requests) = &self.requests {
+            // The thread ends only when the worker does.
+            let _ = requests.send(index);
+        }
+    }
+
+    /// Moves the answers that have come into `into`.
+    pub fn collect(&self, into: &mut Vec<(usize, Result<Link, DialError>)>) {
+        into.append(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! One connection's buffers: what is to be sent, what was received, and where the reply ends.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use rustls::ClientConnection;
+use wire::backend::{Frames, ProtocolError, ReplyScanner, Scan, TransactionStatus, tag};
+use wire::error::{ServerError, SqlState};
+
+/// First size of a receive buffer: as large as libpq's.
+const RECEIVE_BUFFER_BYTES: usize = 16 * 1024;
+/// First size of a send buffer.
+const SEND_BUFFER_BYTES: usize = 4 * 1024;
+
+/// A byte stream that never blocks.
+pub trait Pipe: std::fmt::Debug + Send {
+    /// As `Read::read` on a non-blocking socket.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// As `Write::write` on a non-blocking socket.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+/// The ways to reach a server.
+#[derive(Debug)]
+pub enum Stream {
+    /// A unix socket.
+    Unix(UnixStream),
+    /// A TCP socket.
+    Tcp(TcpStream),
+    /// A simulated network, for tests.
+    Simulated(Box<dyn Pipe>),
+}
+
+impl Stream {
+    /// The descriptor to watch; a simulated stream has none.
+    pub fn fd(&self) -> Option<RawFd> {
+        match self {
+            Stream::Unix(stream) => Some(stream.as_raw_fd()),
+            Stream::Tcp(stream) => Some(stream.as_raw_fd()),
+            Stream::Simulated(_) => None,
+        }
+    }
+}
+
+impl Read for Stream {
+    #[inline]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.read(buffer),
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Simulated(pipe) => pipe.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Simulated(pipe) => pipe.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Why a connection is of no use any more.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The server closed the connection without a word.
+    #[error("the server closed the connection unexpectedly")]
+    Closed,
+    /// The server said why, and closed the connection.
+    #[error("{0}")]
+    Fatal(ServerError),
+    /// The socket failed.
+    #[error("the connection broke: {0}")]
+    Io(#[from] io::Error),
+    /// What came is not the protocol.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// TLS failed.
+    #[error("TLS failed: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+impl LinkError {
+    /// The code to count it under: the server's own where it gave one, else 08006, connection failure.
+    pub fn sqlstate(&self) -> SqlState {
+        match self {
+            LinkError::Fatal(error) => error.sqlstate,
+            LinkError::Protocol(_) => SqlState(*b"08P01"),
+            _ => SqlState(*b"08006"),
+        }
+    }
+}
+
+/// A whole reply, still in the receive buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    end: usize,
+    /// Transaction status after it.
+    pub status: TransactionStatus,
+    /// ErrorResponse messages in it.
+    pub errors: u32,
+}
+
+/// System calls and bytes, for the counts that tests assert.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Calls of write.
+    pub sends: u64,
+    /// Calls of read.
+    pub receives: u64,
+    /// Bytes written.
+    pub sent_bytes: u64,
+    /// Bytes read.
+    pub received_bytes: u64,
+}
+
+impl Traffic {
+    /// Adds another count.
+    pub fn add(&mut self, other: Traffic) {
+        self.sends += other.sends;
+        self.receives += other.receives;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Link {
+    stream: Stream,
+    tls: Option<Box<ClientConnection>>,
+    /// Received bytes are `incoming[..filled]`; the vector's length is its usable size.
+    incoming: Vec<u8>,
+    filled: usize,
+    /// The front that belongs to replies already handed out.
+    consumed: usize,
+    scanner: ReplyScanner,
+    outgoing: Vec<u8>,
+    sent: usize,
+    /// Counts since the connection was made.
+    pub traffic: Traffic,
+}
+
+impl Link {
+    /// A link over a non-blocking stream that has been through authentication. `received` is what came with the last bytes
+    /// of the handshake (usually nothing).
+    pub fn new(stream: Stream, tls: Option<Box<ClientConnection>>, received: &[u8]) -> Link {
+        let mut incoming = vec![0; RECEIVE_BUFFER_BYTES.max(received.len())];
+        incoming[..received.len()].copy_from_slice(received);
+        Link {
+            stream,
+            tls,
+            incoming,
+            filled: received.len(),
+            consumed: 0,
+            scanner: ReplyScanner::default(),
+            outgoing: Vec::with_capacity(SEND_BUFFER_BYTES),
+            sent: 0,
+            traffic: Traffic::default(),
+        }
+    }
+
+    /// The descriptor to watch.
+    pub fn fd(&self) -> Option<RawFd> {
+        self.stream.fd()
+    }
+
+    /// Where the next request is written. What the last reply left in the receive buffer is forgotten.
+    #[inline]
+    pub fn request(&mut self) -> &mut Vec<u8> {
+        self.forget_reply();
+        &mut self.outgoing
+    }
+
+    #[inline]
+    fn forget_reply(&mut self) {
+        if self.consumed == 0 {
+            return;
+        }
+        self.incoming.copy_within(self.consumed..self.filled, 0);
+        self.filled -= self.consumed;
+        self.consumed = 0;
+        self.scanner.reset();
+    }
+
+    /// The next reply if it is complete.
+    #[inline]
+    pub fn reply(&mut self) -> Result<Option<Reply>, LinkError> {
+        self.forget_reply();
+        match self.scanner.scan(&self.incoming[..self.filled])? {
+            Scan::Complete { end, status, errors } => {
+                self.consumed = end;
+                Ok(Some(Reply { end, status, errors }))
+            }
+            Scan::Incomplete { wanted } => {
+                if wanted > self.incoming.len() {
+                    // A message larger than the buffer: grow once to what it needs, with room for what follows.
+                    self.incoming.resize((wanted + RECEIVE_BUFFER_BYTES).next_power_of_two(), 0);
+                }
+                Ok(None)
+            }
+            // The hot path never copies through a session: a script with COPY is refused before it starts.
+            Scan::Copy { .. } => Err(ProtocolError::Unexpected { tag: tag::COPY_IN_RESPONSE }.into()),
+        }
+    }
+
+    /// The messages of the reply last handed out.
+    #[inline]
+    pub fn frames(&self, reply: Reply) -> Frames<'_> {
+        Frames::new(&self.incoming[..reply.end.min(self.consumed)])
+    }
+
+    /// Bytes wait to be sent.
+    #[inline]
+    pub fn has_output(&self) -> bool {
+        !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Sends as much as the socket takes. What is left goes out at the next writable edge.
+    #[inline]
+    pub fn send(&mut self) -> Result<(), LinkError> {
+        if self.tls.is_some() {
+            return self.send_tls();
+        }
+        while self.sent < self.outgoing.len() {
+            self.traffic.sends += 1;
+            match self.stream.write(&self.outgoing[self.sent..]) {
+                Ok(bytes) => {
+                    self.sent += bytes;
+                    self.traffic.sent_bytes += bytes as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.outgoing.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    fn send_tls(&mut self) -> Result<(), LinkError> {
+        let Some(tls) = self.tls.as_mut() else { return Ok(()) };
+        loop {
+            if self.sent < self.outgoing.len() {
+                self.sent += tls.writer().write(&self.outgoing[self.sent..])?;
+                if self.sent == self.outgoing.len() {
+                    self.outgoing.clear();
+                    self.sent = 0;
+                }
+            }
+            if !tls.wants_write() {
+                return Ok(());
+            }
+            self.traffic.sends += 1;
+            match tls.write_tls(&mut self.stream) {
+                Ok(bytes) => self.traffic.sent_bytes += bytes as u64,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Takes what the socket holds. A short read means that it is drained: no second call is made to learn that.
+    #[inline]
+    pub fn receive(&mut self) -> Result<(), LinkError> {
+        if self.tls.is_some() {
+            return self.receive_tls();
+        }
+        loop {
+            if self.filled == self.incoming.len() {
+                let larger = self.incoming.len() * 2;
+                self.incoming.resize(larger, 0);
+            }
+            let room = self.incoming.len() - self.filled;
+            self.traffic.receives += 1;
+            match self.stream.read(&mut self.incoming[self.filled..]) {
+                Ok(0) => return Err(self.closed()),
+                Ok(bytes) => {
+                    self.filled += bytes;
+                    self.traffic.received_bytes += bytes as u64;
+                    if bytes < room {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn receive_tls(&mut self) -> Result<(), LinkError> {
+        let Some(tls) = self.tls.as_mut() else { return Ok(()) };
+        loop {
+            self.traffic.receives += 1;
+            match tls.read_tls(&mut self.stream) {
+                Ok(0) => return Err(self.closed()),
+                Ok(bytes) => self.traffic.received_bytes += bytes as u64,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let state = tls.process_new_packets()?;
+            let plain = state.plaintext_bytes_to_read();
+            if self.filled + plain > self.incoming.len() {
+                self.incoming.resize((self.filled + plain).next_power_of_two(), 0);
+            }
+            tls.reader().read_exact(&mut self.incoming[self.filled..self.filled + plain])?;
+            self.filled += plain;
+            if state.peer_has_closed() {
+                return Err(self.closed());
+            }
+        }
+    }
+
+    /// The connection has ended: with the server's last words if it left any in the buffer.
+    fn closed(&self) -> LinkError {
+        Frames::new(&self.incoming[self.consumed..self.filled])
+            .filter(|frame| frame.tag == tag::ERROR_RESPONSE)
+            .map(|frame| ServerError::parse(frame.body))
+            .find(ServerError::is_fatal)
+            .map_or(LinkError::Closed, LinkError::Fatal)
+    }
+
+    /// Says goodbye, best effort: a server that is gone does not need it.
+    pub fn terminate(&mut self) {
+        wire::frontend::terminate(&mut self.outgoing);
+        let _ = self.send();
+    }
+
+    /// The bytes its buffers hold, for the memory test.
+    pub fn buffer_bytes(&self) -> usize {
+        self.incoming.capacity() + self.outgoing.capacity()
+    }
+}

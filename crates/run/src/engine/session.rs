@@ -1,0 +1,288 @@
+//! What an `async fn` sees: its connection, the schedule, the time.
+//!
+//! A [`Session`] is a handle on state that the worker shares with the session's task, both on one thread. Each `await` below
+//! leaves word in [`Wait`] what it waits for; the worker polls the task only when exactly that has come true.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use wire::backend::{Frames, TransactionStatus, tag};
+use wire::error::ServerError;
+
+use super::Nanos;
+use super::connector::DialError;
+use super::link::{Link, LinkError, Reply, Traffic};
+use crate::schedule::{Claim, Schedule, Start};
+
+/// What a suspended task waits for.
+///
+/// ```text
+///   Running --reply()--> Reply --whole reply, or connection lost--> Running
+///   Running --next_start()--> Start --schedule gives a start, run over, or connection lost--> Running
+///   Running --sleep_until()--> Until --time has come--> Running
+///   Running --connect()--> Connection --connector answers--> Running
+///   Running --task returns--> Done
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not suspended: about to be polled, or being polled.
+    Running,
+    /// For the whole reply to the last request.
+    Reply,
+    /// For the schedule.
+    Start,
+    /// For a moment.
+    Until(Nanos),
+    /// For the connector.
+    Connection,
+    /// The task has returned; nothing wakes it again.
+    Done,
+}
+
+/// What the sessions of one worker share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The time, as of the last event the worker took.
+    pub now: Cell<Nanos>,
+    /// The worker's schedule.
+    pub schedule: RefCell<Schedule>,
+    /// Sessions that wait for a start, longest waiting first.
+    pub idle: RefCell<VecDeque<usize>>,
+    /// Sessions that want a connection.
+    pub dial: RefCell<Vec<usize>>,
+}
+
+impl Shared {
+    /// Room for `sessions` sessions is reserved, so that none of the queues allocates later.
+    pub fn new(schedule: Schedule, sessions: usize) -> Rc<Shared> {
+        Rc::new(Shared {
+            now: Cell::new(0),
+            schedule: RefCell::new(schedule),
+            idle: RefCell::new(VecDeque::with_capacity(sessions)),
+            dial: RefCell::new(Vec::with_capacity(sessions)),
+        })
+    }
+}
+
+/// The part of a session that its task and the worker share.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) link: Option<Link>,
+    pub(super) wait: Wait,
+    /// A reply the worker found complete, not yet taken by the task.
+    pub(super) reply: Option<Reply>,
+    /// Transaction status of the last reply.
+    pub(super) status: Option<TransactionStatus>,
+    /// Why the link was lost, not yet told to the task.
+    pub(super) lost: Option<LinkError>,
+    /// What the connector answered, not yet taken by the task.
+    pub(super) dialed: Option<Result<Link, DialError>>,
+    /// Since when the session has had nothing to do.
+    pub(super) free_since: Nanos,
+    /// Traffic of links that are gone.
+    pub(super) traffic_before: Traffic,
+}
+
+/// A session's handle; clones share the same session.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Its number within the worker.
+    pub index: usize,
+    pub(super) state: Rc<RefCell<State>>,
+    pub(super) shared: Rc<Shared>,
+}
+
+impl Session {
+    pub(super) fn new(index: usize, shared: Rc<Shared>) -> Session {
+        let state = State {
+            link: None,
+            wait: Wait::Running,
+            reply: None,
+            status: None,
+            lost: None,
+            dialed: None,
+            free_since: 0,
+            traffic_before: Traffic::default(),
+        };
+        Session { index, state: Rc::new(RefCell::new(state)), shared }
+    }
+
+    /// The time as of the last event.
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        self.shared.now.get()
+    }
+
+    /// A connection is there.
+    pub fn is_connected(&self) -> bool {
+        let state = self.state.borrow();
+        state.link.is_some() && state.lost.is_none()
+    }
+
+    /// Gets a connection from the connector.
+    pub async fn connect(&self) -> Result<(), DialError> {
+        self.disconnect();
+        self.shared.dial.borrow_mut().push(self.index);
+        poll_fn(|_| {
+            let mut state = self.state.borrow_mut();
+            match state.dialed.take() {
+                Some(Ok(link)) => {
+                    state.wait = Wait::Running;
+                    state.link = Some(link);
+                    Poll::Ready(Ok(()))
+                }
+                Some(Err(error)) => {
+                    state.wait = Wait::Running;
+                    Poll::Ready(Err(error))
+                }
+                None => {
+                    state.wait = Wait::Connection;
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Drops the connection, without a word to the server when it is already lost.
+    pub fn disconnect(&self) {
+        let mut state = self.state.borrow_mut();
+        let lost = state.lost.take().is_some();
+        state.reply = None;
+        if let Some(mut link) = state.link.take() {
+            if !lost {
+                link.terminate();
+            }
+            state.traffic_before.add(link.traffic);
+        }
+    }
+
+    /// Writes a request into the send buffer; it goes out when the task is suspended next. Without a connection nothing is
+    /// written, and awaiting the reply tells.
+    #[inline]
+    pub fn request(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(link) = self.state.borrow_mut().link.as_mut() {
+            write(link.request());
+        }
+    }
+
+    /// The whole reply up to ReadyForQuery.
+    #[inline]
+    pub async fn reply(&self) -> Result<Reply, LinkError> {
+        poll_fn(|_| {
+            let mut state = self.state.borrow_mut();
+            if let Some(reply) = state.reply.take() {
+                state.status = Some(reply.status);
+                return Poll::Ready(Ok(reply));
+            }
+            if let Some(error) = state.lost.take() {
+                state.wait = Wait::Running;
+                if let Some(link) = state.link.take() {
+                    state.traffic_before.add(link.traffic);
+                }
+                return Poll::Ready(Err(error));
+            }
+            let Some(link) = state.link.as_mut() else { return Poll::Ready(Err(LinkError::Closed)) };
+            // Part of a pipeline may already be here.
+            match link.reply() {
+                Ok(Some(reply)) => {
+                    state.status = Some(reply.status);
+                    Poll::Ready(Ok(reply))
+                }
+                Ok(None) => {
+                    state.wait = Wait::Reply;
+                    Poll::Pending
+                }
+                Err(error) => Poll::Ready(Err(error)),
+            }
+        })
+        .await
+    }
+
+    /// What the server said about the transaction block in the last reply that was taken.
+    pub fn transaction_status(&self) -> Option<TransactionStatus> {
+        self.state.borrow().status
+    }
+
+    /// Reads the messages of a reply. They stay readable until the next request or reply of this session.
+    #[inline]
+    pub fn with_frames<T>(&self, reply: Reply, read: impl FnOnce(Frames<'_>) -> T) -> T {
+        let state = self.state.borrow();
+        match state.link.as_ref() {
+            Some(link) => read(link.frames(reply)),
+            None => read(Frames::new(&[])),
+        }
+    }
+
+    /// The first error of a reply.
+    pub fn error_of(&self, reply: Reply) -> Option<ServerError> {
+        if reply.errors == 0 {
+            return None;
+        }
+        self.with_frames(reply, |mut frames| {
+            frames.find(|frame| frame.tag == tag::ERROR_RESPONSE).map(|frame| ServerError::parse(frame.body))
+        })
+    }
+
+    /// The next transaction's start; `None` when the run is over. A connection lost while waiting is told here.
+    #[inline]
+    pub async fn next_start(&self) -> Result<Option<Start>, LinkError> {
+        self.state.borrow_mut().free_since = self.now();
+        poll_fn(|_| {
+            let mut state = self.state.borrow_mut();
+            if let Some(error) = state.lost.take() {
+                state.wait = Wait::Running;
+                return Poll::Ready(Err(error));
+            }
+            match self.shared.schedule.borrow_mut().claim(self.now(), state.free_since) {
+                Claim::Now(start) => {
+                    state.wait = Wait::Running;
+                    Poll::Ready(Ok(Some(start)))
+                }
+                Claim::Over => {
+                    state.wait = Wait::Running;
+                    Poll::Ready(Ok(None))
+                }
+                Claim::Later => {
+                    state.wait = Wait::Start;
+                    self.shared.idle.borrow_mut().push_back(self.index);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Does nothing until `deadline`. The connection is not looked at meanwhile.
+    pub async fn sleep_until(&self, deadline: Nanos) {
+        poll_fn(|_| {
+            let mut state = self.state.borrow_mut();
+            if self.now() >= deadline {
+                state.wait = Wait::Running;
+                Poll::Ready(())
+            } else {
+                state.wait = Wait::Until(deadline);
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    /// The run is over, or is being stopped: whoever retries for long gives up.
+    pub fn is_over(&self) -> bool {
+        self.now() >= self.shared.schedule.borrow().end()
+    }
+
+    /// System calls and bytes of this session so far.
+    pub fn traffic(&self) -> Traffic {
+        let state = self.state.borrow();
+        let mut traffic = state.traffic_before;
+        if let Some(link) = &state.link {
+            traffic.add(link.traffic);
+        }
+        traffic
+    }
+}

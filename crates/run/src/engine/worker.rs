@@ -1,0 +1,280 @@
+//! The loop: takes events, hands replies to tasks, sends what they wrote.
+//!
+//! One turn for a session that has been answered is: one read, one poll of its task (which reads the reply, records the
+//! transaction and writes the next request), one write. With k sessions ready at once the wait is shared by k.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use super::Nanos;
+use super::connector::{Connector, DialError};
+use super::link::{Link, LinkError, Traffic};
+use super::reactor::Reactor;
+use super::session::{Session, Shared, Wait};
+
+/// A session's task: made once, polled for the whole run.
+pub type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// What happens beside the sessions, at the worker's own pace.
+pub trait Housekeeping {
+    /// `tick` has something to do.
+    fn is_due(&self, now: Nanos) -> bool;
+    /// The time of the next call of `tick` at the latest.
+    fn next_tick(&self) -> Nanos;
+    /// Publishes, looks at flags; returns false to abandon all sessions at once.
+    fn tick(&mut self, now: Nanos) -> bool;
+}
+
+struct Slot {
+    session: Session,
+    task: Option<Task>,
+    /// The socket's send buffer was full: room is being watched for.
+    waits_for_room: bool,
+}
+
+/// One thread's sessions.
+pub struct Worker<R: Reactor> {
+    reactor: R,
+    shared: Rc<Shared>,
+    slots: Vec<Slot>,
+    connector: Option<Connector>,
+    timers: BinaryHeap<Reverse<(Nanos, usize)>>,
+    running: VecDeque<usize>,
+    ready: Vec<usize>,
+    answers: Vec<(usize, Result<Link, DialError>)>,
+    alive: usize,
+}
+
+impl<R: Reactor> std::fmt::Debug for Worker<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("sessions", &self.slots.len()).field("alive", &self.alive).finish()
+    }
+}
+
+impl<R: Reactor> Worker<R> {
+    /// A worker with `sessions` sessions, each running the task that `task` makes for it.
+    pub fn new(
+        reactor: R,
+        shared: Rc<Shared>,
+        connector: Option<Connector>,
+        sessions: usize,
+        mut task: impl FnMut(Session) -> Task,
+    ) -> Worker<R> {
+        shared.now.set(reactor.now());
+        let slots: Vec<Slot> = (0..sessions)
+            .map(|index| {
+                let session = Session::new(index, Rc::clone(&shared));
+                Slot { task: Some(task(session.clone())), session, waits_for_room: false }
+            })
+            .collect();
+        Worker {
+            reactor,
+            shared,
+            alive: slots.len(),
+            running: (0..sessions).collect(),
+            slots,
+            connector,
+            timers: BinaryHeap::with_capacity(sessions),
+            ready: Vec::with_capacity(sessions),
+            answers: Vec::with_capacity(sessions),
+        }
+    }
+
+    /// Runs until every task has returned, or until housekeeping abandons them.
+    pub fn run(&mut self, housekeeping: &mut impl Housekeeping) -> io::Result<()> {
+        loop {
+            let now = self.reactor.now();
+            self.shared.now.set(now);
+            if housekeeping.is_due(now) && !housekeeping.tick(now) {
+                return Ok(());
+            }
+            self.wake_due(now);
+            while !self.running.is_empty() {
+                while let Some(index) = self.running.pop_front() {
+                    self.advance(index)?;
+                }
+                // An arrival that was just claimed may have another one due right behind it.
+                self.wake_due(now);
+            }
+            self.request_connections();
+            if self.alive == 0 {
+                return Ok(());
+            }
+            let deadline = self.next_deadline(now).min(housekeeping.next_tick());
+            self.reactor.wait(deadline, &mut self.ready)?;
+            self.take_events()?;
+            self.take_connections()?;
+        }
+    }
+
+    /// Traffic of all sessions.
+    pub fn traffic(&self) -> Traffic {
+        let mut sum = Traffic::default();
+        for slot in &self.slots {
+            sum.add(slot.session.traffic());
+        }
+        sum
+    }
+
+    /// Bytes in all send and receive buffers.
+    pub fn buffer_bytes(&self) -> usize {
+        self.slots
+            .iter()
+            .filter_map(|slot| slot.session.state.borrow().link.as_ref().map(Link::buffer_bytes))
+            .sum()
+    }
+
+    /// Sessions whose time or start has come join the running ones.
+    fn wake_due(&mut self, now: Nanos) {
+        while let Some(&Reverse((deadline, index))) = self.timers.peek() {
+            if deadline > now {
+                break;
+            }
+            self.timers.pop();
+            self.running.push_back(index);
+        }
+        let mut idle = self.shared.idle.borrow_mut();
+        if idle.is_empty() {
+            return;
+        }
+        // Each of them claims for itself; one that is told to wait goes back to the end of the queue.
+        let schedule = self.shared.schedule.borrow();
+        if schedule.next_due(now) <= now {
+            let wake = if schedule.serves_all(now) { idle.len() } else { 1 };
+            self.running.extend(idle.drain(..wake));
+        }
+    }
+
+    fn next_deadline(&self, now: Nanos) -> Nanos {
+        let timer = self.timers.peek().map_or(Nanos::MAX, |Reverse((deadline, _))| *deadline);
+        let start = if self.shared.idle.borrow().is_empty() {
+            Nanos::MAX
+        } else {
+            self.shared.schedule.borrow().next_due(now)
+        };
+        timer.min(start)
+    }
+
+    /// Polls a task, then sends what it wrote.
+    fn advance(&mut self, index: usize) -> io::Result<()> {
+        let slot = &mut self.slots[index];
+        let Some(task) = slot.task.as_mut() else { return Ok(()) };
+        let mut context = Context::from_waker(Waker::noop());
+        let finished = task.as_mut().poll(&mut context) == Poll::Ready(());
+        let mut state = slot.session.state.borrow_mut();
+        if finished {
+            slot.task = None;
+            state.wait = Wait::Done;
+            if let Some(mut link) = state.link.take() {
+                link.terminate();
+                state.traffic_before.add(link.traffic);
+            }
+            self.alive -= 1;
+            return Ok(());
+        }
+        if let Wait::Until(deadline) = state.wait {
+            self.timers.push(Reverse((deadline, index)));
+        }
+        if state.link.as_ref().is_some_and(Link::has_output) {
+            drop(state);
+            self.send(index)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, index: usize) -> io::Result<()> {
+        let slot = &mut self.slots[index];
+        let mut state = slot.session.state.borrow_mut();
+        let Some(link) = state.link.as_mut() else { return Ok(()) };
+        if let Err(error) = link.send() {
+            // A server that ends the session says why before it closes: its last words may be in the receive buffer.
+            let error = match (error, link.receive()) {
+                (_, Err(fatal @ LinkError::Fatal(_))) => fatal,
+                (error, _) => error,
+            };
+            lose(&mut state, error, index, &mut self.running);
+            return Ok(());
+        }
+        let blocked = link.has_output();
+        if blocked != slot.waits_for_room {
+            slot.waits_for_room = blocked;
+            if let Some(fd) = link.fd() {
+                self.reactor.watch_room(fd, index, blocked)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every ready socket; a session whose reply is complete goes on at once, while its data is warm.
+    fn take_events(&mut self) -> io::Result<()> {
+        for at in 0..self.ready.len() {
+            let index = self.ready[at];
+            if self.slots[index].waits_for_room {
+                self.send(index)?;
+            }
+            let mut state = self.slots[index].session.state.borrow_mut();
+            let Some(link) = state.link.as_mut() else { continue };
+            let received = link.receive();
+            let reply = if state.wait == Wait::Reply { state.link.as_mut().map(Link::reply) } else { None };
+            match (received, reply) {
+                // A reply that arrived whole counts, even if the connection ended right behind it.
+                (_, Some(Ok(Some(reply)))) => {
+                    state.reply = Some(reply);
+                    state.wait = Wait::Running;
+                    drop(state);
+                    self.shared.now.set(self.reactor.now());
+                    self.advance(index)?;
+                }
+                (Err(error), _) | (_, Some(Err(error))) => lose(&mut state, error, index, &mut self.running),
+                (Ok(()), _) => {}
+            }
+        }
+        self.ready.clear();
+        Ok(())
+    }
+
+    fn request_connections(&mut self) {
+        let mut dial = self.shared.dial.borrow_mut();
+        if let Some(connector) = &self.connector {
+            for index in dial.drain(..) {
+                connector.request(index);
+            }
+        }
+    }
+
+    fn take_connections(&mut self) -> io::Result<()> {
+        let Some(connector) = &self.connector else { return Ok(()) };
+        connector.collect(&mut self.answers);
+        for (index, answer) in self.answers.drain(..) {
+            let slot = &mut self.slots[index];
+            slot.waits_for_room = false;
+            if let Ok(link) = &answer
+                && let Some(fd) = link.fd()
+            {
+                self.reactor.watch(fd, index)?;
+            }
+            let mut state = slot.session.state.borrow_mut();
+            state.dialed = Some(answer);
+            state.wait = Wait::Running;
+            self.running.push_back(index);
+        }
+        Ok(())
+    }
+}
+
+/// Notes that a link is lost and wakes its task if it waits for something the link was to bring.
+fn lose(state: &mut super::session::State, error: LinkError, index: usize, running: &mut VecDeque<usize>) {
+    if state.lost.is_some() {
+        return;
+    }
+    state.lost = Some(error);
+    if matches!(state.wait, Wait::Reply | Wait::Start) {
+        state.wait = Wait::Running;
+        running.push_back(index);
+    }
+}

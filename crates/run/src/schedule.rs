@@ -1,0 +1,272 @@
+//! When transactions start. One value decides; the work loop has no modes.
+//!
+//! Three times are kept apart for each transaction (`record` words): it was *scheduled* for a moment, a session was free for it
+//! at some later or equal moment (until then: backlog, the target's doing), and it really *started* (the rest: lag, the
+//! client's doing). Response time counts from the schedule, service time from the real start. Nothing late is ever skipped
+//! in silence: an open loop that skips hides the queue it should measure.
+
+use crate::engine::{NANOS_PER_SECOND, Nanos};
+use crate::random::Random;
+
+/// The arrival process of one worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// Closed loop: a session starts its next transaction when its last one is done.
+    Closed,
+    /// Open loop: arrivals with exponential gaps, `per_second` on average, as pgbench's `--rate`.
+    Poisson {
+        /// Mean arrivals per second of this worker.
+        per_second: f64,
+    },
+    /// Open loop: arrivals at equal gaps.
+    Regular {
+        /// Arrivals per second of this worker.
+        per_second: f64,
+    },
+}
+
+/// One transaction's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// When it was to start.
+    pub scheduled: Nanos,
+    /// When it did.
+    pub started: Nanos,
+    /// How late the client was: a session was free, the time had come, and it still was not started.
+    pub lag: Nanos,
+}
+
+/// What a session that asks for work is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// Begin now.
+    Now(Start),
+    /// Nothing is due yet: wait, the worker will come back with a start.
+    Later,
+    /// The run is over: no more starts.
+    Over,
+}
+
+/// Decides the starts of one worker's sessions.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    pace: Pace,
+    begin: Nanos,
+    end: Nanos,
+    next_arrival: Nanos,
+    arrivals: u64,
+    random: Random,
+    /// Arrivals that were already later than this when a session became free are skipped, counted as such (`--latency-limit`
+    /// together with `--rate`, as pgbench does); `None`: none is.
+    skip_later_than: Option<Nanos>,
+    skipped: u64,
+}
+
+impl Schedule {
+    /// A schedule that has not been opened yet: everybody waits. `random` draws the gaps of a Poisson process.
+    pub fn new(pace: Pace, skip_later_than: Option<Nanos>, random: Random) -> Schedule {
+        Schedule {
+            pace,
+            begin: Nanos::MAX,
+            end: Nanos::MAX,
+            next_arrival: Nanos::MAX,
+            arrivals: 0,
+            random,
+            skip_later_than,
+            skipped: 0,
+        }
+    }
+
+    /// Opens it: no starts before `begin`, none from `end` on.
+    pub fn open(&mut self, begin: Nanos, end: Nanos) {
+        (self.begin, self.end, self.next_arrival) = (begin, end, begin);
+        // A Poisson process has its first gap before the first arrival too.
+        if matches!(self.pace, Pace::Poisson { .. }) {
+            self.next_arrival = begin.saturating_add(self.gap());
+        }
+    }
+
+    /// A session that has been free since `free_since` asks for its next start.
+    #[inline]
+    pub fn claim(&mut self, now: Nanos, free_since: Nanos) -> Claim {
+        if now >= self.end {
+            return Claim::Over;
+        }
+        if now < self.begin {
+            return Claim::Later;
+        }
+        if self.pace == Pace::Closed {
+            self.arrivals += 1;
+            let scheduled = free_since.max(self.begin).min(now);
+            return Claim::Now(Start { scheduled, started: now, lag: now - scheduled });
+        }
+        while self.next_arrival <= now {
+            let scheduled = self.next_arrival;
+            self.advance();
+            if self.skip_later_than.is_some_and(|limit| now - scheduled > limit) {
+                self.skipped += 1;
+                continue;
+            }
+            let lag = now - scheduled.max(free_since).min(now);
+            return Claim::Now(Start { scheduled, started: now, lag });
+        }
+        Claim::Later
+    }
+
+    /// When a waiting session can be given something to do: a start, or the news that the run is over.
+    #[inline]
+    pub fn next_due(&self, now: Nanos) -> Nanos {
+        if now < self.begin {
+            return self.begin.min(self.end);
+        }
+        match self.pace {
+            Pace::Closed => now,
+            _ => self.next_arrival.min(self.end),
+        }
+    }
+
+    /// Whoever waits can be told something now: a closed loop has a start for everybody, and so has the end of the run.
+    pub fn serves_all(&self, now: Nanos) -> bool {
+        self.pace == Pace::Closed || now >= self.end
+    }
+
+    /// Ends the run at `now`: no starts from here on.
+    pub fn stop(&mut self, now: Nanos) {
+        self.end = self.end.min(now);
+    }
+
+    /// When the run ends, or ended.
+    pub fn end(&self) -> Nanos {
+        self.end
+    }
+
+    /// Age of the oldest arrival that no session has taken: how deep the backlog is at this moment.
+    pub fn backlog(&self, now: Nanos) -> Nanos {
+        if self.pace == Pace::Closed { 0 } else { now.min(self.end).saturating_sub(self.next_arrival) }
+    }
+
+    /// Arrivals handed out or skipped so far.
+    pub fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
+    /// Arrivals skipped because they were too late to begin.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// To be called once, after the end: how many arrivals were due before it and never begun, because all sessions were busy
+    /// to the last. They count as scheduled: `scheduled = started + skipped + unstarted`.
+    pub fn take_unstarted(&mut self) -> u64 {
+        let before = self.arrivals;
+        while self.pace != Pace::Closed && self.next_arrival < self.end {
+            self.advance();
+        }
+        self.arrivals - before
+    }
+
+    fn advance(&mut self) {
+        self.arrivals += 1;
+        self.next_arrival = match self.pace {
+            // From the count, not by adding gaps: rounding must not drift over days.
+            Pace::Regular { per_second } => {
+                self.begin + (self.arrivals as f64 * (NANOS_PER_SECOND as f64 / per_second)) as Nanos
+            }
+            _ => self.next_arrival.saturating_add(self.gap()),
+        };
+    }
+
+    fn gap(&mut self) -> Nanos {
+        match self.pace {
+            Pace::Poisson { per_second } => {
+                (self.random.exponential(1.0 / per_second) * NANOS_PER_SECOND as f64) as Nanos
+            }
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = NANOS_PER_SECOND;
+
+    fn opened(pace: Pace, begin: Nanos, end: Nanos, skip_later_than: Option<Nanos>) -> Schedule {
+        let mut schedule = Schedule::new(pace, skip_later_than, Random::for_stream(42, 3));
+        schedule.open(begin, end);
+        schedule
+    }
+
+    fn starts(schedule: &mut Schedule, times: impl Iterator<Item = Nanos>) -> Vec<Start> {
+        times
+            .filter_map(|now| match schedule.claim(now, 0) {
+                Claim::Now(start) => Some(start),
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_closed_loop_starts_at_once_and_only_inside_its_time() {
+        let mut schedule = opened(Pace::Closed, 100, 200, None);
+        assert_eq!(schedule.claim(50, 10), Claim::Later);
+        assert_eq!(schedule.next_due(50), 100);
+        assert_eq!(schedule.claim(110, 105), Claim::Now(Start { scheduled: 105, started: 110, lag: 5 }));
+        assert_eq!(schedule.claim(200, 199), Claim::Over);
+        assert_eq!((schedule.arrivals(), schedule.take_unstarted()), (1, 0));
+    }
+
+    #[test]
+    fn regular_arrivals_do_not_drift() {
+        let pace = Pace::Regular { per_second: 3.0 };
+        let mut schedule = opened(pace, 7, 7 + 1_000 * SECOND, None);
+        let all = starts(&mut schedule, std::iter::repeat_n(7 + 1_000 * SECOND - 1, 3_001));
+        assert_eq!(all.len(), 3_000);
+        assert_eq!(all[2_999].scheduled, 7 + (2_999.0 * SECOND as f64 / 3.0) as Nanos);
+    }
+
+    #[test]
+    fn poisson_arrivals_have_the_rate_and_the_spread_of_a_poisson_process() {
+        let pace = Pace::Poisson { per_second: 1_000.0 };
+        let mut schedule = opened(pace, 0, 100 * SECOND, None);
+        let all = starts(&mut schedule, std::iter::repeat_n(100 * SECOND - 1, 200_000));
+        // Mean 100,000, standard deviation 316.
+        assert!((all.len() as i64 - 100_000).abs() < 1_500, "{} arrivals", all.len());
+        let gaps: Vec<f64> =
+            all.windows(2).map(|pair| (pair[1].scheduled - pair[0].scheduled) as f64).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!(
+            (variance.sqrt() / mean - 1.0).abs() < 0.02,
+            "coefficient of variation {}",
+            variance.sqrt() / mean
+        );
+    }
+
+    #[test]
+    fn backlog_is_the_targets_and_lag_is_the_clients() {
+        let pace = Pace::Regular { per_second: 10.0 };
+        let mut schedule = opened(pace, 0, 10 * SECOND, None);
+        // Due at 0, all sessions busy until 5 ms, started at 6 ms: 1 ms is the client's fault.
+        assert_eq!(schedule.backlog(4_000_000), 4_000_000);
+        let Claim::Now(start) = schedule.claim(6_000_000, 5_000_000) else { panic!("an arrival is due") };
+        assert_eq!(start, Start { scheduled: 0, started: 6_000_000, lag: 1_000_000 });
+        // The session was free long before the arrival: lag counts from the arrival.
+        let Claim::Now(start) = schedule.claim(100_000_500, 6_000_000) else { panic!("an arrival is due") };
+        assert_eq!(start.lag, 500);
+        assert_eq!(schedule.claim(100_000_600, 100_000_600), Claim::Later);
+    }
+
+    #[test]
+    fn every_arrival_is_started_skipped_or_counted_as_unstarted() {
+        let pace = Pace::Regular { per_second: 1_000.0 };
+        let mut schedule = opened(pace, 0, SECOND, Some(SECOND / 10));
+        let started = starts(&mut schedule, (0..50).map(|i| i * 10_000_000)).len() as u64;
+        assert_eq!(schedule.claim(SECOND, 0), Claim::Over);
+        let unstarted = schedule.take_unstarted();
+        assert_eq!(schedule.arrivals(), 1_000);
+        assert_eq!(started + schedule.skipped() + unstarted, 1_000);
+        assert!(schedule.skipped() > 0 && unstarted > 0);
+    }
+}

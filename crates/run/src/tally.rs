@@ -1,0 +1,373 @@
+//! What a worker counts. One [`Tally`] per worker, written by its sessions without locks; once a second it is added to a
+//! [`Board`] slot from which the collector takes it.
+//!
+//! Counters obey two equations, asserted at the end of each run and printed with it:
+//!
+//! ```text
+//! scheduled = started + skipped + unstarted
+//! started   = transactions + failed + unfinished
+//! ```
+
+use std::sync::{Mutex, PoisonError};
+
+use record::Latency;
+use wire::error::SqlState;
+
+use crate::engine::Nanos;
+use crate::schedule::Start;
+
+/// Distinct SQLSTATEs that are kept apart; further ones are counted under `?????`.
+const ERROR_KINDS_MAX: usize = 64;
+/// Stands for "any other code".
+const OTHER: SqlState = SqlState(*b"?????");
+
+/// Counts and latencies of one transaction type.
+#[derive(Clone, Debug, Default)]
+pub struct TypeTally {
+    /// Committed transactions.
+    pub transactions: u64,
+    /// Transactions that ended in an error and were not, or not successfully, tried again.
+    pub failed: u64,
+    /// Further tries after a serialization failure or deadlock.
+    pub retries: u64,
+    /// Committed, but later than the latency limit.
+    pub late: u64,
+    /// From the scheduled start, of committed transactions.
+    pub response: Latency,
+    /// From the real start, of committed transactions. In a closed loop both are the same and this one stays empty.
+    pub service: Latency,
+}
+
+/// Errors of one SQLSTATE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorTally {
+    /// The code.
+    pub sqlstate: SqlState,
+    /// How often.
+    pub count: u64,
+    /// How many of them led to another try.
+    pub retried: u64,
+    /// The first one's message.
+    pub first_message: String,
+    /// When that was.
+    pub first: Nanos,
+    /// The transaction type it hit.
+    pub first_type: usize,
+}
+
+/// What is counted between two publications.
+#[derive(Clone, Debug, Default)]
+pub struct Interval {
+    /// By transaction type.
+    pub types: Vec<TypeTally>,
+    /// Transactions begun.
+    pub started: u64,
+    /// Client lateness, open loop only.
+    pub lag: Latency,
+}
+
+impl Interval {
+    /// An empty interval for `types` transaction types.
+    pub fn new(types: usize) -> Interval {
+        Interval { types: vec![TypeTally::default(); types], started: 0, lag: Latency::new() }
+    }
+
+    /// Adds `other`.
+    pub fn add(&mut self, other: &Interval) {
+        self.started += other.started;
+        if !other.lag.is_empty() {
+            self.lag.merge(&other.lag);
+        }
+        for (mine, theirs) in self.types.iter_mut().zip(&other.types) {
+            mine.transactions += theirs.transactions;
+            mine.failed += theirs.failed;
+            mine.retries += theirs.retries;
+            mine.late += theirs.late;
+            for (mine, theirs) in
+                [(&mut mine.response, &theirs.response), (&mut mine.service, &theirs.service)]
+            {
+                if !theirs.is_empty() {
+                    mine.merge(theirs);
+                }
+            }
+        }
+    }
+
+    /// Empties it, keeping its memory.
+    pub fn reset(&mut self) {
+        self.started = 0;
+        if !self.lag.is_empty() {
+            self.lag.reset();
+        }
+        for tally in &mut self.types {
+            (tally.transactions, tally.failed, tally.retries, tally.late) = (0, 0, 0, 0);
+            for latency in [&mut tally.response, &mut tally.service] {
+                if !latency.is_empty() {
+                    latency.reset();
+                }
+            }
+        }
+    }
+
+    /// Committed transactions of all types.
+    pub fn transactions(&self) -> u64 {
+        self.types.iter().map(|tally| tally.transactions).sum()
+    }
+
+    /// Failed transactions of all types.
+    pub fn failed(&self) -> u64 {
+        self.types.iter().map(|tally| tally.failed).sum()
+    }
+
+    /// Retries of all types.
+    pub fn retries(&self) -> u64 {
+        self.types.iter().map(|tally| tally.retries).sum()
+    }
+}
+
+/// One worker's counters.
+#[derive(Debug)]
+pub struct Tally {
+    /// Transactions scheduled inside the measured window.
+    measured: Interval,
+    /// Transactions scheduled during warm-up.
+    warmup: Interval,
+    measure_from: Nanos,
+    /// Lag and service are kept only where they say something: with an open loop.
+    is_open_loop: bool,
+    late_after: Option<Nanos>,
+    errors: Vec<ErrorTally>,
+}
+
+impl Tally {
+    /// Counters for `types` types. Transactions that take longer than `late_after` are late.
+    pub fn new(types: usize, is_open_loop: bool, late_after: Option<Nanos>) -> Tally {
+        Tally {
+            measured: Interval::new(types),
+            warmup: Interval::new(types),
+            measure_from: 0,
+            is_open_loop,
+            late_after,
+            errors: Vec::with_capacity(ERROR_KINDS_MAX),
+        }
+    }
+
+    /// Transactions scheduled before `measure_from` belong to the warm-up.
+    pub fn measure_from(&mut self, measure_from: Nanos) {
+        self.measure_from = measure_from;
+    }
+
+    #[inline]
+    fn interval(&mut self, start: Start) -> &mut Interval {
+        if start.scheduled >= self.measure_from { &mut self.measured } else { &mut self.warmup }
+    }
+
+    /// A transaction begins.
+    #[inline]
+    pub fn started(&mut self, start: Start) {
+        let is_open_loop = self.is_open_loop;
+        let interval = self.interval(start);
+        interval.started += 1;
+        if is_open_loop {
+            interval.lag.record_ns(start.lag);
+        }
+    }
+
+    /// It has committed.
+    #[inline]
+    pub fn committed(&mut self, start: Start, kind: usize, end: Nanos) {
+        let (is_open_loop, late_after) = (self.is_open_loop, self.late_after);
+        let tally = &mut self.interval(start).types[kind];
+        let response = end - start.scheduled;
+        tally.transactions += 1;
+        tally.response.record_ns(response);
+        if is_open_loop {
+            tally.service.record_ns(end - start.started);
+        }
+        if late_after.is_some_and(|limit| response > limit) {
+            tally.late += 1;
+        }
+    }
+
+    /// It is being tried again.
+    pub fn retried(&mut self, start: Start, kind: usize) {
+        self.interval(start).types[kind].retries += 1;
+    }
+
+    /// It has failed for good.
+    pub fn failed(&mut self, start: Start, kind: usize) {
+        self.interval(start).types[kind].failed += 1;
+    }
+
+    /// An error was met, whatever becomes of the transaction.
+    pub fn error(
+        &mut self,
+        sqlstate: SqlState,
+        kind: usize,
+        now: Nanos,
+        will_retry: bool,
+        message: impl FnOnce() -> String,
+    ) {
+        let known = self.errors.iter().position(|error| error.sqlstate == sqlstate);
+        let at = match known {
+            Some(at) => at,
+            None if self.errors.len() + 1 < ERROR_KINDS_MAX || sqlstate == OTHER => {
+                let first_message = message();
+                self.errors.push(ErrorTally {
+                    sqlstate,
+                    count: 0,
+                    retried: 0,
+                    first_message,
+                    first: now,
+                    first_type: kind,
+                });
+                self.errors.len() - 1
+            }
+            None => return self.error(OTHER, kind, now, will_retry, message),
+        };
+        self.errors[at].count += 1;
+        self.errors[at].retried += u64::from(will_retry);
+    }
+
+    /// Moves what was counted since the last time into the board's slot.
+    pub fn publish(&mut self, slot: &Slot) {
+        let mut posted = slot.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        posted.measured.add(&self.measured);
+        posted.warmup.add(&self.warmup);
+        for error in &self.errors {
+            merge_error(&mut posted.errors, error);
+        }
+        self.measured.reset();
+        self.warmup.reset();
+        for error in &mut self.errors {
+            (error.count, error.retried) = (0, 0);
+        }
+    }
+}
+
+/// What a worker has published and nobody has taken yet.
+#[derive(Clone, Debug)]
+pub struct Posted {
+    /// Of transactions scheduled in the measured window.
+    pub measured: Interval,
+    /// Of those scheduled before it.
+    pub warmup: Interval,
+    /// Errors, warm-up included.
+    pub errors: Vec<ErrorTally>,
+}
+
+impl Posted {
+    /// Nothing yet.
+    pub fn new(types: usize) -> Posted {
+        Posted { measured: Interval::new(types), warmup: Interval::new(types), errors: Vec::new() }
+    }
+
+    /// Adds `other`.
+    pub fn add(&mut self, other: &Posted) {
+        self.measured.add(&other.measured);
+        self.warmup.add(&other.warmup);
+        for error in &other.errors {
+            merge_error(&mut self.errors, error);
+        }
+    }
+
+    /// Empties it, keeping its memory.
+    pub fn reset(&mut self) {
+        self.measured.reset();
+        self.warmup.reset();
+        self.errors.clear();
+    }
+}
+
+/// One worker's place where the collector finds its counts. It is locked once a second by each side.
+#[derive(Debug)]
+pub struct Slot {
+    posted: Mutex<Posted>,
+}
+
+impl Slot {
+    /// An empty slot.
+    pub fn new(types: usize) -> Slot {
+        Slot { posted: Mutex::new(Posted::new(types)) }
+    }
+
+    /// Adds what was posted to `into` and empties the slot.
+    pub fn take(&self, into: &mut Posted) {
+        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        into.add(&posted);
+        posted.reset();
+    }
+}
+
+fn merge_error(errors: &mut Vec<ErrorTally>, error: &ErrorTally) {
+    if error.count == 0 {
+        return;
+    }
+    match errors.iter_mut().find(|known| known.sqlstate == error.sqlstate) {
+        Some(known) => {
+            if error.first < known.first {
+                known.first = error.first;
+                known.first_type = error.first_type;
+                known.first_message.clone_from(&error.first_message);
+            }
+            known.count += error.count;
+            known.retried += error.retried;
+        }
+        None => errors.push(error.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(scheduled: Nanos, started: Nanos) -> Start {
+        Start { scheduled, started, lag: 0 }
+    }
+
+    #[test]
+    fn warm_up_and_measured_window_are_told_apart_by_the_schedule() {
+        let mut tally = Tally::new(1, true, None);
+        tally.measure_from(1_000_000);
+        for scheduled in [999_999, 1_000_000] {
+            tally.started(start(scheduled, 1_500_000));
+            tally.committed(start(scheduled, 1_500_000), 0, 4_000_000);
+        }
+        let slot = Slot::new(1);
+        tally.publish(&slot);
+        let mut posted = Posted::new(1);
+        slot.take(&mut posted);
+        slot.take(&mut posted);
+        assert_eq!((posted.warmup.transactions(), posted.measured.transactions()), (1, 1));
+        assert_eq!(posted.measured.types[0].response.max_us(), 3_000);
+        assert_eq!(posted.measured.types[0].service.max_us(), 2_500);
+    }
+
+    #[test]
+    fn errors_are_merged_and_keep_the_first_message() {
+        let slot = Slot::new(1);
+        let (mut first, mut second) = (Tally::new(1, false, None), Tally::new(1, false, None));
+        second.error(SqlState(*b"40001"), 0, 20, true, || "later".into());
+        first.error(SqlState(*b"40001"), 0, 10, false, || "earlier".into());
+        second.publish(&slot);
+        first.publish(&slot);
+        first.publish(&slot);
+        let mut posted = Posted::new(1);
+        slot.take(&mut posted);
+        assert_eq!(posted.errors.len(), 1);
+        let error = &posted.errors[0];
+        assert_eq!((error.count, error.retried, error.first_message.as_str()), (2, 1, "earlier"));
+    }
+
+    #[test]
+    fn a_flood_of_codes_is_bounded() {
+        let mut tally = Tally::new(1, false, None);
+        for code in 0..1_000u32 {
+            let text = format!("{code:05}");
+            let sqlstate = SqlState(text.as_bytes().try_into().unwrap());
+            tally.error(sqlstate, 0, 0, false, || text.clone());
+        }
+        assert_eq!(tally.errors.len(), ERROR_KINDS_MAX);
+        assert_eq!(tally.errors.iter().map(|error| error.count).sum::<u64>(), 1_000);
+    }
+}

@@ -1,0 +1,225 @@
+//! What a session does between one start and the next: one transaction of a weighted mix.
+
+pub mod script;
+pub mod ycsb;
+
+use wire::error::{ServerError, SqlState};
+use wire::prepared::Template;
+
+use crate::engine::link::{LinkError, Reply};
+use crate::engine::session::Session;
+use crate::random::Random;
+use crate::script::EvalError;
+use crate::statement::StatementSpec;
+use script::{ScriptSession, Scripts};
+use ycsb::{Ycsb, YcsbSession};
+
+/// One kind of transaction in a mix; its place in the mix is its number in every table and chart.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Its name, for example `ycsb-a.read` or `select-only`.
+    pub name: String,
+    /// How often it is chosen, against the sum of all weights.
+    pub weight: u64,
+    /// What it does.
+    pub kind: Kind,
+}
+
+/// What a transaction does.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// An operation of YCSB.
+    Ycsb(ycsb::Operation),
+    /// A pgbench script, by its place among the mix's scripts.
+    Script(usize),
+}
+
+/// Why a transaction did not commit.
+#[derive(Debug)]
+pub enum TransactionError {
+    /// The server refused.
+    Server(ServerError),
+    /// Every statement succeeded, but a row that must exist was not there: a lost row is never a good read.
+    RowMissing(String),
+    /// The connection is gone. If a statement that ends a transaction was under way, nobody knows its outcome.
+    Lost(LinkError),
+    /// The script itself cannot go on, for example after a division by zero.
+    Script(String),
+}
+
+impl TransactionError {
+    /// The SQLSTATE it is counted under: the server's, or the standard's code for the condition.
+    pub fn sqlstate(&self) -> SqlState {
+        match self {
+            TransactionError::Server(error) => error.sqlstate,
+            // Class 02, "no data".
+            TransactionError::RowMissing(_) => SqlState(*b"02000"),
+            TransactionError::Lost(error) => error.sqlstate(),
+            // Class 22, "data exception".
+            TransactionError::Script(_) => SqlState(*b"22000"),
+        }
+    }
+
+    /// Its message.
+    pub fn message(&self) -> String {
+        match self {
+            TransactionError::Server(error) => error.message.clone(),
+            TransactionError::RowMissing(what) | TransactionError::Script(what) => what.clone(),
+            TransactionError::Lost(error) => error.to_string(),
+        }
+    }
+
+    /// A mix that was put together without what its items need: a mistake of the caller, told instead of a panic in mid-run.
+    fn incomplete() -> TransactionError {
+        TransactionError::Script("the mix lacks the dataset or the scripts its items need".into())
+    }
+
+    /// The same transaction may succeed if tried again as a whole.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, TransactionError::Server(error) if error.sqlstate.is_retryable())
+    }
+}
+
+impl From<LinkError> for TransactionError {
+    fn from(error: LinkError) -> Self {
+        TransactionError::Lost(error)
+    }
+}
+
+/// A weighted mix of transactions: the plan all sessions share.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    items: Vec<Item>,
+    /// Running sums of the weights.
+    thresholds: Vec<u64>,
+    ycsb: Option<Ycsb>,
+    scripts: Option<Scripts>,
+    statements: Vec<StatementSpec>,
+    /// How many of the statements are YCSB's; the scripts' follow.
+    ycsb_statements: usize,
+}
+
+impl Workload {
+    /// A mix of `items`. `ycsb` is the dataset that its YCSB operations work on, `scripts` holds its scripts. `None` when no item
+    /// has a weight.
+    pub fn new(items: Vec<Item>, ycsb: Option<Ycsb>, scripts: Option<Scripts>) -> Option<Workload> {
+        let thresholds: Vec<u64> = items
+            .iter()
+            .scan(0u64, |sum, item| {
+                *sum += item.weight;
+                Some(*sum)
+            })
+            .collect();
+        if thresholds.last().is_none_or(|total| *total == 0) {
+            return None;
+        }
+        let mut statements = if ycsb.is_some() { ycsb::statements() } else { Vec::new() };
+        let ycsb_statements = statements.len();
+        statements.extend(scripts.iter().flat_map(Scripts::statements));
+        Some(Workload { items, thresholds, ycsb, scripts, statements, ycsb_statements })
+    }
+
+    /// The kinds of transactions.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// The YCSB dataset, if the mix has YCSB operations.
+    pub fn ycsb(&self) -> Option<&Ycsb> {
+        self.ycsb.as_ref()
+    }
+
+    /// Statements every session prepares before it starts.
+    pub fn statements(&self) -> &[StatementSpec] {
+        &self.statements
+    }
+
+    /// Chooses a transaction by weight: the first draw of every transaction.
+    #[inline]
+    pub fn choose(&self, random: &mut Random) -> usize {
+        if self.items.len() == 1 {
+            return 0;
+        }
+        let total = self.thresholds[self.thresholds.len() - 1];
+        let draw = random.below(total);
+        self.thresholds.partition_point(|&threshold| threshold <= draw)
+    }
+
+    /// A session's own state. Fails when a `-D` value is longer than a variable may be.
+    pub fn session(&self, session: u64) -> Result<WorkloadSession, EvalError> {
+        let script = self.scripts.as_ref().map(|scripts| scripts.session(session)).transpose()?;
+        Ok(WorkloadSession { ycsb: YcsbSession::new(session), script })
+    }
+}
+
+/// What one session keeps between transactions.
+#[derive(Clone, Debug)]
+pub struct WorkloadSession {
+    /// Its YCSB part.
+    pub ycsb: YcsbSession,
+    /// Its scripts' variables.
+    script: Option<ScriptSession>,
+}
+
+impl WorkloadSession {
+    /// Transaction `item` has had its last try; `is_committed` is false also where nobody knows.
+    pub fn ended(&mut self, workload: &Workload, item: usize, is_committed: bool) {
+        if let Kind::Ycsb(operation) = &workload.items[item].kind
+            && operation.verb == ycsb::Verb::Insert
+        {
+            self.ycsb.insert_ended(is_committed);
+        }
+    }
+
+    /// A transaction has its first try.
+    #[inline]
+    pub fn begin(&mut self) {
+        if let Some(script) = &mut self.script {
+            script.begin();
+        }
+    }
+
+    /// The same transaction is tried again.
+    pub fn again(&mut self) {
+        if let Some(script) = &mut self.script {
+            script.again();
+        }
+    }
+}
+
+/// One try of one transaction: draws its parameters from `random` and runs it to its end.
+pub async fn transaction(
+    workload: &Workload,
+    state: &mut WorkloadSession,
+    session: &Session,
+    templates: &[Template],
+    item: usize,
+    sequence: u32,
+    random: &mut Random,
+) -> Result<(), TransactionError> {
+    match workload.items[item].kind {
+        Kind::Ycsb(operation) => {
+            let Some(ycsb) = &workload.ycsb else { return Err(TransactionError::incomplete()) };
+            ycsb::transaction(ycsb, operation, &mut state.ycsb, session, templates, sequence, random).await
+        }
+        Kind::Script(number) => {
+            let (Some(scripts), Some(own)) = (&workload.scripts, &mut state.script) else {
+                return Err(TransactionError::incomplete());
+            };
+            script::transaction(scripts, number, own, session, &templates[workload.ycsb_statements..], random)
+                .await
+        }
+    }
+}
+
+/// The reply's error, if it has one.
+#[inline]
+pub(crate) fn succeeded(session: &Session, reply: Reply) -> Result<(), TransactionError> {
+    if reply.errors == 0 {
+        return Ok(());
+    }
+    match session.error_of(reply) {
+        Some(error) => Err(TransactionError::Server(error)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,295 @@
+//! Runs a compiled pgbench script on a session.
+
+use std::sync::Arc;
+
+use wire::backend::{Columns, Frame, column_names, tag};
+use wire::frontend::{self, Format};
+use wire::prepared::{Execution, Template};
+
+use super::{TransactionError, succeeded};
+use crate::engine::link::Reply;
+use crate::engine::session::Session;
+use crate::engine::{NANOS_PER_MICRO, Nanos};
+use crate::random::Random;
+use crate::script::{
+    CaptureKind, Cursor, EvalError, Failure, Mix, Parameter, Predefined, QueryMode, Script, Slot, State,
+    Statement, Step, Value,
+};
+use crate::statement::StatementSpec;
+
+/// The scripts of a mix, and what their variables begin with.
+#[derive(Clone, Debug)]
+pub struct Scripts {
+    mix: Arc<Mix>,
+    mode: QueryMode,
+    predefined: Predefined,
+}
+
+impl Scripts {
+    /// `predefined.client_id` is replaced by each session's own number.
+    pub fn new(mix: Arc<Mix>, mode: QueryMode, predefined: Predefined) -> Scripts {
+        Scripts { mix, mode, predefined }
+    }
+
+    /// The compiled scripts.
+    pub fn mix(&self) -> &Mix {
+        &self.mix
+    }
+
+    /// How statements are sent.
+    pub fn mode(&self) -> QueryMode {
+        self.mode
+    }
+
+    /// What every session prepares: all statements, in the order of their numbers.
+    pub(super) fn statements(&self) -> Vec<StatementSpec> {
+        if self.mode != QueryMode::Prepared {
+            return Vec::new();
+        }
+        let mut statements: Vec<(usize, StatementSpec)> = self
+            .mix
+            .scripts()
+            .iter()
+            .flat_map(Script::statements)
+            .map(|(_, statement)| {
+                let spec = StatementSpec {
+                    name: format!("script_{}", statement.number()),
+                    sql: statement.prepared().to_owned(),
+                    is_read: statement.capture().is_some(),
+                };
+                (statement.number(), spec)
+            })
+            .collect();
+        statements.sort_by_key(|(number, _)| *number);
+        statements.into_iter().map(|(_, spec)| spec).collect()
+    }
+
+    /// A session's variables.
+    pub(super) fn session(&self, session: u64) -> Result<ScriptSession, EvalError> {
+        let state = self.mix.state(&Predefined { client_id: session as i64, ..self.predefined })?;
+        Ok(ScriptSession {
+            saved: state.clone(),
+            state,
+            targets: vec![None; self.mix.statement_count()],
+            text: Vec::new(),
+        })
+    }
+}
+
+/// What one session keeps for its scripts.
+#[derive(Clone, Debug)]
+pub struct ScriptSession {
+    state: State,
+    /// The variables as the transaction found them: a retry begins with them again.
+    saved: State,
+    /// For each captured statement, which variable each column goes to, once known.
+    targets: Vec<Option<Vec<Option<Slot>>>>,
+    /// Where a statement's text is put together.
+    text: Vec<u8>,
+}
+
+impl ScriptSession {
+    /// A transaction begins.
+    pub(super) fn begin(&mut self) {
+        self.saved.copy_from(&self.state);
+    }
+
+    /// The same transaction begins again.
+    pub(super) fn again(&mut self) {
+        self.state.copy_from(&self.saved);
+    }
+}
+
+/// Runs one script from its first command to its end.
+pub(super) async fn transaction(
+    scripts: &Scripts,
+    number: usize,
+    own: &mut ScriptSession,
+    session: &Session,
+    templates: &[Template],
+    random: &mut Random,
+) -> Result<(), TransactionError> {
+    let script = &scripts.mix.scripts()[number];
+    let mut cursor = Cursor::default();
+    // Replies the server still owes inside a pipeline.
+    let mut owed = 0u64;
+    loop {
+        let step = script
+            .step(&mut cursor, &mut own.state, random, &mut |command, value| {
+                log_debug(script, command, value);
+            })
+            .map_err(|failure| evaluation(scripts, script, &failure))?;
+        match step {
+            Step::Sql { statement, command } => {
+                let fail = |error| evaluation(scripts, script, &Failure::new(command, error));
+                send(scripts, statement, own, session, templates).map_err(fail)?;
+                if cursor.in_pipeline() {
+                    continue;
+                }
+                if scripts.mode != QueryMode::Simple {
+                    session.request(frontend::sync);
+                }
+                let reply = session.reply().await?;
+                succeeded(session, reply)?;
+                if statement.capture().is_some() {
+                    capture(scripts, script, command, statement, own, session, reply)?;
+                }
+            }
+            Step::Sleep { pause_us, .. } => {
+                let pause = (pause_us as Nanos).saturating_mul(NANOS_PER_MICRO);
+                session.sleep_until(session.now().saturating_add(pause)).await;
+            }
+            Step::StartPipeline { .. } => {}
+            Step::SyncPipeline { .. } => {
+                session.request(frontend::sync);
+                owed += 1;
+            }
+            Step::EndPipeline { .. } => {
+                session.request(frontend::sync);
+                let mut outcome = Ok(());
+                // All replies are taken, also behind an error: the next transaction must not read them as its own.
+                for _ in 0..=owed {
+                    let reply = session.reply().await?;
+                    let this = succeeded(session, reply);
+                    outcome = outcome.and(this);
+                }
+                owed = 0;
+                outcome?;
+            }
+            Step::End => return Ok(()),
+        }
+    }
+}
+
+/// Writes one statement's request, without Sync.
+fn send(
+    scripts: &Scripts,
+    statement: &Statement,
+    own: &mut ScriptSession,
+    session: &Session,
+    templates: &[Template],
+) -> Result<(), EvalError> {
+    let ScriptSession { state, text, .. } = own;
+    match scripts.mode {
+        QueryMode::Simple => {
+            text.clear();
+            statement.append_simple(state, text)?;
+            session.request(|out| frontend::query_with(out, |out| out.extend_from_slice(text)));
+        }
+        QueryMode::Extended => {
+            check(statement, state)?;
+            session.request(|out| {
+                frontend::parse(out, "", statement.prepared(), &[]);
+                let count = statement.parameters().len() as u16;
+                frontend::bind(out, "", &[], count, Format::Text, |index, out| {
+                    // Every parameter was checked to have a value.
+                    state.append_parameter(statement.parameters()[usize::from(index)], out).unwrap_or(false)
+                });
+                frontend::describe_portal(out);
+                frontend::execute(out);
+            });
+        }
+        QueryMode::Prepared => {
+            check(statement, state)?;
+            session.request(|out| {
+                let mut execution = templates[statement.number()].begin(out);
+                for slot in statement.parameters() {
+                    parameter(&mut execution, state, *slot);
+                }
+                execution.finish();
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Every parameter has a value: nothing may be half-written when one has none.
+fn check(statement: &Statement, state: &State) -> Result<(), EvalError> {
+    statement.parameters().iter().try_for_each(|slot| state.parameter(*slot).map(drop))
+}
+
+#[inline]
+fn parameter(execution: &mut Execution<'_>, state: &State, slot: Slot) {
+    match state.parameter(slot) {
+        Ok(Parameter::Value(Value::Int(value))) => execution.integer(value),
+        Ok(Parameter::Value(Value::Double(value))) => {
+            execution.double(value, |out| Value::Double(value).write_text(out));
+        }
+        Ok(Parameter::Value(Value::Bool(value))) => execution.text(if value { b"true" } else { b"false" }),
+        Ok(Parameter::Text(text)) => execution.text(text),
+        Ok(Parameter::Value(Value::Null)) | Err(_) => execution.null(),
+    }
+}
+
+/// `\gset` and `\aset`: the columns of the result's row become variables.
+fn capture(
+    scripts: &Scripts,
+    script: &Script,
+    command: usize,
+    statement: &Statement,
+    own: &mut ScriptSession,
+    session: &Session,
+    reply: Reply,
+) -> Result<(), TransactionError> {
+    let Some(capture) = statement.capture() else { return Ok(()) };
+    let fail = |error| evaluation(scripts, script, &Failure::new(command, error));
+    let ScriptSession { state, targets, .. } = own;
+    let cached = &mut targets[statement.number()];
+    session.with_frames(reply, |frames| {
+        let mut rows = 0u64;
+        for frame in frames {
+            match frame.tag {
+                tag::ROW_DESCRIPTION => {
+                    // A prepared statement's columns never change; a simple one's text can.
+                    if cached.is_none() || scripts.mode == QueryMode::Simple {
+                        let names = column_names(frame.body).unwrap_or_default();
+                        let mut slots = Vec::new();
+                        capture
+                            .targets(scripts.mix.names(), names.iter().map(String::as_str), &mut slots)
+                            .map_err(fail)?;
+                        *cached = Some(slots);
+                    }
+                    rows = 0;
+                }
+                tag::DATA_ROW => {
+                    rows += 1;
+                    assign(frame, cached.as_deref().unwrap_or_default(), state).map_err(fail)?;
+                }
+                tag::COMMAND_COMPLETE | tag::EMPTY_QUERY_RESPONSE
+                    if capture.kind == CaptureKind::Gset && rows != 1 =>
+                {
+                    let place = format!("{}:{}", script.name(), script.line(command));
+                    let message =
+                        format!("{place}: \\gset takes exactly one row, the statement returned {rows}");
+                    return Err(TransactionError::Script(message));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    })
+}
+
+fn assign(row: Frame<'_>, targets: &[Option<Slot>], state: &mut State) -> Result<(), EvalError> {
+    let Ok(mut columns) = Columns::new(row.body) else { return Ok(()) };
+    for target in targets {
+        let Ok(Some(value)) = columns.next_column() else { return Ok(()) };
+        match (target, value) {
+            (Some(slot), Some(text)) => state.set_text(*slot, text)?,
+            (Some(slot), None) => state.set(*slot, Value::Null),
+            (None, _) => {}
+        }
+    }
+    Ok(())
+}
+
+fn evaluation(scripts: &Scripts, script: &Script, failure: &Failure) -> TransactionError {
+    TransactionError::Script(script.explain(failure, scripts.mix.names()).to_string())
+}
+
+/// `debug(...)` in an expression prints, as pgbench's does.
+fn log_debug(script: &Script, command: usize, value: Value) {
+    let mut text = Vec::new();
+    value.write_text(&mut text);
+    eprintln!("debug(script={},command={command}): {}", script.name(), String::from_utf8_lossy(&text));
+}

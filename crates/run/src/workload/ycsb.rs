@@ -1,0 +1,404 @@
+//! YCSB (Cooper et al., "Benchmarking cloud serving systems with YCSB", SoCC 2010) on the table of `data::ycsb`, and R0's simple
+//! select and simple update.
+//!
+//! Every draw is a pure function of (seed, session, sequence, what the session itself has inserted), so the writes of a finished
+//! run can be replayed from its numbers alone: verification knows which values may stand in the table without a log of updates.
+//! A value that is written carries (run, session, sequence) inside itself.
+
+use data::Permutation;
+use data::ycsb::{FIELD_BYTES, FIELD_COUNT, Table, Version};
+use wire::backend::{rows_affected, tag};
+use wire::frontend;
+use wire::prepared::Template;
+
+use super::{TransactionError, succeeded};
+use crate::engine::link::Reply;
+use crate::engine::session::Session;
+use crate::random::Random;
+use crate::random::ycsb::Zipfian;
+use crate::statement::StatementSpec;
+
+/// YCSB's `maxscanlength`.
+pub const SCAN_ROWS_MAX: u64 = 100;
+/// Tells the stream that scatters popular ranks from the data crate's own uses of the seed.
+const POPULARITY_STREAM: u64 = 0x7963_7362_2d68_6f74;
+
+/// The operations of the YCSB core workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// One row, all fields, by key.
+    Read,
+    /// One field of one row, blindly.
+    Update,
+    /// A new row.
+    Insert,
+    /// Up to [`SCAN_ROWS_MAX`] rows in key order.
+    Scan,
+    /// A read, then an update of the same row, as two statements.
+    ReadModifyWrite,
+}
+
+impl Verb {
+    /// The name in tables and charts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verb::Read => "read",
+            Verb::Update => "update",
+            Verb::Insert => "insert",
+            Verb::Scan => "scan",
+            Verb::ReadModifyWrite => "read-modify-write",
+        }
+    }
+
+    /// It changes the table.
+    pub fn writes(self) -> bool {
+        !matches!(self, Verb::Read | Verb::Scan)
+    }
+}
+
+/// How rows are picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// Every loaded row alike.
+    Uniform,
+    /// Popularity by Zipf's law with exponent 0.99, popular rows scattered over the table by a bijection.
+    Zipfian,
+    /// The newest rows are the most popular.
+    Latest,
+}
+
+impl Distribution {
+    /// The name users type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Distribution::Uniform => "uniform",
+            Distribution::Zipfian => "zipfian",
+            Distribution::Latest => "latest",
+        }
+    }
+}
+
+impl std::str::FromStr for Distribution {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        [Distribution::Uniform, Distribution::Zipfian, Distribution::Latest]
+            .into_iter()
+            .find(|distribution| distribution.name() == text)
+            .ok_or(())
+    }
+}
+
+/// A verb with its way of picking rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// What is done.
+    pub verb: Verb,
+    /// To which rows.
+    pub distribution: Distribution,
+}
+
+/// A built-in workload: name, one line of description, and (verb, distribution, percent) of its mix.
+#[derive(Clone, Copy, Debug)]
+pub struct Builtin {
+    /// What the user types after `-b`.
+    pub name: &'static str,
+    /// One line for the list.
+    pub about: &'static str,
+    /// The mix.
+    pub mix: &'static [(Verb, Distribution, u64)],
+}
+
+/// The core workloads A to F, and R0's two tests.
+pub const BUILTINS: &[Builtin] = &[
+    Builtin {
+        name: "ycsb-a",
+        about: "update heavy: 50 % read, 50 % update, zipfian",
+        mix: &[(Verb::Read, Distribution::Zipfian, 50), (Verb::Update, Distribution::Zipfian, 50)],
+    },
+    Builtin {
+        name: "ycsb-b",
+        about: "read mostly: 95 % read, 5 % update, zipfian",
+        mix: &[(Verb::Read, Distribution::Zipfian, 95), (Verb::Update, Distribution::Zipfian, 5)],
+    },
+    Builtin {
+        name: "ycsb-c",
+        about: "read only: 100 % read, zipfian",
+        mix: &[(Verb::Read, Distribution::Zipfian, 100)],
+    },
+    Builtin {
+        name: "ycsb-d",
+        about: "read latest: 95 % read of the newest rows, 5 % insert",
+        mix: &[(Verb::Read, Distribution::Latest, 95), (Verb::Insert, Distribution::Latest, 5)],
+    },
+    Builtin {
+        name: "ycsb-e",
+        about: "short ranges: 95 % scan of up to 100 rows, 5 % insert, zipfian",
+        mix: &[(Verb::Scan, Distribution::Zipfian, 95), (Verb::Insert, Distribution::Zipfian, 5)],
+    },
+    Builtin {
+        name: "ycsb-f",
+        about: "50 % read, 50 % read-modify-write, zipfian",
+        mix: &[(Verb::Read, Distribution::Zipfian, 50), (Verb::ReadModifyWrite, Distribution::Zipfian, 50)],
+    },
+    Builtin {
+        name: "ycsb-select",
+        about: "simple select: one row by key, all rows alike",
+        mix: &[(Verb::Read, Distribution::Uniform, 100)],
+    },
+    Builtin {
+        name: "ycsb-update",
+        about: "simple update: one field of one row by key, all rows alike",
+        mix: &[(Verb::Update, Distribution::Uniform, 100)],
+    },
+];
+
+/// The dataset as a run sees it, and the run's place among the writers of that dataset.
+#[derive(Clone, Debug)]
+pub struct Ycsb {
+    table: Table,
+    /// Rows loaded: what reads and updates choose from.
+    rows: u64,
+    /// The first row number this run may insert.
+    first_insert: u64,
+    /// Sessions of the whole run: inserts are dealt out among them.
+    sessions: u64,
+    /// The run's number among the dataset's writers; 0 when it writes nothing.
+    run: u16,
+    zipfian: Zipfian,
+    popularity: Permutation,
+}
+
+impl Ycsb {
+    /// A run number `run` with `sessions` sessions over a table with `rows` loaded rows (at least one), inserting from row
+    /// `first_insert` on.
+    pub fn new(table: Table, rows: u64, first_insert: u64, sessions: u64, run: u16) -> Ycsb {
+        assert!(rows > 0, "an empty table has no row to choose");
+        let popularity = Permutation::new(table.spec().seed, POPULARITY_STREAM, rows);
+        Ycsb { table, rows, first_insert, sessions, run, zipfian: Zipfian::new(rows), popularity }
+    }
+
+    /// The dataset's content.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The run's number among the dataset's writers.
+    pub fn run(&self) -> u16 {
+        self.run
+    }
+
+    /// The row number of a session's insert number `count` (from 0): dealt out like cards, so that sessions never meet.
+    pub fn inserted_row(&self, session: u64, count: u64) -> u64 {
+        self.first_insert + count * self.sessions + session
+    }
+
+    /// Which session inserts `row`, and as its how manieth insert; `None` for rows below the first insert.
+    pub fn inserter_of(&self, row: u64) -> Option<(u64, u64)> {
+        let offset = row.checked_sub(self.first_insert)?;
+        Some((offset % self.sessions, offset / self.sessions))
+    }
+
+    /// Picks the row of an operation. `inserted` counts the rows this session has inserted, the newest ones for it.
+    #[inline]
+    fn pick(&self, distribution: Distribution, session: &YcsbSession, random: &mut Random) -> u64 {
+        match distribution {
+            Distribution::Uniform => random.below(self.rows),
+            Distribution::Zipfian => self.popularity.apply(self.zipfian.sample(random)),
+            Distribution::Latest => {
+                let rank = self.zipfian.sample(random);
+                match session.inserted.checked_sub(rank + 1) {
+                    Some(count) => self.inserted_row(session.session, count),
+                    None => self.rows - 1 - (rank - session.inserted),
+                }
+            }
+        }
+    }
+
+    /// Everything an operation needs, drawn in a fixed order: row, then column or length.
+    #[inline]
+    pub fn draw(&self, operation: Operation, session: &YcsbSession, random: &mut Random) -> Draw {
+        let row = match operation.verb {
+            Verb::Insert => self.inserted_row(session.session, session.inserted),
+            _ => self.pick(operation.distribution, session, random),
+        };
+        match operation.verb {
+            Verb::Update | Verb::ReadModifyWrite => {
+                Draw { row, column: random.below(FIELD_COUNT as u64) as usize, scan_rows: 0 }
+            }
+            Verb::Scan => Draw { row, column: 0, scan_rows: random.below(SCAN_ROWS_MAX) + 1 },
+            Verb::Read | Verb::Insert => Draw { row, column: 0, scan_rows: 0 },
+        }
+    }
+}
+
+/// The parameters of one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// Row number.
+    pub row: u64,
+    /// Field, for writes of one field.
+    pub column: usize,
+    /// Rows asked for by a scan.
+    pub scan_rows: u64,
+}
+
+/// What a session remembers: how many rows it has tried to insert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct YcsbSession {
+    session: u64,
+    inserted: u64,
+    /// Inserts that failed: their rows are not there to be read.
+    failed_inserts: Vec<u64>,
+}
+
+impl YcsbSession {
+    /// Session number `session` of the whole run.
+    pub fn new(session: u64) -> YcsbSession {
+        YcsbSession { session, inserted: 0, failed_inserts: Vec::new() }
+    }
+
+    /// An insert was tried for the last time; a row that did not arrive is remembered.
+    pub fn insert_ended(&mut self, arrived: bool) {
+        if !arrived {
+            self.failed_inserts.push(self.inserted);
+        }
+        self.inserted += 1;
+    }
+
+    /// Inserts tried so far.
+    pub fn inserted(&self) -> u64 {
+        self.inserted
+    }
+}
+
+/// Places of the statements in [`statements`].
+mod statement {
+    pub(super) const READ: usize = 0;
+    pub(super) const SCAN: usize = 1;
+    pub(super) const INSERT: usize = 2;
+    pub(super) const UPDATE_FIRST_FIELD: usize = 3;
+}
+
+/// The statements of all operations, prepared once per session.
+pub fn statements() -> Vec<StatementSpec> {
+    let spec = |name: String, sql: String| StatementSpec { name, sql, is_read: false };
+    let fields: Vec<String> = (0..FIELD_COUNT).map(|field| format!("field{field}")).collect();
+    let parameters: Vec<String> = (1..=FIELD_COUNT + 1).map(|number| format!("${number}")).collect();
+    let mut statements = vec![
+        spec("ycsb_read".into(), "SELECT * FROM usertable WHERE ycsb_key = $1".into()),
+        spec(
+            "ycsb_scan".into(),
+            "SELECT * FROM usertable WHERE ycsb_key >= $1 ORDER BY ycsb_key LIMIT $2".into(),
+        ),
+        spec(
+            "ycsb_insert".into(),
+            format!(
+                "INSERT INTO usertable (ycsb_key, {}) VALUES ({})",
+                fields.join(", "),
+                parameters.join(", ")
+            ),
+        ),
+    ];
+    for field in fields {
+        statements.push(spec(
+            format!("ycsb_update_{field}"),
+            format!("UPDATE usertable SET {field} = $1 WHERE ycsb_key = $2"),
+        ));
+    }
+    statements
+}
+
+/// Runs one operation to its end.
+pub(super) async fn transaction(
+    ycsb: &Ycsb,
+    operation: Operation,
+    state: &mut YcsbSession,
+    session: &Session,
+    templates: &[Template],
+    sequence: u32,
+    random: &mut Random,
+) -> Result<(), TransactionError> {
+    let draw = ycsb.draw(operation, state, random);
+    let key = ycsb.table.key(draw.row);
+    if matches!(operation.verb, Verb::Read | Verb::ReadModifyWrite) {
+        let found = execute(session, |out| {
+            let mut execution = templates[statement::READ].begin(out);
+            execution.raw(&key);
+            execution.finish();
+        })
+        .await?;
+        let expected =
+            ycsb.inserter_of(draw.row).is_none_or(|(_, count)| !state.failed_inserts.contains(&count));
+        if found != 1 && expected {
+            return Err(missing(&key, found));
+        }
+    }
+    match operation.verb {
+        Verb::Read => Ok(()),
+        Verb::Scan => {
+            // How many rows a range holds is not known beforehand, but the row it starts at is there.
+            let found = execute(session, |out| {
+                let mut execution = templates[statement::SCAN].begin(out);
+                execution.raw(&key);
+                execution.integer(draw.scan_rows as i64);
+                execution.finish();
+            })
+            .await?;
+            if found == 0 { Err(missing(&key, found)) } else { Ok(()) }
+        }
+        Verb::Update | Verb::ReadModifyWrite => {
+            let mut value = [0; FIELD_BYTES];
+            let version = Version::new(ycsb.run, state.session as u16, sequence);
+            ycsb.table.field(draw.row, draw.column, version, &mut value);
+            let changed = execute(session, |out| {
+                let mut execution = templates[statement::UPDATE_FIRST_FIELD + draw.column].begin(out);
+                execution.raw(&value);
+                execution.raw(&key);
+                execution.finish();
+            })
+            .await?;
+            if changed == 1 { Ok(()) } else { Err(missing(&key, changed)) }
+        }
+        Verb::Insert => {
+            let version = Version::new(ycsb.run, state.session as u16, sequence);
+            let added = execute(session, |out| {
+                let mut execution = templates[statement::INSERT].begin(out);
+                execution.raw(&key);
+                let mut value = [0; FIELD_BYTES];
+                for column in 0..FIELD_COUNT {
+                    ycsb.table.field(draw.row, column, version, &mut value);
+                    execution.raw(&value);
+                }
+                execution.finish();
+            })
+            .await?;
+            if added == 1 { Ok(()) } else { Err(missing(&key, added)) }
+        }
+    }
+}
+
+fn missing(key: &[u8], rows: u64) -> TransactionError {
+    TransactionError::RowMissing(format!(
+        "expected one row with key {}, got {rows}",
+        String::from_utf8_lossy(key)
+    ))
+}
+
+/// Sends one execution and returns how many rows its command tag names.
+#[inline]
+async fn execute(session: &Session, write: impl FnOnce(&mut Vec<u8>)) -> Result<u64, TransactionError> {
+    session.request(|out| {
+        write(out);
+        frontend::sync(out);
+    });
+    let reply: Reply = session.reply().await?;
+    succeeded(session, reply)?;
+    Ok(session.with_frames(reply, |frames| {
+        frames
+            .filter(|frame| frame.tag == tag::COMMAND_COMPLETE)
+            .filter_map(|frame| rows_affected(frame.body))
+            .last()
+            .unwrap_or(0)
+    }))
+}
