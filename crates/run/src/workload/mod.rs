@@ -1,5 +1,6 @@
 //! What a session does between one start and the next: one transaction of a weighted mix.
 
+pub mod replay;
 pub mod script;
 pub mod ycsb;
 

@@ -39,6 +39,9 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// All of them.
+    pub const ALL: [Verb; 5] = [Verb::Read, Verb::Update, Verb::Insert, Verb::Scan, Verb::ReadModifyWrite];
+
     /// The name in tables and charts.
     pub fn name(self) -> &'static str {
         match self {
@@ -181,6 +184,21 @@ impl Ycsb {
     /// The dataset's content.
     pub fn table(&self) -> &Table {
         &self.table
+    }
+
+    /// Rows that reads and updates choose from.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The first row number the run may insert.
+    pub fn first_insert(&self) -> u64 {
+        self.first_insert
+    }
+
+    /// Sessions of the whole run.
+    pub fn sessions(&self) -> u64 {
+        self.sessions
     }
 
     /// The run's number among the dataset's writers.

@@ -1,0 +1,466 @@
+//! Replays what a finished run wrote, from its numbers alone.
+//!
+//! A run's writes are a pure function of its mix, its seed and how many transactions each session began, so verification needs no
+//! log of updates: it draws them again. What may stand in a field at the end is then known up to the one thing the client cannot
+//! know, the commit order between sessions: the last write of *some* session. Anything else is a lost or a foreign write.
+
+use data::ycsb::{Table, Version};
+use serde::{Deserialize, Serialize};
+
+use super::ycsb::{Distribution, Operation, Verb, Ycsb, YcsbSession};
+use super::{Item, Kind, Workload};
+use crate::client::SessionRecord;
+use crate::random::Random;
+
+/// Version of [`WriterSpec`]'s JSON form.
+pub const WRITER_SPEC_VERSION: u32 = 1;
+/// Writes that are kept at once while replaying: 16 bytes each. A history with more of them is judged without staleness.
+pub const WRITES_MAX: usize = 64 << 20;
+
+/// What a run must leave in the target before it writes, so that it can be replayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriterSpec {
+    /// [`WRITER_SPEC_VERSION`].
+    pub version: u32,
+    /// The run's seed.
+    pub seed: u64,
+    /// Its sessions.
+    pub sessions: u64,
+    /// Rows that were loaded when it began.
+    pub rows: u64,
+    /// The first row number it may insert.
+    pub first_insert: u64,
+    /// Its mix, in order.
+    pub mix: Vec<WriterItem>,
+    /// Filled at the end: transactions that did not simply commit.
+    #[serde(default)]
+    pub exceptions: Vec<WriterException>,
+    /// Filled at the end: sessions with more exceptions than were kept.
+    #[serde(default)]
+    pub incomplete_sessions: Vec<u64>,
+}
+
+/// One item of a mix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriterItem {
+    /// Its name.
+    pub name: String,
+    /// Its weight.
+    pub weight: u64,
+    /// YCSB's operation; `None` for a script, which writes no versions.
+    #[serde(default)]
+    pub operation: Option<(String, String)>,
+}
+
+/// A transaction that did not simply commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriterException {
+    /// Session of the run.
+    pub session: u64,
+    /// Transaction of the session.
+    pub sequence: u32,
+    /// It is known to have failed; otherwise only the table can tell.
+    pub failed: bool,
+}
+
+impl WriterSpec {
+    /// Of a run that is about to begin.
+    pub fn new(workload: &Workload, ycsb: &Ycsb, seed: u64) -> WriterSpec {
+        let item = |item: &Item| WriterItem {
+            name: item.name.clone(),
+            weight: item.weight,
+            operation: match item.kind {
+                Kind::Ycsb(operation) => {
+                    Some((operation.verb.name().to_owned(), operation.distribution.name().to_owned()))
+                }
+                Kind::Script(_) => None,
+            },
+        };
+        WriterSpec {
+            version: WRITER_SPEC_VERSION,
+            seed,
+            sessions: ycsb.sessions(),
+            rows: ycsb.rows(),
+            first_insert: ycsb.first_insert(),
+            mix: workload.items().iter().map(item).collect(),
+            exceptions: Vec::new(),
+            incomplete_sessions: Vec::new(),
+        }
+    }
+
+    /// Adds what the sessions left behind.
+    pub fn finish(&mut self, sessions: &[SessionRecord]) {
+        for (session, record) in sessions.iter().enumerate() {
+            let session = session as u64;
+            self.exceptions.extend(record.exceptions.iter().map(|exception| WriterException {
+                session,
+                sequence: exception.sequence,
+                failed: exception.is_known_failed,
+            }));
+            if record.exceptions_lost {
+                self.incomplete_sessions.push(session);
+            }
+        }
+    }
+
+    /// The rows it may have inserted begin here and end, exclusive, where its busiest session could have come.
+    pub fn rows_end(&self, transactions: &[u64]) -> u64 {
+        let inserts = self
+            .mix
+            .iter()
+            .any(|item| matches!(&item.operation, Some((verb, _)) if verb == Verb::Insert.name()));
+        let busiest = transactions.iter().max().copied().unwrap_or(0);
+        if inserts { self.first_insert + busiest * self.sessions } else { self.first_insert }
+    }
+
+    fn plan(&self, table: &Table, run: u16) -> Result<(Workload, Ycsb), ReplayError> {
+        if self.version != WRITER_SPEC_VERSION {
+            return Err(ReplayError::Version { run, version: self.version });
+        }
+        let operation = |item: &WriterItem| match &item.operation {
+            None => Ok(Kind::Script(0)),
+            Some((verb, distribution)) => {
+                let verb = Verb::ALL.into_iter().find(|known| known.name() == verb);
+                match (verb, distribution.parse::<Distribution>()) {
+                    (Some(verb), Ok(distribution)) => Ok(Kind::Ycsb(Operation { verb, distribution })),
+                    _ => Err(ReplayError::Damaged { run, what: format!("operation {:?}", item.operation) }),
+                }
+            }
+        };
+        let items = self
+            .mix
+            .iter()
+            .map(|item| Ok(Item { name: item.name.clone(), weight: item.weight, kind: operation(item)? }))
+            .collect::<Result<Vec<Item>, ReplayError>>()?;
+        if self.rows == 0 || self.sessions == 0 {
+            return Err(ReplayError::Damaged { run, what: "no rows or no sessions".into() });
+        }
+        let ycsb = Ycsb::new(table.clone(), self.rows, self.first_insert, self.sessions, run);
+        let workload = Workload::new(items, Some(ycsb.clone()), None)
+            .ok_or(ReplayError::Damaged { run, what: "no weights".into() })?;
+        Ok((workload, ycsb))
+    }
+}
+
+/// A run as the target's ledger has it.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    /// Its number, which its versions carry.
+    pub run: u16,
+    /// Runs that overlapped in time share an epoch; a higher one began after the lower one had ended.
+    pub epoch: u32,
+    /// What it was.
+    pub spec: WriterSpec,
+    /// Transactions each session began; `None` when the run never reported its end: it was killed.
+    pub transactions: Option<Vec<u64>>,
+}
+
+/// Why a history cannot be replayed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// Written by another version of this program.
+    #[error("run {run} was recorded in form {version}, this program knows form {WRITER_SPEC_VERSION}")]
+    Version {
+        /// The run.
+        run: u16,
+        /// Its form.
+        version: u32,
+    },
+    /// Not what this program writes.
+    #[error("the record of run {run} is damaged: {what}")]
+    Damaged {
+        /// The run.
+        run: u16,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// What a version in a field means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VersionVerdict {
+    /// It may be what stands there now.
+    Acceptable,
+    /// A later write was acknowledged.
+    Stale {
+        /// One that should stand there instead.
+        latest: Version,
+    },
+    /// No run wrote this field with this version.
+    Foreign,
+    /// It is genuine, but whether a later write was lost cannot be told.
+    NotJudgeable(String),
+}
+
+/// Whether a row beyond the loaded ones should be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowVerdict {
+    /// Its insert was acknowledged.
+    Present,
+    /// Nobody inserted it, or its insert failed.
+    Absent,
+    /// Its insert's outcome is not known.
+    Either,
+}
+
+/// A write: the field it went to, who wrote it, whether it is known to have been committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Write {
+    /// [`field_number`]; rows up to 2^60 fit.
+    field: u64,
+    /// The version, shifted by one; the lowest bit is set where the outcome is not known.
+    version: u64,
+}
+
+impl Write {
+    fn version(self) -> Version {
+        let bits = self.version >> 1;
+        Version::new((bits >> 46) as u16, (bits >> 32) as u16 & Version::SESSION_MAX, bits as u32)
+    }
+
+    fn is_certain(self) -> bool {
+        self.version & 1 == 0
+    }
+}
+
+/// Fields of a row are numbered in sixteens: 0 to 9, and 15 for all of them.
+const WHOLE_ROW: u64 = 15;
+
+fn field_number(row: u64, column: u64) -> u64 {
+    row << 4 | column
+}
+
+/// All writes of all finished runs, ready to be asked.
+#[derive(Debug)]
+pub struct History {
+    rows: u64,
+    writers: Vec<(Writer, Workload, Ycsb)>,
+    writes: Vec<Write>,
+    /// The writes are not complete: too many.
+    overflow: bool,
+}
+
+impl History {
+    /// Replays `writers` over a table with `rows` loaded rows.
+    pub fn replay(table: &Table, rows: u64, writers: Vec<Writer>) -> Result<History, ReplayError> {
+        let mut history = History { rows, writers: Vec::new(), writes: Vec::new(), overflow: false };
+        for writer in writers {
+            let (workload, ycsb) = writer.spec.plan(table, writer.run)?;
+            history.writers.push((writer, workload, ycsb));
+        }
+        let mut writes = Vec::new();
+        for (writer, workload, ycsb) in &history.writers {
+            let Some(transactions) = &writer.transactions else { continue };
+            for (session, &count) in transactions.iter().enumerate() {
+                if history.overflow {
+                    break;
+                }
+                history.overflow =
+                    !replay_session(writer, workload, ycsb, session as u64, count, &mut writes);
+            }
+        }
+        if history.overflow {
+            writes.clear();
+        }
+        writes.sort_unstable();
+        history.writes = writes;
+        Ok(history)
+    }
+
+    /// No row from here on was inserted by a finished run; at least the number of loaded rows.
+    pub fn rows_end(&self) -> u64 {
+        let ends = self.writers.iter().map(|(writer, ..)| match &writer.transactions {
+            Some(transactions) => writer.spec.rows_end(transactions),
+            None => writer.spec.first_insert,
+        });
+        ends.max().unwrap_or(0).max(self.rows)
+    }
+
+    /// Some run may have written into this row.
+    pub fn wrote_row(&self, row: u64) -> bool {
+        if self.overflow || self.has_unfinished() {
+            return !self.writers.is_empty();
+        }
+        let at = self.writes.partition_point(|write| write.field < field_number(row, 0));
+        self.writes.get(at).is_some_and(|write| write.field >> 4 == row)
+    }
+
+    fn has_unfinished(&self) -> bool {
+        self.writers.iter().any(|(writer, ..)| writer.transactions.is_none())
+    }
+
+    /// The writes of one field number.
+    fn of(&self, field: u64) -> &[Write] {
+        let from = self.writes.partition_point(|write| write.field < field);
+        let count = self.writes[from..].partition_point(|write| write.field == field);
+        &self.writes[from..from + count]
+    }
+
+    fn epoch(&self, run: u16) -> Option<u32> {
+        self.writers.iter().find(|(writer, ..)| writer.run == run).map(|(writer, ..)| writer.epoch)
+    }
+
+    /// Judges the version found in a field that is otherwise undamaged.
+    pub fn judge(&self, row: u64, column: usize, version: Version) -> VersionVerdict {
+        if version != Version::LOADED && !self.is_genuine(row, column, version) {
+            return VersionVerdict::Foreign;
+        }
+        if version == Version::LOADED && row >= self.rows {
+            return VersionVerdict::Foreign;
+        }
+        if self.overflow {
+            return VersionVerdict::NotJudgeable(format!("the runs wrote more than {WRITES_MAX} values"));
+        }
+        let field = self.of(field_number(row, column as u64)).iter();
+        let later = field
+            .chain(self.of(field_number(row, WHOLE_ROW)))
+            .filter(|write| write.is_certain())
+            .find(|write| self.supersedes(write.version(), version));
+        match later {
+            Some(write) => {
+                VersionVerdict::Stale { latest: self.last_of_session(row, column, write.version()) }
+            }
+            None => VersionVerdict::Acceptable,
+        }
+    }
+
+    /// `later` was certainly committed after `earlier`: a later epoch, or the same session of the same run with a higher number.
+    fn supersedes(&self, later: Version, earlier: Version) -> bool {
+        if earlier == Version::LOADED {
+            return true;
+        }
+        if later.run() == earlier.run() && later.session() == earlier.session() {
+            return later.sequence() > earlier.sequence();
+        }
+        match (self.epoch(later.run()), self.epoch(earlier.run())) {
+            (Some(later), Some(earlier)) => later > earlier,
+            _ => false,
+        }
+    }
+
+    /// The last certain write of the session that wrote `version` into this field.
+    fn last_of_session(&self, row: u64, column: usize, version: Version) -> Version {
+        let field = self.of(field_number(row, column as u64)).iter();
+        field
+            .chain(self.of(field_number(row, WHOLE_ROW)))
+            .filter(|write| write.is_certain())
+            .map(|write| write.version())
+            .filter(|other| other.run() == version.run() && other.session() == version.session())
+            .max()
+            .unwrap_or(version)
+    }
+
+    /// The transaction named by `version` really writes this field: drawn again alone, in constant time where no inserts are mixed in.
+    fn is_genuine(&self, row: u64, column: usize, version: Version) -> bool {
+        let Some((writer, workload, ycsb)) =
+            self.writers.iter().find(|(writer, ..)| writer.run == version.run())
+        else {
+            return false;
+        };
+        let session = u64::from(version.session());
+        match &writer.transactions {
+            Some(transactions) => {
+                let count = transactions.get(usize::from(version.session())).copied().unwrap_or(0);
+                if u64::from(version.sequence()) >= count
+                    || writer.is_known_failed(session, version.sequence())
+                {
+                    return false;
+                }
+                if !self.overflow {
+                    let bits = version.as_u64() << 1;
+                    let in_field = |field| self.of(field).iter().any(|write| write.version & !1 == bits);
+                    return in_field(field_number(row, column as u64))
+                        || in_field(field_number(row, WHOLE_ROW));
+                }
+            }
+            None if session >= writer.spec.sessions => return false,
+            None => {}
+        }
+        let mut random = Random::for_transaction(writer.spec.seed, session, u64::from(version.sequence()));
+        let Kind::Ycsb(operation) = workload.items()[workload.choose(&mut random)].kind else { return false };
+        match operation.verb {
+            Verb::Read | Verb::Scan => false,
+            // Which row an insert makes depends on how many came before it; the session it belongs to does not.
+            Verb::Insert => ycsb.inserter_of(row).is_some_and(|(inserter, _)| inserter == session),
+            Verb::Update | Verb::ReadModifyWrite if operation.distribution == Distribution::Latest => true,
+            Verb::Update | Verb::ReadModifyWrite => {
+                let draw = ycsb.draw(operation, &YcsbSession::new(session), &mut random);
+                draw.row == row && draw.column == column
+            }
+        }
+    }
+
+    /// Judges the existence of a row beyond the loaded ones.
+    pub fn expects_row(&self, row: u64) -> RowVerdict {
+        let writes = self.of(field_number(row, WHOLE_ROW));
+        if writes.iter().any(|write| write.is_certain()) {
+            return RowVerdict::Present;
+        }
+        if !writes.is_empty() {
+            return RowVerdict::Either;
+        }
+        // A run without a known end may have inserted any row of its own range.
+        let unknown = self.writers.iter().any(|(writer, ..)| {
+            let is_unknown = self.overflow || writer.transactions.is_none();
+            is_unknown
+                && row >= writer.spec.first_insert
+                && writer.spec.rows_end(&[1]) > writer.spec.first_insert
+        });
+        if unknown { RowVerdict::Either } else { RowVerdict::Absent }
+    }
+}
+
+impl Writer {
+    fn is_known_failed(&self, session: u64, sequence: u32) -> bool {
+        self.spec.exceptions.iter().any(|exception| {
+            exception.failed && exception.session == session && exception.sequence == sequence
+        })
+    }
+}
+
+/// Draws all writes of one session; false when there are too many to keep.
+fn replay_session(
+    writer: &Writer,
+    workload: &Workload,
+    ycsb: &Ycsb,
+    session: u64,
+    transactions: u64,
+    writes: &mut Vec<Write>,
+) -> bool {
+    let exceptions: std::collections::HashMap<u32, bool> = writer
+        .spec
+        .exceptions
+        .iter()
+        .filter(|exception| exception.session == session)
+        .map(|exception| (exception.sequence, exception.failed))
+        .collect();
+    // Where not all exceptions were kept, none of the session's writes is certain.
+    let is_incomplete = writer.spec.incomplete_sessions.contains(&session);
+    let mut state = YcsbSession::new(session);
+    for sequence in 0..transactions.min(u64::from(u32::MAX)) {
+        let sequence = sequence as u32;
+        let mut random = Random::for_transaction(writer.spec.seed, session, u64::from(sequence));
+        let Kind::Ycsb(operation) = workload.items()[workload.choose(&mut random)].kind else { continue };
+        if !operation.verb.writes() {
+            continue;
+        }
+        let draw = ycsb.draw(operation, &state, &mut random);
+        let exception = exceptions.get(&sequence);
+        if exception != Some(&true) {
+            if writes.len() == WRITES_MAX {
+                return false;
+            }
+            let uncertain = u64::from(exception.is_some() || is_incomplete);
+            let version = Version::new(writer.run, session as u16, sequence).as_u64() << 1 | uncertain;
+            let column = if operation.verb == Verb::Insert { WHOLE_ROW } else { draw.column as u64 };
+            writes.push(Write { field: field_number(draw.row, column), version });
+        }
+        if operation.verb == Verb::Insert {
+            state.insert_ended(exception.is_none());
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests;
