@@ -1,1 +1,51 @@
-fn main() {}
+//! pgfathom fills, drives, proves and explains PostgreSQL clusters.
+//!
+//! This crate is the command: flags, dispatch, and what is seen on the terminal. The work is done by the crates named after the
+//! verbs. Parsing ends in one [`cli::Verb`], each verb is a module of [`verbs`], and every way to fail ends in one
+//! [`failure::Failure`], printed here.
+
+mod cli;
+mod context;
+mod errors;
+mod failure;
+mod human;
+mod quantity;
+mod recording;
+mod stop;
+mod terminal;
+mod usage;
+mod verbs;
+
+use cli::{Asked, Verb};
+use context::Context;
+use failure::Failure;
+use record::Exit;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use terminal::Terminal;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let color = cli::color_of(&arguments).is_on();
+    match command(&arguments, color) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            Terminal::new(false, false, color).failure(&failure);
+            failure.exit().into()
+        }
+    }
+}
+
+fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
+    let cli = match cli::parse(arguments)? {
+        Asked::Verb(cli) => *cli,
+        Asked::Text(text) => {
+            Terminal::new(false, false, color).data(&text);
+            return Ok(Exit::Ok);
+        }
+    };
+    let context = Context::new(&cli.common, color, arguments)?;
+    match cli.verb {
+        Verb::Selftest(selftest) => selftest.run(&context),
+    }
+}

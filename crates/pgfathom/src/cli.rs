@@ -1,0 +1,177 @@
+//! The command line: one enum of verbs, the flags that several verbs share, and what parsing ends with.
+
+use crate::failure::Failure;
+use crate::terminal::ColorChoice;
+use crate::usage::{self, NotAVerb};
+use crate::verbs::selftest;
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Help is wrapped here, also on wider terminals: long lines are hard to read.
+const HELP_COLUMNS_MAX: usize = 110;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0 ok                              3 verify found a difference
+  1 usage, configuration, connect   5 run invalid (the client was the limit)
+  2 errors during the run           130 interrupted, partial result written
+
+Data goes to stdout, talk and progress to stderr. A connection is described as for psql:
+-h -p -U -d, a last argument (name, URI or 'key=value ...'), PG* variables, service file, .pgpass.";
+
+/// Fill it, drive it, prove it, explain it: PostgreSQL and its relatives at scale
+#[derive(Debug, Parser)]
+#[command(
+    name = "pgfathom",
+    version,
+    disable_help_flag = true,
+    disable_version_flag = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "VERB",
+    subcommand_help_heading = "Verbs",
+    max_term_width = HELP_COLUMNS_MAX,
+    color = clap::ColorChoice::Never,
+    after_help = EXIT_CODES
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// Flags of every verb.
+    #[command(flatten)]
+    pub common: Common,
+    /// Print the version
+    #[arg(short = 'V', long, action = ArgAction::Version)]
+    version: Option<bool>,
+}
+
+/// The verbs of this version.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Measure this client: is it good enough to measure others?
+    #[command(name = "self")]
+    Selftest(selftest::Selftest),
+}
+
+/// How results are printed on stdout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Format {
+    /// For people
+    Text,
+    /// The summary of run.json
+    Json,
+}
+
+/// Flags of every verb.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Common")]
+pub struct Common {
+    /// What to print on stdout: text for people, or the summary as JSON
+    #[arg(long, global = true, value_enum, default_value = "text", value_name = "FORMAT")]
+    pub format: Format,
+    /// Colour in messages: auto (a terminal, NO_COLOR not set), always, never
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "auto",
+        value_name = "WHEN",
+        hide_possible_values = true
+    )]
+    pub color: ColorChoice,
+    /// No talk and no progress; errors, warnings and results only
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// More detail on stderr
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// Print this help (-h is the host, as in psql)
+    #[arg(short = '?', long = "help", global = true, action = ArgAction::HelpShort)]
+    help: Option<bool>,
+}
+
+/// Where a measuring verb leaves its run directory.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Output")]
+pub struct RunDirectory {
+    /// The run directory; it must not exist, or be empty [default: runs/TIME-VERB-NAME]
+    #[arg(short = 'o', long = "output-dir", value_name = "DIR")]
+    pub output_dir: Option<PathBuf>,
+}
+
+/// What the arguments ask for.
+#[derive(Debug)]
+pub enum Asked {
+    /// A verb to run.
+    Verb(Box<Cli>),
+    /// Help or version: text for stdout.
+    Text(String),
+}
+
+/// Parses the arguments, the program's name first.
+///
+/// # Errors
+/// Every mistake, as a [`Failure`] with exit code 1 and a hint.
+pub fn parse(arguments: &[OsString]) -> Result<Asked, Failure> {
+    let parsed =
+        Cli::command().try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
+    let error = match parsed {
+        Ok(cli) => return Ok(Asked::Verb(Box::new(cli))),
+        Err(error) => error,
+    };
+    let mut root = Cli::command();
+    root.build();
+    let named = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
+    let verb = named.filter_map(|word| root.find_subcommand(word)).next();
+    match usage::translate(&error, verb.map(clap::Command::get_name), verb.unwrap_or(&root)) {
+        NotAVerb::Asked(text) => Ok(Asked::Text(text)),
+        NotAVerb::Mistake(failure) => Err(failure),
+    }
+}
+
+/// `--color` before parsing has succeeded: mistakes are coloured, too.
+pub fn color_of(arguments: &[OsString]) -> ColorChoice {
+    let words: Vec<&str> = arguments.iter().filter_map(|argument| argument.to_str()).collect();
+    let value = words.iter().enumerate().find_map(|(index, word)| match word.strip_prefix("--color") {
+        Some("") => words.get(index + 1).copied(),
+        Some(value) => value.strip_prefix('='),
+        None => None,
+    });
+    value.and_then(|value| ColorChoice::from_str(value, false).ok()).unwrap_or(ColorChoice::Auto)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_of_every_verb_is_documented() {
+        let mut root = Cli::command();
+        root.build();
+        for verb in root.get_subcommands() {
+            assert!(verb.get_about().is_some(), "{} has no description", verb.get_name());
+            for argument in verb.get_arguments() {
+                assert!(
+                    argument.get_help().is_some(),
+                    "{} {} has no help",
+                    verb.get_name(),
+                    argument.get_id()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn color_is_known_even_when_the_rest_is_wrong() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(color_of(&words("pgfathom --color never --wrong")), ColorChoice::Never);
+        assert_eq!(color_of(&words("pgfathom --color=always")), ColorChoice::Always);
+        assert_eq!(color_of(&words("pgfathom run --color")), ColorChoice::Auto);
+    }
+}

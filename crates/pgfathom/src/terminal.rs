@@ -1,0 +1,167 @@
+//! The terminal: data on stdout, talk and progress on stderr, colour only where it is wanted.
+//!
+//! Progress is one line that is rewritten when stderr is a terminal, and plain lines otherwise, so that a log file holds
+//! nothing but text.
+
+use crate::failure::Failure;
+use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Colour as asked for with `--color`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum ColorChoice {
+    /// When stderr is a terminal, NO_COLOR is not set and TERM is not "dumb"
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+impl ColorChoice {
+    /// Whether messages on stderr are coloured.
+    pub fn is_on(self) -> bool {
+        match self {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            // https://no-color.org: set and not empty; set and empty counts here as well, as the person plainly meant it.
+            ColorChoice::Auto => {
+                std::env::var_os("NO_COLOR").is_none()
+                    && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+                    && std::io::stderr().is_terminal()
+            }
+        }
+    }
+}
+
+/// Progress on a terminal is redrawn at most this often.
+const REDRAW_MIN: Duration = Duration::from_millis(200);
+
+/// Columns assumed when the terminal does not tell.
+const COLUMNS_DEFAULT: u16 = 100;
+
+/// What is on the last line of the terminal.
+#[derive(Debug, Default)]
+struct Line {
+    /// Progress stands there without a newline.
+    open: bool,
+    drawn: Option<Instant>,
+}
+
+/// Both output streams. Writing never fails a verb: a closed pipe means that nobody listens, not that the work is wrong.
+#[derive(Debug)]
+pub struct Terminal {
+    quiet: bool,
+    verbose: bool,
+    color: bool,
+    live: bool,
+    line: Mutex<Line>,
+}
+
+impl Terminal {
+    /// A terminal for the given flags.
+    pub fn new(quiet: bool, verbose: bool, color: bool) -> Terminal {
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let live = std::io::stderr().is_terminal() && !dumb;
+        Terminal { quiet, verbose, color, live, line: Mutex::new(Line::default()) }
+    }
+
+    /// Whether progress is one rewritten line (a terminal) instead of many (a file).
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Whether anybody reads talk.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Data, on stdout. The text ends with a newline already or gets one.
+    pub fn data(&self, text: &str) {
+        self.end_progress();
+        let mut out = std::io::stdout().lock();
+        let newline = if text.ends_with('\n') { "" } else { "\n" };
+        let _ = write!(out, "{text}{newline}").and_then(|()| out.flush());
+    }
+
+    /// One line of talk on stderr; silent with `-q`.
+    pub fn say(&self, text: &str) {
+        if !self.quiet {
+            self.line(text);
+        }
+    }
+
+    /// One line of detail on stderr, with `-v` only.
+    pub fn detail(&self, text: &str) {
+        if self.verbose {
+            self.line(text);
+        }
+    }
+
+    /// Something the user should know although the work goes on; also with `-q`.
+    pub fn warn(&self, text: &str) {
+        let (yellow, plain) = if self.color { ("\x1b[33m", "\x1b[0m") } else { ("", "") };
+        self.line(&format!("{yellow}warning{plain}: {text}"));
+    }
+
+    /// The one line that is printed even with `-q`: where the result is.
+    pub fn result(&self, text: &str) {
+        self.line(text);
+    }
+
+    /// A failure, with causes and hint.
+    pub fn failure(&self, failure: &Failure) {
+        self.line(failure.render(self.color).trim_end_matches('\n'));
+    }
+
+    /// How things stand. On a terminal it replaces the progress before it; elsewhere it is a line like any other, so the caller
+    /// decides how often.
+    pub fn progress(&self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        if !self.live {
+            self.line(text);
+            return;
+        }
+        let mut line = self.lock();
+        let now = Instant::now();
+        if line.drawn.is_some_and(|drawn| now.duration_since(drawn) < REDRAW_MIN) {
+            return;
+        }
+        let cut: String = text.chars().take(usize::from(columns()).saturating_sub(1)).collect();
+        let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{cut}");
+        line.open = true;
+        line.drawn = Some(now);
+    }
+
+    /// Takes the progress line away; what is written next starts on a clean line.
+    pub fn end_progress(&self) {
+        let mut line = self.lock();
+        if line.open {
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[2K");
+            *line = Line::default();
+        }
+    }
+
+    fn line(&self, text: &str) {
+        let mut line = self.lock();
+        let clear = if line.open { "\r\x1b[2K" } else { "" };
+        let _ = writeln!(std::io::stderr().lock(), "{clear}{text}");
+        *line = Line::default();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        // A thread that panicked while printing leaves nothing worse than a half-drawn line.
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn columns() -> u16 {
+    rustix::termios::tcgetwinsize(std::io::stderr())
+        .ok()
+        .map(|size| size.ws_col)
+        .filter(|columns| *columns > 0)
+        .unwrap_or(COLUMNS_DEFAULT)
+}

@@ -1,0 +1,248 @@
+//! Mistakes on the command line, told in the words of every other mistake: `error: what`, blank line, `hint: what to type`.
+//!
+//! clap finds them; its text is replaced, because it names neither the remedy nor the habits of psql and pgbench that lead here.
+
+use crate::failure::Failure;
+use crate::quantity::ValueError;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::error::Error as _;
+
+/// Verbs that the design names and that this version lacks, with what serves meanwhile.
+const LATER_VERBS: &[(&str, &str)] = &[
+    ("plan", "pgfathom load ycsb --help names the sizes that load takes"),
+    ("check", "pgfathom self tells whether this client is good enough"),
+    ("matrix", "pgfathom run drives one connection string at a time"),
+    ("prove", "pgfathom verify --deep proves the content"),
+    ("watch", "pgfathom run samples the client once a second into its run directory"),
+    ("explain", "pgfathom report RUN shows what was measured"),
+    ("compare", "pgfathom report --format json RUN prints the figures of one run"),
+    ("serve", "pgfathom report RUN writes one page that opens without a server"),
+    ("agent", "pgfathom run drives from one machine"),
+];
+
+/// Flags that people bring from psql, pgbench and other tools, and what to type here.
+const HABITS: &[(&str, &str)] = &[
+    ("-W", "a password is never an argument: use ~/.pgpass, PGPASSFILE or PGPASSWORD"),
+    ("--password", "a password is never an argument: use ~/.pgpass, PGPASSFILE or PGPASSWORD"),
+    ("-i", "the tables of -b tpcb-like are made by pgbench itself: pgbench -i -s SCALE DBNAME"),
+    ("--initialize", "the tables of -b tpcb-like are made by pgbench itself: pgbench -i -s SCALE DBNAME"),
+    ("-S", "-b select-only"),
+    ("--select-only", "-b select-only"),
+    ("-N", "-b simple-update"),
+    ("--skip-some-updates", "-b simple-update"),
+    ("--duration", "-T 60 or --time 60, in seconds, or as 10m"),
+    ("--clients", "-c 8 or --client 8"),
+    ("--connections", "-c 8 or --client 8"),
+    ("--sessions", "-c 8 or --client 8"),
+    ("--threads", "-j 2 or --jobs 2"),
+    ("--workers", "-j 2 or --jobs 2"),
+    ("--url", "the target is the last argument: pgfathom run -b ycsb-c postgresql://host/dbname"),
+    ("--uri", "the target is the last argument: pgfathom run -b ycsb-c postgresql://host/dbname"),
+    ("--dsn", "the target is the last argument: pgfathom run -b ycsb-c postgresql://host/dbname"),
+    ("--database", "-d DBNAME or --dbname DBNAME"),
+    ("--user", "-U NAME or --username NAME"),
+    ("-l", "every run writes latencies per second and type into its run directory (latency.hlog)"),
+    ("--log", "every run writes latencies per second and type into its run directory (latency.hlog)"),
+    ("-r", "report RUN shows latencies per transaction type"),
+    ("--json", "--format json"),
+    ("--output", "-o DIR names the run directory, --format text|json what is printed"),
+    ("--no-color", "--color never"),
+    ("--scale", "load takes --rows or --size; run takes -s for pgbench's tables"),
+];
+
+/// What parsing the arguments ended with, when it did not end with a verb to run.
+#[derive(Debug)]
+pub enum NotAVerb {
+    /// Help or version: text for stdout.
+    Asked(String),
+    /// A mistake.
+    Mistake(Failure),
+}
+
+/// Turns clap's answer into ours. `verb` is the verb that was recognised, if one was; `command` is its definition or the root's.
+pub fn translate(error: &clap::Error, verb: Option<&str>, command: &clap::Command) -> NotAVerb {
+    let failure = match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            return NotAVerb::Asked(error.render().to_string());
+        }
+        ErrorKind::InvalidValue => invalid_value(error, command),
+        ErrorKind::ValueValidation => bad_value(error, command),
+        ErrorKind::UnknownArgument => unknown_argument(error, verb),
+        ErrorKind::InvalidSubcommand => unknown_verb(&text_of(error, ContextKind::InvalidSubcommand), error),
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Failure::usage("no verb given")
+                .hint("pgfathom demo shows everything at once; pgfathom --help lists the verbs")
+        }
+        ErrorKind::MissingRequiredArgument => missing(error, verb, command),
+        ErrorKind::ArgumentConflict => conflict(error, command),
+        ErrorKind::TooManyValues | ErrorKind::WrongNumberOfValues => {
+            let flag = flag_name(&text_of(error, ContextKind::InvalidArg), command);
+            Failure::usage(format!("{flag} takes one value")).hint(help_hint(verb))
+        }
+        ErrorKind::InvalidUtf8 => Failure::usage("an argument is not valid UTF-8")
+            .hint("names of databases and files given as arguments must be UTF-8"),
+        _ => Failure::usage(first_line(error)).hint(help_hint(verb)),
+    };
+    NotAVerb::Mistake(failure)
+}
+
+fn help_hint(verb: Option<&str>) -> String {
+    match verb {
+        Some(verb) => format!("pgfathom {verb} --help lists every flag"),
+        None => "pgfathom --help lists the verbs and the flags for all of them".to_string(),
+    }
+}
+
+/// The strings of one piece of clap's context, joined.
+fn text_of(error: &clap::Error, kind: ContextKind) -> String {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(", "),
+        Some(ContextValue::StyledStr(text)) => text.to_string(),
+        Some(ContextValue::StyledStrs(texts)) => {
+            texts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        }
+        _ => String::new(),
+    }
+}
+
+fn first_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_string()
+}
+
+/// `--client <N>` becomes `-c/--client`, `<WHAT>` becomes `WHAT`: both spellings, because only one of them was typed.
+fn flag_name(raw: &str, command: &clap::Command) -> String {
+    if let Some(group) = raw.strip_prefix("<--").and_then(|group| group.strip_suffix('>')) {
+        // A group of which one is needed: `<--rows <N>|--size <SIZE>>`.
+        let members: Vec<String> =
+            format!("--{group}").split('|').map(|flag| flag_name(flag, command)).collect();
+        return members.join(" or ");
+    }
+    let word = raw.split([' ', '=', '[']).find(|word| !word.is_empty()).unwrap_or(raw);
+    if let Some(name) = word.strip_prefix('<') {
+        return name.trim_end_matches(['>', '.']).to_string();
+    }
+    if raw.starts_with('[') {
+        return raw.trim_matches(['[', ']', '.']).to_string();
+    }
+    let Some(long) = word.strip_prefix("--") else { return word.to_string() };
+    let short =
+        command.get_arguments().find(|arg| arg.get_long() == Some(long)).and_then(clap::Arg::get_short);
+    match short {
+        Some(short) => format!("-{short}/--{long}"),
+        None => format!("--{long}"),
+    }
+}
+
+fn invalid_value(error: &clap::Error, command: &clap::Command) -> Failure {
+    let flag = flag_name(&text_of(error, ContextKind::InvalidArg), command);
+    let value = text_of(error, ContextKind::InvalidValue);
+    let valid = text_of(error, ContextKind::ValidValue);
+    if value.is_empty() {
+        let failure = Failure::usage(format!("{flag} needs a value"));
+        return if flag == "-h/--host" {
+            failure.hint("-h is the host, as in psql; help is --help or -?")
+        } else if valid.is_empty() {
+            failure.hint(format!("write {flag} VALUE", flag = flag.split('/').next().unwrap_or(&flag)))
+        } else {
+            failure.hint(format!("one of: {valid}"))
+        };
+    }
+    let failure = Failure::usage(format!("{flag}: {value:?} is not known"));
+    match text_of(error, ContextKind::SuggestedValue) {
+        suggested if !suggested.is_empty() => {
+            failure.hint(format!("did you mean {suggested}? known: {valid}"))
+        }
+        _ => failure.hint(format!("known: {valid}")),
+    }
+}
+
+fn bad_value(error: &clap::Error, command: &clap::Command) -> Failure {
+    let flag = flag_name(&text_of(error, ContextKind::InvalidArg), command);
+    let value = text_of(error, ContextKind::InvalidValue);
+    match error.source() {
+        Some(source) => match source.downcast_ref::<ValueError>() {
+            Some(refused) => Failure::usage(format!("{flag}: {}", refused.message)).hint(&refused.hint),
+            None => Failure::usage(format!("{flag}: {value:?}: {source}")).hint("write a whole number"),
+        },
+        None => Failure::usage(format!("{flag}: {value:?} is not a value")).hint("pgfathom --help"),
+    }
+}
+
+fn unknown_argument(error: &clap::Error, verb: Option<&str>) -> Failure {
+    let argument = text_of(error, ContextKind::InvalidArg);
+    let word = argument.split(['=', ' ']).next().unwrap_or(&argument);
+    if !argument.starts_with('-') {
+        let failure = Failure::usage(format!("unexpected argument {argument:?}"));
+        return if argument.contains('=') {
+            failure.hint("a connection string is one argument: quote it, as 'host=db1 dbname=bench'")
+        } else {
+            failure.hint(
+                "the target is one last argument: a database name, a URI, or a quoted 'key=value ...' string",
+            )
+        };
+    }
+    if word[1..].starts_with(|c: char| c.is_ascii_digit()) {
+        return Failure::usage(format!("{word} stands where a value or a flag is expected"))
+            .hint("no number here is ever negative");
+    }
+    let place = verb.map_or(String::new(), |verb| format!(" for {verb}"));
+    let failure = Failure::usage(format!("unknown flag {word}{place}"));
+    if let Some((_, instead)) = HABITS.iter().find(|(habit, _)| *habit == word) {
+        return failure.hint(*instead);
+    }
+    match text_of(error, ContextKind::SuggestedArg) {
+        suggested if !suggested.is_empty() => {
+            failure.hint(format!("did you mean {suggested}? {}", help_hint(verb)))
+        }
+        _ => failure.hint(help_hint(verb)),
+    }
+}
+
+fn unknown_verb(word: &str, error: &clap::Error) -> Failure {
+    if let Some((verb, instead)) = LATER_VERBS.iter().find(|(verb, _)| *verb == word) {
+        return Failure::usage(format!("the verb {verb:?} is not in this version"))
+            .hint(format!("{instead}; pgfathom --help lists the verbs there are"));
+    }
+    let failure = Failure::usage(format!("unknown verb {word:?}"));
+    match text_of(error, ContextKind::SuggestedSubcommand) {
+        suggested if !suggested.is_empty() => {
+            failure.hint(format!("did you mean {suggested}? pgfathom --help lists the verbs"))
+        }
+        _ => failure.hint("pgfathom --help lists the verbs"),
+    }
+}
+
+fn missing(error: &clap::Error, verb: Option<&str>, command: &clap::Command) -> Failure {
+    let mut names = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(texts)) => {
+            texts.iter().map(|text| flag_name(text, command)).collect::<Vec<_>>()
+        }
+        _ => vec![flag_name(&text_of(error, ContextKind::InvalidArg), command)],
+    };
+    // One thing at a time, and what the verb works on before how.
+    names.sort_by_key(|name| name.starts_with('-'));
+    let name = names.first().map_or("an argument", String::as_str);
+    let failure = Failure::usage(match verb {
+        Some(verb) => format!("{verb}: {name} is missing"),
+        None => format!("{name} is missing"),
+    });
+    match (verb, name) {
+        (Some("load"), _) => failure.hint("pgfathom load ycsb --rows 1M DBNAME"),
+        (Some("up"), _) => failure.hint("pgfathom up single"),
+        (Some("report"), _) => failure
+            .hint("name a run directory, the last line of every measuring verb: pgfathom report runs/..."),
+        _ => failure.hint(help_hint(verb)),
+    }
+}
+
+fn conflict(error: &clap::Error, command: &clap::Command) -> Failure {
+    let first = flag_name(&text_of(error, ContextKind::InvalidArg), command);
+    let second = flag_name(&text_of(error, ContextKind::PriorArg), command);
+    if second.is_empty() || first == second {
+        return Failure::usage(format!("{first} is given twice")).hint(format!("give {first} once"));
+    }
+    Failure::usage(format!("{first} and {second} exclude each other")).hint("give one of the two")
+}
