@@ -4,12 +4,18 @@
 //! a [`ConnSpec`] exactly as libpq would; [`control`] and [`hot`] open it, with the same TLS, the same choice among several
 //! hosts and the same errors, one for convenient queries, the other for the hot path's own protocol code.
 
+mod connect;
 pub mod conninfo;
+pub mod control;
 pub mod hash;
+pub mod hot;
 pub mod local;
 mod secret;
+mod socket;
 mod sys;
 pub mod throwaway;
+pub mod tls;
 
+pub use connect::{Attempt, Cause, ConnectError};
 pub use conninfo::{ConnSpec, HostSpec};
 pub use secret::Secret;

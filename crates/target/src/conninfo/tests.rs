@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::spec::quoted;
 use super::*;
 
 /// A folder that goes away with the value.

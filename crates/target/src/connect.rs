@@ -1,0 +1,245 @@
+//! Which host, which address, with or without TLS: libpq's order of attempts, for both planes.
+//!
+//! Hosts are tried in their order (or shuffled), each at all its addresses. `sslmode=allow` and `prefer` may try an address twice, with
+//! and without TLS. What ends the search and what leads to the next host follows libpq (`PQconnectPoll` in `fe-connect.c`): who is not
+//! there, too slow, starting up or of the wrong role is passed over; who refuses us has spoken for all.
+
+mod error;
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+pub use error::{Attempt, Cause, ConnectError};
+
+use crate::conninfo::{ConnSpec, Host, HostSpec, LoadBalance, SessionAttrs, SslMode};
+use crate::tls::{Tls, TlsError};
+
+/// One place to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// One place to connect to, and where in the host list it comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) index: usize,
+    pub(crate) host: HostSpec,
+    pub(crate) endpoint: Endpoint,
+}
+
+impl Candidate {
+    /// The name that certificates are checked against.
+    pub(crate) fn name(&self) -> String {
+        self.host.host.to_string()
+    }
+}
+
+/// What one attempt does about TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encryption {
+    Never,
+    IfOffered,
+    Demanded,
+}
+
+/// A failed attempt, and whether it had come as far as TLS.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) cause: Cause,
+    pub(crate) encrypted: bool,
+}
+
+/// What a server is at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Role {
+    pub(crate) in_recovery: bool,
+    pub(crate) read_only: bool,
+}
+
+impl Role {
+    /// Asks for both, as text `t` or `f`.
+    pub(crate) const QUERY: &'static str = "select pg_catalog.pg_is_in_recovery(), \
+         pg_catalog.pg_is_in_recovery() or pg_catalog.current_setting('default_transaction_read_only') = 'on'";
+
+    /// Why a session with this server is not what was asked for.
+    fn objection(self, wanted: SessionAttrs) -> Option<&'static str> {
+        match wanted {
+            SessionAttrs::ReadWrite if self.read_only => Some("the session is read-only"),
+            SessionAttrs::ReadOnly if !self.read_only => Some("the session is not read-only"),
+            SessionAttrs::Primary if self.in_recovery => Some("the server is in hot standby mode"),
+            SessionAttrs::Standby | SessionAttrs::PreferStandby if !self.in_recovery => {
+                Some("the server is not in hot standby mode")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One of the two ways to open a session.
+pub(crate) trait Plane {
+    type Session;
+
+    /// One attempt at one place.
+    fn open(
+        &self,
+        spec: &ConnSpec,
+        candidate: &Candidate,
+        encryption: Encryption,
+        tls: Option<&Tls>,
+    ) -> Result<Self::Session, Failure>;
+
+    /// Asks the server what it is.
+    fn role(&self, session: &mut Self::Session) -> Result<Role, Cause>;
+}
+
+/// Opens a session with the first host that is there and fits.
+pub(crate) fn connect<P: Plane>(spec: &ConnSpec, plane: &P) -> Result<P::Session, ConnectError> {
+    let tls = prepare_tls(spec).map_err(|error| ConnectError::before_any(spec, Cause::Tls(error)))?;
+    let mut attempts = Vec::new();
+    // prefer-standby goes round twice: for a standby, then for anyone.
+    let rounds: &[SessionAttrs] = match spec.target_session_attrs {
+        SessionAttrs::PreferStandby => &[SessionAttrs::PreferStandby, SessionAttrs::Any],
+        SessionAttrs::Any => &[SessionAttrs::Any],
+        SessionAttrs::ReadWrite => &[SessionAttrs::ReadWrite],
+        SessionAttrs::ReadOnly => &[SessionAttrs::ReadOnly],
+        SessionAttrs::Primary => &[SessionAttrs::Primary],
+        SessionAttrs::Standby => &[SessionAttrs::Standby],
+    };
+    for wanted in rounds {
+        attempts.clear();
+        let mut order: Vec<usize> = (0..spec.hosts.len()).collect();
+        if spec.load_balance_hosts == LoadBalance::Random {
+            shuffle(&mut order);
+        }
+        for index in order {
+            match connect_host(spec, plane, tls.as_ref(), index, *wanted, &mut attempts) {
+                Some(session) => return Ok(session),
+                None if attempts.last().is_some_and(|last| last.cause.is_final()) => {
+                    return Err(ConnectError::new(spec, attempts));
+                }
+                None => {}
+            }
+        }
+    }
+    Err(ConnectError::new(spec, attempts))
+}
+
+/// TLS made ready when any host may want it.
+fn prepare_tls(spec: &ConnSpec) -> Result<Option<Tls>, TlsError> {
+    let any_tcp = spec.hosts.iter().any(|host| matches!(host.host, Host::Tcp(_)) || host.address.is_some());
+    if !any_tcp || spec.sslmode == SslMode::Disable {
+        return Ok(None);
+    }
+    Tls::new(spec.sslmode, &spec.tls).map(Some)
+}
+
+/// Tries all addresses of one host. `None`: no session; the reasons are in `attempts`.
+fn connect_host<P: Plane>(
+    spec: &ConnSpec,
+    plane: &P,
+    tls: Option<&Tls>,
+    index: usize,
+    wanted: SessionAttrs,
+    attempts: &mut Vec<Attempt>,
+) -> Option<P::Session> {
+    let host = &spec.hosts[index];
+    let endpoints = match endpoints(host, spec.load_balance_hosts) {
+        Ok(endpoints) => endpoints,
+        Err(error) => {
+            attempts.push(Attempt::new(host, None, Cause::Resolve(error)));
+            return None;
+        }
+    };
+    for endpoint in endpoints {
+        let candidate = Candidate { index, host: host.clone(), endpoint };
+        let session = connect_endpoint(spec, plane, tls, &candidate, attempts);
+        if let Some(mut session) = session {
+            if wanted == SessionAttrs::Any {
+                return Some(session);
+            }
+            let objection = match plane.role(&mut session) {
+                Ok(role) => role.objection(wanted).map(|found| Cause::SessionAttrs { wanted, found }),
+                Err(cause) => Some(cause),
+            };
+            match objection {
+                None => return Some(session),
+                Some(cause) => attempts.push(Attempt::new(host, Some(&candidate.endpoint), cause)),
+            }
+        } else if attempts.last().is_some_and(|last| last.cause.is_final()) {
+            return None;
+        }
+    }
+    None
+}
+
+/// Tries one address, with and without TLS as the mode says.
+fn connect_endpoint<P: Plane>(
+    spec: &ConnSpec,
+    plane: &P,
+    tls: Option<&Tls>,
+    candidate: &Candidate,
+    attempts: &mut Vec<Attempt>,
+) -> Option<P::Session> {
+    let first = match (&candidate.endpoint, spec.sslmode) {
+        // There is no TLS over Unix sockets, whatever the mode.
+        (Endpoint::Unix(_), _) | (_, SslMode::Disable | SslMode::Allow) => Encryption::Never,
+        (_, SslMode::Prefer) => Encryption::IfOffered,
+        (_, SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull) => Encryption::Demanded,
+    };
+    let mut open = |encryption| match plane.open(spec, candidate, encryption, tls) {
+        Ok(session) => Ok(session),
+        Err(failure) => {
+            let retry = failure.cause.may_depend_on_encryption().then_some(failure.encrypted);
+            attempts.push(Attempt::new(&candidate.host, Some(&candidate.endpoint), failure.cause));
+            Err(retry)
+        }
+    };
+    let second = match open(first) {
+        Ok(session) => return Some(session),
+        Err(Some(encrypted)) => match (spec.sslmode, &candidate.endpoint) {
+            (SslMode::Prefer, Endpoint::Tcp(_)) if encrypted => Encryption::Never,
+            (SslMode::Allow, Endpoint::Tcp(_)) => Encryption::Demanded,
+            _ => return None,
+        },
+        Err(None) => return None,
+    };
+    open(second).ok()
+}
+
+/// All addresses of a host.
+fn endpoints(host: &HostSpec, balance: LoadBalance) -> io::Result<Vec<Endpoint>> {
+    if let Some(address) = host.address {
+        return Ok(vec![Endpoint::Tcp(SocketAddr::new(address, host.port))]);
+    }
+    match &host.host {
+        Host::Unix(dir) => Ok(vec![Endpoint::Unix(host.socket_path().unwrap_or_else(|| dir.clone()))]),
+        Host::Tcp(name) => {
+            let mut found: Vec<SocketAddr> = (name.as_str(), host.port).to_socket_addrs()?.collect();
+            if balance == LoadBalance::Random {
+                shuffle(&mut found);
+            }
+            if found.is_empty() {
+                return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+            }
+            Ok(found.into_iter().map(Endpoint::Tcp).collect())
+        }
+    }
+}
+
+/// A random order. Nothing is reproduced from it, so the standard library's random hash keys are source enough.
+fn shuffle<T>(items: &mut [T]) {
+    let keys = RandomState::new();
+    for last in (1..items.len()).rev() {
+        let mut hasher = keys.build_hasher();
+        hasher.write_usize(last);
+        items.swap(last, (hasher.finish() % (last as u64 + 1)) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,363 @@
+//! Connections for everything but the hot path: DDL, catalogs, sampling queries. The `postgres` crate does the talking.
+//!
+//! Hosts, addresses, TLS, session attributes and errors are the same as in [`crate::hot`]; what differs is said here. The library does not check
+//! `require_auth` and `requirepeer`, so when one of them is set a hot connection is opened first and checks. And its `connect_timeout`
+//! ends with the TCP handshake, so the whole attempt is put under a limit of its own.
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use wire::error::{ServerError, SqlState};
+use wire::startup::{AuthMethods, ChannelBindingMode, StartupError};
+
+use crate::connect::{self, Candidate, Cause, ConnectError, Encryption, Endpoint, Failure, Plane, Role};
+use crate::conninfo::{ConnSpec, HostSpec};
+use crate::hot;
+use crate::tls::{self, Link, Tls, TlsError};
+
+/// A session of the control plane; it is a [`postgres::Client`] that knows where it is connected.
+pub struct Control {
+    client: postgres::Client,
+    candidate: Candidate,
+    link: Link,
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control")
+            .field("host", &self.candidate.host)
+            .field("link", &self.link)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opens a session by the rules of libpq: hosts, TLS, authentication, `target_session_attrs`, `connect_timeout`.
+pub fn connect(spec: &ConnSpec) -> Result<Control, ConnectError> {
+    connect::connect(spec, &ControlPlane)
+}
+
+impl Control {
+    /// The host that answered.
+    pub fn host(&self) -> &HostSpec {
+        &self.candidate.host
+    }
+
+    /// Its place in [`ConnSpec::hosts`], for [`ConnSpec::with_only_host`].
+    pub fn host_index(&self) -> usize {
+        self.candidate.index
+    }
+
+    /// How the bytes travel.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// `server_version_num`: 180004 for 18.4.
+    pub fn server_version_num(&mut self) -> Result<u32, postgres::Error> {
+        let row =
+            self.client.query_one("select pg_catalog.current_setting('server_version_num')::int4", &[])?;
+        Ok(u32::try_from(row.get::<_, i32>(0)).unwrap_or(0))
+    }
+
+    /// The library's client alone.
+    pub fn into_client(self) -> postgres::Client {
+        self.client
+    }
+}
+
+impl Deref for Control {
+    type Target = postgres::Client;
+
+    fn deref(&self) -> &postgres::Client {
+        &self.client
+    }
+}
+
+impl DerefMut for Control {
+    fn deref_mut(&mut self) -> &mut postgres::Client {
+        &mut self.client
+    }
+}
+
+/// An error of the library as the server's own error, when it is one.
+pub fn server_error(error: &postgres::Error) -> Option<ServerError> {
+    let db = error.as_db_error()?;
+    let code: [u8; 5] = db.code().code().as_bytes().try_into().ok()?;
+    Some(ServerError {
+        severity: db
+            .parsed_severity()
+            .map_or_else(|| db.severity().to_owned(), |severity| severity.to_string()),
+        sqlstate: SqlState(code),
+        message: db.message().to_owned(),
+        detail: db.detail().map(str::to_owned),
+        hint: db.hint().map(str::to_owned),
+        position: match db.position() {
+            Some(postgres::error::ErrorPosition::Original(position)) => Some(*position),
+            _ => None,
+        },
+    })
+}
+
+struct ControlPlane;
+
+impl Plane for ControlPlane {
+    type Session = Control;
+
+    fn open(
+        &self,
+        spec: &ConnSpec,
+        candidate: &Candidate,
+        encryption: Encryption,
+        tls: Option<&Tls>,
+    ) -> Result<Control, Failure> {
+        if spec.require_auth != AuthMethods::ALL || spec.require_peer.is_some() {
+            hot::probe(spec, candidate, encryption, tls)?;
+        }
+        let config =
+            config(spec, candidate, encryption).map_err(|cause| Failure { cause, encrypted: false })?;
+        let report = Report::default();
+        let connector = Connector { tls: tls.cloned(), host: candidate.name(), report: Arc::clone(&report) };
+        let result = match spec.connect_timeout {
+            None => config.connect(connector),
+            Some(timeout) => match connect_within(config, connector, timeout) {
+                Some(result) => result,
+                None => return Err(Failure { cause: Cause::Timeout(timeout.as_secs()), encrypted: false }),
+            },
+        };
+        let reported = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match result {
+            Ok(client) => {
+                let link = reported.link.unwrap_or(Link::Plain);
+                Ok(Control { client, candidate: candidate.clone(), link })
+            }
+            Err(error) => Err(Failure { cause: cause(spec, &error), encrypted: reported.begun }),
+        }
+    }
+
+    fn role(&self, session: &mut Control) -> Result<Role, Cause> {
+        let row = session.client.query_one(Role::QUERY, &[]).map_err(|error| match server_error(&error) {
+            Some(error) => Cause::Startup(StartupError::Server(error)),
+            None => Cause::Io(io::Error::other(error)),
+        })?;
+        Ok(Role { in_recovery: row.get(0), read_only: row.get(1) })
+    }
+}
+
+/// One attempt in the library's terms.
+fn config(spec: &ConnSpec, candidate: &Candidate, encryption: Encryption) -> Result<postgres::Config, Cause> {
+    let mut config = postgres::Config::new();
+    config
+        .user(&spec.user)
+        .dbname(&spec.dbname)
+        .application_name(&spec.application_name)
+        .port(candidate.host.port);
+    match &candidate.endpoint {
+        Endpoint::Unix(path) => {
+            let dir = path.parent().unwrap_or(path);
+            if dir.as_os_str().as_encoded_bytes().starts_with(b"@") {
+                return Err(Cause::Unsupported(
+                    "abstract Unix sockets are not supported for control queries".to_owned(),
+                ));
+            }
+            config.host_path(dir);
+        }
+        Endpoint::Tcp(address) => {
+            config.host(&candidate.name()).hostaddr(address.ip());
+        }
+    }
+    if let Some(password) = spec.password_for(&candidate.host) {
+        config.password(password.reveal());
+    }
+    config.ssl_mode(match encryption {
+        Encryption::Never => postgres::config::SslMode::Disable,
+        Encryption::IfOffered => postgres::config::SslMode::Prefer,
+        Encryption::Demanded => postgres::config::SslMode::Require,
+    });
+    config.channel_binding(match spec.channel_binding {
+        ChannelBindingMode::Disable => postgres::config::ChannelBinding::Disable,
+        ChannelBindingMode::Prefer => postgres::config::ChannelBinding::Prefer,
+        ChannelBindingMode::Require => postgres::config::ChannelBinding::Require,
+    });
+    let mut options: Vec<String> = spec.options.iter().cloned().collect();
+    // The library sends no other startup parameters; the same settings go through as options.
+    options.extend(
+        spec.session_settings
+            .iter()
+            .map(|(name, value)| format!("-c {name}={}", value.replace('\\', "\\\\").replace(' ', "\\ "))),
+    );
+    if !options.is_empty() {
+        config.options(&options.join(" "));
+    }
+    let keepalives = &spec.keepalives;
+    config.keepalives(keepalives.enabled);
+    keepalives.idle.map(|idle| config.keepalives_idle(idle));
+    keepalives.interval.map(|interval| config.keepalives_interval(interval));
+    keepalives.count.map(|count| config.keepalives_retries(count));
+    keepalives.user_timeout.map(|timeout| config.tcp_user_timeout(timeout));
+    Ok(config)
+}
+
+/// Connects in a thread of its own and stops waiting when the time is over. The thread then goes on until the server ends the connection; there is no way to
+/// interrupt the library.
+fn connect_within(
+    config: postgres::Config,
+    connector: Connector,
+    timeout: Duration,
+) -> Option<Result<postgres::Client, postgres::Error>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Nobody listens any more after the timeout: the session is then closed by being dropped.
+        let _ = sender.send(config.connect(connector));
+    });
+    receiver.recv_timeout(timeout).ok()
+}
+
+/// What the library's error means.
+fn cause(spec: &ConnSpec, error: &postgres::Error) -> Cause {
+    if let Some(error) = server_error(error) {
+        return Cause::Startup(StartupError::Server(error));
+    }
+    if error.is_closed() {
+        return Cause::Closed;
+    }
+    let source = error.source();
+    if let Some(tls) = source.and_then(|source| source.downcast_ref::<TlsError>()) {
+        return Cause::Tls(tls.clone());
+    }
+    let words = source.map(ToString::to_string).unwrap_or_default();
+    let io = source.and_then(|source| source.downcast_ref::<io::Error>());
+    // The library's kinds are private; their words are not (`error/mod.rs`).
+    match (error.to_string().as_str(), io) {
+        ("error connecting to server", Some(error)) => Cause::Connect(copy_of(error)),
+        ("error connecting to server", None) => Cause::Connect(io::Error::other(words)),
+        ("error performing TLS handshake", _) => Cause::TlsRefused(spec.sslmode.name()),
+        ("invalid configuration", _) if words.contains("password missing") => {
+            Cause::Startup(StartupError::PasswordMissing { method: "password" })
+        }
+        ("authentication error", _) if words.contains("channel binding") => {
+            Cause::Startup(StartupError::ChannelBinding("the server did not use it"))
+        }
+        ("authentication error", _) if words.contains("unsupported authentication") => {
+            Cause::Startup(StartupError::Unsupported("an unknown kind of".to_owned()))
+        }
+        ("authentication error", _) => Cause::Startup(StartupError::Scram(words)),
+        (_, Some(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
+        (_, Some(error)) => match TlsError::from_io(error) {
+            TlsError::Handshake(inner) => Cause::Tls(TlsError::Handshake(inner)),
+            _ => Cause::Io(copy_of(error)),
+        },
+        (kind, None) => Cause::Io(io::Error::other(format!("{kind} {words}").trim().to_owned())),
+    }
+}
+
+/// The library owns the error; what counts is its kind and words.
+fn copy_of(error: &io::Error) -> io::Error {
+    error
+        .raw_os_error()
+        .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)
+}
+
+/// What the connector saw; the library hands nothing of it back.
+#[derive(Clone, Debug, Default)]
+struct Reported {
+    begun: bool,
+    link: Option<Link>,
+}
+
+type Report = Arc<Mutex<Reported>>;
+
+/// Our TLS in the library's shape.
+#[derive(Clone, Debug)]
+struct Connector {
+    tls: Option<Tls>,
+    host: String,
+    report: Report,
+}
+
+impl Connector {
+    fn report(&self, change: impl FnOnce(&mut Reported)) {
+        change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl<S> MakeTlsConnect<S> for Connector
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    type Stream = Encrypted<S>;
+    type TlsConnect = Connector;
+    type Error = TlsError;
+
+    fn make_tls_connect(&mut self, _host: &str) -> Result<Connector, TlsError> {
+        Ok(self.clone())
+    }
+}
+
+impl<S> TlsConnect<S> for Connector
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    type Stream = Encrypted<S>;
+    type Error = TlsError;
+    type Future = Pin<Box<dyn Future<Output = Result<Encrypted<S>, TlsError>> + Send>>;
+
+    fn connect(self, stream: S) -> Self::Future {
+        Box::pin(async move {
+            self.report(|reported| reported.begun = true);
+            let Some(tls) = &self.tls else {
+                return Err(TlsError::Setup(rustls::Error::General("no TLS was prepared".to_owned())));
+            };
+            let connector = tokio_rustls::TlsConnector::from(tls.config());
+            let stream = connector
+                .connect(tls::server_name(&self.host), stream)
+                .await
+                .map_err(|error| TlsError::from_io(&error))?;
+            let link = tls.link(stream.get_ref().1);
+            self.report(|reported| reported.link = Some(link));
+            Ok(Encrypted(stream))
+        })
+    }
+}
+
+/// A TLS stream that tells its channel binding data.
+#[derive(Debug)]
+struct Encrypted<S>(tokio_rustls::client::TlsStream<S>);
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
+    fn channel_binding(&self) -> ChannelBinding {
+        tls::end_point_of(self.0.get_ref().1)
+            .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

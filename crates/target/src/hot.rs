@@ -1,0 +1,512 @@
+//! Connections for the hot path: a socket, TLS if any, and what the handshake left. No library stands between it and the wire.
+//!
+//! Opening blocks; the worker then takes the parts with [`HotConnection::into_parts`] and drives them without blocking. Used as it is, a
+//! connection is `Read + Write` for simple blocking work.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::time::{Duration, Instant};
+
+use rustls::client::ClientConnection;
+use wire::backend::{self, Frames, tag};
+use wire::error::ServerError;
+use wire::frontend;
+use wire::startup::{self, AuthMethod, Established, Startup, StartupError, StartupOptions};
+
+use crate::connect::{self, Candidate, Cause, ConnectError, Encryption, Endpoint, Failure, Plane, Role};
+use crate::conninfo::{ConnSpec, HostSpec, Keepalives};
+use crate::local::OsUser;
+pub use crate::socket::Socket;
+use crate::socket::{Deadline, Timed};
+use crate::tls::{self, Link, Tls, TlsError};
+
+/// How much is read at once while connecting.
+const READ_BYTES: usize = 8 * 1024;
+/// How long a cancel request may take when `connect_timeout` does not say.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A session that is ready for its first query.
+pub struct HotConnection {
+    socket: Socket,
+    tls: Option<Box<ClientConnection>>,
+    received: Vec<u8>,
+    established: Established,
+    link: Link,
+    candidate: Candidate,
+    cancel: CancelToken,
+}
+
+/// What a worker needs to drive a session by itself.
+#[derive(Debug)]
+pub struct HotParts {
+    /// The socket, blocking and without timeouts.
+    pub socket: Socket,
+    /// TLS state, when the link is encrypted.
+    pub tls: Option<Box<ClientConnection>>,
+    /// Bytes of the server, in clear, that came after the handshake; they are read before the socket. Usually empty.
+    pub received: Vec<u8>,
+    /// Settings that the server reports, such as `server_version`.
+    pub parameters: BTreeMap<String, String>,
+    /// The backend's process id.
+    pub process_id: u32,
+    /// How the bytes travel.
+    pub link: Link,
+    /// Ends a running query.
+    pub cancel: CancelToken,
+}
+
+impl fmt::Debug for HotConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HotConnection")
+            .field("host", &self.candidate.host)
+            .field("link", &self.link)
+            .field("process_id", &self.established.process_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opens a session by the rules of libpq: hosts, TLS, authentication, `target_session_attrs`, `connect_timeout`.
+pub fn connect(spec: &ConnSpec) -> Result<HotConnection, ConnectError> {
+    connect::connect(spec, &Hot)
+}
+
+/// Opens a session and drops it: it checks what the control plane's library cannot.
+pub(crate) fn probe(
+    spec: &ConnSpec,
+    candidate: &Candidate,
+    encryption: Encryption,
+    tls: Option<&Tls>,
+) -> Result<(), Failure> {
+    Hot.open(spec, candidate, encryption, tls).map(drop)
+}
+
+struct Hot;
+
+impl Plane for Hot {
+    type Session = HotConnection;
+
+    fn open(
+        &self,
+        spec: &ConnSpec,
+        candidate: &Candidate,
+        encryption: Encryption,
+        tls: Option<&Tls>,
+    ) -> Result<HotConnection, Failure> {
+        let deadline = spec.connect_timeout.map(|timeout| Instant::now() + timeout);
+        let mut encrypted = false;
+        open(spec, candidate, encryption, tls, deadline, &mut encrypted).map_err(|cause| {
+            let timed_out = match &cause {
+                Cause::Connect(error) | Cause::Io(error) => error.kind() == io::ErrorKind::TimedOut,
+                Cause::Tls(TlsError::Broken { kind, .. }) => *kind == io::ErrorKind::TimedOut,
+                _ => false,
+            };
+            let cause = match spec.connect_timeout {
+                Some(timeout) if timed_out => Cause::Timeout(timeout.as_secs()),
+                _ => cause,
+            };
+            Failure { cause, encrypted }
+        })
+    }
+
+    fn role(&self, session: &mut HotConnection) -> Result<Role, Cause> {
+        let rows = session.simple_query(Role::QUERY).map_err(|error| match error {
+            QueryError::Server(error) => Cause::Startup(StartupError::Server(error)),
+            QueryError::Io(error) => Cause::Io(error),
+        })?;
+        let is = |column: usize| {
+            rows.first().and_then(|row| row.get(column)).and_then(Option::as_deref) == Some(b"t".as_slice())
+        };
+        Ok(Role { in_recovery: is(0), read_only: is(1) })
+    }
+}
+
+fn open(
+    spec: &ConnSpec,
+    candidate: &Candidate,
+    encryption: Encryption,
+    tls: Option<&Tls>,
+    deadline: Deadline,
+    encrypted: &mut bool,
+) -> Result<HotConnection, Cause> {
+    let mut socket = Socket::open(&candidate.endpoint, &spec.keepalives, deadline).map_err(Cause::Connect)?;
+    check_peer(spec, candidate, &socket)?;
+    let mut session = encrypt(spec, candidate, encryption, tls, &mut socket, deadline, encrypted)?;
+    let link = match (&session, tls) {
+        (Some(session), Some(tls)) => tls.link(session),
+        _ => Link::Plain,
+    };
+    let end_point = session.as_deref().and_then(tls::end_point_of);
+    let mut out = Vec::new();
+    let mut startup = Startup::new(startup_options(spec, candidate, *encrypted, end_point), &mut out);
+    let mut received = Vec::new();
+    let mut stream = Stream { socket: Timed { socket: &mut socket, deadline }, tls: session.as_deref_mut() };
+    loop {
+        if !out.is_empty() {
+            stream.write_all(&out).map_err(Cause::Io)?;
+            out.clear();
+        }
+        let progress = startup.receive(&received, &mut out).map_err(Cause::Startup)?;
+        received.drain(..progress.consumed);
+        if progress.done {
+            break;
+        }
+        if out.is_empty() {
+            read_more(&mut stream, &mut received)?;
+        }
+    }
+    socket.set_timeout(None).map_err(Cause::Io)?;
+    let established = startup.into_established();
+    let cancel = CancelToken {
+        endpoint: candidate.endpoint.clone(),
+        host: candidate.name(),
+        tls: session.as_ref().and(tls.cloned()),
+        process_id: established.process_id,
+        secret_key: established.secret_key.clone(),
+        timeout: spec.connect_timeout.unwrap_or(CANCEL_TIMEOUT),
+    };
+    Ok(HotConnection {
+        socket,
+        tls: session,
+        received,
+        established,
+        link,
+        candidate: candidate.clone(),
+        cancel,
+    })
+}
+
+/// Reads what is there; the end of the stream is an error.
+fn read_more(stream: &mut impl Read, received: &mut Vec<u8>) -> Result<(), Cause> {
+    let start = received.len();
+    received.resize(start + READ_BYTES, 0);
+    let result = loop {
+        match stream.read(&mut received[start..]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => break result,
+        }
+    };
+    received.truncate(start + result.as_ref().copied().unwrap_or(0));
+    match result {
+        Ok(0) => Err(Cause::Closed),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Cause::Closed),
+        Err(error) => Err(match TlsError::from_io(&error) {
+            // In TLS 1.3 the server's verdict on our certificate comes with its first data.
+            TlsError::Handshake(inner) => Cause::Tls(TlsError::Handshake(inner)),
+            _ => Cause::Io(error),
+        }),
+    }
+}
+
+fn startup_options(
+    spec: &ConnSpec,
+    candidate: &Candidate,
+    encrypted: bool,
+    end_point: Option<Vec<u8>>,
+) -> StartupOptions {
+    let mut parameters = vec![
+        ("database".to_owned(), spec.dbname.clone()),
+        ("application_name".to_owned(), spec.application_name.clone()),
+        ("client_encoding".to_owned(), "UTF8".to_owned()),
+    ];
+    parameters.extend(spec.options.clone().map(|options| ("options".to_owned(), options)));
+    parameters.extend(spec.session_settings.iter().cloned());
+    StartupOptions {
+        user: spec.user.clone(),
+        parameters,
+        password: spec.password_for(&candidate.host).map(|password| password.reveal().as_bytes().to_vec()),
+        channel_binding: spec.channel_binding,
+        require_auth: spec.require_auth,
+        encrypted,
+        end_point,
+    }
+}
+
+/// `requirepeer`, checked before anything is sent.
+fn check_peer(spec: &ConnSpec, candidate: &Candidate, socket: &Socket) -> Result<(), Cause> {
+    let (Some(wanted), Endpoint::Unix(_)) = (&spec.require_peer, &candidate.endpoint) else { return Ok(()) };
+    #[cfg(target_os = "linux")]
+    let found = socket
+        .peer_uid()
+        .map_err(Cause::Io)
+        .map(|uid| OsUser::by_uid(uid).map_or_else(|| format!("user number {uid}"), |user| user.name))?;
+    #[cfg(not(target_os = "linux"))]
+    let found = {
+        let _ = socket;
+        String::from("unknown on this system")
+    };
+    if *wanted == found { Ok(()) } else { Err(Cause::RequirePeer { wanted: wanted.clone(), found }) }
+}
+
+/// Negotiates TLS as far as wanted and possible.
+fn encrypt(
+    spec: &ConnSpec,
+    candidate: &Candidate,
+    encryption: Encryption,
+    tls: Option<&Tls>,
+    socket: &mut Socket,
+    deadline: Deadline,
+    encrypted: &mut bool,
+) -> Result<Option<Box<ClientConnection>>, Cause> {
+    let (Some(tls), Encryption::IfOffered | Encryption::Demanded) = (tls, encryption) else {
+        return Ok(None);
+    };
+    let mut timed = Timed { socket, deadline };
+    let mut request = Vec::new();
+    startup::ssl_request(&mut request);
+    timed.write_all(&request).map_err(Cause::Io)?;
+    // Exactly one byte: whatever a stranger may have put behind it then falls into the TLS handshake and breaks it.
+    let mut answer = [0];
+    timed.read_exact(&mut answer).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => Cause::Closed,
+        _ => Cause::Io(error),
+    })?;
+    match answer[0] {
+        b'S' => {}
+        b'N' if encryption == Encryption::IfOffered => return Ok(None),
+        b'N' => return Err(Cause::TlsRefused(spec.sslmode.name())),
+        b'E' => {
+            // A server that cannot talk at all says so in its own words.
+            let mut text = vec![b'E'];
+            let _ = timed.take(1000).read_to_end(&mut text);
+            let mut startup = Startup::new(StartupOptions::default(), &mut Vec::new());
+            return Err(startup
+                .receive(&text, &mut Vec::new())
+                .map_or_else(Cause::Startup, |_| Cause::Closed));
+        }
+        tag => {
+            return Err(Cause::Startup(StartupError::Protocol(backend::ProtocolError::Unexpected { tag })));
+        }
+    }
+    *encrypted = true;
+    let mut session = tls.begin(&candidate.name()).map_err(Cause::Tls)?;
+    while session.is_handshaking() {
+        session.complete_io(&mut timed).map_err(|error| Cause::Tls(TlsError::from_io(&error)))?;
+    }
+    Ok(Some(Box::new(session)))
+}
+
+/// Bytes in clear over a socket, through TLS if there is one.
+struct Stream<'a, S> {
+    socket: S,
+    tls: Option<&'a mut ClientConnection>,
+}
+
+impl<S: Read + Write> Read for Stream<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(tls) => rustls::Stream::new(*tls, &mut self.socket).read(buffer),
+            None => self.socket.read(buffer),
+        }
+    }
+}
+
+impl<S: Read + Write> Write for Stream<'_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(tls) => rustls::Stream::new(*tls, &mut self.socket).write(bytes),
+            None => self.socket.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.tls {
+            Some(tls) => rustls::Stream::new(*tls, &mut self.socket).flush(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a [`HotConnection::simple_query`] failed.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    /// The server refused; the session goes on.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The connection is broken.
+    #[error("the connection broke")]
+    Io(#[from] io::Error),
+}
+
+/// A row in text form; NULL is `None`.
+pub type TextRow = Vec<Option<Vec<u8>>>;
+
+impl HotConnection {
+    /// Settings that the server reports, such as `server_version` and `in_hot_standby`.
+    pub fn parameters(&self) -> &BTreeMap<String, String> {
+        &self.established.parameters
+    }
+
+    /// The backend's process id, as in `pg_stat_activity`.
+    pub fn process_id(&self) -> u32 {
+        self.established.process_id
+    }
+
+    /// How we were authenticated, and whether that was bound to the TLS channel.
+    pub fn authentication(&self) -> (AuthMethod, bool) {
+        (self.established.method, self.established.channel_bound)
+    }
+
+    /// How the bytes travel.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The host that answered.
+    pub fn host(&self) -> &HostSpec {
+        &self.candidate.host
+    }
+
+    /// Its place in [`ConnSpec::hosts`], for [`ConnSpec::with_only_host`].
+    pub fn host_index(&self) -> usize {
+        self.candidate.index
+    }
+
+    /// The socket, to be registered with a poller.
+    pub fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Warnings that the server sent while connecting.
+    pub fn notices(&self) -> &[ServerError] {
+        &self.established.notices
+    }
+
+    /// What ends a running query of this session from elsewhere.
+    pub fn cancel_token(&self) -> CancelToken {
+        self.cancel.clone()
+    }
+
+    /// Asks the server, over a connection of its own, to end the running query.
+    pub fn cancel(&self) -> io::Result<()> {
+        self.cancel.cancel()
+    }
+
+    /// The parts, for a worker of its own.
+    pub fn into_parts(self) -> HotParts {
+        HotParts {
+            socket: self.socket,
+            tls: self.tls,
+            received: self.received,
+            parameters: self.established.parameters,
+            process_id: self.established.process_id,
+            link: self.link,
+            cancel: self.cancel,
+        }
+    }
+
+    /// Runs SQL by the simple protocol and waits for its end; gives all rows in text form. For the few words before the real work.
+    pub fn simple_query(&mut self, sql: &str) -> Result<Vec<TextRow>, QueryError> {
+        let mut out = Vec::new();
+        frontend::query(&mut out, sql);
+        self.write_all(&out)?;
+        self.flush()?;
+        let mut scanner = backend::ReplyScanner::default();
+        let mut reply = Vec::new();
+        let end = loop {
+            match scanner.scan(&reply).map_err(io::Error::other)? {
+                backend::Scan::Complete { end, .. } => break end,
+                backend::Scan::Copy { .. } => {
+                    return Err(QueryError::Io(io::Error::other("COPY is no query for this place")));
+                }
+                backend::Scan::Incomplete { .. } => {
+                    let start = reply.len();
+                    reply.resize(start + READ_BYTES, 0);
+                    let count = self.read(&mut reply[start..])?;
+                    if count == 0 {
+                        return Err(QueryError::Io(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                    reply.truncate(start + count);
+                }
+            }
+        };
+        let mut rows = Vec::new();
+        for frame in Frames::new(&reply[..end]) {
+            match frame.tag {
+                tag::ERROR_RESPONSE => return Err(ServerError::parse(frame.body).into()),
+                tag::DATA_ROW => {
+                    let mut columns = backend::Columns::new(frame.body).map_err(io::Error::other)?;
+                    let mut row = Vec::new();
+                    while let Some(column) = columns.next_column().map_err(io::Error::other)? {
+                        row.push(column.map(<[u8]>::to_vec));
+                    }
+                    rows.push(row);
+                }
+                _ => {}
+            }
+        }
+        Ok(rows)
+    }
+}
+
+impl Read for HotConnection {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.received.is_empty() {
+            let count = self.received.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&self.received[..count]);
+            self.received.drain(..count);
+            return Ok(count);
+        }
+        Stream { socket: &mut self.socket, tls: self.tls.as_deref_mut() }.read(buffer)
+    }
+}
+
+impl Write for HotConnection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Stream { socket: &mut self.socket, tls: self.tls.as_deref_mut() }.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Stream { socket: &mut self.socket, tls: self.tls.as_deref_mut() }.flush()
+    }
+}
+
+/// Ends a running query from elsewhere, over the same kind of link.
+#[derive(Clone)]
+pub struct CancelToken {
+    endpoint: Endpoint,
+    host: String,
+    tls: Option<Tls>,
+    process_id: u32,
+    secret_key: Vec<u8>,
+    timeout: Duration,
+}
+
+impl fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelToken").field("process_id", &self.process_id).finish_non_exhaustive()
+    }
+}
+
+impl CancelToken {
+    /// Sends the request and waits until the server has taken it. Whether a query was still running, nobody tells.
+    pub fn cancel(&self) -> io::Result<()> {
+        let deadline = Some(Instant::now() + self.timeout);
+        let mut socket = Socket::open(&self.endpoint, &Keepalives::default(), deadline)?;
+        let mut timed = Timed { socket: &mut socket, deadline };
+        let mut request = Vec::new();
+        let mut session = None;
+        if let Some(tls) = &self.tls {
+            startup::ssl_request(&mut request);
+            timed.write_all(&request)?;
+            request.clear();
+            let mut answer = [0];
+            timed.read_exact(&mut answer)?;
+            if answer != *b"S" {
+                return Err(io::Error::other("the server refuses TLS for the cancel request"));
+            }
+            session = Some(tls.begin(&self.host).map_err(io::Error::other)?);
+        }
+        frontend::cancel_request(&mut request, self.process_id, &self.secret_key);
+        let mut stream = Stream { socket: timed, tls: session.as_mut() };
+        stream.write_all(&request)?;
+        stream.flush()?;
+        // The server closes the connection when it has sent the signal.
+        let mut rest = [0; 64];
+        match stream.read(&mut rest) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

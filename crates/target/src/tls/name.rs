@@ -1,0 +1,90 @@
+//! Does a certificate carry a host's name? libpq's answer (`pgtls_verify_peer_name_matches_certificate_guts`).
+
+use std::net::IpAddr;
+
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Checks it; on a mismatch gives the names that the certificate carries.
+///
+/// Subject alternative names count; the common name only when there is none of the host's kind (DNS name or address).
+pub(super) fn check(certificate: &[u8], host: &str) -> Result<(), Vec<String>> {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Err(Vec::new()) };
+    let address: Option<IpAddr> = host.parse().ok();
+    let mut presented = Vec::new();
+    let mut ask_common_name = true;
+    let alternatives = certificate.subject_alternative_name().ok().flatten();
+    for name in alternatives.iter().flat_map(|extension| &extension.value.general_names) {
+        match name {
+            GeneralName::DNSName(name) => {
+                ask_common_name &= address.is_some();
+                if matches_name(name, host) {
+                    return Ok(());
+                }
+                presented.push((*name).to_owned());
+            }
+            GeneralName::IPAddress(bytes) => {
+                ask_common_name &= address.is_none();
+                let found = <[u8; 4]>::try_from(*bytes)
+                    .map(IpAddr::from)
+                    .or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from))
+                    .ok();
+                if found.is_some() && found == address {
+                    return Ok(());
+                }
+                presented.extend(found.map(|address| address.to_string()));
+            }
+            _ => {}
+        }
+    }
+    if ask_common_name
+        && let Some(name) = certificate.subject().iter_common_name().next().and_then(|cn| cn.as_str().ok())
+    {
+        if matches_name(name, host) {
+            return Ok(());
+        }
+        presented.push(name.to_owned());
+    }
+    Err(presented)
+}
+
+/// Equal but for case, or a wildcard that stands for exactly the first label.
+fn matches_name(pattern: &str, host: &str) -> bool {
+    if pattern.contains('\0') {
+        return false;
+    }
+    if pattern.eq_ignore_ascii_case(host) {
+        return true;
+    }
+    let Some(suffix) = pattern.strip_prefix('*').filter(|suffix| suffix.len() > 1 && suffix.starts_with('.'))
+    else {
+        return false;
+    };
+    match host.split_once('.') {
+        Some((label, rest)) => !label.is_empty() && rest.eq_ignore_ascii_case(&suffix[1..]),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_as_in_libpq() {
+        for (pattern, host, expected) in [
+            ("db.example.org", "db.example.org", true),
+            ("DB.example.org", "db.EXAMPLE.org", true),
+            ("*.example.org", "db.example.org", true),
+            ("*.example.org", "a.db.example.org", false),
+            ("*.example.org", "example.org", false),
+            ("*.example.org", ".example.org", false),
+            ("*", "db", false),
+            ("*.", "db.", false),
+            ("d*.example.org", "db.example.org", false),
+            ("db.example.org\0.evil.org", "db.example.org", false),
+        ] {
+            assert_eq!(matches_name(pattern, host), expected, "{pattern} {host}");
+        }
+    }
+}
