@@ -304,15 +304,16 @@ fn work(seat: Seat, reactor: EpollReactor, connector: Connector) -> std::io::Res
     let kinds = seat.plan.workload.items().len();
     let tally = Rc::new(RefCell::new(Tally::new(kinds, is_open_loop, seat.latency_limit)));
     let records: Vec<Rc<RefCell<SessionRecord>>> = (0..seat.sessions).map(|_| Rc::default()).collect();
-    let mut worker = Worker::new(reactor, Rc::clone(&shared), Some(connector), seat.sessions, |session| {
-        let client = Client {
-            plan: Arc::clone(&seat.plan),
-            number: seat.first_session + session.index as u64,
-            tally: Rc::clone(&tally),
-            record: Rc::clone(&records[session.index]),
-        };
-        Box::pin(client.live(session))
-    });
+    let mut worker =
+        Worker::new(reactor, Rc::clone(&shared), Box::new(connector), seat.sessions, |session| {
+            let client = Client {
+                plan: Arc::clone(&seat.plan),
+                number: seat.first_session + session.index as u64,
+                tally: Rc::clone(&tally),
+                record: Rc::clone(&records[session.index]),
+            };
+            Box::pin(client.live(session))
+        });
     let mut housekeeper = Housekeeper {
         control: Arc::clone(&seat.plan.control),
         post: Arc::clone(&seat.post),

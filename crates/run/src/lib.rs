@@ -5,9 +5,12 @@
 
 pub mod client;
 pub mod control;
+pub mod dial;
 pub mod drive;
 pub mod engine;
+pub mod null_server;
 pub mod random;
+pub mod responder;
 pub mod schedule;
 pub mod script;
 pub mod statement;

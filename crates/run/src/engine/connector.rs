@@ -28,6 +28,14 @@ pub trait Dial: Send + Sync + 'static {
     fn dial(&self, session: u64) -> Result<Link, DialError>;
 }
 
+/// How a worker gets its connections, without waiting for them.
+pub trait Dialing {
+    /// Asks for a connection for session `index` of the worker.
+    fn request(&mut self, index: usize);
+    /// Moves the answers that have come into `into`.
+    fn collect(&mut self, into: &mut Vec<(usize, Result<Link, DialError>)>);
+}
+
 type Answers = Arc<Mutex<Vec<(usize, Result<Link, DialError>)>>>;
 
 /// A thread that dials for one worker.
@@ -61,17 +69,17 @@ impl Connector {
         })?;
         Ok(Connector { requests: Some(requests), answers, thread: Some(thread) })
     }
+}
 
-    /// Asks for a connection for session `index` of the worker.
-    pub fn request(&self, index: usize) {
+impl Dialing for Connector {
+    fn request(&mut self, index: usize) {
         if let Some(requests) = &self.requests {
             // The thread ends only when the worker does.
             let _ = requests.send(index);
         }
     }
 
-    /// Moves the answers that have come into `into`.
-    pub fn collect(&self, into: &mut Vec<(usize, Result<Link, DialError>)>) {
+    fn collect(&mut self, into: &mut Vec<(usize, Result<Link, DialError>)>) {
         into.append(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -34,6 +34,15 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// Makes a socket non-blocking; a simulated stream always is.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.set_nonblocking(true),
+            Stream::Tcp(stream) => stream.set_nonblocking(true),
+            Stream::Simulated(_) => Ok(()),
+        }
+    }
+
     /// The descriptor to watch; a simulated stream has none.
     pub fn fd(&self) -> Option<RawFd> {
         match self {

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use super::Nanos;
-use super::connector::{Connector, DialError};
+use super::connector::{DialError, Dialing};
 use super::link::{Link, LinkError, Traffic};
 use super::reactor::Reactor;
 use super::session::{Session, Shared, Wait};
@@ -42,7 +42,7 @@ pub struct Worker<R: Reactor> {
     reactor: R,
     shared: Rc<Shared>,
     slots: Vec<Slot>,
-    connector: Option<Connector>,
+    dialing: Box<dyn Dialing>,
     timers: BinaryHeap<Reverse<(Nanos, usize)>>,
     running: VecDeque<usize>,
     ready: Vec<usize>,
@@ -61,7 +61,7 @@ impl<R: Reactor> Worker<R> {
     pub fn new(
         reactor: R,
         shared: Rc<Shared>,
-        connector: Option<Connector>,
+        dialing: Box<dyn Dialing>,
         sessions: usize,
         mut task: impl FnMut(Session) -> Task,
     ) -> Worker<R> {
@@ -78,7 +78,7 @@ impl<R: Reactor> Worker<R> {
             alive: slots.len(),
             running: (0..sessions).collect(),
             slots,
-            connector,
+            dialing,
             timers: BinaryHeap::with_capacity(sessions),
             ready: Vec::with_capacity(sessions),
             answers: Vec::with_capacity(sessions),
@@ -239,17 +239,13 @@ impl<R: Reactor> Worker<R> {
     }
 
     fn request_connections(&mut self) {
-        let mut dial = self.shared.dial.borrow_mut();
-        if let Some(connector) = &self.connector {
-            for index in dial.drain(..) {
-                connector.request(index);
-            }
+        for index in self.shared.dial.borrow_mut().drain(..) {
+            self.dialing.request(index);
         }
     }
 
     fn take_connections(&mut self) -> io::Result<()> {
-        let Some(connector) = &self.connector else { return Ok(()) };
-        connector.collect(&mut self.answers);
+        self.dialing.collect(&mut self.answers);
         for (index, answer) in self.answers.drain(..) {
             let slot = &mut self.slots[index];
             slot.waits_for_room = false;

@@ -124,12 +124,14 @@ impl Value {
     }
 }
 
-/// A double, unless its magnitude does not fit (where C's `strtod` reports a range error, Rust answers infinity or zero).
+/// A double, unless its magnitude does not fit. C's `strtod` reports a range error where Rust answers infinity, zero or a number of
+/// less than full precision; pgbench refuses all three.
 pub(super) fn parse_double(text: &str) -> Option<f64> {
     let value: f64 = text.parse().ok()?;
     let mantissa = text.split(['e', 'E']).next().unwrap_or(text);
     let overflowed = value.is_infinite() && mantissa.bytes().any(|byte| byte.is_ascii_digit());
-    let underflowed = value == 0.0 && mantissa.bytes().any(|byte| (b'1'..=b'9').contains(&byte));
+    let written_zero = !mantissa.bytes().any(|byte| (b'1'..=b'9').contains(&byte));
+    let underflowed = value.abs() < f64::MIN_POSITIVE && !written_zero;
     (!overflowed && !underflowed).then_some(value)
 }
 
