@@ -124,6 +124,7 @@ fn text_becomes_a_value_as_in_pgbench() {
         ("1.5", Some(Value::Double(1.5))),
         ("-1e3", Some(Value::Double(-1000.0))),
         ("1e999", None),
+        ("1e-310", None),
         ("infinity", Some(Value::Double(f64::INFINITY))),
         ("", None),
         ("-", None),
