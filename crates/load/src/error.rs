@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use target::ConnectError;
 use wire::backend::ProtocolError;
 use wire::error::{ServerError, SqlState};
 
@@ -19,13 +20,16 @@ pub enum LoadError {
         /// What to type instead.
         hint: String,
     },
-    /// No connection, neither at the start nor within the time a lost server is waited for.
-    #[error("cannot connect to the target")]
-    Connect {
-        /// The reason.
-        source: Box<dyn Error + Send + Sync>,
-        /// The connection layer's own suggestion.
-        hint: Option<String>,
+    /// No connection.
+    #[error(transparent)]
+    Connect(Box<ConnectError>),
+    /// The connection broke outside of what is repeated.
+    #[error("{doing}: the connection to the server was lost")]
+    Lost {
+        /// What it was used for.
+        doing: String,
+        /// What the operating system said.
+        source: std::io::Error,
     },
     /// The server was lost and did not come back.
     #[error("the server was lost and did not come back within {} s ({attempts} attempts)", waited.as_secs())]
@@ -175,6 +179,37 @@ impl LoadError {
         LoadError::Sql { doing: doing.into(), source }
     }
 
+    pub(crate) fn connect(source: ConnectError) -> LoadError {
+        LoadError::Connect(Box::new(source))
+    }
+
+    /// The same error, told as a full disk if it is one.
+    pub(crate) fn or_disk_full(self, done: u64, total: u64) -> LoadError {
+        match self {
+            LoadError::DiskFull { source, .. } => LoadError::DiskFull { done, total, source },
+            LoadError::Sql { source, .. } if sqlstate_of(&source) == Some(SqlState::DISK_FULL) => {
+                LoadError::DiskFull { done, total, source: Box::new(source) }
+            }
+            error => error,
+        }
+    }
+
+    /// Whether the server went away and the same may work when it is back.
+    pub(crate) fn is_connection_lost(&self) -> bool {
+        match self {
+            LoadError::Connect(error) => error.is_transient(),
+            LoadError::Lost { .. } => true,
+            LoadError::Stream { source, .. } => source.sqlstate.ends_session() || source.is_fatal(),
+            LoadError::Sql { source, .. } => match sqlstate_of(source) {
+                Some(state) => state.ends_session() || state.0.starts_with(b"08"),
+                None => {
+                    source.is_closed() || source.source().is_some_and(|cause| cause.is::<std::io::Error>())
+                }
+            },
+            _ => false,
+        }
+    }
+
     /// The server's SQLSTATE, when the server said one.
     pub fn sqlstate(&self) -> Option<SqlState> {
         match self {
@@ -189,7 +224,8 @@ impl LoadError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             LoadError::Option { hint, .. } => hint.clone(),
-            LoadError::Connect { hint, .. } => return hint.clone(),
+            LoadError::Connect(error) => return error.hint(),
+            LoadError::Lost { .. } => "look at the server's log, then run the same command again: it continues".into(),
             LoadError::ServerLost { .. } => {
                 "start the server (its log says why it went away), then run the same command again: it continues".into()
             }

@@ -53,6 +53,13 @@ pub(crate) mod lock {
     pub(crate) const SETUP: i32 = 1;
     /// Primary keys and statistics of a loaded dataset.
     pub(crate) const FINISH: i32 = 2;
+
+    /// One leaf that is being filled: the letters `pg`, the dataset, and the leaf in 12 bits, which is what
+    /// [`crate::plan::PARTITIONS_MAX`] needs. A lock of one number never collides with one of two.
+    pub(crate) fn leaf(dataset: i32, leaf: u64) -> i64 {
+        0x7067 << 48 | i64::from(dataset) << 12 | leaf as i64
+    }
+    const _: () = assert!(crate::plan::PARTITIONS_MAX <= 1 << 12);
 }
 
 const DDL: &str = "
@@ -316,9 +323,14 @@ impl Claim {
     /// The statement that claims a chunk and records it in one: it inserts 1 row, or 0 when the chunk is committed already, and
     /// waits while another transaction holds it.
     pub(crate) fn insert_sql(&self) -> String {
+        self.insert_where_sql("true")
+    }
+
+    /// The same, but it inserts nothing either when `condition` does not hold.
+    pub(crate) fn insert_where_sql(&self, condition: &str) -> String {
         format!(
             "insert into pgfathom.chunk (dataset, chunk, first_row, rows, bytes, checksum, stream) \
-             values ({}, {}, {}, {}, {}, {}, {}) on conflict do nothing",
+             select {}, {}, {}, {}, {}, {}, {} where {condition} on conflict do nothing",
             self.dataset,
             self.chunk,
             self.first_row,
@@ -531,7 +543,7 @@ mod tests {
     fn a_checksum_above_the_sign_bit_is_stored_in_twos_complement() {
         let claim =
             Claim { dataset: 1, chunk: 2, first_row: 3, rows: 4, bytes: 5, checksum: u64::MAX, stream: 6 };
-        assert!(claim.insert_sql().contains("values (1, 2, 3, 4, 5, -1, 6) on conflict do nothing"));
+        assert!(claim.insert_sql().contains("select 1, 2, 3, 4, 5, -1, 6 where true on conflict do nothing"));
         assert!(
             claim.update_sql().contains("rows = 4, bytes = 5, checksum = -1 where dataset = 1 and chunk = 2")
         );

@@ -7,14 +7,22 @@
 //! Whatever happens to the client, the network or the server, the target is exact at every moment: a chunk's rows and its ledger row
 //! are committed together or not at all, so continuing is nothing but loading the chunks that have no row.
 
+mod copy;
 pub mod error;
+mod fill;
+mod freeze;
+mod index;
 pub mod ledger;
 pub mod options;
 pub mod plan;
 pub mod progress;
 pub mod route;
 pub mod rows;
+mod schema;
 mod session;
+mod stream;
 
 pub use error::LoadError;
+pub use fill::{LoadReport, Outcome, load_ycsb};
 pub use options::{Method, Options, Stop, StopLevel};
+pub use progress::{LoadEvent, Observer, Phase, Progress};

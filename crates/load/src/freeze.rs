@@ -1,0 +1,340 @@
+//! Method `freeze`: leaf by leaf, each truncated, filled and frozen in one transaction.
+//!
+//! ```text
+//! begin; insert the ledger row; truncate leaf; copy into leaf (freeze); fill in the ledger row; commit
+//! ```
+//!
+//! PostgreSQL freezes rows as it writes them when the table was truncated in the same transaction (`CopyFrom` in
+//! `src/backend/commands/copyfrom.c`): no vacuum has to read and write the table again to freeze it, and with
+//! `wal_level = minimal` the rows are not written to the WAL at all. The price is that a leaf is one transaction of one connection: a
+//! killed load repeats the leaves that were in flight, and a table without partitions is filled by one stream.
+//!
+//! **Waves.** Which rows belong to a leaf is known only after hashing all keys, as a hash cannot be run backwards. If every leaf did
+//! that by itself, a table of P partitions would cost P hashes per row: 70 partitions 5 us, several times the price of making the
+//! row. So the streams work through the leaves in waves, one leaf per stream, and share one pass over the row numbers: whoever has
+//! nothing to send takes the next block of row numbers, hashes it and hands each stream the rows of its leaf. That is P/j hashes per
+//! row, spread over j streams. More leaves at once would cost fewer hashes and a larger loss when the load is killed.
+//!
+//! A leaf gets its blocks in order, so the rows of a leaf lie in ascending order of row number whoever hashed them.
+//!
+//! **Two loaders** on one dataset share the leaves: a leaf is claimed with an advisory lock that nobody waits for. Waiting could hold
+//! up a wave that in turn holds up the other loader's.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::LoadError;
+use crate::ledger::{Claim, lock};
+use crate::options::StopLevel;
+use crate::plan::{ChunkSet, ROW_VALUE_BYTES};
+use crate::route::key_hash;
+use crate::stream::{ChunkError, Pace, Stream, Work, copy_command};
+
+/// Row numbers that are hashed in one go: some milliseconds of work.
+const BLOCK_ROWS: u64 = 1 << 16;
+
+/// Blocks that may be hashed ahead of the slowest stream. Bounds the memory of a wave: 4 bytes per row of them.
+const BLOCKS_AHEAD_MAX: u64 = 16;
+
+/// A stream that waits for others looks this often whether it shall stop.
+const STOP_LOOK: Duration = Duration::from_millis(100);
+
+/// The pause before leaves that another loader works on are looked at again.
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
+
+/// The rows of one block that belong to one leaf.
+#[derive(Debug, Default)]
+struct Batch {
+    /// Offsets in the block, ascending.
+    rows: Vec<u32>,
+    /// Sum of the key hashes.
+    checksum: u64,
+}
+
+/// Where a stream's leaf stands in its wave.
+///
+/// | state | next | when |
+/// |---|---|---|
+/// | `Claiming` | `Live` | the leaf is claimed, truncated and its COPY is open |
+/// | `Claiming` | `Over` | the leaf is loaded already, busy, or claiming failed |
+/// | `Live` | `Over` | its last block is sent, or the stream has failed or stopped |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SlotState {
+    /// No block is hashed while any slot is in this state: its rows would be lost.
+    Claiming,
+    /// Gets blocks.
+    Live,
+    /// Gets nothing any more.
+    Over,
+}
+
+#[derive(Debug)]
+struct Slot {
+    state: SlotState,
+    /// Batches by block number.
+    batches: BTreeMap<u64, Batch>,
+    /// The block it wants next.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Board {
+    slots: Vec<Slot>,
+    /// The block to be hashed next.
+    next_block: u64,
+}
+
+/// One pass over all row numbers for the leaves of some streams.
+#[derive(Debug)]
+struct Wave {
+    /// The slot of each leaf that takes part.
+    slot_of: Vec<Option<u16>>,
+    rows: u64,
+    board: Mutex<Board>,
+    changed: Condvar,
+}
+
+impl Wave {
+    fn new(leaves: &[usize], all_leaves: usize, rows: u64) -> Wave {
+        let mut slot_of = vec![None; all_leaves];
+        for (slot, &leaf) in leaves.iter().enumerate() {
+            slot_of[leaf] = Some(slot as u16);
+        }
+        let slot = |_| Slot { state: SlotState::Claiming, batches: BTreeMap::new(), next: 0 };
+        let board = Mutex::new(Board { slots: leaves.iter().map(slot).collect(), next_block: 0 });
+        Wave { slot_of, rows, board, changed: Condvar::new() }
+    }
+
+    fn blocks(&self) -> u64 {
+        self.rows.div_ceil(BLOCK_ROWS)
+    }
+
+    /// A panic of another stream leaves nothing half done here: every change of the board is one assignment or insertion.
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, slot: usize, state: SlotState) {
+        let mut board = self.board();
+        board.slots[slot].state = state;
+        board.slots[slot].batches.clear();
+        self.changed.notify_all();
+    }
+
+    /// The next batch of a slot and its block's first row, hashing blocks for everybody while there is none. `None` after the last
+    /// block, or when `give_up` says so.
+    fn next(&self, work: &Work<'_>, slot: usize, give_up: &dyn Fn() -> bool) -> Option<(u64, Batch)> {
+        let mut board = self.board();
+        loop {
+            let wanted = board.slots[slot].next;
+            if let Some(batch) = board.slots[slot].batches.remove(&wanted) {
+                board.slots[slot].next += 1;
+                self.changed.notify_all();
+                return Some((wanted * BLOCK_ROWS, batch));
+            }
+            if wanted == self.blocks() || give_up() {
+                return None;
+            }
+            let claiming = board.slots.iter().any(|slot| slot.state == SlotState::Claiming);
+            let live = board.slots.iter().filter(|slot| slot.state == SlotState::Live);
+            let slowest = live.map(|slot| slot.next).min().unwrap_or(0);
+            let block = board.next_block;
+            if claiming || block == self.blocks() || block >= slowest + BLOCKS_AHEAD_MAX {
+                let waited = self.changed.wait_timeout(board, STOP_LOOK);
+                board = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            board.next_block += 1;
+            drop(board);
+            let batches = self.hash(work, block);
+            board = self.board();
+            for (slot, batch) in board.slots.iter_mut().zip(batches) {
+                if slot.state == SlotState::Live {
+                    slot.batches.insert(block, batch);
+                }
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// Sorts the rows of a block by slot.
+    fn hash(&self, work: &Work<'_>, block: u64) -> Vec<Batch> {
+        let slots = self.slot_of.iter().flatten().count();
+        let share = (BLOCK_ROWS as usize / self.slot_of.len()).next_multiple_of(64);
+        let mut batches: Vec<Batch> =
+            (0..slots).map(|_| Batch { rows: Vec::with_capacity(share), checksum: 0 }).collect();
+        let first = block * BLOCK_ROWS;
+        for row in first..self.rows.min(first + BLOCK_ROWS) {
+            let hash = key_hash(&work.table.key(row));
+            if let Some(slot) = self.slot_of[work.route.leaf(hash) as usize] {
+                let batch = &mut batches[usize::from(slot)];
+                batch.rows.push((row - first) as u32);
+                batch.checksum = batch.checksum.wrapping_add(hash);
+            }
+        }
+        batches
+    }
+}
+
+/// Ends a slot whatever happens to its thread, so that nobody waits for it.
+struct SlotGuard<'a> {
+    wave: &'a Wave,
+    slot: usize,
+}
+
+impl Drop for SlotGuard<'_> {
+    fn drop(&mut self) {
+        self.wave.set(self.slot, SlotState::Over);
+    }
+}
+
+/// What became of a leaf in a wave.
+#[derive(Debug)]
+enum LeafEnd {
+    /// It is in the ledger, with this many rows sent by us.
+    Loaded(u64),
+    /// Another loader works on it.
+    Busy,
+}
+
+/// Loads leaves until none is left or the stop is noticed. `done` are the leaves in the ledger.
+pub(crate) fn run(work: &Work<'_>, done: &ChunkSet) -> Result<(), LoadError> {
+    let leaves = work.route.leaves();
+    let mut todo: VecDeque<usize> = (0..leaves).filter(|&leaf| !done.contains(leaf as u64)).collect();
+    let mut streams: Vec<Stream<'_>> =
+        (0..work.counters.streams.len()).map(|index| Stream::new(work, index)).collect();
+    let mut result = Ok(());
+    while result.is_ok() && !todo.is_empty() && work.stop_level() == StopLevel::Run {
+        let count = streams.len().min(todo.len());
+        let chosen: Vec<usize> = todo.drain(..count).collect();
+        let wave = Wave::new(&chosen, leaves, work.dataset.rows);
+        let ends: Vec<Result<LeafEnd, LeafFailure>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = streams
+                .iter_mut()
+                .zip(&chosen)
+                .enumerate()
+                .map(|(slot, (stream, &leaf))| {
+                    let wave = &wave;
+                    scope.spawn(move || run_leaf(stream, wave, slot, leaf))
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        let mut all_busy = true;
+        for (leaf, end) in chosen.into_iter().zip(ends) {
+            match end {
+                Ok(LeafEnd::Loaded(_)) => all_busy = false,
+                Ok(LeafEnd::Busy) => todo.push_back(leaf),
+                Err(LeafFailure::Again) => {
+                    all_busy = false;
+                    todo.push_front(leaf);
+                }
+                Err(LeafFailure::Stopped) => {}
+                Err(LeafFailure::Failed(error)) => result = result.and(Err(error)),
+            }
+        }
+        if all_busy && let Some(stream) = streams.first() {
+            stream.pause(BUSY_PAUSE);
+        }
+    }
+    streams.into_iter().for_each(Stream::finish);
+    result
+}
+
+/// Why a leaf is not loaded.
+#[derive(Debug)]
+enum LeafFailure {
+    /// A later wave shall try it again.
+    Again,
+    /// The stop was noticed.
+    Stopped,
+    /// The load is over.
+    Failed(LoadError),
+}
+
+fn run_leaf(stream: &mut Stream<'_>, wave: &Wave, slot: usize, leaf: usize) -> Result<LeafEnd, LeafFailure> {
+    let _guard = SlotGuard { wave, slot };
+    let failed = |stream: &Stream<'_>, error| {
+        stream.work.failed.store(true, Ordering::Relaxed);
+        LeafFailure::Failed(error)
+    };
+    match stream.connect() {
+        Ok(true) => {}
+        Ok(false) => return Err(LeafFailure::Stopped),
+        Err(error) => return Err(failed(stream, error)),
+    }
+    match load_leaf(stream, wave, slot, leaf) {
+        Ok(end) => {
+            if let LeafEnd::Loaded(rows) = end {
+                stream.committed(rows);
+            }
+            Ok(end)
+        }
+        Err(error) => {
+            // The others shall not wait while this stream rolls back.
+            wave.set(slot, SlotState::Over);
+            match stream.recover(error, &format!("loading leaf {leaf}")) {
+                Ok(true) => Err(LeafFailure::Again),
+                Ok(false) => Err(LeafFailure::Stopped),
+                Err(error) => Err(failed(stream, error)),
+            }
+        }
+    }
+}
+
+/// The statement that claims a leaf: 1 row when it is ours now.
+fn claim_sql(claim: &Claim) -> String {
+    let key = lock::leaf(claim.dataset, claim.chunk);
+    format!("begin; {}", claim.insert_where_sql(&format!("pg_try_advisory_xact_lock({key})")))
+}
+
+/// One leaf, one transaction.
+fn load_leaf(stream: &mut Stream<'_>, wave: &Wave, slot: usize, leaf: usize) -> Result<LeafEnd, ChunkError> {
+    let dataset = stream.work.dataset;
+    let mut claim = Claim {
+        dataset: dataset.id,
+        chunk: leaf as u64,
+        first_row: 0,
+        rows: 0,
+        bytes: 0,
+        checksum: 0,
+        stream: stream.index,
+    };
+    if stream.session().execute(&claim_sql(&claim))?.rows != Some(1) {
+        let found = stream.session().execute(&format!(
+            "select from pgfathom.chunk where dataset = {} and chunk = {leaf}",
+            dataset.id
+        ))?;
+        stream.session().execute("rollback")?;
+        return Ok(if found.rows == Some(1) { LeafEnd::Loaded(0) } else { LeafEnd::Busy });
+    }
+    let name = &stream.work.leaves()[leaf];
+    stream.session().execute(&format!("truncate table only {name}"))?;
+    stream.session().begin_copy(&copy_command(name, ", freeze"))?;
+    wave.set(slot, SlotState::Live);
+
+    // The leaf's share is not known before the end; it only guesses how long the rest takes.
+    let mut pace = Pace::new(dataset.rows / stream.work.route.leaves() as u64);
+    let work = stream.work;
+    let give_up = || work.stop_level() == StopLevel::Now;
+    while let Some((first, batch)) = wave.next(work, slot, &give_up) {
+        claim.rows += batch.rows.len() as u64;
+        claim.checksum = claim.checksum.wrapping_add(batch.checksum);
+        stream.send_rows(batch.rows.iter().map(|&offset| first + u64::from(offset)), &mut pace)?;
+    }
+    if give_up() {
+        return Err(ChunkError::Stopped);
+    }
+    stream.flush(&mut pace)?;
+    stream.session().end_copy()?;
+    stream.session().settle(0)?;
+    claim.bytes = claim.rows * ROW_VALUE_BYTES;
+    stream.session().execute(&claim.update_sql())?;
+    stream.session().execute("commit")?;
+    Ok(LeafEnd::Loaded(claim.rows))
+}

@@ -1,0 +1,266 @@
+//! After the rows: primary keys and statistics.
+//!
+//! Each leaf gets its key by a connection of its own, several at once. Then the key of the partitioned table adopts the leaves'
+//! (`DefineIndex` in `src/backend/commands/indexcmds.c` attaches an index of the same definition whose constraint is of the same kind
+//! instead of building one), so that nothing is built twice and a killed load goes on with the leaf that is missing.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use target::ConnSpec;
+
+use crate::error::LoadError;
+use crate::ledger::{Dataset, lock, qualified, quoted};
+use crate::options::{Stop, StopLevel};
+use crate::plan::{TABLE, leaf_names};
+use crate::progress::TICK;
+
+/// `maintenance_work_mem` of a session that builds a key, unless the server grants more already. Sorting 10^8 keys in memory of this size
+/// takes two passes; the default of 64 MB takes more.
+const MAINTENANCE_WORK_MEM: &str = "256MB";
+
+/// How often another pgfathom that is building keys is asked whether it is through.
+const LOCK_LOOK: Duration = Duration::from_millis(200);
+
+/// The pause before a lost server is tried again.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
+
+/// How keys and statistics are made.
+pub(crate) struct Finish<'a> {
+    pub(crate) spec: &'a ConnSpec,
+    pub(crate) dataset: &'a Dataset,
+    /// Connections at once.
+    pub(crate) streams: usize,
+    pub(crate) tablespace: Option<&'a str>,
+    pub(crate) stop: &'a Stop,
+    pub(crate) reconnect_limit: Duration,
+}
+
+/// Takes the lock under which keys and statistics are made, for the life of this connection. `Ok(false)`: the stop was noticed.
+pub(crate) fn lock(client: &mut Client, stop: &Stop) -> Result<bool, LoadError> {
+    loop {
+        let row = client
+            .query_one("select pg_try_advisory_lock($1, $2)", &[&lock::CLASS, &lock::FINISH])
+            .map_err(|source| LoadError::sql("waiting for another pgfathom that builds keys", source))?;
+        if row.get(0) {
+            return Ok(true);
+        }
+        if stop.level() > StopLevel::Run {
+            return Ok(false);
+        }
+        std::thread::sleep(LOCK_LOOK);
+    }
+}
+
+/// Whether a table of the dataset has its primary key.
+fn has_key(client: &mut Client, dataset: &Dataset, table: &str) -> Result<bool, LoadError> {
+    client
+        .query_one(
+            "select exists (select from pg_index i join pg_class c on c.oid = i.indrelid
+             join pg_namespace n on n.oid = c.relnamespace
+             where n.nspname = $1 and c.relname = $2 and i.indisprimary and i.indisvalid)",
+            &[&dataset.schema_name, &table],
+        )
+        .map(|row| row.get(0))
+        .map_err(|source| LoadError::sql("looking for primary keys", source))
+}
+
+/// Settings of a session that builds: no time limits, more memory.
+fn prepare_session(client: &mut Client) -> Result<(), LoadError> {
+    let settings = format!(
+        "set statement_timeout = 0; set lock_timeout = 0;
+         select set_config('maintenance_work_mem', '{MAINTENANCE_WORK_MEM}', false)
+         where pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('{MAINTENANCE_WORK_MEM}')"
+    );
+    client.batch_execute(&settings).map_err(|source| LoadError::sql("setting up a session", source))
+}
+
+impl Finish<'_> {
+    /// Builds every key that is missing. `tick` is called about once a second with the percentage. `Ok(false)`: the stop was noticed;
+    /// keys that were complete stay.
+    pub(crate) fn keys(&self, tick: &mut dyn FnMut(f64)) -> Result<bool, LoadError> {
+        let leaves = leaf_names(self.dataset.partitions);
+        let workers = self.streams.clamp(1, leaves.len());
+        let next = AtomicUsize::new(0);
+        let built = AtomicUsize::new(0);
+        let failed = AtomicBool::new(false);
+        let pids: Vec<AtomicI32> = (0..workers).map(|_| AtomicI32::new(0)).collect();
+        let (done, results) = channel();
+        let mut outcome = Ok(true);
+        std::thread::scope(|scope| {
+            for pid in &pids {
+                let (done, next, leaves, built, failed) = (done.clone(), &next, &leaves, &built, &failed);
+                scope.spawn(move || {
+                    let give_up = || failed.load(Ordering::Relaxed) || self.stop.level() > StopLevel::Run;
+                    let work = || {
+                        while !give_up()
+                            && let Some(leaf) = leaves.get(next.fetch_add(1, Ordering::Relaxed))
+                        {
+                            self.persist(&give_up, &mut |client| {
+                                let row = client.query_one("select pg_backend_pid()", &[]);
+                                let row =
+                                    row.map_err(|source| LoadError::sql("setting up a session", source))?;
+                                pid.store(row.get(0), Ordering::Relaxed);
+                                self.add_key(client, leaf)
+                            })?;
+                            pid.store(0, Ordering::Relaxed);
+                            built.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Ok(())
+                    };
+                    let result: Result<(), LoadError> = work();
+                    failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                    // The receiver lives until every worker has answered.
+                    let _ = done.send(result);
+                });
+            }
+            outcome = self.watch(&results, workers, &pids, &failed, &mut |client| {
+                tick(percent(client, self.dataset, built.load(Ordering::Relaxed), leaves.len()));
+            });
+        });
+        if !outcome? {
+            return Ok(false);
+        }
+        if self.dataset.partitions > 1 {
+            let give_up = || self.stop.level() > StopLevel::Run;
+            self.persist(&give_up, &mut |client| self.add_key(client, TABLE))?;
+        }
+        Ok(self.stop.level() == StopLevel::Run)
+    }
+
+    /// Gathers statistics of the table and its leaves. `Ok(false)`: the stop was noticed.
+    pub(crate) fn statistics(&self, tick: &mut dyn FnMut()) -> Result<bool, LoadError> {
+        let pid = AtomicI32::new(0);
+        let failed = AtomicBool::new(false);
+        let (done, results) = channel();
+        let mut outcome = Ok(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let give_up = || self.stop.level() > StopLevel::Run;
+                let sql = format!("analyze {}", qualified(&self.dataset.schema_name, TABLE));
+                let result = self.persist(&give_up, &mut |client| {
+                    let failed = |source| LoadError::sql("gathering statistics", source);
+                    let row = client.query_one("select pg_backend_pid()", &[]).map_err(failed)?;
+                    pid.store(row.get(0), Ordering::Relaxed);
+                    client.batch_execute(&sql).map_err(failed)
+                });
+                // The receiver lives until the worker has answered.
+                let _ = done.send(result);
+            });
+            outcome = self.watch(&results, 1, std::slice::from_ref(&pid), &failed, &mut |_| tick());
+        });
+        Ok(outcome? && self.stop.level() == StopLevel::Run)
+    }
+
+    /// Waits for `workers` results, ticking; cancels what the workers' sessions are at when the stop is noticed or one of them has failed.
+    fn watch(
+        &self,
+        results: &std::sync::mpsc::Receiver<Result<(), LoadError>>,
+        workers: usize,
+        pids: &[AtomicI32],
+        failed: &AtomicBool,
+        tick: &mut dyn FnMut(Option<&mut Client>),
+    ) -> Result<bool, LoadError> {
+        // Without this connection there is no percentage, and a stop waits for the builds; nothing else depends on it.
+        let mut side = target::control::connect(self.spec).ok();
+        let mut first_error = None;
+        let mut left = workers;
+        while left > 0 {
+            match results.recv_timeout(TICK) {
+                Ok(result) => {
+                    left -= 1;
+                    if let Err(error) = result {
+                        first_error.get_or_insert(error);
+                    }
+                    continue;
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            if side.as_ref().is_none_or(|side| side.is_closed()) {
+                side = target::control::connect(self.spec).ok();
+            }
+            if let Some(side) = &mut side
+                && (self.stop.level() > StopLevel::Run || failed.load(Ordering::Relaxed))
+            {
+                for pid in pids {
+                    let pid = pid.load(Ordering::Relaxed);
+                    // A session that has just ended is not there to be cancelled, which is as good.
+                    let _ = side.execute("select pg_cancel_backend($1) where $1 <> 0", &[&pid]);
+                }
+            }
+            tick(side.as_deref_mut());
+        }
+        match first_error {
+            // The cancellation came from us.
+            Some(_) if self.stop.level() > StopLevel::Run => Ok(false),
+            Some(error) => Err(error),
+            None => Ok(self.stop.level() == StopLevel::Run),
+        }
+    }
+
+    /// Runs `work` on a connection of its own, again when the server is lost and comes back within the limit.
+    fn persist(
+        &self,
+        give_up: &dyn Fn() -> bool,
+        work: &mut dyn FnMut(&mut Client) -> Result<(), LoadError>,
+    ) -> Result<(), LoadError> {
+        let mut lost_at: Option<Instant> = None;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let result =
+                target::control::connect(self.spec).map_err(LoadError::connect).and_then(|mut client| {
+                    prepare_session(&mut client)?;
+                    work(&mut client)
+                });
+            let Err(error) = result else { return Ok(()) };
+            // The first connection is not a lost one.
+            if !error.is_connection_lost() || give_up() {
+                return Err(error);
+            }
+            let waited = lost_at.get_or_insert_with(Instant::now).elapsed();
+            if waited >= self.reconnect_limit {
+                return Err(LoadError::ServerLost { waited, attempts, source: Box::new(error) });
+            }
+            std::thread::sleep(RECONNECT_PAUSE);
+        }
+    }
+
+    fn add_key(&self, client: &mut Client, table: &str) -> Result<(), LoadError> {
+        if has_key(client, self.dataset, table)? {
+            return Ok(());
+        }
+        let tablespace = self.tablespace.map(|name| format!(" using index tablespace {}", quoted(name)));
+        let sql = format!(
+            "alter table {} add primary key (ycsb_key){}",
+            qualified(&self.dataset.schema_name, table),
+            tablespace.unwrap_or_default()
+        );
+        client
+            .batch_execute(&sql)
+            .map_err(|source| LoadError::sql(format!("building the primary key of {table}"), source))
+    }
+}
+
+/// The share of the server's work on one index by what `pg_stat_progress_create_index` calls its phase: scanning the table takes about
+/// half of the time, sorting a tenth, writing the tree the rest.
+const PROGRESS: &str = "
+select coalesce(sum(case
+    when phase like '%scanning table%' and blocks_total > 0 then 0.5 * blocks_done / blocks_total
+    when phase like '%sorting%' then 0.55
+    when phase like '%loading tuples%' and tuples_total > 0 then 0.6 + 0.4 * tuples_done / tuples_total
+    else 0 end), 0)::float8
+from pg_stat_progress_create_index p join pg_class c on c.oid = p.relid join pg_namespace n on n.oid = c.relnamespace
+where p.datname = current_database() and n.nspname = $1 and c.relname = any($2)";
+
+/// How much of all keys is built.
+fn percent(client: Option<&mut Client>, dataset: &Dataset, built: usize, leaves: usize) -> f64 {
+    let names = leaf_names(dataset.partitions);
+    // A server without this view gives whole leaves only.
+    let under_way = client
+        .and_then(|client| client.query_one(PROGRESS, &[&dataset.schema_name, &names]).ok())
+        .map_or(0.0, |row| row.get::<_, f64>(0));
+    (100.0 * (built as f64 + under_way) / leaves as f64).min(100.0)
+}

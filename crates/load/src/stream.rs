@@ -1,0 +1,411 @@
+//! A stream: one thread with one connection that loads chunk after chunk, and comes back when the server does.
+//!
+//! What the two methods share is here: connecting and connecting again, deciding what an error means, and when to stop in the middle
+//! of something.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use data::ycsb::Table;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use target::ConnSpec;
+use target::hot::{CancelToken, HotConnection};
+use wire::error::SqlState;
+
+use crate::error::LoadError;
+use crate::ledger::{Dataset, qualified};
+use crate::options::{Stop, StopLevel};
+use crate::plan::leaf_names;
+use crate::progress::{Counters, LoadEvent, StreamCounters};
+use crate::route::Route;
+use crate::rows::{MESSAGE_BYTES, RowMessage, column_names};
+use crate::session::{Session, SessionError, Socket};
+
+/// The first pause before a lost server is tried again; it doubles from time to time.
+const BACKOFF_FIRST: Duration = Duration::from_millis(50);
+
+/// The longest pause. A server that comes back is found this late at worst.
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+/// While it pauses, a stream looks this often whether it shall stop.
+const STOP_LOOK: Duration = Duration::from_millis(50);
+
+/// How often a chunk is begun again after errors that are not about the connection.
+const ATTEMPTS_MAX: u32 = 10;
+
+/// How often the connection may be lost over one chunk: a server that the chunk itself brings down is not tried for ever.
+const LOSSES_MAX: u32 = 50;
+
+/// A chunk that will end within this time is finished when the user asks to stop; a longer one is rolled back.
+pub(crate) const DRAIN: Duration = Duration::from_secs(5);
+
+/// What every session of a stream sets, each setting only where the server knows it. Time limits that protect a server from forgotten
+/// sessions would end long chunks; a client machine that vanishes without a word shall not hold its chunk for hours; and text that
+/// comes in the server's own encoding needs no conversion.
+const SESSION_SETTINGS: &str = "
+select set_config(v.name, v.value, false)
+from (values ('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_in_transaction_session_timeout', '0'),
+             ('transaction_timeout', '0'), ('default_transaction_isolation', 'read committed'),
+             ('tcp_keepalives_idle', '60'), ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '6'),
+             ('client_encoding', getdatabaseencoding()::text)) v (name, value)
+where exists (select from pg_settings s where s.name = v.name)";
+
+/// What the coordinator hears.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Something happened.
+    Event(LoadEvent),
+    /// All streams are through.
+    Ended,
+}
+
+/// What all streams of a load share.
+pub(crate) struct Work<'a> {
+    pub(crate) spec: &'a ConnSpec,
+    pub(crate) dataset: &'a Dataset,
+    pub(crate) table: Table,
+    pub(crate) route: Route,
+    pub(crate) counters: &'a Counters,
+    pub(crate) stop: &'a Stop,
+    pub(crate) reconnect_limit: Duration,
+    /// Another stream has failed for good.
+    pub(crate) failed: AtomicBool,
+    /// Tells the coordinator what happened.
+    pub(crate) messages: Sender<Message>,
+    /// How to wake each stream that waits for its server; written when it connects.
+    pub(crate) cancels: Vec<Mutex<Option<CancelToken>>>,
+}
+
+impl Work<'_> {
+    /// How urgently streams shall stop, whoever wants it.
+    pub(crate) fn stop_level(&self) -> StopLevel {
+        if self.failed.load(Ordering::Relaxed) { StopLevel::Now } else { self.stop.level() }
+    }
+
+    /// The leaf tables, qualified and quoted.
+    pub(crate) fn leaves(&self) -> Vec<String> {
+        let names = leaf_names(self.dataset.partitions);
+        names.iter().map(|leaf| qualified(&self.dataset.schema_name, leaf)).collect()
+    }
+}
+
+/// The command that copies rows into a leaf table; `options` begin with a comma.
+pub(crate) fn copy_command(leaf: &str, options: &str) -> String {
+    format!("copy {leaf} ({}) from stdin (format binary{options})", column_names())
+}
+
+impl Socket for HotConnection {
+    fn readable(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(self.socket(), PollFlags::IN)];
+        // Bytes that TLS has decrypted already are not seen here; they are read with the next message at the latest.
+        Ok(rustix::event::poll(&mut fds, Some(&Timespec::default()))? > 0)
+    }
+}
+
+/// Why a chunk was not loaded.
+#[derive(Debug)]
+pub(crate) enum ChunkError {
+    /// The stop was noticed; everything is rolled back.
+    Stopped,
+    /// The session failed.
+    Session(SessionError),
+}
+
+impl From<SessionError> for ChunkError {
+    fn from(error: SessionError) -> ChunkError {
+        ChunkError::Session(error)
+    }
+}
+
+/// What an error asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// The same chunk again over a new connection, as often as the time limit allows: the server was restarted, crashed or cut off.
+    Reconnect,
+    /// The same chunk again, [`ATTEMPTS_MAX`] times: the transaction was a victim of others.
+    Repeat,
+    /// Nothing a repetition could cure.
+    Fail,
+}
+
+fn fate(error: &SessionError) -> Fate {
+    let SessionError::Server(server) = error else {
+        return if matches!(error, SessionError::Io(_)) { Fate::Reconnect } else { Fate::Fail };
+    };
+    match &server.sqlstate.0 {
+        // Admin shutdown, crash shutdown, cannot connect now; connection exceptions; a standby that a failover left behind.
+        b"57P01" | b"57P02" | b"57P03" | b"25006" => Fate::Reconnect,
+        [b'0', b'8', ..] => Fate::Reconnect,
+        // Query cancelled, lock timeout, serialization failure, deadlock: by others, as our settings and locks cause none.
+        b"57014" | b"55P03" | b"40001" | b"40P01" => Fate::Repeat,
+        _ if server.is_fatal() => Fate::Reconnect,
+        _ => Fate::Fail,
+    }
+}
+
+/// One stream's connection and buffers.
+pub(crate) struct Stream<'a> {
+    pub(crate) work: &'a Work<'a>,
+    pub(crate) index: usize,
+    session: Option<Session<HotConnection>>,
+    pub(crate) message: RowMessage,
+    /// Failures of the chunk in hand that were not about the connection.
+    attempts: u32,
+    /// Connections lost over the chunk in hand.
+    losses: u32,
+    /// Since when no row has got through; `None` while they do.
+    lost_at: Option<Instant>,
+    /// The next pause before connecting. Only rows that get through make it short again: a server that accepts connections and
+    /// nothing else shall not be asked in a busy loop.
+    backoff: Duration,
+}
+
+impl<'a> Stream<'a> {
+    pub(crate) fn new(work: &'a Work<'a>, index: usize) -> Stream<'a> {
+        let message = RowMessage::new(MESSAGE_BYTES);
+        Stream {
+            work,
+            index,
+            session: None,
+            message,
+            attempts: 0,
+            losses: 0,
+            lost_at: None,
+            backoff: BACKOFF_FIRST,
+        }
+    }
+
+    pub(crate) fn counters(&self) -> &'a StreamCounters {
+        &self.work.counters.streams[self.index]
+    }
+
+    /// The connection. [`Stream::connect`] has made one.
+    pub(crate) fn session(&mut self) -> &mut Session<HotConnection> {
+        self.session.as_mut().expect("a stream connects before it loads")
+    }
+
+    /// Makes sure that there is a connection. The first one is tried once, so that a wrong address is told at once; a lost one is
+    /// tried until the time limit. `Ok(false)`: the stop was noticed.
+    pub(crate) fn connect(&mut self) -> Result<bool, LoadError> {
+        let mut attempts = 0u32;
+        while self.session.is_none() {
+            if self.lost_at.is_some() {
+                if !self.pause(self.backoff) {
+                    return Ok(false);
+                }
+                self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+            }
+            attempts += 1;
+            match (self.try_connect(), self.lost_at) {
+                (Ok(session), lost_at) => {
+                    self.session = Some(session);
+                    self.counters().set_connected(true);
+                    if let Some(lost_at) = lost_at {
+                        let waited = lost_at.elapsed();
+                        let message = format!("stream {} is connected again", self.index);
+                        self.tell(record::event::RECONNECT, message, Some(waited));
+                    }
+                }
+                (Err(error), None) => return Err(error),
+                (Err(error), Some(lost_at)) => {
+                    let waited = lost_at.elapsed();
+                    if waited >= self.work.reconnect_limit || !error.is_connection_lost() {
+                        return Err(LoadError::ServerLost { waited, attempts, source: Box::new(error) });
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn try_connect(&self) -> Result<Session<HotConnection>, LoadError> {
+        let connection = target::hot::connect(self.work.spec).map_err(LoadError::connect)?;
+        let cancel = connection.cancel_token();
+        *self.work.cancels[self.index].lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel);
+        let mut session = Session::new(connection);
+        match session.execute(SESSION_SETTINGS) {
+            Ok(_) => Ok(session),
+            Err(error) => Err(self.fatal("setting up the session".into(), error)),
+        }
+    }
+
+    /// Sleeps; `false` when the stop was noticed.
+    pub(crate) fn pause(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if self.work.stop_level() > StopLevel::Run {
+                return false;
+            }
+            std::thread::sleep(STOP_LOOK.min(pause));
+        }
+        true
+    }
+
+    /// Generates rows and sends them into the COPY that is open, but for the last ones, which [`Stream::flush`] sends. `pace` decides
+    /// whether a request to stop waits for the end of the transaction.
+    pub(crate) fn send_rows(
+        &mut self,
+        rows: impl Iterator<Item = u64>,
+        pace: &mut Pace,
+    ) -> Result<(), ChunkError> {
+        for row in rows {
+            if self.message.is_full() {
+                self.flush(pace)?;
+            }
+            self.message.push(&self.work.table, row);
+        }
+        Ok(())
+    }
+
+    /// Sends the rows that are encoded, if any.
+    pub(crate) fn flush(&mut self, pace: &mut Pace) -> Result<(), ChunkError> {
+        let rows = self.message.len() as u64;
+        if rows == 0 {
+            return Ok(());
+        }
+        match self.work.stop_level() {
+            StopLevel::Run => {}
+            StopLevel::Drain if pace.remaining() <= DRAIN => {}
+            StopLevel::Drain | StopLevel::Now => return Err(ChunkError::Stopped),
+        }
+        let session = self.session.as_mut().expect("a stream connects before it loads");
+        session.send(self.message.message(), rows)?;
+        self.message.clear();
+        self.counters().add_sent(rows);
+        self.lost_at = None;
+        self.backoff = BACKOFF_FIRST;
+        pace.sent += rows;
+        Ok(())
+    }
+
+    /// The transaction in hand is over: committed with this many rows.
+    pub(crate) fn committed(&mut self, rows: u64) {
+        self.counters().commit(rows);
+        self.work.counters.chunks_done.fetch_add(1, Ordering::Relaxed);
+        self.attempts = 0;
+        self.losses = 0;
+    }
+
+    /// Undoes the transaction in hand after an error and decides what comes next. `Ok(true)`: again; `Ok(false)`: the stop was
+    /// noticed. `what` names the chunk.
+    pub(crate) fn recover(&mut self, error: ChunkError, what: &str) -> Result<bool, LoadError> {
+        self.counters().rolled_back();
+        self.message.clear();
+        let error = match error {
+            ChunkError::Stopped => {
+                self.roll_back();
+                return Ok(false);
+            }
+            ChunkError::Session(error) => error,
+        };
+        if self.work.stop_level() == StopLevel::Now {
+            // Whatever it is, the stop caused it or makes it irrelevant.
+            self.roll_back();
+            return Ok(false);
+        }
+        match fate(&error) {
+            Fate::Fail => {
+                self.roll_back();
+                return Err(self.fatal(what.to_owned(), error));
+            }
+            Fate::Repeat if self.attempts >= ATTEMPTS_MAX => {
+                self.roll_back();
+                let (attempts, doing) = (self.attempts, what.to_owned());
+                return Err(LoadError::TooManyAttempts { doing, attempts, source: Box::new(error) });
+            }
+            Fate::Repeat => {
+                self.attempts += 1;
+                self.tell(record::event::ERROR, format!("{what} is begun again: {error}"), None);
+                self.roll_back();
+            }
+            Fate::Reconnect if self.losses >= LOSSES_MAX => {
+                let (attempts, doing) = (self.losses, what.to_owned());
+                return Err(LoadError::TooManyAttempts { doing, attempts, source: Box::new(error) });
+            }
+            Fate::Reconnect => {
+                self.losses += 1;
+                self.tell(
+                    record::event::ERROR,
+                    format!("stream {} lost the server: {error}", self.index),
+                    None,
+                );
+                self.lose_connection();
+            }
+        }
+        self.work.counters.retries.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Rolls back on a connection that may live; a dead one is dropped, which rolls back as well.
+    fn roll_back(&mut self) {
+        if let Some(session) = &mut self.session
+            && session.roll_back().is_err()
+        {
+            self.lose_connection();
+        }
+    }
+
+    fn lose_connection(&mut self) {
+        self.session = None;
+        self.counters().set_connected(false);
+        self.lost_at.get_or_insert_with(Instant::now);
+    }
+
+    /// The load's error for a session's error that ends it.
+    fn fatal(&self, doing: String, error: SessionError) -> LoadError {
+        match error {
+            SessionError::Server(source) if source.sqlstate == SqlState::DISK_FULL => {
+                let counters = self.work.counters;
+                let done = counters.chunks_done.load(Ordering::Relaxed);
+                LoadError::DiskFull { done, total: counters.chunks_total, source }
+            }
+            // The dataset's row is gone, and with it the chunk's right to exist.
+            SessionError::Server(source) if &source.sqlstate.0 == b"23503" => LoadError::Restarted,
+            SessionError::Server(source) => LoadError::Stream { doing, source },
+            SessionError::Protocol(source) => LoadError::Protocol { doing, source },
+            SessionError::RowCount { sent, counted } => LoadError::RowCount { doing, sent, counted },
+            SessionError::Io(source) => LoadError::Lost { doing, source },
+        }
+    }
+
+    pub(crate) fn tell(&self, kind: &'static str, message: String, duration: Option<Duration>) {
+        // A coordinator that is gone has nobody to tell either.
+        let _ = self.work.messages.send(Message::Event(LoadEvent { kind, message, duration }));
+    }
+
+    /// Ends the stream in order.
+    pub(crate) fn finish(mut self) {
+        self.counters().set_connected(false);
+        if let Some(session) = self.session.take() {
+            session.close();
+        }
+    }
+}
+
+/// How fast a transaction comes along, to guess when it will end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    begun: Instant,
+    sent: u64,
+    total: u64,
+}
+
+impl Pace {
+    /// A transaction of `total` rows that begins now.
+    pub(crate) fn new(total: u64) -> Pace {
+        Pace { begun: Instant::now(), sent: 0, total }
+    }
+
+    /// How long the rest will take if it goes on like this.
+    fn remaining(&self) -> Duration {
+        if self.sent == 0 {
+            return Duration::MAX;
+        }
+        let left = self.total.saturating_sub(self.sent) as f64;
+        let seconds = self.begun.elapsed().as_secs_f64() * left / self.sent as f64;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+}

@@ -1,0 +1,219 @@
+//! Prove what is in a table: every row that was loaded or written, and nothing else.
+//!
+//! ```text
+//!            sums per leaf agree ------------------------------------> exact (fast)
+//! fast: sum -+
+//!            differ -> sums per bucket of keys -> buckets that differ -+
+//! deep: ---------------------------------------> everything ----------+-> judge row by row -> name missing and doubled keys
+//! ```
+//!
+//! Fast costs the server one scan with a hash per row, and the client the same hash of rows that it computes itself; two numbers cross
+//! the network. It proves that the table is as it was loaded. When runs have written into it, or the server has no hash of a row
+//! (before PostgreSQL 14), every row is read and judged instead, and it is said so. Memory does not grow with the table.
+
+use std::time::Instant;
+
+use data::ycsb::Table;
+use postgres::Client;
+use target::{ConnSpec, ConnectError, control, hot};
+
+use self::catalog::Catalog;
+use self::crew::{Crew, Foreman};
+use self::judge::Content;
+use self::reader::Socket;
+use self::sums::Selection;
+use crate::ledger::{self, Dataset, Writer};
+use crate::options::Stop;
+use crate::route::Route;
+
+pub use self::crew::{Phase, VerifyProgress};
+pub use self::error::VerifyError;
+pub use self::history::{Expect, LedgerHistory, VersionJudgement, WriterHistory};
+pub use self::report::{
+    Difference, DifferenceKind, KIND_NAMES, KINDS, Method, NAMED_MAX, StrangerReason, Verdict, VerifyReport,
+};
+
+mod catalog;
+mod crew;
+mod error;
+mod grid;
+mod history;
+mod judge;
+mod names;
+mod reader;
+mod report;
+mod rows;
+mod sums;
+
+/// What a verification shall do.
+pub struct VerifyOptions<'a> {
+    /// Read and judge every row, whatever the sums say.
+    pub deep: bool,
+    /// Connections that read at once; about as many threads compute.
+    pub jobs: usize,
+    /// What runs have written; `None` is what the ledger alone can say.
+    pub history: Option<&'a dyn WriterHistory>,
+    /// A request to stop.
+    pub stop: &'a Stop,
+}
+
+impl std::fmt::Debug for VerifyOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VerifyOptions")
+            .field("deep", &self.deep)
+            .field("jobs", &self.jobs)
+            .field("history", &self.history.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What all phases know.
+struct Setting<'a> {
+    content: Content<'a>,
+    catalog: &'a Catalog,
+    crew: Crew<'a>,
+    jobs: usize,
+}
+
+/// Verifies the YCSB dataset of a database. `observer` is called about once a second by the calling thread.
+///
+/// Nothing is changed in the database. All reading is done in one snapshot, which keeps vacuum from removing newer dead rows as long as
+/// it lasts.
+///
+/// # Errors
+/// When there is no verdict; a difference in the content is part of the report instead.
+pub fn run(
+    spec: &ConnSpec,
+    options: &VerifyOptions<'_>,
+    observer: &mut dyn FnMut(&VerifyProgress),
+) -> Result<VerifyReport, VerifyError> {
+    let start = Instant::now();
+    let mut control = control::connect(spec).map_err(connect_error)?;
+    // The snapshot exists on the server that answered, and on no other.
+    let spec = spec.clone().with_only_host(control.host_index());
+    let connect = || -> Result<Box<dyn Socket>, VerifyError> {
+        Ok(Box::new(hot::connect(&spec).map_err(connect_error)?))
+    };
+    let control: &mut Client = &mut control;
+    let mut notes = Vec::new();
+    let snapshot = open_snapshot(control, &mut notes)?;
+    let dataset = find_dataset(control)?;
+    let writers = ledger::writers(control, &dataset)?;
+    let catalog = catalog::read(control, &dataset)?;
+    let mut method = choose_method(options, &writers, &catalog, &mut notes);
+
+    let table = Table::new(dataset.spec.clone());
+    let known = LedgerHistory::new(dataset.rows, writers);
+    let setting = Setting {
+        content: Content {
+            table: &table,
+            route: Route::new(dataset.partitions),
+            loaded: dataset.rows,
+            history: options.history.unwrap_or(&known),
+            leaf_names: &catalog.leaf_names,
+        },
+        catalog: &catalog,
+        crew: Crew::new(&connect, snapshot.as_deref(), options.stop),
+        jobs: options.jobs.max(1),
+    };
+    let mut foreman = Foreman::new(control, observer);
+    let mut rows_summed = None;
+    let selections: Vec<Selection> = if method == Method::Deep {
+        (0..catalog.leaves.len()).map(|leaf| Selection { leaf, buckets: None }).collect()
+    } else {
+        let (leaves, rows) = sums::compare_leaves(&setting, &mut foreman)?;
+        rows_summed = Some(rows);
+        if leaves.is_empty() { Vec::new() } else { sums::narrow(&setting, &mut foreman, &leaves)? }
+    };
+    if method == Method::Fast && !selections.is_empty() {
+        method = Method::FastThenDeep;
+    }
+    let mut judged = rows::judge(&setting, &mut foreman, &selections)?;
+    names::name(&setting, &mut foreman, &mut judged)?;
+
+    if judged.findings.misplaced_overflow {
+        notes.push("so many rows are in wrong partitions that some are counted as missing too".to_owned());
+    }
+    if let Some(why) = judged.findings.unjudged_why {
+        notes.push(format!("{} values cannot be judged: {why}", judged.findings.values_unjudged));
+    }
+    let findings = judged.findings;
+    let (rows_found, rows_uncertain) = (findings.rows_found, findings.rows_uncertain);
+    let (updates_accepted, values_unjudged) = (findings.updates_accepted, findings.values_unjudged);
+    let (totals, differences) = findings.into_named(&setting.content);
+    Ok(VerifyReport {
+        method,
+        notes,
+        rows_expected: if method == Method::Deep { judged.rows_expected } else { dataset.rows },
+        rows_found: rows_summed.unwrap_or(rows_found),
+        rows_uncertain,
+        updates_accepted,
+        values_unjudged,
+        differences,
+        totals,
+        duration: start.elapsed(),
+    })
+}
+
+fn connect_error(error: ConnectError) -> VerifyError {
+    VerifyError::Connect { hint: error.hint(), source: Box::new(error) }
+}
+
+/// Begins the transaction that everything is read in, and exports its snapshot. Where that is not possible every connection sees its
+/// own moment, and it is said so.
+fn open_snapshot(control: &mut Client, notes: &mut Vec<String>) -> Result<Option<String>, VerifyError> {
+    const DOING: &str = "opening a snapshot of the table";
+    let sql = |source| VerifyError::Sql { doing: DOING, source };
+    let begin = format!("begin isolation level repeatable read read only; {}", crew::SETTINGS);
+    control.batch_execute(&begin).map_err(sql)?;
+    match control.query_one("select pg_export_snapshot()", &[]) {
+        Ok(row) => Ok(Some(row.get(0))),
+        Err(_) => {
+            control.batch_execute(&format!("rollback; {begin}")).map_err(sql)?;
+            notes.push(
+                "the server exports no snapshot: what is written while verify runs may look like a difference".to_owned(),
+            );
+            Ok(None)
+        }
+    }
+}
+
+fn find_dataset(control: &mut Client) -> Result<Dataset, VerifyError> {
+    let dataset = ledger::find_dataset(control, ledger::YCSB)?.ok_or(VerifyError::NoDataset)?;
+    if dataset.format != data::FORMAT_VERSION {
+        let (found, known) = (dataset.format, data::FORMAT_VERSION);
+        return Err(VerifyError::Format { dataset: dataset.name, found, known });
+    }
+    if !dataset.loaded {
+        return Err(VerifyError::Incomplete { dataset: dataset.name });
+    }
+    Ok(dataset)
+}
+
+/// Fast as far as sums can prove something, deep otherwise.
+fn choose_method(
+    options: &VerifyOptions<'_>,
+    writers: &[Writer],
+    catalog: &Catalog,
+    notes: &mut Vec<String>,
+) -> Method {
+    if options.deep {
+        return Method::Deep;
+    }
+    if !writers.is_empty() {
+        let runs = if writers.len() == 1 { "1 run has".to_owned() } else { format!("{} runs have", writers.len()) };
+        notes.push(format!("{runs} written into the table, so every row was read and judged"));
+        return Method::Deep;
+    }
+    if !catalog.record_hash {
+        notes.push(
+            "the server cannot hash a row as this program does (hash_record_extended, PostgreSQL 14), so every row was read"
+                .to_owned(),
+        );
+        return Method::Deep;
+    }
+    Method::Fast
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! What the server's catalog says about the table: leaf tables, columns, and what the server can compute.
+
+use data::ycsb::FIELD_COUNT;
+use postgres::Client;
+use target::hash;
+
+use super::error::VerifyError;
+use crate::ledger::{self, Dataset};
+use crate::plan::{self, TABLE};
+
+/// One leaf table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Leaf {
+    /// Schema and name, quoted; `None`: the table is gone, and so are all its rows.
+    pub(super) relation: Option<String>,
+    /// Size in blocks.
+    pub(super) blocks: u64,
+}
+
+/// The table as it is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Catalog {
+    /// In order of the remainder that is routed to them.
+    pub(super) leaves: Vec<Leaf>,
+    pub(super) leaf_names: Vec<String>,
+    /// The server has `hash_record_extended`, and it agrees with ours.
+    pub(super) record_hash: bool,
+    /// The server has `hashtextextended`, and it agrees with ours.
+    pub(super) text_hash: bool,
+    /// The server reads a range of blocks without reading the whole table.
+    pub(super) block_ranges: bool,
+}
+
+/// Reads it.
+pub(super) fn read(client: &mut Client, dataset: &Dataset) -> Result<Catalog, VerifyError> {
+    let (leaf_names, leaves) = leaves(client, dataset)?;
+    for (name, leaf) in leaf_names.iter().zip(&leaves) {
+        if let Some(relation) = &leaf.relation {
+            check_columns(client, name, relation)?;
+        }
+    }
+    let (text_hash, record_hash) = hashes(client)?;
+    let block_ranges = match leaves.iter().find_map(|leaf| leaf.relation.as_ref()) {
+        Some(relation) => reads_block_ranges(client, relation)?,
+        None => false,
+    };
+    Ok(Catalog { leaves, leaf_names, record_hash, text_hash, block_ranges })
+}
+
+fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) -> Result<T, VerifyError> {
+    result.map_err(|source| VerifyError::Sql { doing, source })
+}
+
+/// Names and leaf tables, from the partitions that are attached now.
+fn leaves(client: &mut Client, dataset: &Dataset) -> Result<(Vec<String>, Vec<Leaf>), VerifyError> {
+    const DOING: &str = "looking for the tables";
+    let mut names = plan::leaf_names(dataset.partitions);
+    let mut leaves = vec![Leaf { relation: None, blocks: 0 }; names.len()];
+    let changed = |table: &str, problem: String| VerifyError::ChangedTable { table: table.to_owned(), problem };
+    let parent = ledger::qualified(&dataset.schema_name, TABLE);
+    let kind = client.query_opt(
+        "select relkind::text, pg_relation_size(oid) / current_setting('block_size')::bigint
+         from pg_class where oid = to_regclass($1)",
+        &[&parent],
+    );
+    let Some(kind) = sql(DOING, kind)? else { return Ok((names, leaves)) };
+    let partitioned = match kind.get::<_, &str>(0) {
+        "p" => true,
+        "r" => false,
+        _ => return Err(changed(TABLE, "is no longer a table".to_owned())),
+    };
+    if partitioned != (names.len() > 1) {
+        let was = if partitioned { "a plain table" } else { "partitioned" };
+        return Err(changed(TABLE, format!("the ledger says that it was {was}")));
+    }
+    if !partitioned {
+        leaves[0] = Leaf { relation: Some(parent), blocks: kind.get::<_, i64>(1) as u64 };
+        return Ok((names, leaves));
+    }
+    let rows = client.query(
+        "select n.nspname::text, c.relname::text, coalesce(pg_get_expr(c.relpartbound, c.oid), ''),
+                pg_relation_size(c.oid) / current_setting('block_size')::bigint
+         from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_namespace n on n.oid = c.relnamespace
+         where i.inhparent = to_regclass($1)",
+        &[&parent],
+    );
+    for row in sql(DOING, rows)? {
+        let (schema, name, bound): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
+        let remainder = remainder_of(bound, names.len() as u64);
+        let remainder = remainder.ok_or_else(|| changed(name, format!("is a partition {bound}")))?;
+        name.clone_into(&mut names[remainder]);
+        let blocks = row.get::<_, i64>(3) as u64;
+        leaves[remainder] = Leaf { relation: Some(ledger::qualified(schema, name)), blocks };
+    }
+    Ok((names, leaves))
+}
+
+/// The remainder of a bound `FOR VALUES WITH (modulus 4, remainder 1)` of this modulus.
+fn remainder_of(bound: &str, modulus: u64) -> Option<usize> {
+    let inside = bound.strip_prefix("FOR VALUES WITH (modulus ")?.strip_suffix(')')?;
+    let (found_modulus, remainder) = inside.split_once(", remainder ")?;
+    let remainder: u64 = remainder.parse().ok()?;
+    let right = found_modulus.parse() == Ok(modulus) && remainder < modulus;
+    right.then_some(remainder as usize)
+}
+
+fn check_columns(client: &mut Client, name: &str, relation: &str) -> Result<(), VerifyError> {
+    let wanted: Vec<String> =
+        std::iter::once("ycsb_key".to_owned()).chain((0..FIELD_COUNT).map(|n| format!("field{n}"))).collect();
+    let missing = client.query_one(
+        "select coalesce(string_agg(wanted, ', '), '') from unnest($2::text[]) as wanted
+         where not exists (select from pg_attribute where attrelid = to_regclass($1) and attname = wanted
+                             and not attisdropped)",
+        &[&relation, &wanted],
+    );
+    match sql("reading the table's columns", missing)?.get::<_, &str>(0) {
+        "" => Ok(()),
+        missing => {
+            let problem = format!("has no column {missing}");
+            Err(VerifyError::ChangedTable { table: name.to_owned(), problem })
+        }
+    }
+}
+
+/// Whether the server's hashes of text and of records are there and agree with ours.
+fn hashes(client: &mut Client) -> Result<(bool, bool), VerifyError> {
+    const DOING: &str = "asking the server how it hashes";
+    let row = client.query_one(
+        "select to_regprocedure('pg_catalog.hashtextextended(text,bigint)') is not null,
+                to_regprocedure('pg_catalog.hash_record_extended(record,bigint)') is not null",
+        &[],
+    );
+    let row = sql(DOING, row)?;
+    let (text, record): (bool, bool) = (row.get(0), row.get(1));
+    if !text {
+        return Ok((false, false));
+    }
+    let key = b"user000000000000000042";
+    let ours = hash::text_extended(key, 0);
+    let theirs = client.query_one("select hashtextextended('user000000000000000042'::varchar, 0)", &[]);
+    let text = sql(DOING, theirs)?.get::<_, i64>(0) as u64 == ours;
+    if !(text && record) {
+        return Ok((text, false));
+    }
+    let ours = hash::text_record(key, &[*b"abc", *b"xyz"], ours);
+    let theirs = client.query_one(
+        "select hash_record_extended(row(k, 'abc'::varchar, 'xyz'::varchar), hashtextextended(k, 0))
+         from (select 'user000000000000000042'::varchar as k) as one",
+        &[],
+    );
+    Ok((text, sql(DOING, theirs)?.get::<_, i64>(0) as u64 == ours))
+}
+
+fn reads_block_ranges(client: &mut Client, relation: &str) -> Result<bool, VerifyError> {
+    let explain = format!("explain select from only {relation} where ctid >= '(0,0)' and ctid < '(1,0)'");
+    let plan = sql("asking the server how it reads blocks", client.query(explain.as_str(), &[]))?;
+    Ok(plan.iter().any(|line| line.get::<_, &str>(0).contains("Tid Range Scan")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_of_the_right_modulus_have_a_remainder() {
+        assert_eq!(remainder_of("FOR VALUES WITH (modulus 4, remainder 3)", 4), Some(3));
+        for bound in [
+            "FOR VALUES WITH (modulus 8, remainder 3)",
+            "FOR VALUES WITH (modulus 4, remainder 4)",
+            "FOR VALUES IN ('a')",
+            "DEFAULT",
+            "",
+        ] {
+            assert_eq!(remainder_of(bound, 4), None, "{bound}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The threads of a verification, and the one snapshot they all read.
+//!
+//! A coordinating connection exports its snapshot and holds it while threads come and go: every statement of every connection sees the
+//! table at the same moment, so rows that a running load updates are neither seen twice nor missed. The coordinating thread only
+//! waits, reports progress, and cancels the others' statements when somebody stops the verification or one of them fails.
+
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::error::VerifyError;
+use super::reader::{Reader, Socket};
+use crate::options::{Stop, StopLevel};
+
+/// How often the coordinator looks whether somebody wants to stop.
+const POLL: Duration = Duration::from_millis(50);
+/// How often the observer hears of progress.
+const TICK: Duration = Duration::from_secs(1);
+/// Rows that a thread takes at once: some milliseconds of work.
+const ROWS_AT_ONCE: u64 = 1 << 13;
+
+/// What a verification is at. A phase is passed over when the one before it left no question.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Phase {
+    /// The server sums up leaf tables, the client what should be in them.
+    Sum,
+    /// The same for buckets of keys, in the leaf tables whose sums differ.
+    Narrow,
+    /// Rows are read and judged.
+    Judge,
+    /// Keys are compared, where rows are missing or more than they should be.
+    Name,
+}
+
+impl Phase {
+    /// The word for it in samples and events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Sum => "sum",
+            Phase::Narrow => "narrow",
+            Phase::Judge => "judge",
+            Phase::Name => "name",
+        }
+    }
+}
+
+/// A snapshot of how far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VerifyProgress {
+    /// What is being done.
+    pub phase: Phase,
+    /// Rows done of this phase: computed ones, or judged ones.
+    pub rows_done: u64,
+    /// About how many there are.
+    pub rows_total: u64,
+    /// Since the verification began.
+    pub elapsed: Duration,
+}
+
+/// Opens a connection for reading.
+pub(super) type Connect<'a> = dyn Fn() -> Result<Box<dyn Socket>, VerifyError> + Sync + 'a;
+
+/// What threads share.
+pub(super) struct Crew<'a> {
+    connect: &'a Connect<'a>,
+    /// Statements that put a new connection into the common snapshot.
+    begin: String,
+    stop: &'a Stop,
+    /// One of the threads has failed; the others may as well end.
+    abandoned: AtomicBool,
+    /// Process ids of the connections' backends.
+    backends: Mutex<Vec<i32>>,
+    rows_done: AtomicU64,
+}
+
+impl<'a> Crew<'a> {
+    /// `snapshot`: what `pg_export_snapshot()` said; without one every connection has a snapshot of its own.
+    pub(super) fn new(connect: &'a Connect<'a>, snapshot: Option<&str>, stop: &'a Stop) -> Crew<'a> {
+        let import = snapshot.map_or(String::new(), |name| format!("set transaction snapshot '{name}';"));
+        let begin = format!(
+            "set client_encoding = 'SQL_ASCII'; begin isolation level repeatable read read only; {import} {SETTINGS}"
+        );
+        Crew {
+            connect,
+            begin,
+            stop,
+            abandoned: AtomicBool::new(false),
+            backends: Mutex::new(Vec::new()),
+            rows_done: AtomicU64::new(0),
+        }
+    }
+
+    /// A connection in the common snapshot.
+    pub(super) fn open(&self) -> Result<Reader<Box<dyn Socket>>, VerifyError> {
+        self.check()?;
+        let doing = "opening a snapshot of the table";
+        let mut reader = Reader::new((self.connect)()?);
+        reader.execute(doing, &self.begin)?;
+        reader.query(doing, "select pg_backend_pid()", |row| {
+            let pid = number(doing, row.first().copied().flatten())? as i32;
+            self.backends.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+            Ok(())
+        })?;
+        // A stop that came before the backend was known has not reached it.
+        self.check()?;
+        Ok(reader)
+    }
+
+    /// Fails when there is no use in going on.
+    pub(super) fn check(&self) -> Result<(), VerifyError> {
+        let go_on = self.stop.level() == StopLevel::Run && !self.abandoned.load(Ordering::Relaxed);
+        if go_on { Ok(()) } else { Err(VerifyError::Interrupted) }
+    }
+
+    /// Counts rows for the progress.
+    pub(super) fn did(&self, rows: u64) {
+        self.rows_done.fetch_add(rows, Ordering::Relaxed);
+    }
+}
+
+/// Applied to every connection: no timeout may end a scan of a day, and an index may be the very thing that is damaged.
+pub(super) const SETTINGS: &str = "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; \
+     set local enable_indexscan = off; set local enable_indexonlyscan = off; set local enable_bitmapscan = off;";
+
+/// A number in an answer.
+pub(super) fn number(doing: &str, text: Option<&str>) -> Result<i128, VerifyError> {
+    let text = text.unwrap_or("null");
+    text.parse().map_err(|_| VerifyError::Answer { doing: doing.to_owned(), answer: text.to_owned() })
+}
+
+/// The coordinating thread's own things.
+pub(super) struct Foreman<'a> {
+    control: &'a mut Client,
+    observer: &'a mut dyn FnMut(&VerifyProgress),
+    start: Instant,
+    last_tick: Instant,
+}
+
+/// One thread's work.
+pub(super) type Task<'a, R> = Box<dyn FnOnce() -> Result<R, VerifyError> + Send + 'a>;
+
+impl<'a> Foreman<'a> {
+    pub(super) fn new(control: &'a mut Client, observer: &'a mut dyn FnMut(&VerifyProgress)) -> Foreman<'a> {
+        let now = Instant::now();
+        Foreman { control, observer, start: now, last_tick: now }
+    }
+
+    /// Runs each task in a thread and waits for all; the first error that is not a consequence of another is the result.
+    pub(super) fn run<R: Send>(
+        &mut self,
+        crew: &Crew<'_>,
+        phase: Phase,
+        rows_total: u64,
+        tasks: Vec<Task<'_, R>>,
+    ) -> Result<Vec<R>, VerifyError> {
+        crew.rows_done.store(0, Ordering::Relaxed);
+        let mut results = Vec::with_capacity(tasks.len());
+        let mut error: Option<VerifyError> = None;
+        thread::scope(|scope| {
+            let (ended, end) = mpsc::channel();
+            let mut threads = Vec::with_capacity(tasks.len());
+            for task in tasks {
+                let ended = ended.clone();
+                threads.push(scope.spawn(move || {
+                    let result = task();
+                    // The receiver lives until all have ended.
+                    let _ = ended.send(result.is_err());
+                    result
+                }));
+            }
+            drop(ended);
+            loop {
+                match end.recv_timeout(POLL) {
+                    Ok(failed) => crew.abandoned.fetch_or(failed, Ordering::Relaxed),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                    Err(RecvTimeoutError::Timeout) => false,
+                };
+                self.tick(crew, phase, rows_total);
+                if crew.check().is_err() {
+                    self.cancel(crew);
+                }
+            }
+            for thread in threads {
+                match thread.join() {
+                    Ok(Ok(result)) => results.push(result),
+                    Ok(Err(VerifyError::Interrupted)) => {}
+                    Ok(Err(first)) => {
+                        error.get_or_insert(first);
+                    }
+                    Err(panic) => resume_unwind(panic),
+                }
+            }
+        });
+        crew.backends.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        if crew.stop.level() != StopLevel::Run {
+            return Err(VerifyError::Interrupted);
+        }
+        error.map_or(Ok(results), Err)
+    }
+
+    fn tick(&mut self, crew: &Crew<'_>, phase: Phase, rows_total: u64) {
+        let now = Instant::now();
+        if now - self.last_tick >= TICK {
+            self.last_tick = now;
+            let rows_done = crew.rows_done.load(Ordering::Relaxed);
+            let elapsed = now - self.start;
+            (self.observer)(&VerifyProgress { phase, rows_done, rows_total, elapsed });
+        }
+    }
+
+    /// Ends the statements that threads are waiting for. If the server does not hear us either, the threads find out by themselves.
+    fn cancel(&mut self, crew: &Crew<'_>) {
+        let backends = crew.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let _ = self
+            .control
+            .execute("select pg_cancel_backend(pid) from unnest($1::int[]) as backend (pid)", &[&backends]);
+    }
+}
+
+/// Hands out row numbers to threads, some thousand at a time.
+pub(super) struct RowCursor {
+    next: AtomicU64,
+    end: u64,
+}
+
+impl RowCursor {
+    pub(super) fn new(end: u64) -> RowCursor {
+        RowCursor { next: AtomicU64::new(0), end }
+    }
+
+    /// The next rows, counted as done; `None` when there are no more.
+    pub(super) fn take(&self, crew: &Crew<'_>) -> Result<Option<std::ops::Range<u64>>, VerifyError> {
+        crew.check()?;
+        let start = self.next.fetch_add(ROWS_AT_ONCE, Ordering::Relaxed);
+        let end = self.end.min(start.saturating_add(ROWS_AT_ONCE));
+        if start >= end {
+            return Ok(None);
+        }
+        Ok(Some(start..end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crew<'a>(connect: &'a Connect<'a>, stop: &'a Stop) -> Crew<'a> {
+        Crew::new(connect, Some("00000003-1"), stop)
+    }
+
+    fn no_connection() -> Result<Box<dyn Socket>, VerifyError> {
+        Err(VerifyError::NoDataset)
+    }
+
+    #[test]
+    fn rows_are_handed_out_once() {
+        let stop = Stop::new();
+        let crew = crew(&no_connection, &stop);
+        let cursor = RowCursor::new(2 * ROWS_AT_ONCE + 5);
+        let mut next = 0;
+        while let Some(rows) = cursor.take(&crew).unwrap() {
+            assert_eq!(rows.start, next);
+            next = rows.end;
+        }
+        assert_eq!(next, 2 * ROWS_AT_ONCE + 5);
+        assert!(cursor.take(&crew).unwrap().is_none());
+        assert!(RowCursor::new(0).take(&crew).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_stop_ends_the_work() {
+        let stop = Stop::new();
+        let crew = crew(&no_connection, &stop);
+        stop.request();
+        assert!(matches!(RowCursor::new(9).take(&crew), Err(VerifyError::Interrupted)));
+        assert!(matches!(crew.open(), Err(VerifyError::Interrupted)));
+    }
+
+    #[test]
+    fn numbers_are_read_and_others_refused() {
+        assert_eq!(number("x", Some("-18446744073709551617")).unwrap(), -18446744073709551617);
+        assert!(matches!(number("x", None), Err(VerifyError::Answer { .. })));
+        assert!(matches!(number("x", Some("1.5")), Err(VerifyError::Answer { .. })));
+    }
+}

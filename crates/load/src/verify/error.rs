@@ -1,0 +1,167 @@
+//! Why a verification came to no verdict. A difference in the content is not an error: it is what [`super::VerifyReport`] is for.
+
+use std::error::Error;
+use std::io;
+
+use wire::backend::ProtocolError;
+use wire::copy::CopyError;
+use wire::error::{ServerError, SqlState};
+
+use crate::error::LoadError;
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// No ledger, or no dataset in it.
+    #[error("this database holds no dataset that pgfathom has loaded")]
+    NoDataset,
+    /// Some chunks are missing.
+    #[error("the load of dataset {dataset} is not complete")]
+    Incomplete {
+        /// Its name.
+        dataset: String,
+    },
+    /// The dataset was made by another version of the format.
+    #[error("the dataset {dataset} has format {found}, this program knows format {known}")]
+    Format {
+        /// Its name.
+        dataset: String,
+        /// Format in the ledger.
+        found: u32,
+        /// Format of this program.
+        known: u32,
+    },
+    /// The table is no longer the one that was made.
+    #[error("{table}: {problem}")]
+    ChangedTable {
+        /// Its name.
+        table: String,
+        /// What is different.
+        problem: String,
+    },
+    /// The ledger cannot be read.
+    #[error(transparent)]
+    Ledger(#[from] LoadError),
+    /// No connection.
+    #[error("cannot connect to the target")]
+    Connect {
+        /// The reason.
+        source: Box<dyn Error + Send + Sync>,
+        /// The connection layer's own suggestion.
+        hint: Option<String>,
+    },
+    /// A statement of the control connection failed.
+    #[error("{doing} failed")]
+    Sql {
+        /// What it was for.
+        doing: &'static str,
+        /// What the server said.
+        source: postgres::Error,
+    },
+    /// A statement that reads the table failed.
+    #[error("{doing} failed")]
+    Server {
+        /// What it was for.
+        doing: String,
+        /// What the server said.
+        source: Box<ServerError>,
+    },
+    /// The connection broke.
+    #[error("{doing}: the connection to the server was lost")]
+    Lost {
+        /// What was being read.
+        doing: String,
+        /// In which way.
+        source: io::Error,
+    },
+    /// The server answered something that is not the protocol.
+    #[error("{doing}: the server broke the protocol")]
+    Protocol {
+        /// What was being read.
+        doing: String,
+        /// In which way.
+        source: ProtocolError,
+    },
+    /// Rows came in a form that is not binary COPY.
+    #[error("{doing}: the server sent damaged COPY data")]
+    Copy {
+        /// What was being read.
+        doing: String,
+        /// In which way.
+        source: CopyError,
+    },
+    /// An answer that is not of the kind asked for.
+    #[error("{doing}: the server answered \"{answer}\"")]
+    Answer {
+        /// What was asked for.
+        doing: String,
+        /// The answer.
+        answer: String,
+    },
+    /// The user stopped it.
+    #[error("verification was stopped before it came to a verdict")]
+    Interrupted,
+}
+
+impl VerifyError {
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            VerifyError::NoDataset => "load one first: pgfathom load ycsb --rows 1M",
+            VerifyError::Incomplete { .. } => "run the same load command again: it continues; then verify",
+            VerifyError::Format { found, known, .. } if found > known => "use the newer pgfathom that loaded it",
+            VerifyError::Format { .. } => "use the older pgfathom that loaded it",
+            VerifyError::ChangedTable { .. } => "undo the change, or load the dataset anew with --restart",
+            VerifyError::Ledger(error) => return error.hint(),
+            VerifyError::Connect { hint, .. } => return hint.clone(),
+            VerifyError::Sql { .. } => return None,
+            VerifyError::Server { source, .. } => return server_hint(source.sqlstate),
+            VerifyError::Lost { .. } => "look at the server's log for why it hung up, then verify again",
+            VerifyError::Protocol { .. } | VerifyError::Copy { .. } | VerifyError::Answer { .. } => {
+                "is there a proxy or pooler in between? connect to the server itself"
+            }
+            VerifyError::Interrupted => "verify again: it changes nothing in the database",
+        };
+        Some(hint.to_owned())
+    }
+}
+
+fn server_hint(state: SqlState) -> Option<String> {
+    let hint = match &state.0 {
+        b"XX001" | b"XX002" => {
+            "the server itself finds its files damaged: its log names the file and block; save what is there before anything else"
+        }
+        b"42501" => "the role needs SELECT on the table",
+        b"53300" => "ask for fewer connections with -j, or raise max_connections",
+        b"57014" => "an administrator or a timeout cancelled it; verify again, it changes nothing",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_users_meet_has_a_hint() {
+        assert!(VerifyError::NoDataset.hint().unwrap().contains("load ycsb"));
+        let format = |found| VerifyError::Format { dataset: "ycsb".into(), found, known: 1 };
+        assert!(format(2).hint().unwrap().contains("newer"));
+        assert!(format(0).hint().unwrap().contains("older"));
+        let server = |code| VerifyError::Server {
+            doing: "reading usertable".into(),
+            source: Box::new(ServerError {
+                severity: "ERROR".into(),
+                sqlstate: SqlState(code),
+                message: "no".into(),
+                detail: None,
+                hint: None,
+                position: None,
+            }),
+        };
+        assert!(server(*b"XX001").hint().unwrap().contains("damaged"));
+        assert_eq!(server(*b"22000").hint(), None);
+        assert_eq!(server(*b"42501").to_string(), "reading usertable failed");
+    }
+}

@@ -1,0 +1,396 @@
+//! What a verification found: the verdict, the counts, and the keys by name.
+
+use std::fmt;
+use std::time::Duration;
+
+use data::ycsb::Version;
+
+use crate::plan::ROW_VALUE_BYTES;
+
+/// At most this many differences of each kind are named; all are counted.
+pub const NAMED_MAX: usize = 100;
+
+/// One difference between the table and what should be in it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Difference {
+    /// What is wrong.
+    pub kind: DifferenceKind,
+    /// The key as it stands in the table, or as it should; bytes that are not ASCII are escaped.
+    pub key: String,
+    /// The row number of that key; `None` when it is no key of a dataset.
+    pub row: Option<u64>,
+    /// The leaf table that it was found in, or is missing from.
+    pub leaf: String,
+}
+
+/// What can be wrong with a row. Columns are field numbers, bytes are counted from 0.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DifferenceKind {
+    /// The row is not there.
+    Missing,
+    /// The row is there more than once.
+    Duplicate {
+        /// How often.
+        copies: u64,
+    },
+    /// The row is in a leaf table that its key is not routed to.
+    WrongPartition {
+        /// The leaf it belongs to.
+        home: String,
+    },
+    /// A row that nobody put there.
+    Stranger {
+        /// How it is known.
+        why: StrangerReason,
+    },
+    /// A row whose values are those of a missing row, and whose key is not.
+    DamagedKey {
+        /// The key it should have.
+        right_key: String,
+    },
+    /// A value that no write makes.
+    Damaged {
+        /// The field.
+        column: usize,
+        /// First wrong byte.
+        first_bad_byte: usize,
+        /// How many bytes are wrong.
+        bad_bytes: usize,
+        /// The write that the right bytes come from, when there are enough of them.
+        nearest: Option<Version>,
+    },
+    /// The value of another place.
+    Moved {
+        /// The field.
+        column: usize,
+        /// Key of the row it belongs to.
+        from_key: String,
+        /// Field it belongs to.
+        from_column: usize,
+    },
+    /// NULL, which no write makes.
+    Null {
+        /// The field.
+        column: usize,
+    },
+    /// A value that an acknowledged write has replaced: that update is lost.
+    Stale {
+        /// The field.
+        column: usize,
+        /// What stands there.
+        found: Version,
+        /// What should.
+        latest: Version,
+    },
+    /// A well-formed value by a writer that nobody knows.
+    UnknownWriter {
+        /// The field.
+        column: usize,
+        /// Who claims to have written it.
+        version: Version,
+    },
+}
+
+/// How a stranger is known.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum StrangerReason {
+    /// Its key is NULL or not of the form that keys have.
+    NoKey,
+    /// Its key belongs to a row number that nobody loaded or inserted.
+    NeverWritten,
+}
+
+/// How many kinds of differences there are.
+pub const KINDS: usize = 10;
+
+/// The words for the kinds, in the order of [`DifferenceKind::index`].
+pub const KIND_NAMES: [&str; KINDS] = [
+    "missing",
+    "duplicate",
+    "in the wrong partition",
+    "stranger",
+    "damaged key",
+    "damaged value",
+    "value of another place",
+    "null",
+    "stale value",
+    "value of an unknown writer",
+];
+
+impl DifferenceKind {
+    /// Number of the kind, into [`KIND_NAMES`] and [`VerifyReport::totals`].
+    pub fn index(&self) -> usize {
+        match self {
+            DifferenceKind::Missing => 0,
+            DifferenceKind::Duplicate { .. } => 1,
+            DifferenceKind::WrongPartition { .. } => 2,
+            DifferenceKind::Stranger { .. } => 3,
+            DifferenceKind::DamagedKey { .. } => 4,
+            DifferenceKind::Damaged { .. } => 5,
+            DifferenceKind::Moved { .. } => 6,
+            DifferenceKind::Null { .. } => 7,
+            DifferenceKind::Stale { .. } => 8,
+            DifferenceKind::UnknownWriter { .. } => 9,
+        }
+    }
+}
+
+/// One line: the key first, because that is what people search for.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.key)?;
+        if let Some(row) = self.row {
+            write!(f, " (row {row})")?;
+        }
+        match &self.kind {
+            DifferenceKind::Missing => write!(f, ": missing from {}", self.leaf),
+            DifferenceKind::Duplicate { copies } => write!(f, ": {copies} copies in {}", self.leaf),
+            DifferenceKind::WrongPartition { home } => write!(f, ": is in {}, belongs in {home}", self.leaf),
+            DifferenceKind::Stranger { why: StrangerReason::NoKey } => {
+                write!(f, ": stranger in {}, no key of this dataset", self.leaf)
+            }
+            DifferenceKind::Stranger { why: StrangerReason::NeverWritten } => {
+                write!(f, ": stranger in {}, nobody wrote a row of this number", self.leaf)
+            }
+            DifferenceKind::DamagedKey { right_key } => {
+                write!(f, ": damaged key in {}, the values are those of {right_key}", self.leaf)
+            }
+            DifferenceKind::Damaged { column, first_bad_byte, bad_bytes, nearest } => {
+                write!(f, ": field{column} is damaged from byte {first_bad_byte} on ({bad_bytes} ")?;
+                f.write_str(if *bad_bytes == 1 { "byte wrong" } else { "bytes wrong" })?;
+                match nearest {
+                    Some(version) => write!(f, " in the value of {})", Writer(*version)),
+                    None => f.write_str(", like no value that was written)"),
+                }
+            }
+            DifferenceKind::Moved { column, from_key, from_column } => {
+                write!(f, ": field{column} holds the value of {from_key} field{from_column}")
+            }
+            DifferenceKind::Null { column } => write!(f, ": field{column} is null"),
+            DifferenceKind::Stale { column, found, latest } => {
+                write!(f, ": field{column} holds {}, but {} was acknowledged", Writer(*found), Writer(*latest))
+            }
+            DifferenceKind::UnknownWriter { column, version } => {
+                write!(f, ": field{column} holds {}, which no known run made", Writer(*version))
+            }
+        }
+    }
+}
+
+/// A version as the subject of a sentence.
+struct Writer(Version);
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == Version::LOADED { f.write_str("the load") } else { self.0.fmt(f) }
+    }
+}
+
+/// What was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// The server summed up a hash of every row, and the sums are those of the loaded rows.
+    Fast,
+    /// The sums differed somewhere; the rows in question were read and judged one by one.
+    FastThenDeep,
+    /// Every row was read and judged.
+    Deep,
+}
+
+impl Method {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Method::Fast => "fast",
+            Method::FastThenDeep => "fast, then deep where sums differ",
+            Method::Deep => "deep",
+        }
+    }
+}
+
+/// What a verification comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Every row and value is as it must be.
+    Exact,
+    /// Something is not.
+    Different,
+    /// Nothing wrong was found, but some values cannot be judged by what is known of the runs.
+    CannotTell,
+}
+
+/// The result of a verification that came to an end.
+#[derive(Clone, PartialEq, Debug)]
+pub struct VerifyReport {
+    /// How it was done.
+    pub method: Method,
+    /// Why it was done that way, when that was not the user's choice; and other things worth knowing. One sentence each.
+    pub notes: Vec<String>,
+    /// Rows that must be there: loaded, or inserted and acknowledged.
+    pub rows_expected: u64,
+    /// Rows that are there.
+    pub rows_found: u64,
+    /// Of these, rows of which it is not known whether they were committed.
+    pub rows_uncertain: u64,
+    /// Values that a run wrote and that are right.
+    pub updates_accepted: u64,
+    /// Right values of which cannot be told whether they are the last ones.
+    pub values_unjudged: u64,
+    /// The differences by name: at most [`NAMED_MAX`] of each kind, in order of kind and key.
+    pub differences: Vec<Difference>,
+    /// All differences, by [`DifferenceKind::index`].
+    pub totals: [u64; KINDS],
+    /// How long it took.
+    pub duration: Duration,
+}
+
+impl VerifyReport {
+    /// What it comes to.
+    pub fn verdict(&self) -> Verdict {
+        if self.differences_total() > 0 {
+            Verdict::Different
+        } else if self.values_unjudged > 0 {
+            Verdict::CannotTell
+        } else {
+            Verdict::Exact
+        }
+    }
+
+    /// Whether everything is as it must be.
+    pub fn exact(&self) -> bool {
+        self.verdict() == Verdict::Exact
+    }
+
+    /// Differences of all kinds, named or not.
+    pub fn differences_total(&self) -> u64 {
+        self.totals.iter().sum()
+    }
+
+    /// Bytes of the values of the rows found.
+    pub fn bytes(&self) -> u64 {
+        self.rows_found.saturating_mul(ROW_VALUE_BYTES)
+    }
+
+    /// Several lines for people: what is wrong, by kind, with names, and the notes. Empty when nothing is to be said.
+    pub fn text(&self) -> String {
+        use fmt::Write;
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let mut line = |line: fmt::Arguments<'_>| {
+            let _ = writeln!(text, "{line}");
+        };
+        for (kind, &total) in self.totals.iter().enumerate().filter(|(_, total)| **total > 0) {
+            line(format_args!("{}: {total}", KIND_NAMES[kind]));
+            let named = self.differences.iter().filter(|difference| difference.kind.index() == kind);
+            let mut count = 0;
+            for difference in named {
+                line(format_args!("  {difference}"));
+                count += 1;
+            }
+            if total > count {
+                line(format_args!("  and {} more", total - count));
+            }
+        }
+        if self.values_unjudged > 0 {
+            line(format_args!("values that cannot be judged: {}", self.values_unjudged));
+        }
+        for note in &self.notes {
+            line(format_args!("note: {note}"));
+        }
+        text
+    }
+}
+
+/// Bytes found in a table, as text that can be printed and searched for.
+pub(super) fn printable(bytes: &[u8]) -> String {
+    /// A key column has 64 characters; of longer ones the beginning will do.
+    const PRINTED_MAX: usize = 256;
+    bytes[..bytes.len().min(PRINTED_MAX)].escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(differences: Vec<Difference>, totals: [u64; KINDS], values_unjudged: u64) -> VerifyReport {
+        VerifyReport {
+            method: Method::Deep,
+            notes: vec!["2 runs have written into this dataset".into()],
+            rows_expected: 10,
+            rows_found: 9,
+            rows_uncertain: 0,
+            updates_accepted: 0,
+            values_unjudged,
+            differences,
+            totals,
+            duration: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn every_difference_says_where_and_what() {
+        let of = |kind| {
+            let key = "user000000000000000007".to_owned();
+            Difference { kind, key, row: Some(7), leaf: "usertable_p1".into() }.to_string()
+        };
+        let version = Version::new(3, 2, 9);
+        for (kind, text) in [
+            (DifferenceKind::Missing, "missing from usertable_p1"),
+            (DifferenceKind::Duplicate { copies: 2 }, "2 copies in usertable_p1"),
+            (
+                DifferenceKind::WrongPartition { home: "usertable_p0".into() },
+                "is in usertable_p1, belongs in usertable_p0",
+            ),
+            (
+                DifferenceKind::Damaged {
+                    column: 3,
+                    first_bad_byte: 17,
+                    bad_bytes: 1,
+                    nearest: Some(Version::LOADED),
+                },
+                "field3 is damaged from byte 17 on (1 byte wrong in the value of the load)",
+            ),
+            (
+                DifferenceKind::Damaged { column: 3, first_bad_byte: 0, bad_bytes: 99, nearest: None },
+                "field3 is damaged from byte 0 on (99 bytes wrong, like no value that was written)",
+            ),
+            (
+                DifferenceKind::Stale { column: 0, found: Version::LOADED, latest: version },
+                "field0 holds the load, but run 3, session 2, write 9 was acknowledged",
+            ),
+            (
+                DifferenceKind::UnknownWriter { column: 9, version },
+                "field9 holds run 3, session 2, write 9, which no known run made",
+            ),
+        ] {
+            assert_eq!(of(kind), format!("user000000000000000007 (row 7): {text}"));
+        }
+    }
+
+    #[test]
+    fn the_text_counts_what_it_does_not_name() {
+        let missing =
+            Difference { kind: DifferenceKind::Missing, key: "k".into(), row: None, leaf: "usertable".into() };
+        let mut totals = [0; KINDS];
+        totals[0] = 3;
+        let report = report(vec![missing], totals, 0);
+        assert_eq!(
+            report.text(),
+            "missing: 3\n  k: missing from usertable\n  and 2 more\nnote: 2 runs have written into this dataset\n"
+        );
+        assert_eq!(report.verdict(), Verdict::Different);
+        assert!(!report.exact());
+    }
+
+    #[test]
+    fn what_cannot_be_judged_is_not_called_exact() {
+        assert_eq!(report(Vec::new(), [0; KINDS], 1).verdict(), Verdict::CannotTell);
+        assert_eq!(report(Vec::new(), [0; KINDS], 0).verdict(), Verdict::Exact);
+    }
+
+    #[test]
+    fn foreign_bytes_are_escaped() {
+        assert_eq!(printable(b"user\xff\n1"), "user\\xff\\n1");
+        assert_eq!(printable(&[b'x'; 1000]).len(), 256);
+    }
+}

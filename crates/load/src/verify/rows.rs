@@ -1,0 +1,209 @@
+//! The deep way: rows are read to the client and judged one by one, while the keys that must be there are summed up beside it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Setting;
+use super::crew::{Foreman, Phase, RowCursor, Task};
+use super::error::VerifyError;
+use super::grid::{Grid, Sum, add_expected_keys};
+use super::judge::{Findings, RowJudge};
+use super::sums::Selection;
+use crate::rows::column_names;
+
+/// Blocks that a connection reads at once where the server can read a range of them: 64 MB.
+const BLOCKS_AT_ONCE: u64 = 8192;
+/// How often a reading thread looks whether to stop and says how far it is.
+const ROWS_PER_CHECK: u64 = 1024;
+
+/// A piece of a leaf: a range of blocks, the last one open ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Piece {
+    /// Index into the selections.
+    selection: usize,
+    blocks: Option<(u64, Option<u64>)>,
+}
+
+impl Piece {
+    fn condition(&self) -> Option<String> {
+        let (from, to) = self.blocks?;
+        let to = to.map_or(String::new(), |to| format!(" and ctid < '({to},0)'::tid"));
+        Some(format!("ctid >= '({from},0)'::tid{to}"))
+    }
+}
+
+/// A cell in which the keys found are not those that must be there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Gap {
+    pub(super) cell: usize,
+    /// Keys found in it.
+    pub(super) found: u64,
+}
+
+/// What judging rows has shown.
+pub(super) struct Judged {
+    pub(super) findings: Findings,
+    pub(super) grid: Grid,
+    /// Where rows are missing or more than once there; their keys are not known yet.
+    pub(super) gaps: Vec<Gap>,
+    /// Rows that must be there, in the cells selected.
+    pub(super) rows_expected: u64,
+}
+
+/// One thread's share.
+enum Share {
+    Expected(Vec<Sum>),
+    Found(Vec<Sum>, Findings),
+}
+
+/// Reads and judges what is selected.
+pub(super) fn judge(
+    setting: &Setting<'_>,
+    foreman: &mut Foreman<'_>,
+    selections: &[Selection],
+) -> Result<Judged, VerifyError> {
+    let leaves: Vec<usize> = selections.iter().map(|selection| selection.leaf).collect();
+    let rows_end = setting.content.history.rows_end();
+    let mut grid = Grid::fine(setting.content.route, rows_end, &leaves);
+    if let Some(buckets) = selections.iter().find_map(|selection| selection.buckets.as_ref()) {
+        // What is left out must be a whole number of cells.
+        grid = grid.with_mask(buckets.mask);
+    }
+    let pieces = pieces(setting, selections);
+    let next_piece = AtomicUsize::new(0);
+    let cursor = RowCursor::new(rows_end);
+    let mut tasks: Vec<Task<'_, Share>> = Vec::new();
+    for _ in 0..setting.jobs.min(pieces.len()) {
+        tasks.push(Box::new(|| {
+            judge_pieces(setting, selections, &pieces, &next_piece, &grid).map(|(sums, findings)| Share::Found(sums, findings))
+        }));
+    }
+    // Computing a key takes a small part of the time that reading and judging a row takes.
+    for _ in 0..setting.jobs.div_ceil(4) {
+        tasks.push(Box::new(|| {
+            let mut sums = grid.zeros();
+            while let Some(rows) = cursor.take(&setting.crew)? {
+                let content = &setting.content;
+                add_expected_keys(&grid, content.table, content.loaded, content.history, rows, &mut sums);
+            }
+            Ok(Share::Expected(sums))
+        }));
+    }
+    let (mut expected, mut found) = (grid.zeros(), grid.zeros());
+    let mut findings = Findings::default();
+    for share in foreman.run(&setting.crew, Phase::Judge, rows_end, tasks)? {
+        let (side, share) = match share {
+            Share::Expected(share) => (&mut expected, share),
+            Share::Found(share, more) => {
+                findings.merge(more);
+                (&mut found, share)
+            }
+        };
+        for (sum, part) in side.iter_mut().zip(share) {
+            sum.add(part.rows, part.hash);
+        }
+    }
+    let selected = selected_cells(&grid, selections);
+    let cells = (0..expected.len()).filter(|&cell| selected[cell]);
+    let gaps = cells.clone().filter(|&cell| expected[cell] != found[cell]);
+    let gaps = gaps.map(|cell| Gap { cell, found: found[cell].rows }).collect();
+    let rows_expected = cells.map(|cell| expected[cell].rows).sum();
+    Ok(Judged { findings, grid, gaps, rows_expected })
+}
+
+/// Which cells are read at all.
+fn selected_cells(grid: &Grid, selections: &[Selection]) -> Vec<bool> {
+    let mut selected = vec![false; grid.zeros().len()];
+    for Selection { leaf, buckets } in selections {
+        let all: Vec<u64>;
+        let numbers = match buckets {
+            Some(buckets) => &buckets.numbers,
+            None => {
+                all = (0..grid.buckets()).collect();
+                &all
+            }
+        };
+        for &number in numbers {
+            selected[grid.cell(*leaf, number).expect("the grid covers the selected leaves")] = true;
+        }
+    }
+    selected
+}
+
+/// Cuts what is selected into pieces that connections can read side by side.
+fn pieces(setting: &Setting<'_>, selections: &[Selection]) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for (selection, Selection { leaf, .. }) in selections.iter().enumerate() {
+        let leaf = &setting.catalog.leaves[*leaf];
+        if leaf.relation.is_none() {
+            continue;
+        }
+        if !setting.catalog.block_ranges {
+            pieces.push(Piece { selection, blocks: None });
+            continue;
+        }
+        let count = leaf.blocks.div_ceil(BLOCKS_AT_ONCE).max(1);
+        pieces.extend((0..count).map(|index| {
+            let from = index * BLOCKS_AT_ONCE;
+            let to = (index + 1 < count).then_some(from + BLOCKS_AT_ONCE);
+            Piece { selection, blocks: Some((from, to)) }
+        }));
+    }
+    pieces
+}
+
+fn judge_pieces(
+    setting: &Setting<'_>,
+    selections: &[Selection],
+    pieces: &[Piece],
+    next_piece: &AtomicUsize,
+    grid: &Grid,
+) -> Result<(Vec<Sum>, Findings), VerifyError> {
+    let mut sums = grid.zeros();
+    let mut judge = RowJudge::new(setting.content);
+    let mut reader = setting.crew.open()?;
+    let mut unreported = 0;
+    while let Some(piece) = pieces.get(next_piece.fetch_add(1, Ordering::Relaxed)) {
+        setting.crew.check()?;
+        let Selection { leaf, buckets } = &selections[piece.selection];
+        let Some(relation) = &setting.catalog.leaves[*leaf].relation else { continue };
+        let doing = format!("reading {}", setting.catalog.leaf_names[*leaf]);
+        let conditions: Vec<String> =
+            piece.condition().into_iter().chain(buckets.as_ref().map(super::sums::Buckets::condition)).collect();
+        let filter = if conditions.is_empty() { String::new() } else { format!(" where {}", conditions.join(" and ")) };
+        let columns = column_names();
+        let sql = format!("copy (select {columns} from only {relation}{filter}) to stdout (format binary)");
+        reader.copy_out(&doing, &sql, |tuple| {
+            let home = judge.judge(*leaf, tuple);
+            let home = home.map_err(|source| VerifyError::Copy { doing: doing.clone(), source })?;
+            if let Some(home) = home.filter(|home| home.must)
+                && let Some(cell) = grid.cell(*leaf, home.place.bucket_hash)
+            {
+                sums[cell].add(1, home.place.bucket_hash);
+            }
+            unreported += 1;
+            if unreported == ROWS_PER_CHECK {
+                setting.crew.did(std::mem::take(&mut unreported));
+                setting.crew.check()?;
+            }
+            Ok(())
+        })?;
+    }
+    setting.crew.did(unreported);
+    Ok((sums, judge.findings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_half_open_and_the_last_one_has_no_end() {
+        let condition = |blocks| Piece { selection: 0, blocks }.condition();
+        assert_eq!(condition(None), None);
+        assert_eq!(
+            condition(Some((0, Some(8192)))).unwrap(),
+            "ctid >= '(0,0)'::tid and ctid < '(8192,0)'::tid"
+        );
+        assert_eq!(condition(Some((8192, None))).unwrap(), "ctid >= '(8192,0)'::tid");
+    }
+}

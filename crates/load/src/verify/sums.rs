@@ -1,0 +1,184 @@
+//! The fast way: the server sums up a hash of every row, the client computes the same sum, and two numbers per leaf are compared.
+//!
+//! Where they differ, the same is done for buckets of keys; only rows of buckets that differ have to be read.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Setting;
+use super::crew::{Foreman, Phase, RowCursor, Task, number};
+use super::error::VerifyError;
+use super::grid::{Grid, Sum, add_loaded_rows};
+use crate::rows::column_names;
+
+/// When more than one in this many buckets of a leaf differs, the whole leaf is read: a filter would hardly spare anything.
+const BUCKETS_PER_READ_ALL: usize = 2;
+
+/// What is to be read of a leaf.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Selection {
+    pub(super) leaf: usize,
+    /// `None`: everything.
+    pub(super) buckets: Option<Buckets>,
+}
+
+/// Some buckets of a leaf.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Buckets {
+    pub(super) mask: u64,
+    /// Ascending.
+    pub(super) numbers: Vec<u64>,
+}
+
+impl Buckets {
+    /// The condition that a row's key is in one of them. A NULL key counts as bucket 0.
+    pub(super) fn condition(&self) -> String {
+        let numbers: Vec<String> = self.numbers.iter().map(u64::to_string).collect();
+        let bucket = bucket_sql(self.mask);
+        format!("{bucket} = any ('{{{}}}'::bigint[])", numbers.join(","))
+    }
+}
+
+fn bucket_sql(mask: u64) -> String {
+    format!("coalesce(hashtextextended(ycsb_key, 0) & {mask}, 0)")
+}
+
+/// Sums on both sides of a comparison, by cell.
+struct Sides {
+    expected: Vec<Sum>,
+    found: Vec<Sum>,
+}
+
+/// One thread's share of one side.
+enum Share {
+    Expected(Vec<Sum>),
+    Found(Vec<Sum>),
+}
+
+/// Compares all leaves; returns those that differ, and how many rows the server has in all.
+pub(super) fn compare_leaves(setting: &Setting<'_>, foreman: &mut Foreman<'_>) -> Result<(Vec<usize>, u64), VerifyError> {
+    let all: Vec<usize> = (0..setting.catalog.leaves.len()).collect();
+    let grid = Grid::of_leaves(setting.content.route);
+    let sides = both_sides(setting, foreman, Phase::Sum, &grid, &all)?;
+    let rows = sides.found.iter().map(|sum| sum.rows).sum();
+    Ok((all.into_iter().filter(|&leaf| sides.expected[leaf] != sides.found[leaf]).collect(), rows))
+}
+
+/// Finds out which buckets of these leaves differ.
+pub(super) fn narrow(
+    setting: &Setting<'_>,
+    foreman: &mut Foreman<'_>,
+    leaves: &[usize],
+) -> Result<Vec<Selection>, VerifyError> {
+    let grid = Grid::fine(setting.content.route, setting.content.loaded, leaves);
+    let sides = both_sides(setting, foreman, Phase::Narrow, &grid, leaves)?;
+    let mut numbers = vec![Vec::new(); setting.catalog.leaves.len()];
+    for (cell, (expected, found)) in sides.expected.iter().zip(&sides.found).enumerate() {
+        if expected != found {
+            let (leaf, bucket) = grid.place(cell);
+            numbers[leaf].push(bucket);
+        }
+    }
+    let mut selections = Vec::new();
+    for &leaf in leaves {
+        let numbers = std::mem::take(&mut numbers[leaf]);
+        if numbers.is_empty() {
+            continue;
+        }
+        let most = numbers.len() * BUCKETS_PER_READ_ALL > grid.buckets() as usize;
+        let buckets = (!most).then(|| Buckets { mask: grid.bucket_mask(), numbers });
+        selections.push(Selection { leaf, buckets });
+    }
+    Ok(selections)
+}
+
+fn both_sides(
+    setting: &Setting<'_>,
+    foreman: &mut Foreman<'_>,
+    phase: Phase,
+    grid: &Grid,
+    leaves: &[usize],
+) -> Result<Sides, VerifyError> {
+    let cursor = RowCursor::new(setting.content.loaded);
+    let next_leaf = AtomicUsize::new(0);
+    let connections = setting.jobs.min(leaves.len()).max(1);
+    // What a leaf's scan may use of the server beyond its own backend.
+    let helpers = setting.jobs / connections - 1;
+    // A backend needs more than twice the time for a row than we do.
+    let regenerators = setting.jobs.div_ceil(2);
+    let mut tasks: Vec<Task<'_, Share>> = Vec::new();
+    for _ in 0..connections {
+        tasks.push(Box::new(|| server_sums(setting, grid, leaves, &next_leaf, helpers).map(Share::Found)));
+    }
+    for _ in 0..regenerators {
+        tasks.push(Box::new(|| client_sums(setting, grid, &cursor).map(Share::Expected)));
+    }
+    let mut sides = Sides { expected: grid.zeros(), found: grid.zeros() };
+    for share in foreman.run(&setting.crew, phase, setting.content.loaded, tasks)? {
+        let (side, share) = match share {
+            Share::Expected(share) => (&mut sides.expected, share),
+            Share::Found(share) => (&mut sides.found, share),
+        };
+        for (sum, part) in side.iter_mut().zip(share) {
+            sum.add(part.rows, part.hash);
+        }
+    }
+    Ok(sides)
+}
+
+fn client_sums(setting: &Setting<'_>, grid: &Grid, cursor: &RowCursor) -> Result<Vec<Sum>, VerifyError> {
+    let mut sums = grid.zeros();
+    while let Some(rows) = cursor.take(&setting.crew)? {
+        setting.crew.did(rows.end - rows.start);
+        add_loaded_rows(grid, setting.content.table, rows, &mut sums);
+    }
+    Ok(sums)
+}
+
+fn server_sums(
+    setting: &Setting<'_>,
+    grid: &Grid,
+    leaves: &[usize],
+    next_leaf: &AtomicUsize,
+    helpers: usize,
+) -> Result<Vec<Sum>, VerifyError> {
+    let mut sums = grid.zeros();
+    let mut reader = setting.crew.open()?;
+    reader.execute(
+        "asking for parallel workers",
+        &format!("set local max_parallel_workers_per_gather = {helpers}"),
+    )?;
+    while let Some(&leaf) = leaves.get(next_leaf.fetch_add(1, Ordering::Relaxed)) {
+        setting.crew.check()?;
+        let Some(relation) = &setting.catalog.leaves[leaf].relation else { continue };
+        let doing = format!("summing up {}", setting.catalog.leaf_names[leaf]);
+        let columns = column_names();
+        let bucket = if grid.buckets() == 1 { "0".to_owned() } else { bucket_sql(grid.bucket_mask()) };
+        // As a whole-row reference would, but whatever columns were added, and a little faster.
+        let sql = format!(
+            "select {bucket}, count(*), coalesce(sum(hash_record_extended(row({columns}), hashtextextended(ycsb_key, 0))), 0)
+             from only {relation} group by 1"
+        );
+        reader.query(&doing, &sql, |row| {
+            let value = |column: usize| number(&doing, row.get(column).copied().flatten());
+            let cell = grid.cell(leaf, value(0)? as u64);
+            // The server's sum is exact; ours is modulo 2^64.
+            sums[cell.expect("only leaves with cells are asked for")].add(value(1)? as u64, value(2)? as u64);
+            Ok(())
+        })?;
+    }
+    Ok(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_number_their_buckets() {
+        let buckets = Buckets { mask: 255, numbers: vec![0, 17] };
+        assert_eq!(
+            buckets.condition(),
+            "coalesce(hashtextextended(ycsb_key, 0) & 255, 0) = any ('{0,17}'::bigint[])"
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! What the live tests share: every PostgreSQL found, and the proof that a table is exactly the dataset.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use data::ycsb::{Compressible, FIELD_COUNT, Judgement, KeyOrder, Spec, Table, Version};
+use load::progress::LoadEvent;
+use load::{LoadError, LoadReport, Observer, Options, Progress, Stop};
+use postgres::Client;
+use record::ProgressSample;
+use target::ConnSpec;
+use target::throwaway::{Installation, Throwaway, installations};
+
+/// Runs `test` against every PostgreSQL found, each in a thread of its own. Fails when there is none: a live test that tests nothing
+/// must not pass.
+pub fn each_postgres(test: impl Fn(&Installation) + Sync) {
+    let found = installations();
+    assert!(!found.is_empty(), "no PostgreSQL found: run scripts/install-deps");
+    std::thread::scope(|scope| {
+        for installation in &found {
+            let test = &test;
+            std::thread::Builder::new()
+                .name(format!("postgres {}", installation.version))
+                .spawn_scoped(scope, move || test(installation))
+                .expect("a thread starts");
+        }
+    });
+}
+
+/// A cluster with small memory.
+pub fn start(installation: &Installation) -> Throwaway {
+    Throwaway::start(installation, &[]).expect("a throwaway cluster starts")
+}
+
+pub fn spec(seed: u64) -> Spec {
+    Spec { seed, key_order: KeyOrder::Scattered, compressible: Compressible::NONE }
+}
+
+/// A load with small chunks.
+pub fn options(rows: u64, partitions: u32) -> Options {
+    Options {
+        partitions: Some(partitions),
+        chunk_rows: Some(97),
+        reconnect_limit: Duration::from_secs(60),
+        ..Options::new(rows, spec(1))
+    }
+}
+
+/// Remembers what it was told.
+#[derive(Default)]
+pub struct Notes {
+    pub events: Vec<LoadEvent>,
+    pub last: Option<Progress>,
+    pub samples: Vec<ProgressSample>,
+}
+
+impl Observer for Notes {
+    fn progress(&mut self, progress: &Progress, sample: &ProgressSample, _: Duration) {
+        self.last = Some(progress.clone());
+        self.samples.push(sample.clone());
+    }
+
+    fn event(&mut self, event: &LoadEvent) {
+        self.events.push(event.clone());
+    }
+}
+
+pub fn load(target: &ConnSpec, options: &Options) -> Result<LoadReport, LoadError> {
+    load::load_ycsb(target, options, &Stop::new(), &mut Notes::default())
+}
+
+pub fn connect(target: &ConnSpec) -> Client {
+    target::control::connect(target).expect("the cluster accepts connections").into_client()
+}
+
+/// Proves that the table holds rows 0..rows, each once, each as loaded, each in its partition, and that the ledger agrees.
+/// `finished`: keys and the mark of completion have to be there too.
+pub fn assert_exact(target: &ConnSpec, rows: u64, partitions: u32, spec: &Spec, finished: bool) {
+    let mut client = connect(target);
+    let table = Table::new(spec.clone());
+    let mut seen = vec![0u8; rows as usize];
+    for row in client.query("select * from usertable", &[]).expect("the table can be read") {
+        let key: &str = row.get(0);
+        let number = table.row_of_key(key.as_bytes()).expect("a key of ours");
+        assert!(number < rows, "row {number} of {rows} was never asked for");
+        seen[number as usize] += 1;
+        for column in 0..FIELD_COUNT {
+            let value: &str = row.get(column + 1);
+            assert_eq!(
+                table.judge(number, column, value.as_bytes()),
+                Judgement::Exact { version: Version::LOADED },
+                "row {number} column {column}"
+            );
+        }
+    }
+    let missing = seen.iter().filter(|count| **count == 0).count();
+    let doubled = seen.iter().filter(|count| **count > 1).count();
+    assert_eq!((missing, doubled), (0, 0), "missing and doubled rows of {rows}");
+
+    let dataset = load::ledger::find_dataset(&mut client, load::ledger::YCSB).unwrap().expect("a dataset");
+    let totals = load::ledger::chunk_totals(&mut client, dataset.id).unwrap();
+    assert_eq!(totals.rows, rows);
+    assert_eq!(totals.bytes, rows * 1022);
+    // The check that the ledger's documentation promises to anybody with psql.
+    let same: Option<bool> = client
+        .query_one(
+            "select mod((select sum(hashtextextended(ycsb_key, 8816678312871386365)::numeric) from usertable)
+                      - (select sum(checksum) from pgfathom.chunk), 18446744073709551616) = 0",
+            &[],
+        )
+        .unwrap()
+        .get(0);
+    assert_eq!(same, (rows > 0).then_some(true), "the checksums of the ledger");
+    let leaves: BTreeMap<String, i64> = client
+        .query("select tableoid::regclass::text, count(*) from usertable group by 1", &[])
+        .unwrap()
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect();
+    let expected_leaves = if partitions > 1 { partitions as usize } else { 1 };
+    assert!(leaves.len() <= expected_leaves, "{leaves:?}");
+    if !finished {
+        return;
+    }
+    assert!(dataset.loaded);
+    // One valid primary key per leaf, adopted by the parent's, and no other index.
+    let row = client
+        .query_one(
+            "select count(*) filter (where i.indisprimary and i.indisvalid), count(*),
+                    count(h.inhrelid), count(*) filter (where c.relkind = 'r')
+             from pg_index i join pg_class c on c.oid = i.indrelid
+             left join pg_inherits h on h.inhrelid = i.indexrelid
+             where c.relname like 'usertable%'",
+            &[],
+        )
+        .unwrap();
+    let counts: [i64; 4] = [row.get(0), row.get(1), row.get(2), row.get(3)];
+    let expected = match partitions {
+        0 | 1 => [1, 1, 0, 1],
+        n => [i64::from(n) + 1, i64::from(n) + 1, i64::from(n), i64::from(n)],
+    };
+    assert_eq!(counts, expected, "primary keys, indexes, adopted ones, on leaves");
+    let analyzed: i64 = client
+        .query_one("select count(*) from pg_class where relname = 'usertable' and reltuples >= 0", &[])
+        .unwrap()
+        .get(0);
+    assert!(analyzed == 1 || rows == 0, "statistics were gathered");
+}
