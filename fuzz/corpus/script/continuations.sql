@@ -1,0 +1,8 @@
+\set x 1 + \
+ 2 + \
+ 3
+\sleep \
+ 1 \
+ us
+SELECT :x
+;

@@ -1,0 +1,7 @@
+\startpipeline
+SELECT 1;
+\if :d > 0
+\syncpipeline
+\endif
+SELECT :scale;
+\endpipeline

@@ -1,0 +1,1 @@
+SELECT ('a' \set x 1
