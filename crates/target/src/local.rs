@@ -1,10 +1,18 @@
 //! PostgreSQL on this machine: its binaries, and clusters made from them.
 
+mod cluster;
+mod cluster_file;
 mod error;
 mod installation;
+mod preset;
 pub(crate) mod process;
+mod registry;
 
+pub use cluster::{LocalCluster, Removed, UpOptions, default_dir, down, up};
+pub use cluster_file::{CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, Made, Node};
 pub use error::LocalError;
 pub use installation::{Installation, Search, Version, find_installations, installations};
+pub use preset::Preset;
 pub(crate) use process::OsUser;
 pub use process::StopMode;
+pub use registry::Registry;

@@ -88,6 +88,76 @@ pub enum LocalError {
         /// The limit of this system.
         limit_bytes: usize,
     },
+    /// `up` wants a folder of its own.
+    #[error("{} is not empty, and not a cluster of ours", dir.display())]
+    NotEmpty {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The cluster runs.
+    #[error("the cluster in {} is already up ({connection})", dir.display())]
+    AlreadyUp {
+        /// The folder.
+        dir: PathBuf,
+        /// Its connection string.
+        connection: String,
+    },
+    /// An earlier `up` was interrupted.
+    #[error("{} holds what an interrupted up left behind", dir.display())]
+    Incomplete {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// `down` removes nothing that `up` did not make.
+    #[error("{} {}", dir.display(), if *there { "carries no marker of pgfathom: it is not ours to remove" } else { "does not exist" })]
+    NotOurs {
+        /// The folder.
+        dir: PathBuf,
+        /// Whether it exists.
+        there: bool,
+    },
+    /// Another process of ours works on the cluster.
+    #[error("another pgfathom is at work on {}{}", dir.display(), pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
+    Busy {
+        /// The folder.
+        dir: PathBuf,
+        /// That process.
+        pid: Option<u32>,
+    },
+    /// Somebody else listens there.
+    #[error("port {port} is taken: another server listens on {place}")]
+    PortInUse {
+        /// The port.
+        port: u16,
+        /// Socket or address.
+        place: String,
+    },
+    /// As root: the server's user cannot get to where it must.
+    #[error("user {user}, who runs the server, cannot reach {}: {} is closed to it", path.display(), blocked.display())]
+    Unreachable {
+        /// The server's user.
+        user: String,
+        /// Where it must get to.
+        path: PathBuf,
+        /// The folder on the way that keeps it out.
+        blocked: PathBuf,
+    },
+    /// The server died without a word, and the disk is full.
+    #[error("the disk of {} is full ({} MB free): the server could not start, nor write why", path.display(), free_bytes >> 20)]
+    DiskFull {
+        /// A path on that disk.
+        path: PathBuf,
+        /// What is free.
+        free_bytes: u64,
+    },
+    /// A `cluster.toml` that is none.
+    #[error("{}: {problem}", path.display())]
+    ClusterFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A file operation of ours failed.
     #[error("cannot {action} {}", path.display())]
     Io {
@@ -126,6 +196,25 @@ impl LocalError {
             LocalError::Program { output: text, .. }
             | LocalError::Start { log: text, .. }
             | LocalError::NotReady { log: text, .. } => server_words_hint(text),
+            LocalError::NotEmpty { .. } => Some("name a new or empty folder with --dir".to_owned()),
+            LocalError::AlreadyUp { dir, .. } => {
+                Some(format!("use it as it is, or remove it: pgfathom down {}", dir.display()))
+            }
+            LocalError::Incomplete { dir } => Some(format!("pgfathom down {}, then up again", dir.display())),
+            LocalError::NotOurs { there: true, .. } => {
+                Some("pgfathom down without a folder lists the clusters that up made".to_owned())
+            }
+            LocalError::NotOurs { there: false, .. } => Some("pgfathom down without a folder lists the clusters there are".to_owned()),
+            LocalError::Busy { .. } => Some("wait for it, or stop it first".to_owned()),
+            LocalError::PortInUse { .. } => Some("choose another with --port, or stop that server".to_owned()),
+            LocalError::Unreachable { blocked, .. } => Some(format!(
+                "choose a --dir outside {}, for example /var/lib/pgfathom/single or /tmp/pg",
+                blocked.display()
+            )),
+            LocalError::DiskFull { .. } => io_hint(&io::ErrorKind::StorageFull.into()),
+            LocalError::ClusterFile { .. } => Some(
+                "a cluster file has format = 1, engine = \"postgres\" and [[node]] with name, role and connection".to_owned(),
+            ),
             LocalError::NotStopped { pid, .. } => {
                 Some(format!("a client may hold it up; kill -QUIT {pid} stops it at once"))
             }

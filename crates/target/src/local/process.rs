@@ -15,7 +15,7 @@ use super::{Installation, LocalError};
 use crate::sys;
 
 /// How often a starting or stopping server is looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How much of the end of a log goes into a message.
 const LOG_TAIL_BYTES: u64 = 4096;
 /// And how many lines.
@@ -75,17 +75,20 @@ impl OsUser {
 
     /// Whether this user may enter `dir` and every folder above it.
     pub(crate) fn can_reach(&self, dir: &Path) -> bool {
-        dir.ancestors().all(|folder| {
-            fs::metadata(folder).is_ok_and(|meta| {
-                let shift = if meta.uid() == self.uid {
-                    6
-                } else if meta.gid() == self.gid {
-                    3
-                } else {
-                    0
-                };
-                meta.mode() >> shift & 0o1 != 0
-            })
+        dir.ancestors().all(|folder| self.may_enter(folder))
+    }
+
+    /// Whether the folder's own mode lets this user in.
+    pub(crate) fn may_enter(&self, folder: &Path) -> bool {
+        fs::metadata(folder).is_ok_and(|meta| {
+            let shift = if meta.uid() == self.uid {
+                6
+            } else if meta.gid() == self.gid {
+                3
+            } else {
+                0
+            };
+            meta.mode() >> shift & 0o1 != 0
         })
     }
 
@@ -280,6 +283,52 @@ pub(crate) fn wait_ended(child: &mut Child, timeout: Duration) -> bool {
         std::thread::sleep(POLL_INTERVAL);
     }
     false
+}
+
+/// The processes of a server whose data directory is `data_dir`: they are called `postgres` and work in that folder. That holds whatever the pid file says, and
+/// a process that got a dead server's number does not pass for it.
+#[cfg(target_os = "linux")]
+pub(super) fn servers_in(data_dir: &Path) -> Vec<u32> {
+    let Ok(data_dir) = data_dir.canonicalize() else { return Vec::new() };
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let link = |name: &str| fs::read_link(format!("/proc/{pid}/{name}")).ok();
+            let program = |exe: PathBuf| {
+                // A binary that an update has replaced shows as `postgres (deleted)`.
+                exe.file_name().is_some_and(|name| name.to_string_lossy().starts_with("postgres"))
+            };
+            link("cwd").is_some_and(|cwd| cwd == data_dir) && link("exe").is_some_and(program)
+        })
+        .collect()
+}
+
+/// Without `/proc`: the process of the pid file, if its command line says that it is a server of this folder.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn servers_in(data_dir: &Path) -> Vec<u32> {
+    let Some(file) = PidFile::read(data_dir) else { return Vec::new() };
+    let output = Command::new("ps").args(["-o", "command=", "-p", &file.pid.to_string()]).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let ours = text.contains("postgres") && text.contains(&*data_dir.to_string_lossy());
+    ours.then_some(file.pid).into_iter().collect()
+}
+
+/// The first process of the server in `data_dir`: the one that the pid file names, else the one whose parent is no process of the server.
+pub(super) fn postmaster_in(data_dir: &Path) -> Option<u32> {
+    let servers = servers_in(data_dir);
+    let named = PidFile::read(data_dir).map(|file| file.pid).filter(|pid| servers.contains(pid));
+    let parent = |pid: u32| -> Option<u32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name in parentheses may hold anything; state and parent follow it.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    named.or_else(|| {
+        let is_first = |pid: &&u32| parent(**pid).is_none_or(|parent| !servers.contains(&parent));
+        servers.iter().find(is_first).copied()
+    })
 }
 
 /// Sends a signal; a process that is gone is no error.

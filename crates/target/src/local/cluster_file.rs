@@ -1,0 +1,115 @@
+//! `cluster.toml`: the nodes of a cluster and how to reach them, made by `up` or by hand.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::LocalError;
+use crate::conninfo::{self, ConninfoError, Resolved, Sources};
+
+/// The version of the file's format.
+pub const CLUSTER_FILE_FORMAT: u32 = 1;
+/// The file's name in a cluster's folder.
+pub const CLUSTER_FILE_NAME: &str = "cluster.toml";
+
+/// What a cluster is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterFile {
+    /// [`CLUSTER_FILE_FORMAT`].
+    pub format: u32,
+    /// The engine: `postgres`, `citus`, `shardman`, ...
+    pub engine: String,
+    /// How `up` made it; absent in a file written by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<Made>,
+    /// The nodes; the first one is where things start.
+    pub node: Vec<Node>,
+}
+
+/// How `up` made a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Made {
+    /// Program and version.
+    pub by: String,
+    /// `single`, `replicated`, ...
+    pub kind: String,
+    /// Folder of the PostgreSQL programs.
+    pub binaries: PathBuf,
+    /// Server version at that time.
+    pub version: String,
+    /// The preset of settings.
+    pub preset: String,
+    /// The operating system user that runs the servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub os_user: Option<String>,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// A name for reports.
+    pub name: String,
+    /// `primary`, `standby`, `coordinator`, `shard`, ...
+    pub role: String,
+    /// A connection string without a password.
+    pub connection: String,
+    /// The host to reach by ssh for its files; absent: this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh: Option<String>,
+    /// Data directory on that host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_directory: Option<PathBuf>,
+    /// Server log on that host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<PathBuf>,
+}
+
+impl Node {
+    /// How to connect to it.
+    pub fn resolve(&self, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
+        conninfo::parse(&self.connection, sources)
+    }
+}
+
+impl ClusterFile {
+    /// Reads a file, or the one in a cluster's folder.
+    pub fn read(path: &Path) -> Result<ClusterFile, LocalError> {
+        let path = if path.is_dir() { path.join(CLUSTER_FILE_NAME) } else { path.to_owned() };
+        let text = fs::read_to_string(&path).map_err(LocalError::io("read", &path))?;
+        let wrong = |problem: String| LocalError::ClusterFile { path: path.clone(), problem };
+        let file: ClusterFile =
+            toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
+        if file.format != CLUSTER_FILE_FORMAT {
+            return Err(wrong(format!(
+                "format {} is not known (this program writes {CLUSTER_FILE_FORMAT})",
+                file.format
+            )));
+        }
+        if file.node.is_empty() {
+            return Err(wrong("it names no [[node]]".to_owned()));
+        }
+        Ok(file)
+    }
+
+    /// Writes the file so that it is there whole or not at all.
+    pub fn write(&self, path: &Path) -> Result<(), LocalError> {
+        let body = toml::to_string(self)
+            .map_err(|error| LocalError::ClusterFile { path: path.to_owned(), problem: error.to_string() })?;
+        let text = format!(
+            "# A cluster for pgfathom --cluster; `pgfathom down` removes what `pgfathom up` made.\n{body}"
+        );
+        let temporary = path.with_extension("toml.new");
+        let write = || -> std::io::Result<()> {
+            let mut file = fs::File::create(&temporary)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&temporary, path)
+        };
+        write().map_err(LocalError::io("write", path))
+    }
+}

@@ -1,0 +1,378 @@
+//! `up single` and `down` on every PostgreSQL found, with everything that goes wrong on the way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use target::conninfo::Sources;
+use target::local::{
+    ClusterFile, Installation, LocalCluster, LocalError, Registry, UpOptions, down, installations, up,
+};
+use target::{control, hot};
+
+/// A folder for one test, with a registry of its own; clusters that a failed test left are removed with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("pgfathom-up-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Place(path)
+    }
+
+    fn options(&self, installation: &Installation) -> UpOptions {
+        UpOptions {
+            settings: vec![("shared_buffers".into(), "16MB".into())],
+            initdb: vec!["--no-sync".into()],
+            registry: self.registry(),
+            ..UpOptions::new(&self.0.join("c"), installation.clone())
+        }
+    }
+
+    fn registry(&self) -> Registry {
+        Registry::at(&self.0.join("registry"))
+    }
+
+    /// Nothing of the cluster is left: no process, no folder, no entry.
+    fn assert_gone(&self, dir: &Path) {
+        assert!(!dir.exists(), "{} is still there", dir.display());
+        assert_eq!(processes_below(dir), Vec::<u32>::new());
+        assert!(self.registry().clusters().is_empty());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for dir in self.registry().clusters() {
+            let _ = down(&dir, &self.registry());
+        }
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn processes_below(dir: &Path) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid: &u32| {
+            fs::read_link(format!("/proc/{pid}/cwd"))
+                .is_ok_and(|cwd| cwd.to_string_lossy().starts_with(&*dir.to_string_lossy()))
+        })
+        .collect()
+}
+
+fn postmaster_pid(cluster: &LocalCluster) -> u32 {
+    let text = fs::read_to_string(cluster.dir.join("data/postmaster.pid")).unwrap();
+    text.lines().next().unwrap().parse().unwrap()
+}
+
+fn signal(name: &str, pid: u32) {
+    assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+}
+
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}: not within 60 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_cluster_goes_up_is_written_down_and_goes_away() {
+    std::thread::scope(|scope| {
+        for installation in installations() {
+            scope.spawn(move || {
+                let place = Place::new();
+                let options = UpOptions { tcp: true, checksums: Some(true), ..place.options(&installation) };
+                let cluster = up(&options).unwrap();
+                assert!(cluster.initdb_s > 0.0 && cluster.start_s > 0.0);
+                assert_eq!(place.registry().clusters(), [cluster.dir.clone()]);
+
+                let file = ClusterFile::read(&cluster.dir).unwrap();
+                assert_eq!(file, cluster.file);
+                let spec = file.node[0].resolve(&Sources::of_process()).unwrap().spec;
+                assert_eq!(spec.hosts, cluster.spec.hosts);
+                let mut client = control::connect(&spec).unwrap();
+                let shown = |client: &mut control::Control, name: &str| -> String {
+                    client.query_one(&format!("show {name}"), &[]).unwrap().get(0)
+                };
+                assert_eq!(shown(&mut client, "shared_buffers"), "16MB");
+                assert_eq!(shown(&mut client, "fsync"), "on");
+                assert_eq!(shown(&mut client, "data_checksums"), "on");
+                assert_eq!(shown(&mut client, "max_wal_size"), "4GB");
+
+                // TCP is there, and wants a password.
+                let mut tcp = cluster.spec.clone();
+                tcp.hosts[0].host = target::conninfo::Host::Tcp("127.0.0.1".into());
+                let error = hot::connect(&tcp).unwrap_err();
+                assert!(error.to_string().contains("asks for a password"), "{error}");
+
+                let error = up(&options).unwrap_err();
+                assert!(matches!(error, LocalError::AlreadyUp { .. }), "{error}");
+                assert!(error.hint().unwrap().contains("pgfathom down"));
+
+                // A session is open: a fast stop ends it.
+                let removed = down(&cluster.dir, &place.registry()).unwrap();
+                assert_eq!((removed.stopped, removed.left.len()), (1, 0));
+                place.assert_gone(&cluster.dir);
+                let error = down(&cluster.dir, &place.registry()).unwrap_err();
+                assert!(matches!(error, LocalError::NotOurs { there: false, .. }), "{error}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_stopped_cluster_starts_again_whatever_its_pid_file_says() {
+    let place = Place::new();
+    let options = place.options(&installations()[0]);
+    let cluster = up(&options).unwrap();
+    control::connect(&cluster.spec).unwrap().batch_execute("create table t as select 1 as i").unwrap();
+    for recycled in [false, true] {
+        signal("-KILL", postmaster_pid(&cluster));
+        eventually("the server dies", || processes_below(&cluster.dir).is_empty());
+        let path = cluster.dir.join("data/postmaster.pid");
+        let text = fs::read_to_string(&path).unwrap();
+        if recycled {
+            // The number now belongs to another process: this one.
+            let (_, rest) = text.split_once('\n').unwrap();
+            fs::write(&path, format!("{}\n{rest}", std::process::id())).unwrap();
+        }
+        let again = up(&options).unwrap();
+        assert_eq!(again.initdb_s, 0.0);
+        assert_eq!(again.spec.hosts, cluster.spec.hosts);
+        let row = control::connect(&again.spec).unwrap().query_one("select i from t", &[]).unwrap();
+        assert_eq!(row.get::<_, i32>(0), 1);
+    }
+    // And the same for down: it must not signal the process that has the number now.
+    signal("-KILL", postmaster_pid(&cluster));
+    eventually("the server dies", || processes_below(&cluster.dir).is_empty());
+    let mut bystander = Command::new("sleep").arg("600").spawn().unwrap();
+    fs::write(cluster.dir.join("data/postmaster.pid"), format!("{}\n", bystander.id())).unwrap();
+    let removed = down(&cluster.dir, &place.registry()).unwrap();
+    assert_eq!(removed.stopped, 0);
+    assert!(bystander.try_wait().unwrap().is_none());
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+    place.assert_gone(&cluster.dir);
+}
+
+#[test]
+fn a_server_without_its_pid_file_is_found_and_stopped() {
+    let place = Place::new();
+    let cluster = up(&place.options(&installations()[0])).unwrap();
+    fs::remove_file(cluster.dir.join("data/postmaster.pid")).unwrap();
+    assert_eq!(down(&cluster.dir, &place.registry()).unwrap().stopped, 1);
+    place.assert_gone(&cluster.dir);
+}
+
+#[test]
+fn folders_of_others_are_refused_and_their_files_kept() {
+    let place = Place::new();
+    let installation = &installations()[0];
+    let options = place.options(installation);
+    fs::create_dir_all(&options.dir).unwrap();
+    fs::write(options.dir.join("letter"), "dear").unwrap();
+    let error = up(&options).unwrap_err();
+    assert!(error.to_string().contains("is not empty, and not a cluster of ours"), "{error}");
+    let error = down(&options.dir, &place.registry()).unwrap_err();
+    assert!(error.to_string().contains("not ours to remove"), "{error}");
+    assert_eq!(fs::read_to_string(options.dir.join("letter")).unwrap(), "dear");
+
+    fs::remove_file(options.dir.join("letter")).unwrap();
+    let cluster = up(&options).unwrap();
+    fs::write(options.dir.join("notes"), "mine").unwrap();
+    let removed = down(&cluster.dir, &place.registry()).unwrap();
+    assert_eq!(removed.left, [cluster.dir.join("notes")]);
+    assert_eq!(fs::read_dir(&cluster.dir).unwrap().count(), 1);
+}
+
+#[test]
+fn clashes_of_ports_sockets_and_paths_are_told() {
+    let place = Place::new();
+    let installation = &installations()[0];
+    let sockets = place.0.join("s");
+    let first =
+        up(&UpOptions { socket_dir: Some(sockets.clone()), port: Some(5999), ..place.options(installation) });
+    let first = first.unwrap();
+    let second = UpOptions { dir: place.0.join("d"), ..place.options(installation) };
+    let error =
+        up(&UpOptions { socket_dir: Some(sockets.clone()), port: Some(5999), ..second.clone() }).unwrap_err();
+    assert!(
+        error.to_string().contains("port 5999 is taken") && error.hint().unwrap().contains("--port"),
+        "{error}"
+    );
+    assert!(!second.dir.exists());
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let error = up(&UpOptions { tcp: true, port: Some(port), ..second.clone() }).unwrap_err();
+    assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
+
+    let long = place.0.join("x".repeat(120));
+    let error = up(&UpOptions { socket_dir: Some(long.clone()), ..second.clone() }).unwrap_err();
+    assert!(error.to_string().contains("the limit is 107"), "{error}");
+    assert!(!second.dir.exists());
+
+    // A long folder alone is no trouble: the socket goes elsewhere, and leaves with the cluster.
+    let deep = up(&UpOptions { dir: long.clone(), ..second }).unwrap();
+    let socket_dir = deep.spec.hosts[0].socket_path().unwrap().parent().unwrap().to_owned();
+    assert!(socket_dir.starts_with("/tmp"));
+    control::connect(&deep.spec).unwrap();
+    down(&long, &place.registry()).unwrap();
+    assert!(!socket_dir.exists());
+
+    down(&first.dir, &place.registry()).unwrap();
+    assert_eq!(fs::read_dir(&sockets).unwrap().count(), 0);
+    place.assert_gone(&first.dir);
+}
+
+#[test]
+fn a_failed_up_leaves_nothing() {
+    let place = Place::new();
+    let installation = &installations()[0];
+    let wrong_setting =
+        UpOptions { settings: vec![("shared_bufers".into(), "1".into())], ..place.options(installation) };
+    let error = up(&wrong_setting).unwrap_err();
+    assert!(error.to_string().contains("unrecognized configuration parameter \"shared_bufers\""), "{error}");
+    place.assert_gone(&wrong_setting.dir);
+    let wrong_argument = UpOptions { initdb: vec!["--no-such-flag".into()], ..place.options(installation) };
+    let error = up(&wrong_argument).unwrap_err();
+    assert!(
+        error.to_string().contains("initdb failed") && error.to_string().contains("no-such-flag"),
+        "{error}"
+    );
+    place.assert_gone(&wrong_argument.dir);
+
+    if rustix_is_root() {
+        let closed = place.0.join("closed");
+        fs::create_dir(&closed).unwrap();
+        fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let error = up(&UpOptions { dir: closed.join("c"), ..place.options(installation) }).unwrap_err();
+        assert!(error.to_string().contains(&format!("{} is closed to it", closed.display())), "{error}");
+        assert!(error.hint().unwrap().contains("/var/lib/pgfathom"));
+        assert!(!closed.join("c").exists());
+    }
+}
+
+fn rustix_is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let place = Place::new();
+    let disk = place.0.join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"])
+        .arg(&disk)
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        eprintln!("skipped: this test needs the right to mount a small tmpfs");
+        return;
+    }
+    let options = UpOptions { dir: disk.join("c"), ..place.options(&installations()[0]) };
+    let result = up(&options);
+    // A cluster that fits, on a disk that fills up while it is stopped.
+    let resized =
+        Command::new("mount").args(["-o", "remount,size=120m"]).arg(&disk).status().unwrap().success();
+    let second = resized.then(|| {
+        let cluster = up(&options).unwrap();
+        signal("-INT", postmaster_pid(&cluster));
+        eventually("the server stops", || processes_below(&cluster.dir).is_empty());
+        let _ = fs::write(disk.join("ballast"), vec![1; 200 << 20]);
+        let error = up(&options).unwrap_err();
+        fs::remove_file(disk.join("ballast")).unwrap();
+        let removed = down(&cluster.dir, &place.registry()).unwrap();
+        (error, removed)
+    });
+    assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+    let error = result.unwrap_err();
+    assert!(error.to_string().contains("No space left on device"), "{error}");
+    assert!(error.hint().unwrap().contains("df -h"), "{:?}", error.hint());
+    let (error, removed) = second.unwrap();
+    assert!(error.hint().unwrap().contains("df -h"), "{error}\n{:?}", error.hint());
+    assert!(removed.left.is_empty());
+}
+
+/// Set for the copy of this test that is to be killed.
+const VICTIM: &str = "PGFATHOM_TEST_UP_VICTIM";
+
+#[test]
+fn whatever_step_is_interrupted_down_removes_the_rest() {
+    if let Some(place) = std::env::var_os(VICTIM) {
+        let place = Place(PathBuf::from(place));
+        let options = place.options(&installations()[0]);
+        let cluster = up(&options).unwrap();
+        println!("\nup {}", cluster.dir.display());
+        std::thread::sleep(Duration::from_secs(600));
+    }
+    let place = Place::new();
+    let dir = place.0.join("c");
+    let begin = Instant::now();
+    let victim = |wait_ms: u64, signal_name: &str| -> bool {
+        let mut victim = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "whatever_step_is_interrupted_down_removes_the_rest", "--nocapture"])
+            .env(VICTIM, &place.0)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        signal(signal_name, victim.id());
+        victim.wait().unwrap();
+        let complete = dir.join("cluster.toml").exists();
+        if dir.join(".pgfathom-cluster").exists() {
+            if !complete {
+                let error = up(&place.options(&installations()[0])).unwrap_err();
+                assert!(matches!(error, LocalError::Incomplete { .. } | LocalError::Busy { .. }), "{error}");
+            }
+            // initdb gets its signal together with us and may still be tidying up.
+            eventually("down", || down(&dir, &place.registry()).is_ok());
+        } else if dir.exists() {
+            // Killed before the marker: an empty folder, which up takes again.
+            assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+            fs::remove_dir(&dir).unwrap();
+        }
+        eventually("no process is left", || processes_below(&dir).is_empty());
+        place.assert_gone(&dir);
+        complete
+    };
+    // From before the marker to after the end, in steps that land in initdb, in the start and behind it.
+    let mut wait_ms = 5;
+    while !victim(wait_ms, if wait_ms % 2 == 0 { "-INT" } else { "-KILL" }) {
+        wait_ms = wait_ms * 5 / 4 + 15;
+        assert!(begin.elapsed() < Duration::from_secs(240), "up never came to its end");
+    }
+}
+
+#[test]
+fn cluster_files_are_checked() {
+    let place = Place::new();
+    let path = place.0.join("cluster.toml");
+    for (text, words) in [
+        ("format = 1\nengine = \"postgres\"\nnode = []\n", "it names no [[node]]"),
+        ("format = 2\nengine = \"postgres\"\nnode = []\n", "format 2 is not known"),
+        ("format = 1\nengine = \"postgres\"\n", "missing field `node`"),
+        (
+            "format = 1\nengine = \"postgres\"\n[[node]]\nname = \"a\"\nrole = \"primary\"\nconection = \"x\"\n",
+            "unknown field `conection`",
+        ),
+        ("format = \n", "line 1"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let error = ClusterFile::read(&path).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(error.hint().unwrap().contains("[[node]]"));
+    }
+    assert!(ClusterFile::read(&place.0.join("none.toml")).unwrap_err().to_string().contains("cannot read"));
+}
