@@ -156,8 +156,12 @@ impl Schedule {
     }
 
     /// To be called once, after the end: how many arrivals were due before it and never begun, because all sessions were busy
-    /// to the last. They count as scheduled: `scheduled = started + skipped + unstarted`.
+    /// to the last. They count as scheduled: `scheduled = started + skipped + unstarted`. A schedule without an end, which ends when
+    /// its sessions have done their number of transactions, leaves nothing unstarted.
     pub fn take_unstarted(&mut self) -> u64 {
+        if self.end == Nanos::MAX {
+            return 0;
+        }
         let before = self.arrivals;
         while self.pace != Pace::Closed && self.next_arrival < self.end {
             self.advance();
@@ -256,6 +260,13 @@ mod tests {
         let Claim::Now(start) = schedule.claim(100_000_500, 6_000_000) else { panic!("an arrival is due") };
         assert_eq!(start.lag, 500);
         assert_eq!(schedule.claim(100_000_600, 100_000_600), Claim::Later);
+    }
+
+    #[test]
+    fn a_schedule_without_an_end_leaves_nothing_unstarted() {
+        let mut schedule = opened(Pace::Regular { per_second: 1e9 }, 0, Nanos::MAX, None);
+        assert!(matches!(schedule.claim(10, 0), Claim::Now(_)));
+        assert_eq!(schedule.take_unstarted(), 0);
     }
 
     #[test]

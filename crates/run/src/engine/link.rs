@@ -281,9 +281,10 @@ impl Link {
         }
     }
 
-    /// Takes what the socket holds. A short read means that it is drained: no second call is made to learn that.
+    /// Takes what the socket holds. A short read means that it is drained, and no second call is made to learn that; but when the
+    /// peer has closed (`to_the_end`), it is read until that shows, because no further event will tell.
     #[inline]
-    pub fn receive(&mut self) -> Result<(), LinkError> {
+    pub fn receive(&mut self, to_the_end: bool) -> Result<(), LinkError> {
         if self.tls.is_some() {
             return self.receive_tls();
         }
@@ -299,7 +300,7 @@ impl Link {
                 Ok(bytes) => {
                     self.filled += bytes;
                     self.traffic.received_bytes += bytes as u64;
-                    if bytes < room {
+                    if bytes < room && !to_the_end {
                         return Ok(());
                     }
                 }

@@ -14,6 +14,15 @@ use rustix::time::{
 
 use super::{NANOS_PER_SECOND, Nanos};
 
+/// A session that can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// Its index.
+    pub index: usize,
+    /// The peer has closed its end: there is no further event behind this one, so the socket is to be read to its end.
+    pub is_closed: bool,
+}
+
 /// Where a worker learns the time and which sessions can go on.
 pub trait Reactor {
     /// The time now.
@@ -30,7 +39,7 @@ pub trait Reactor {
     fn forget(&mut self, fd: RawFd) -> io::Result<()>;
 
     /// Waits until some session is ready or `deadline` has come, and appends the ready sessions to `ready`.
-    fn wait(&mut self, deadline: Nanos, ready: &mut Vec<usize>) -> io::Result<()>;
+    fn wait(&mut self, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()>;
 }
 
 /// Events taken from the kernel in one call.
@@ -109,7 +118,7 @@ impl Reactor for EpollReactor {
         self.poll.registry().deregister(&mut SourceFd(&fd))
     }
 
-    fn wait(&mut self, deadline: Nanos, ready: &mut Vec<usize>) -> io::Result<()> {
+    fn wait(&mut self, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()> {
         let timeout = if deadline <= self.now() {
             Some(Duration::ZERO)
         } else {
@@ -125,7 +134,10 @@ impl Reactor for EpollReactor {
             match event.token() {
                 TIMER_TOKEN => self.armed_for = None,
                 WAKER_TOKEN => {}
-                Token(index) => ready.push(index),
+                Token(index) => {
+                    let is_closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
+                    ready.push(Ready { index, is_closed });
+                }
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use super::Nanos;
 use super::connector::{DialError, Dialing};
 use super::link::{Link, LinkError, Traffic};
-use super::reactor::Reactor;
+use super::reactor::{Reactor, Ready};
 use super::session::{Session, Shared, Wait};
 
 /// A session's task: made once, polled for the whole run.
@@ -45,7 +45,7 @@ pub struct Worker<R: Reactor> {
     dialing: Box<dyn Dialing>,
     timers: BinaryHeap<Reverse<(Nanos, usize)>>,
     running: VecDeque<usize>,
-    ready: Vec<usize>,
+    ready: Vec<Ready>,
     answers: Vec<(usize, Result<Link, DialError>)>,
     alive: usize,
 }
@@ -193,7 +193,7 @@ impl<R: Reactor> Worker<R> {
         let Some(link) = state.link.as_mut() else { return Ok(()) };
         if let Err(error) = link.send() {
             // A server that ends the session says why before it closes: its last words may be in the receive buffer.
-            let error = match (error, link.receive()) {
+            let error = match (error, link.receive(true)) {
                 (_, Err(fatal @ LinkError::Fatal(_))) => fatal,
                 (error, _) => error,
             };
@@ -213,13 +213,13 @@ impl<R: Reactor> Worker<R> {
     /// Reads every ready socket; a session whose reply is complete goes on at once, while its data is warm.
     fn take_events(&mut self) -> io::Result<()> {
         for at in 0..self.ready.len() {
-            let index = self.ready[at];
+            let Ready { index, is_closed } = self.ready[at];
             if self.slots[index].waits_for_room {
                 self.send(index)?;
             }
             let mut state = self.slots[index].session.state.borrow_mut();
             let Some(link) = state.link.as_mut() else { continue };
-            let received = link.receive();
+            let received = link.receive(is_closed);
             let reply = if state.wait == Wait::Reply { state.link.as_mut().map(Link::reply) } else { None };
             match (received, reply) {
                 // A reply that arrived whole counts, even if the connection ended right behind it.

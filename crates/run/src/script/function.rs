@@ -130,8 +130,22 @@ pub(super) fn apply(
     arguments: &[Value],
     around: &mut Surroundings<'_>,
 ) -> Result<Value, EvalError> {
+    // Most of what scripts do, first.
+    if let [Value::Int(left), Value::Int(right)] = *arguments {
+        match function {
+            Function::Add | Function::Subtract | Function::Multiply => {
+                return on_integers(function, left, right);
+            }
+            Function::Random
+                if left <= right && right.checked_sub(left).is_some_and(|span| span < i64::MAX) =>
+            {
+                return Ok(Value::Int(around.random.between(left, right)));
+            }
+            _ => {}
+        }
+    }
     // NULL in, NULL out; only debug() looks at it.
-    if function != Function::Debug && arguments.contains(&Value::Null) {
+    if function != Function::Debug && arguments.iter().any(|argument| matches!(argument, Value::Null)) {
         return Ok(Value::Null);
     }
     match (function, arguments) {

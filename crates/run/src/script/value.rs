@@ -135,18 +135,37 @@ pub(super) fn parse_double(text: &str) -> Option<f64> {
     (!overflowed && !underflowed).then_some(value)
 }
 
+/// 00 to 99.
+static DIGIT_PAIRS: [u8; 200] = {
+    let mut pairs = [0; 200];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number * 2] = b'0' + (number / 10) as u8;
+        pairs[number * 2 + 1] = b'0' + (number % 10) as u8;
+        number += 1;
+    }
+    pairs
+};
+
 /// Appends a decimal integer.
 pub(super) fn write_int(value: i64, out: &mut Vec<u8>) {
     let mut buffer = [0_u8; NUMBER_BYTES_MAX];
     let mut start = buffer.len();
     let mut rest = value.unsigned_abs();
-    loop {
+    // Two digits at a time: a key is printed in every transaction.
+    while rest >= 100 {
+        let pair = (rest % 100) as usize * 2;
+        rest /= 100;
+        start -= 2;
+        buffer[start..start + 2].copy_from_slice(&DIGIT_PAIRS[pair..pair + 2]);
+    }
+    if rest >= 10 {
+        let pair = rest as usize * 2;
+        start -= 2;
+        buffer[start..start + 2].copy_from_slice(&DIGIT_PAIRS[pair..pair + 2]);
+    } else {
         start -= 1;
-        buffer[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
+        buffer[start] = b'0' + rest as u8;
     }
     if value < 0 {
         start -= 1;
