@@ -11,7 +11,7 @@ use run::random::zipf::Zipf;
 /// Bytes of one input: a seed, two numbers and a parameter.
 const INPUT_BYTES: usize = 32;
 
-pub fn exercise(data: &[u8]) {
+pub(crate) fn exercise(data: &[u8]) {
     let Some(input) = data.first_chunk::<INPUT_BYTES>() else { return };
     let word = |index: usize| {
         let mut bytes = [0; 8];

@@ -5,7 +5,7 @@ use run::script::{Cursor, EvalError, Failure, Mix, Options, Predefined, QueryMod
 
 const PREDEFINED: Predefined = Predefined { client_id: 1, scale: 10, random_seed: 42, default_seed: 5432 };
 
-pub fn exercise(data: &[u8]) {
+pub(crate) fn exercise(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for mode in [QueryMode::Simple, QueryMode::Extended, QueryMode::Prepared] {
         let sources = [
