@@ -210,9 +210,15 @@ impl LoadError {
         }
     }
 
+    /// Whether the server refuses a connection because it has too many (class 53, insufficient resources).
+    pub(crate) fn is_no_room(&self) -> bool {
+        self.sqlstate().is_some_and(|state| state.0.starts_with(b"53"))
+    }
+
     /// The server's SQLSTATE, when the server said one.
     pub fn sqlstate(&self) -> Option<SqlState> {
         match self {
+            LoadError::Connect(error) => <[u8; 5]>::try_from(error.sqlstate()?.as_bytes()).ok().map(SqlState),
             LoadError::Sql { source, .. } => sqlstate_of(source),
             LoadError::Stream { source, .. } => Some(source.sqlstate),
             LoadError::DiskFull { .. } => Some(SqlState::DISK_FULL),
@@ -224,12 +230,17 @@ impl LoadError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             LoadError::Option { hint, .. } => hint.clone(),
+            LoadError::Connect(_) if self.is_no_room() => return sqlstate_hint(self.sqlstate()?),
             LoadError::Connect(error) => return error.hint(),
-            LoadError::Lost { .. } => "look at the server's log, then run the same command again: it continues".into(),
             LoadError::ServerLost { .. } => {
                 "start the server (its log says why it went away), then run the same command again: it continues".into()
             }
-            LoadError::Sql { .. } | LoadError::Stream { .. } => return sqlstate_hint(self.sqlstate()?),
+            _ if self.is_connection_lost() => {
+                "look at the server's log, then run the same command again: it continues".into()
+            }
+            LoadError::Lost { .. } | LoadError::Sql { .. } | LoadError::Stream { .. } => {
+                return sqlstate_hint(self.sqlstate()?);
+            }
             LoadError::TooManyAttempts { .. } => {
                 "look at the server's log; running the same command again continues with the chunks that are missing".into()
             }
@@ -281,6 +292,7 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
         b"53200" => {
             "raise max_locks_per_transaction on the server (every partition takes a lock), or ask for fewer --partitions"
         }
+        // Reserved connections are refused with the same code.
         b"53300" => "ask for fewer streams with -j, or raise max_connections",
         b"25006" => {
             "this server is a standby or read only: connect to the primary, for example with target_session_attrs=read-write"

@@ -187,8 +187,10 @@ impl<'a> Stream<'a> {
         self.session.as_mut().expect("a stream connects before it loads")
     }
 
-    /// Makes sure that there is a connection. The first one is tried once, so that a wrong address is told at once; a lost one is
-    /// tried until the time limit. `Ok(false)`: the stop was noticed.
+    /// Makes sure that there is a connection; a lost server is waited for until the time limit. `Ok(false)`: the stop was noticed.
+    ///
+    /// The first connection has no more reason to fail than a later one, as the coordinator has just made one to the same place, with
+    /// one exception: a server that has no room for so many streams is told at once.
     pub(crate) fn connect(&mut self) -> Result<bool, LoadError> {
         let mut attempts = 0u32;
         while self.session.is_none() {
@@ -209,7 +211,8 @@ impl<'a> Stream<'a> {
                         self.tell(record::event::RECONNECT, message, Some(waited));
                     }
                 }
-                (Err(error), None) => return Err(error),
+                (Err(error), None) if !error.is_connection_lost() || error.is_no_room() => return Err(error),
+                (Err(_), None) => self.lose_connection(),
                 (Err(error), Some(lost_at)) => {
                     let waited = lost_at.elapsed();
                     if waited >= self.work.reconnect_limit || !error.is_connection_lost() {

@@ -284,16 +284,17 @@ fn a_freeze_load_is_frozen_and_writes_no_wal_when_the_server_allows() {
         let mut client = connect(&target);
         client.batch_execute("create extension if not exists pg_visibility").unwrap();
         for leaf in 0..4 {
-            let row = client
+            // Pages that the server has allocated ahead hold no rows, so there is nothing on them to freeze.
+            let frozen = client
                 .query_one(
                     &format!(
-                        "select sum(all_frozen::int) = count(*) and count(*) > 0
-                         from pg_visibility_map('usertable_p{leaf}')"
+                        "select bool_and(all_frozen) from pg_visibility_map('usertable_p{leaf}')
+                         where blkno in (select (ctid::text::point)[0]::bigint from usertable_p{leaf})"
                     ),
                     &[],
                 )
                 .unwrap();
-            assert!(row.get::<_, bool>(0), "every page of leaf {leaf} is frozen");
+            assert!(frozen.get::<_, bool>(0), "every page of leaf {leaf} is frozen");
         }
         let copied = load(&target, &Options { restart: true, ..options(rows, 4) }).unwrap();
         assert!(copied.wal_bytes.unwrap() > copied.bytes, "method copy is logged");
@@ -365,5 +366,18 @@ fn writers_get_numbers_of_their_own() {
         load(&target, &Options { restart: true, ..options(10, 0) }).unwrap();
         let error = load::ledger::finish_writer(&mut client, &dataset, 3, &[]).unwrap_err();
         assert!(matches!(error, LoadError::Restarted), "{error}");
+    });
+}
+
+#[test]
+fn more_streams_than_the_server_has_room_for_are_refused_at_once() {
+    each_postgres(|installation| {
+        let settings = [("max_connections", "10"), ("max_wal_senders", "0")];
+        let cluster = target::throwaway::Throwaway::start(installation, &settings).unwrap();
+        let error = load(&cluster.spec(), &Options { streams: 30, ..options(20_000, 0) }).unwrap_err();
+        assert!(error.to_string().contains("too many clients"), "{error}");
+        assert!(error.hint().unwrap().contains("-j"), "{:?}", error.hint());
+        load(&cluster.spec(), &options(20_000, 0)).unwrap();
+        assert_exact(&cluster.spec(), 20_000, 0, &spec(1), true);
     });
 }

@@ -1,6 +1,7 @@
 //! What the live tests share: every PostgreSQL found, and the proof that a table is exactly the dataset.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use target::throwaway::{Installation, Throwaway, installations};
 
 /// Runs `test` against every PostgreSQL found, each in a thread of its own. Fails when there is none: a live test that tests nothing
 /// must not pass.
-pub fn each_postgres(test: impl Fn(&Installation) + Sync) {
+pub(crate) fn each_postgres(test: impl Fn(&Installation) + Sync) {
     let found = installations();
     assert!(!found.is_empty(), "no PostgreSQL found: run scripts/install-deps");
     std::thread::scope(|scope| {
@@ -30,16 +31,16 @@ pub fn each_postgres(test: impl Fn(&Installation) + Sync) {
 }
 
 /// A cluster with small memory.
-pub fn start(installation: &Installation) -> Throwaway {
+pub(crate) fn start(installation: &Installation) -> Throwaway {
     Throwaway::start(installation, &[]).expect("a throwaway cluster starts")
 }
 
-pub fn spec(seed: u64) -> Spec {
+pub(crate) fn spec(seed: u64) -> Spec {
     Spec { seed, key_order: KeyOrder::Scattered, compressible: Compressible::NONE }
 }
 
 /// A load with small chunks.
-pub fn options(rows: u64, partitions: u32) -> Options {
+pub(crate) fn options(rows: u64, partitions: u32) -> Options {
     Options {
         partitions: Some(partitions),
         chunk_rows: Some(97),
@@ -50,10 +51,10 @@ pub fn options(rows: u64, partitions: u32) -> Options {
 
 /// Remembers what it was told.
 #[derive(Default)]
-pub struct Notes {
-    pub events: Vec<LoadEvent>,
-    pub last: Option<Progress>,
-    pub samples: Vec<ProgressSample>,
+pub(crate) struct Notes {
+    pub(crate) events: Vec<LoadEvent>,
+    pub(crate) last: Option<Progress>,
+    pub(crate) samples: Vec<ProgressSample>,
 }
 
 impl Observer for Notes {
@@ -67,17 +68,17 @@ impl Observer for Notes {
     }
 }
 
-pub fn load(target: &ConnSpec, options: &Options) -> Result<LoadReport, LoadError> {
+pub(crate) fn load(target: &ConnSpec, options: &Options) -> Result<LoadReport, LoadError> {
     load::load_ycsb(target, options, &Stop::new(), &mut Notes::default())
 }
 
-pub fn connect(target: &ConnSpec) -> Client {
+pub(crate) fn connect(target: &ConnSpec) -> Client {
     target::control::connect(target).expect("the cluster accepts connections").into_client()
 }
 
 /// Proves that the table holds rows 0..rows, each once, each as loaded, each in its partition, and that the ledger agrees.
 /// `finished`: keys and the mark of completion have to be there too.
-pub fn assert_exact(target: &ConnSpec, rows: u64, partitions: u32, spec: &Spec, finished: bool) {
+pub(crate) fn assert_exact(target: &ConnSpec, rows: u64, partitions: u32, spec: &Spec, finished: bool) {
     let mut client = connect(target);
     let table = Table::new(spec.clone());
     let mut seen = vec![0u8; rows as usize];

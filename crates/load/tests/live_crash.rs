@@ -1,0 +1,359 @@
+//! Loads that are killed, stopped, cut off from their server or run into a full disk: whatever happens, the target is exact at once and
+//! complete after another load.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use load::{LoadError, Method, Options, Outcome, Stop};
+use postgres::Client;
+use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, start};
+use target::ConnSpec;
+use target::throwaway::{Installation, StopMode, Throwaway};
+
+/// What the loading process is told in its environment: socket folder, port, rows, partitions, method.
+const CHILD: &str = "PGFATHOM_TEST_LOADER";
+
+/// Kills per load.
+const KILLS: u64 = 20;
+
+/// The other half of the tests that kill a process: this program, started again by [`spawn_loader`].
+#[test]
+#[ignore = "the process that other tests of this file start and kill"]
+fn loader_process() {
+    let order = std::env::var(CHILD).expect("started by another test");
+    let parts: Vec<&str> = order.split(' ').collect();
+    let [dir, port, rows, partitions, method] = parts[..] else { panic!("{order}") };
+    let target = ConnSpec::unix(Path::new(dir), port.parse().unwrap(), "postgres", "postgres");
+    let asked = loader_options(rows.parse().unwrap(), partitions.parse().unwrap(), method.parse().unwrap());
+    let (stop, signalled) = (Stop::new(), Arc::new(AtomicBool::new(false)));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, signalled.clone()).unwrap();
+    let over = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                if signalled.swap(false, Ordering::Relaxed) {
+                    stop.request();
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let report = load::load_ycsb(&target, &asked, &stop, &mut Notes::default()).unwrap();
+        over.store(true, Ordering::Relaxed);
+        report.outcome
+    });
+    std::process::exit(if outcome == Outcome::Interrupted { 130 } else { 0 });
+}
+
+fn loader_options(rows: u64, partitions: u32, method: Method) -> Options {
+    Options { method: Some(method), streams: 2, chunk_rows: Some(300), ..options(rows, partitions) }
+}
+
+fn spawn_loader(cluster: &Throwaway, rows: u64, partitions: u32, method: Method) -> Child {
+    let order = format!("{} {} {rows} {partitions} {method}", cluster.socket_dir().display(), cluster.port());
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "loader_process"])
+        .env(CHILD, order)
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("the test program starts again")
+}
+
+/// A number that differs from call to call, as good as a test needs. The seed is printed when a test fails.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Random {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let seed = now.as_nanos() as u64;
+        println!("seed of this run: {seed}");
+        Random(seed)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// Rows in the table and rows in the ledger, seen by one snapshot; `None` before they exist.
+fn rows_and_ledger(client: &mut Client) -> Option<(i64, i64)> {
+    let row = client
+        .query_one(
+            "select (select count(*) from usertable),
+                    (select coalesce(sum(rows), 0)::bigint from pgfathom.chunk)",
+            &[],
+        )
+        .ok()?;
+    Some((row.get(0), row.get(1)))
+}
+
+/// Waits until the ledger holds at least this many chunks.
+fn await_chunks(client: &mut Client, chunks: i64) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = client.query_one("select count(*) from pgfathom.chunk", &[]);
+        if found.is_ok_and(|row| row.get::<_, i64>(0) >= chunks) {
+            return;
+        }
+        assert!(Instant::now() < limit, "the load does not come along");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// `within`: most kills come at most this long after the process was started.
+fn killed_at_random_moments(
+    installation: &Installation,
+    method: Method,
+    rows: u64,
+    partitions: u32,
+    within: Duration,
+) {
+    let cluster = start(installation);
+    let mut client = connect(&cluster.spec());
+    let mut random = Random::new();
+    let (mut in_copy, mut last) = (0, 0);
+    for kill in 0..KILLS {
+        let mut child = spawn_loader(&cluster, rows, partitions, method);
+        // Some die before they have made the tables, most in the middle of rows.
+        let limit_ms = if kill < 5 { 60 } else { within.as_millis() as u64 };
+        std::thread::sleep(Duration::from_millis(random.below(limit_ms)));
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        if let Some((table, ledger)) = rows_and_ledger(&mut client) {
+            assert_eq!(table, ledger, "kill {kill}: rows are those of the ledger");
+            assert!(ledger >= last, "kill {kill}: what was safe stays safe");
+            in_copy += u64::from(ledger > last && (ledger as u64) < rows && !status.success());
+            last = ledger;
+        }
+    }
+    println!("{in_copy} of {KILLS} kills hit rows under way, {last} of {rows} rows were safe at the end");
+    assert!(in_copy >= KILLS / 5, "only {in_copy} kills hit the copy phase");
+    let report = load(&cluster.spec(), &loader_options(rows, partitions, method)).unwrap();
+    assert_eq!(report.totals.rows, rows);
+    assert_exact(&cluster.spec(), rows, partitions, &spec(1), true);
+}
+
+#[test]
+fn a_copy_load_survives_kill_at_any_moment() {
+    each_postgres(|installation| {
+        killed_at_random_moments(installation, Method::Copy, 60_013, 3, Duration::from_millis(250));
+    });
+}
+
+#[test]
+fn a_plain_table_survives_kill_at_any_moment() {
+    each_postgres(|installation| {
+        killed_at_random_moments(installation, Method::Copy, 90_021, 0, Duration::from_millis(250));
+    });
+}
+
+#[test]
+fn a_freeze_load_survives_kill_at_any_moment() {
+    each_postgres(|installation| {
+        killed_at_random_moments(installation, Method::Freeze, 30_011, 40, Duration::from_millis(1000));
+    });
+}
+
+#[test]
+fn sigterm_ends_the_load_soon_and_exactly() {
+    each_postgres(|installation| {
+        let cluster = start(installation);
+        let mut client = connect(&cluster.spec());
+        for (method, wait_for) in [(Method::Copy, 20), (Method::Freeze, 3)] {
+            let (rows, partitions) = (80_021, 40);
+            let mut child = spawn_loader(&cluster, rows, partitions, method);
+            await_chunks(&mut client, wait_for);
+            let begun = Instant::now();
+            let pid = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+            let status: ExitStatus = child.wait().unwrap();
+            assert_eq!(status.code(), Some(130), "{method}: it says that it was interrupted");
+            assert!(begun.elapsed() < Duration::from_secs(10), "{method}: it took {:?}", begun.elapsed());
+            let (table, ledger) = rows_and_ledger(&mut client).unwrap();
+            assert_eq!(table, ledger);
+            assert!(ledger > 0 && (ledger as u64) < rows);
+            let report = load(&cluster.spec(), &loader_options(rows, partitions, method)).unwrap();
+            assert_eq!(report.rows, rows - ledger as u64, "{method}: only the rest is loaded");
+            assert_exact(&cluster.spec(), rows, partitions, &spec(1), true);
+            client.batch_execute("drop table usertable; drop schema pgfathom cascade").unwrap();
+        }
+    });
+}
+
+/// How a server goes away.
+#[derive(Clone, Copy, Debug)]
+enum Outage {
+    Fast,
+    Immediate,
+    Kill9,
+    /// An administrator ends the loading sessions.
+    Terminate,
+}
+
+#[test]
+fn a_server_that_goes_away_and_comes_back_is_survived() {
+    each_postgres(|installation| {
+        let mut cluster = start(installation);
+        let target = cluster.spec();
+        for (method, outage) in [
+            (Method::Copy, Outage::Fast),
+            (Method::Copy, Outage::Immediate),
+            (Method::Copy, Outage::Kill9),
+            (Method::Copy, Outage::Terminate),
+            (Method::Freeze, Outage::Immediate),
+            (Method::Freeze, Outage::Terminate),
+        ] {
+            let (rows, partitions) = (60_017, 20);
+            let asked = loader_options(rows, partitions, method);
+            let mut notes = Notes::default();
+            let report = std::thread::scope(|scope| {
+                let loader = scope.spawn(|| load::load_ycsb(&target, &asked, &Stop::new(), &mut notes));
+                let mut client = connect(&target);
+                await_chunks(&mut client, if method == Method::Copy { 5 } else { 2 });
+                match outage {
+                    Outage::Fast => cluster.stop(StopMode::Fast).unwrap(),
+                    Outage::Immediate => cluster.stop(StopMode::Immediate).unwrap(),
+                    Outage::Kill9 => cluster.kill9().unwrap(),
+                    Outage::Terminate => {
+                        let ended = client
+                            .query(
+                                "select pg_terminate_backend(pid) from pg_stat_activity
+                                 where backend_type = 'client backend' and pid <> pg_backend_pid()",
+                                &[],
+                            )
+                            .unwrap();
+                        assert!(ended.len() >= 2, "two streams and their coordinator");
+                    }
+                }
+                if !matches!(outage, Outage::Terminate) {
+                    std::thread::sleep(Duration::from_millis(300));
+                    cluster.start_again().unwrap();
+                }
+                loader.join().unwrap()
+            });
+            let report = report.unwrap_or_else(|error| panic!("{method} {outage:?}: {error}"));
+            assert_eq!(report.outcome, Outcome::Complete);
+            assert!(report.retries > 0, "{method} {outage:?}: a chunk was begun again");
+            assert_eq!(report.totals.rows, rows);
+            assert!(notes.events.iter().any(|event| event.kind == record::event::RECONNECT));
+            assert_exact(&target, rows, partitions, &spec(1), true);
+            cluster.execute("drop table usertable; drop schema pgfathom cascade").unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_server_that_stays_away_is_given_up_and_continued_later() {
+    each_postgres(|installation| {
+        let mut cluster = start(installation);
+        let target = cluster.spec();
+        let asked =
+            Options { reconnect_limit: Duration::from_secs(2), ..loader_options(60_029, 3, Method::Copy) };
+        let error = std::thread::scope(|scope| {
+            let loader = scope.spawn(|| load(&target, &asked));
+            await_chunks(&mut connect(&target), 5);
+            cluster.stop(StopMode::Immediate).unwrap();
+            loader.join().unwrap().unwrap_err()
+        });
+        assert!(matches!(error, LoadError::ServerLost { .. }), "{error}");
+        assert!(error.to_string().contains("did not come back"), "{error}");
+        assert!(error.hint().unwrap().contains("same command again"));
+        cluster.start_again().unwrap();
+        load(&target, &asked).unwrap();
+        assert_exact(&target, 60_029, 3, &spec(1), true);
+    });
+}
+
+/// A file system of its own in memory; unmounted at the end.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None`, loudly, when `PGFATHOM_TEST_NO_MOUNT` says that this machine cannot; fails otherwise.
+    fn mount(name: &str, owner: u32, mib: u32) -> Option<SmallDisk> {
+        if std::env::var_os("PGFATHOM_TEST_NO_MOUNT").is_some() {
+            eprintln!("NOT TESTED: a full disk, because PGFATHOM_TEST_NO_MOUNT is set");
+            return None;
+        }
+        let path = std::env::temp_dir().join(format!("pgfathom-disk-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let disk = SmallDisk(path);
+        let options = format!("size={mib}m,uid={owner},mode=0700");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(&disk.0).status();
+        assert!(
+            mounted.is_ok_and(|status| status.success()),
+            "cannot mount a small tmpfs to fill: run this test as root, or set PGFATHOM_TEST_NO_MOUNT=1 to go without it"
+        );
+        Some(disk)
+    }
+
+    fn grow(&self, mib: u32) {
+        let options = format!("remount,size={mib}m");
+        let status = Command::new("mount").args(["-o", &options]).arg(&self.0).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).stderr(Stdio::null()).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_clearly_and_the_load_continues_when_there_is_space() {
+    each_postgres(|installation| {
+        let cluster = start(installation);
+        let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(cluster.data_dir()).unwrap());
+        for method in [Method::Copy, Method::Freeze] {
+            let name = format!("{}-{method}", cluster.port() + installation.version.to_string().len() as u16);
+            let name = format!("{name}-{}", cluster.socket_dir().file_name().unwrap().to_string_lossy());
+            let Some(disk) = SmallDisk::mount(&name, owner, 24) else { return };
+            cluster
+                .execute(&format!("create tablespace small_{method} location '{}'", disk.0.display()))
+                .unwrap();
+            let (rows, partitions) = (30_011, 6);
+            let asked = Options {
+                tablespace: Some(format!("small_{method}")),
+                chunk_rows: Some(1000),
+                ..loader_options(rows, partitions, method)
+            };
+            let error = load(&cluster.spec(), &asked).unwrap_err();
+            let LoadError::DiskFull { done, total, source } = &error else { panic!("{method}: {error}") };
+            assert!(*done > 0 && done < total, "{method}: {done} of {total}");
+            assert!(source.to_string().contains("No space left on device"), "{source}");
+            assert!(error.to_string().starts_with("the server's disk is full ("), "{error}");
+            assert!(error.hint().unwrap().contains("free space"));
+            let (table, ledger) = rows_and_ledger(&mut connect(&cluster.spec())).unwrap();
+            assert_eq!(table, ledger, "{method}");
+            // Still full: the same answer, not a worse state.
+            let again = load(&cluster.spec(), &asked).unwrap_err();
+            assert!(matches!(again, LoadError::DiskFull { .. }), "{method}: {again}");
+            disk.grow(400);
+            let report = load(&cluster.spec(), &asked).unwrap();
+            assert!(report.rows < rows, "{method}: only the rest is loaded");
+            assert_exact(&cluster.spec(), rows, partitions, &spec(1), true);
+            let outside: Vec<_> = cluster
+                .execute(&format!(
+                    "select relname from pg_class c left join pg_tablespace t on t.oid = c.reltablespace
+                     where relname like 'usertable%' and relkind in ('r', 'i')
+                       and t.spcname is distinct from 'small_{method}'"
+                ))
+                .unwrap();
+            assert!(outside.is_empty(), "tables and indexes lie in the tablespace: {outside:?}");
+            cluster
+                .execute("drop table usertable; drop schema pgfathom cascade")
+                .and_then(|_| cluster.execute(&format!("drop tablespace small_{method}")))
+                .unwrap();
+        }
+    });
+}
