@@ -173,20 +173,17 @@ impl Latency {
         &self.histogram
     }
 
-    /// A recorder from a decoded histogram of any bounds: exact counts per bucket, mean and maximum as good as its buckets.
-    pub(crate) fn from_histogram(other: &Histogram<u64>) -> Latency {
-        let mut latency = Latency::new();
+    /// Adds a decoded histogram of any bounds: counts are exact per bucket, mean and maximum as good as its buckets.
+    pub(crate) fn merge_histogram(&mut self, other: &Histogram<u64>) {
         for bucket in other.iter_recorded() {
             let value = bucket.value_iterated_to();
             let count = bucket.count_since_last_iteration();
-            let middle_ns = u128::from(other.median_equivalent(value)) * 1000;
-            latency.sum_ns += middle_ns * u128::from(count);
-            if latency.histogram.record_n(value, count).is_err() {
-                latency.overflow += count;
+            self.sum_ns += u128::from(other.median_equivalent(value)) * 1000 * u128::from(count);
+            if self.histogram.record_n(value, count).is_err() {
+                self.overflow = self.overflow.saturating_add(count);
             }
         }
-        latency.max_ns = other.max().saturating_mul(1000);
-        latency
+        self.max_ns = self.max_ns.max(other.max().saturating_mul(1000));
     }
 }
 

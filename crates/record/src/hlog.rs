@@ -10,9 +10,11 @@ use crate::error::RecordError;
 use crate::histogram::Latency;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use std::sync::Arc;
 
 /// The readable maximum on each line is the recorded one (microseconds) divided by this: milliseconds.
 const MAX_VALUE_DIVISOR: f64 = 1000.0;
@@ -84,89 +86,180 @@ pub fn line(tag: &str, start_us: u64, end_us: u64, latency: &Latency) -> Result<
     Ok(line)
 }
 
-/// One interval, as read.
-#[derive(Clone, Debug)]
+/// One interval of a log: what its line says, and where its histogram stands. Histograms stay in the file until a [`Decoder`]
+/// is asked for them, because a day of them does not fit into memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interval {
     /// Key of the step; empty in logs of other programs.
-    pub step: String,
+    pub step: Arc<str>,
     /// Transaction type; the whole tag in logs of other programs.
-    pub transaction_type: String,
+    pub transaction_type: Arc<str>,
     /// Which latency; foreign logs count as response time.
     pub kind: Kind,
     /// Start.
     pub start_us: u64,
     /// End.
     pub end_us: u64,
-    /// The samples. Mean and maximum are as exact as the buckets.
-    pub latency: Latency,
+    /// Where the encoded histogram begins in the file, and its length in bytes.
+    offset: u64,
+    length: usize,
 }
 
-/// What was read from a log, and why reading ended early, if it did.
+/// The lines of a log, and sentences about what could not be read.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     /// In file order.
     pub intervals: Vec<Interval>,
-    /// Sentences: a torn last line, lines that hold no histogram.
+    /// A torn last line, lines that hold no interval.
     pub problems: Vec<String>,
 }
 
-/// Reads a log. A torn last line (the writer was killed) is left out and said; so is a line that cannot be decoded.
-pub fn parse(bytes: &[u8]) -> Log {
-    let mut log = Log::default();
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    if whole < bytes.len() {
-        log.problems.push("latency.hlog: the last line is torn and left out".to_string());
-    }
-    let mut deserializer = Deserializer::new();
-    let mut undecodable = 0u64;
-    for entry in IntervalLogIterator::new(&bytes[..whole]) {
-        let interval = match entry {
-            Ok(LogEntry::Interval(interval)) => interval,
-            Ok(LogEntry::StartTime(_) | LogEntry::BaseTime(_)) => continue,
-            Err(_) => {
-                undecodable += 1;
-                break;
-            }
-        };
-        let decoded = STANDARD
-            .decode(interval.encoded_histogram())
-            .ok()
-            .and_then(|bytes| deserializer.deserialize::<u64, _>(&mut bytes.as_slice()).ok());
-        let Some(histogram) = decoded else {
-            undecodable += 1;
+/// Time stamps above this many seconds cannot be relative to the start of a run: they count from the Unix epoch.
+const RELATIVE_S_MAX: f64 = 1e8;
+
+/// Reads the lines of a log, not their histograms. A torn last line (the writer was killed) is left out and said; so are lines
+/// that hold no interval.
+///
+/// # Errors
+/// Those of reading.
+pub fn index(mut log: impl BufRead) -> io::Result<Log> {
+    let mut found = Log::default();
+    let mut names: HashMap<String, (Arc<str>, Arc<str>, Kind)> = HashMap::new();
+    let (mut line, mut offset, mut odd) = (vec![], 0u64, 0u64);
+    let (mut base_s, mut begun) = (0.0, false);
+    loop {
+        line.clear();
+        let read = log.read_until(b'\n', &mut line)?;
+        if read == 0 {
+            break;
+        }
+        let at = offset;
+        offset += read as u64;
+        if line.last() != Some(&b'\n') {
+            found.problems.push("latency.hlog: the last line is torn and left out".to_string());
+            break;
+        }
+        if matches!(line[0], b'#' | b'"' | b'\n' | b'\r') {
+            continue;
+        }
+        let Some(head) = std::str::from_utf8(&line).ok().and_then(Head::parse) else {
+            odd += 1;
             continue;
         };
-        let (step, transaction_type, kind) = split_tag(interval.tag().map_or("", |tag| tag.as_str()));
-        let start_us = interval.start_timestamp().as_nanos().div_ceil(1000) as u64;
-        log.intervals.push(Interval {
+        if !begun && head.start_s > RELATIVE_S_MAX {
+            base_s = head.start_s;
+        }
+        begun = true;
+        let (step, transaction_type, kind) =
+            names.entry(head.tag.to_string()).or_insert_with(|| split_tag(head.tag)).clone();
+        let us = |seconds: f64| (seconds.max(0.0) * 1e6).round() as u64;
+        let start_us = us(head.start_s - base_s);
+        found.intervals.push(Interval {
             step,
             transaction_type,
             kind,
             start_us,
-            end_us: start_us + interval.duration().as_micros() as u64,
-            latency: Latency::from_histogram(&histogram),
+            end_us: start_us.saturating_add(us(head.length_s)),
+            offset: at + head.encoded_at as u64,
+            length: head.encoded_length,
         });
     }
-    if undecodable > 0 {
-        log.problems
-            .push(format!("latency.hlog: {undecodable} lines hold no readable histogram and are left out"));
+    if odd > 0 {
+        found.problems.push(format!("latency.hlog: {odd} lines hold no interval and are left out"));
     }
-    log
+    Ok(found)
 }
 
-fn split_tag(tag: &str) -> (String, String, Kind) {
-    let foreign = || (String::new(), tag.to_string(), Kind::Response);
+/// The readable part of a line.
+struct Head<'a> {
+    tag: &'a str,
+    start_s: f64,
+    length_s: f64,
+    encoded_at: usize,
+    encoded_length: usize,
+}
+
+impl Head<'_> {
+    /// `[Tag=NAME,]START,LENGTH,MAX,HISTOGRAM`; `None` if the line is something else.
+    fn parse(line: &str) -> Option<Head<'_>> {
+        let text = line.trim_end();
+        let (tag, rest) = match text.strip_prefix("Tag=") {
+            Some(rest) => rest.split_once(',')?,
+            None => ("", text),
+        };
+        let mut fields = rest.splitn(4, ',');
+        let start_s: f64 = fields.next()?.parse().ok()?;
+        let length_s: f64 = fields.next()?.parse().ok()?;
+        let _max: f64 = fields.next()?.parse().ok()?;
+        let encoded = fields.next().filter(|encoded| !encoded.is_empty() && !encoded.contains(','))?;
+        if !start_s.is_finite() || !length_s.is_finite() {
+            return None;
+        }
+        Some(Head {
+            tag,
+            start_s,
+            length_s,
+            encoded_at: text.len() - encoded.len(),
+            encoded_length: encoded.len(),
+        })
+    }
+}
+
+/// Gets histograms out of a log.
+pub struct Decoder<R> {
+    log: R,
+    deserializer: Deserializer,
+    encoded: Vec<u8>,
+}
+
+impl<R> std::fmt::Debug for Decoder<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decoder").finish_non_exhaustive()
+    }
+}
+
+impl<R: Read + Seek> Decoder<R> {
+    /// Reads histograms from a log that was indexed before.
+    pub fn new(log: R) -> Decoder<R> {
+        Decoder { log, deserializer: Deserializer::new(), encoded: vec![] }
+    }
+
+    /// Adds the interval's samples to `latency`. False if they cannot be read or decoded. Mean and maximum are as exact as the
+    /// log's buckets.
+    #[must_use]
+    pub fn add_to(&mut self, interval: &Interval, latency: &mut Latency) -> bool {
+        self.encoded.resize(interval.length, 0);
+        let read = self
+            .log
+            .seek(SeekFrom::Start(interval.offset))
+            .and_then(|_| self.log.read_exact(&mut self.encoded));
+        if read.is_err() {
+            return false;
+        }
+        let Ok(bytes) = STANDARD.decode(&self.encoded) else { return false };
+        let Ok(histogram) = self.deserializer.deserialize::<u64, _>(&mut bytes.as_slice()) else {
+            return false;
+        };
+        latency.merge_histogram(&histogram);
+        true
+    }
+}
+
+fn split_tag(tag: &str) -> (Arc<str>, Arc<str>, Kind) {
+    let foreign = || ("".into(), tag.into(), Kind::Response);
     let Some((path, word)) = tag.rsplit_once('.') else { return foreign() };
     let Some(kind) = Kind::of_word(word) else { return foreign() };
     match path.split_once('/') {
-        Some((step, transaction_type)) => (step.to_string(), transaction_type.to_string(), kind),
-        None => (String::new(), path.to_string(), kind),
+        Some((step, transaction_type)) => (step.into(), transaction_type.into(), kind),
+        None => ("".into(), path.into(), kind),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+    use std::io::Cursor;
 
     fn clock() -> Clock {
         Clock { monotonic_us: 77, wall_us: 1_763_633_700_123_456 }
@@ -178,6 +271,11 @@ mod tests {
         latency
     }
 
+    fn decoded(text: &str, interval: &Interval) -> Option<Latency> {
+        let mut latency = Latency::new();
+        Decoder::new(Cursor::new(text)).add_to(interval, &mut latency).then_some(latency)
+    }
+
     #[test]
     fn what_is_written_is_read_back_bucket_by_bucket() {
         let latency = some_latency();
@@ -186,14 +284,15 @@ mod tests {
             .expect("encodes");
         text += &line(&tag("run-a", "my, odd\nname", Kind::Lag), 2_000_003, 3_000_000, &Latency::new())
             .expect("encodes");
-        let log = parse(text.as_bytes());
+        let log = index(text.as_bytes()).expect("reads");
         assert_eq!(log.problems, Vec::<String>::new());
         let [first, second] = log.intervals.as_slice() else { panic!("two intervals: {log:?}") };
-        assert_eq!((first.step.as_str(), first.transaction_type.as_str()), ("run-a", "ycsb-read"));
+        assert_eq!((&*first.step, &*first.transaction_type), ("run-a", "ycsb-read"));
         assert_eq!((first.kind, first.start_us, first.end_us), (Kind::Service, 1_000_001, 2_000_003));
-        assert_eq!(first.latency.buckets().collect::<Vec<_>>(), latency.buckets().collect::<Vec<_>>());
-        assert_eq!((second.transaction_type.as_str(), second.kind), ("my__odd_name", Kind::Lag));
-        assert!(second.latency.is_empty());
+        let read = decoded(&text, first).expect("decodes");
+        assert_eq!(read.buckets().collect::<Vec<_>>(), latency.buckets().collect::<Vec<_>>());
+        assert_eq!((&*second.transaction_type, second.kind), ("my__odd_name", Kind::Lag));
+        assert!(decoded(&text, second).expect("decodes").is_empty());
     }
 
     #[test]
@@ -214,7 +313,7 @@ mod tests {
         let one = line("s/t.response", 0, 1_000_000, &some_latency()).expect("encodes");
         let text = header("r", &clock()) + &one + &one;
         for cut in 1..one.len() {
-            let log = parse(&text.as_bytes()[..text.len() - cut]);
+            let log = index(&text.as_bytes()[..text.len() - cut]).expect("reads");
             assert_eq!((log.intervals.len(), log.problems.len()), (1, 1), "cut {cut}");
         }
     }
@@ -222,13 +321,21 @@ mod tests {
     #[test]
     fn rubbish_is_counted_and_foreign_tags_are_kept() {
         let good = line("plain", 0, 1_000_000, &some_latency()).expect("encodes");
-        let log = parse(format!("Tag=x,0.0,1.0,2.0,AAAA\n{good}").as_bytes());
-        assert_eq!(log.intervals.len(), 1);
-        assert_eq!(
-            (log.intervals[0].step.as_str(), log.intervals[0].transaction_type.as_str()),
-            ("", "plain")
-        );
-        assert_eq!(log.problems.len(), 1);
-        assert!(parse(b"\x00\xff\x00").intervals.is_empty());
+        let text = format!("Tag=x,0.0,1.0,2.0,AAAA\nTag=y\n1,2\nNaN,1.0,2.0,AAAA\n{good}");
+        let log = index(text.as_bytes()).expect("reads");
+        assert_eq!(log.intervals.len(), 2);
+        assert_eq!(decoded(&text, &log.intervals[0]), None, "base64, but no histogram");
+        assert_eq!((&*log.intervals[1].step, &*log.intervals[1].transaction_type), ("", "plain"));
+        assert_eq!(log.problems, ["latency.hlog: 3 lines hold no interval and are left out"]);
+        assert!(index(&b"\x00\xff\x00\n"[..]).expect("reads").intervals.is_empty());
+    }
+
+    #[test]
+    fn logs_with_times_since_the_epoch_begin_at_zero() {
+        let of = |start: &str| format!("Tag=x,{start},1.000,2.0,AAAA\n");
+        let text = of("1441812279.474") + &of("1441812280.474");
+        let log = index(text.as_bytes()).expect("reads");
+        let starts: Vec<u64> = log.intervals.iter().map(|interval| interval.start_us).collect();
+        assert_eq!(starts, [0, 1_000_000]);
     }
 }

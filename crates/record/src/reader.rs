@@ -7,12 +7,12 @@ use crate::SCHEMA_VERSION;
 use crate::error::RecordError;
 use crate::event::Event;
 use crate::files;
-use crate::hlog::{self, Interval};
+use crate::hlog::{self, Decoder, Interval, Log};
 use crate::model::{Run, State};
 use crate::sample::Sample;
 use serde_json::Value;
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// A run directory, read into memory.
@@ -27,7 +27,7 @@ pub struct RunReader {
     pub samples: Vec<Sample>,
     /// `events.ndjson` in file order.
     pub events: Vec<Event>,
-    /// `latency.hlog` in file order.
+    /// The lines of `latency.hlog` in file order; [`RunReader::decoder`] gives their histograms.
     pub intervals: Vec<Interval>,
     missing: Vec<String>,
 }
@@ -43,15 +43,14 @@ impl RunReader {
         let run_file = read(path, files::RUN, &mut missing)?;
         let samples_file = read(path, files::SAMPLES, &mut missing)?;
         let events_file = read(path, files::EVENTS, &mut missing)?;
-        let latency_file = read(path, files::LATENCY, &mut missing)?;
-        if run_file.is_none() && samples_file.is_none() && events_file.is_none() && latency_file.is_none() {
+        let log = read_log(path, &mut missing)?;
+        if run_file.is_none() && samples_file.is_none() && events_file.is_none() && log.is_none() {
             return Err(RecordError::NotARun { path: path.to_path_buf() });
         }
         let run = run_file.and_then(|bytes| read_run(&bytes, &mut missing));
         let samples = lines(files::SAMPLES, samples_file.as_deref(), Sample::parse, &mut missing);
         let events = lines(files::EVENTS, events_file.as_deref(), Event::parse, &mut missing);
-        let log = latency_file.map(|bytes| hlog::parse(&bytes)).unwrap_or_default();
-        missing.extend(log.problems);
+        let log = log.unwrap_or_default();
         let has_run = run.is_some();
         let mut reader = RunReader {
             path: path.to_path_buf(),
@@ -69,6 +68,11 @@ impl RunReader {
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Reads the histograms of `latency.hlog`; `None` if the file is not there (any more).
+    pub fn decoder(&self) -> Option<Decoder<File>> {
+        File::open(self.path.join(files::LATENCY)).ok().map(Decoder::new)
     }
 
     /// What is missing or damaged, one sentence each; empty for a whole directory.
@@ -99,8 +103,25 @@ impl RunReader {
 
 /// The bytes of a file; `None`, and a sentence, if it is not there or may not be read.
 fn read(dir: &Path, name: &str, missing: &mut Vec<String>) -> Result<Option<Vec<u8>>, RecordError> {
-    match fs::read(dir.join(name)) {
-        Ok(bytes) => Ok(Some(bytes)),
+    present(dir, name, fs::read(dir.join(name)), missing)
+}
+
+/// The lines of the latency log, read one after another: the file may be larger than memory.
+fn read_log(dir: &Path, missing: &mut Vec<String>) -> Result<Option<Log>, RecordError> {
+    let indexed = File::open(dir.join(files::LATENCY)).and_then(|file| hlog::index(BufReader::new(file)));
+    let log = present(dir, files::LATENCY, indexed, missing)?;
+    missing.extend(log.iter().flat_map(|log| log.problems.iter().cloned()));
+    Ok(log)
+}
+
+fn present<T>(
+    dir: &Path,
+    name: &str,
+    read: io::Result<T>,
+    missing: &mut Vec<String>,
+) -> Result<Option<T>, RecordError> {
+    match read {
+        Ok(content) => Ok(Some(content)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             missing.push(format!("{name} is missing: {}", without(name)));
             Ok(None)

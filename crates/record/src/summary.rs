@@ -84,7 +84,7 @@ impl Summary {
         let loaded = |step: &&Summary| step.verb == "load";
         let loaded_s: f64 = steps.iter().filter(loaded).map(|step| step.duration_s).sum();
         let loaded_rows =
-            steps.iter().filter(loaded).filter_map(|step| step.rows).reduce(|left, right| left + right);
+            steps.iter().filter(loaded).filter_map(|step| step.rows).reduce(u64::saturating_add);
         let bytes = steps
             .iter()
             .filter(loaded)
@@ -101,8 +101,8 @@ impl Summary {
             duration_s,
             transactions,
             tps: transactions.and_then(|count| per_second(count as f64, driven_s)),
-            errors: steps.iter().map(|step| step.errors).sum(),
-            retries: steps.iter().map(|step| step.retries).sum(),
+            errors: steps.iter().fold(0, |sum, step| step.errors.saturating_add(sum)),
+            retries: steps.iter().fold(0, |sum, step| step.retries.saturating_add(sum)),
             rows: loaded_rows,
             rows_per_s: loaded_rows.and_then(|rows| per_second(rows as f64, loaded_s)),
             bytes_per_s: bytes.and_then(|bytes| per_second(bytes, loaded_s)),

@@ -130,7 +130,10 @@ fn everything_written_is_read_back() {
     let Body::Client(read) = &reader.samples[1].body else { panic!("then the client's") };
     assert_eq!(read, &sample);
     assert_eq!(reader.intervals.len(), 1, "empty histograms are not written");
-    assert_eq!(reader.intervals[0].step, "run-ycsb-a");
+    assert_eq!(&*reader.intervals[0].step, "run-ycsb-a");
+    let mut read = Latency::new();
+    assert!(reader.decoder().unwrap().add_to(&reader.intervals[0], &mut read));
+    assert_eq!(read.buckets().collect::<Vec<_>>(), latency.buckets().collect::<Vec<_>>());
     let kinds: Vec<&str> = reader.events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(kinds, [event::PHASE; 3]);
     let phases: Vec<(&str, bool)> = reader.run.steps[1]

@@ -1,0 +1,454 @@
+// Draws the charts that the program has described, and keeps them in step: one crosshair, one zoom per step, one theme.
+// Loads nothing, stores nothing; what the reader chose is in the address after the #.
+(() => {
+  'use strict';
+  const root = document.documentElement;
+  const troubles = [];
+  addEventListener('error', event => troubles.push(String(event.message)));
+  addEventListener('securitypolicyviolation', event => troubles.push('blocked: ' + event.blockedURI));
+  const data = JSON.parse(document.getElementById('data').textContent);
+  const announce = document.getElementById('announce');
+  const PHONE = matchMedia('(max-width: 720px)');
+  const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
+  const DASH = { solid: [], dashed: [6, 4], dotted: [1.5, 3] };
+  const plots = [];
+
+  // Numbers, as the program writes them.
+  const three = v => {
+    const size = Math.abs(v);
+    if (v === 0) return '0';
+    return size < 9.995 ? v.toFixed(2) : size < 99.95 ? v.toFixed(1) : Math.round(v).toLocaleString('en-US');
+  };
+  const latency = us => us < 999.5 ? (Number.isInteger(us) ? us : three(us)) + ' µs'
+    : us < 999500 ? three(us / 1e3) + ' ms' : three(us / 1e6) + ' s';
+  const bytes = v => {
+    const units = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
+    let at = 0;
+    while (v >= 999.5 && at < units.length - 1) { v /= 1000; at++; }
+    return (at ? three(v) : Math.round(v)) + ' ' + units[at];
+  };
+  const FULL = {
+    transactions_per_second: three, rows_per_second: three, per_second: three, count: three, us: latency,
+    bytes_per_second: v => bytes(v) + '/s', cores: v => v.toFixed(2),
+  };
+  // Axis labels: as short as they may be.
+  const bare = text => text.replace(/\.0+(?=\D|$)/, '').replace(/(\.\d*?)0+(?=\D|$)/, '$1');
+  const short = (unit, v) => {
+    if (unit === 'us') return bare(latency(Math.round(v * 1000) / 1000));
+    if (unit === 'bytes_per_second') return bare(bytes(v));
+    if (v >= 1e6) return bare((v / 1e6).toPrecision(3)) + 'M';
+    if (v >= 1e4) return bare((v / 1e3).toPrecision(3)) + 'k';
+    return bare(String(Math.round(v * 1000) / 1000));
+  };
+  const clock = s => {
+    if (s < 120) return bare(s.toFixed(1)) + ' s';
+    const whole = Math.round(s), pad = n => String(n).padStart(2, '0');
+    return whole < 3600 ? Math.floor(whole / 60) + ':' + pad(whole % 60)
+      : Math.floor(whole / 3600) + ':' + pad(Math.floor(whole / 60) % 60) + ':' + pad(whole % 60);
+  };
+  const percentile = nines => {
+    const percent = 100 * (1 - Math.pow(10, -nines));
+    return 'p' + bare(percent.toFixed(Math.max(0, Math.ceil(nines) - 1)));
+  };
+
+  // What the reader chose.
+  const state = {};
+  const readHash = () => {
+    for (const key of Object.keys(state)) delete state[key];
+    for (const part of location.hash.slice(1).split('&')) {
+      const [key, ...value] = part.split('=');
+      if (key) state[decodeURIComponent(key)] = decodeURIComponent(value.join('='));
+    }
+  };
+  const writeHash = () => {
+    const text = Object.entries(state).map(([key, value]) => value === '' ? key : key + '=' + encodeURIComponent(value)).join('&');
+    history.replaceState(null, '', text ? '#' + text : location.pathname + location.search);
+  };
+
+  // Colours come from the style sheet, so that the page and its charts never differ.
+  let ink = {};
+  const readColours = () => {
+    const style = getComputedStyle(root), get = name => style.getPropertyValue('--' + name).trim();
+    ink = {};
+    for (const name of ['paper', 'line', 'ink', 'quiet', 'faint', 'main', 'second', 'bad', 'aside', 'halo']) ink[name] = get(name);
+    ink.fill = { main: get('main-fill'), second: get('second-fill'), bad: get('bad-fill') };
+    ink.tone = { main: ink.main, quiet: ink.faint, second: ink.second, bad: ink.bad, ink: ink.ink };
+    const stops = get('heat').split(',').map(text => [1, 3, 5].map(at => parseInt(text.trim().slice(at, at + 2), 16)));
+    ink.heat = Array.from({ length: 64 }, (_, step) => {
+      const at = step / 63 * (stops.length - 1), from = Math.min(Math.floor(at), stops.length - 2);
+      const mixed = stops[from].map((low, c) => Math.round(low + (stops[from + 1][c] - low) * (at - from)));
+      return 'rgb(' + mixed.join(',') + ')';
+    });
+  };
+
+  // Drawing hooks.
+  const px = () => devicePixelRatio || 1;
+  const bands = (step, chart, first) => u => {
+    const { ctx, bbox } = u, ratio = px();
+    ctx.save();
+    ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+    let free = -Infinity;
+    step.bands.forEach((band, index) => {
+      const from = u.valToPos(band.from, 'x', true), to = u.valToPos(band.to, 'x', true);
+      if (band.kind !== 'phase') {
+        ctx.fillStyle = band.kind === 'outage' ? ink.fill.bad : ink.aside;
+        ctx.fillRect(from, bbox.top, to - from, bbox.height);
+      } else if (index) {
+        ctx.fillStyle = ink.line;
+        ctx.fillRect(Math.round(from), bbox.top, ratio, bbox.height);
+      }
+      if (band.kind === 'aside') {
+        ctx.strokeStyle = ink.line; ctx.lineWidth = ratio; ctx.beginPath();
+        for (let x = from - bbox.height; x < to; x += 9 * ratio) { ctx.moveTo(x, bbox.top + bbox.height); ctx.lineTo(x + bbox.height, bbox.top); }
+        ctx.save(); ctx.clip(new Path2D(`M${from},${bbox.top}H${to}V${bbox.top + bbox.height}H${from}Z`)); ctx.stroke(); ctx.restore();
+      }
+      if (!first || !band.label) return;
+      ctx.font = 11 * ratio + 'px ' + SANS; ctx.textBaseline = 'top'; ctx.textAlign = 'left';
+      const left = Math.max(from, bbox.left) + 5 * ratio, width = ctx.measureText(band.label).width;
+      if (left + width < to && left > free) {
+        ctx.fillStyle = ink.halo; ctx.fillRect(left - 2 * ratio, bbox.top + 2 * ratio, width + 4 * ratio, 14 * ratio);
+        ctx.fillStyle = ink.faint; ctx.fillText(band.label, left, bbox.top + 3 * ratio);
+        free = left + width;
+      }
+    });
+    ctx.restore();
+  };
+  const marks = (step, first) => u => {
+    const { ctx, bbox } = u, ratio = px();
+    ctx.save();
+    ctx.font = 11 * ratio + 'px ' + SANS; ctx.textBaseline = 'top';
+    let free = -Infinity;
+    for (const mark of step.marks) {
+      const x = Math.round(u.valToPos(mark.at, 'x', true)) + .5;
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.strokeStyle = ink.quiet; ctx.lineWidth = ratio; ctx.setLineDash([2 * ratio, 3 * ratio]);
+      ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
+      ctx.setLineDash([]); ctx.fillStyle = ink.quiet;
+      ctx.beginPath(); ctx.moveTo(x - 4 * ratio, bbox.top); ctx.lineTo(x + 4 * ratio, bbox.top); ctx.lineTo(x, bbox.top + 6 * ratio); ctx.fill();
+      if (!first) continue;
+      const width = ctx.measureText(mark.label).width, fits = x + 7 * ratio + width < bbox.left + bbox.width;
+      const left = fits ? x + 6 * ratio : x - 6 * ratio - width;
+      if (left < free || left < bbox.left) continue;
+      ctx.fillStyle = ink.halo; ctx.fillRect(left - ratio, bbox.top + ratio, width + 2 * ratio, 14 * ratio);
+      ctx.fillStyle = ink.quiet; ctx.textAlign = 'left'; ctx.fillText(mark.label, left, bbox.top + 2 * ratio);
+      free = left + width + 4 * ratio;
+    }
+    ctx.restore();
+  };
+  const heat = chart => u => {
+    if (!chart.heat) return;
+    const { ctx, bbox } = u, { edges, columns } = chart.heat;
+    const most = columns.reduce((best, column) => column.slice(1).reduce((a, b) => Math.max(a, b), best), 1);
+    const y = edges.map(edge => Math.round(u.valToPos(edge, 'y', true)));
+    ctx.save();
+    ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+    columns.forEach((column, index) => {
+      if (!column.length) return;
+      const middle = chart.x[index];
+      const left = Math.round(u.valToPos(middle - chart.column_s / 2, 'x', true));
+      const right = Math.round(u.valToPos(middle + chart.column_s / 2, 'x', true));
+      for (let at = 1; at < column.length; at++) {
+        if (!column[at]) continue;
+        const band = column[0] + at - 1;
+        const share = most > 1 ? Math.log(column[at]) / Math.log(most) : 1;
+        ctx.fillStyle = ink.heat[Math.round(share * 63)];
+        ctx.fillRect(left, y[band + 1], right - left, Math.max(1, y[band] - y[band + 1]));
+      }
+    });
+    // A halo, so that the lines are seen on light and dark cells alike.
+    ctx.strokeStyle = ink.halo; ctx.lineWidth = 4.5 * px(); ctx.lineJoin = 'round';
+    for (const one of chart.series) {
+      if (one.dash === 'dotted') continue;
+      ctx.beginPath();
+      let down = false;
+      one.values.forEach((value, index) => {
+        if (value == null) { down = false; return; }
+        const x = u.valToPos(chart.x[index], 'x', true), top = u.valToPos(Math.max(value, edges[0]), 'y', true);
+        if (down) ctx.lineTo(x, top); else ctx.moveTo(x, top);
+        down = true;
+      });
+      ctx.stroke();
+    }
+    ctx.restore();
+  };
+
+  const oneTwoFive = (low, high) => {
+    const all = [], wide = Math.log10(high / low) > 2.2;
+    for (let ten = Math.pow(10, Math.floor(Math.log10(low))); ten <= high; ten *= 10)
+      for (const digit of wide ? [1] : [1, 2, 5]) if (ten * digit >= low && ten * digit <= high) all.push(ten * digit);
+    return all;
+  };
+  const NINES = [0, Math.log10(2), 1, 2, 3, 4, 5, 6, 7, 8];
+
+  const options = (step, chart, host, first) => {
+    const timed = chart.kind !== 'nines', log = chart.kind !== 'time', full = FULL[chart.unit];
+    const grid = { stroke: ink.line, width: 1 }, font = '11px ' + SANS;
+    const series = [{}], stripes = [];
+    for (const one of chart.series) {
+      const dotted = one.dash === 'dotted';
+      series.push({
+        label: one.name, stroke: ink.tone[one.tone], width: one.tone === 'quiet' || dotted ? 1.25 : 1.75, dash: DASH[one.dash],
+        fill: one.fill ? ink.fill[one.tone] : undefined, spanGaps: false,
+        points: { show: dotted || one.values.length < 2, size: dotted ? 3.5 : 6, width: 0, fill: ink.tone[one.tone] },
+        paths: dotted && chart.kind === 'heat' ? () => null : undefined,
+      });
+    }
+    for (const one of chart.series) {
+      if (!one.range) continue;
+      const at = series.length;
+      for (let side = 0; side < 2; side++) series.push({ stroke: 'transparent', width: 0, points: { show: false } });
+      stripes.push({ series: [at + 1, at], fill: ink.fill[one.tone] });
+    }
+    const x = chart.x, last = x.length - 1;
+    return {
+      width: host.clientWidth, height: host.clientHeight, padding: [6, 18, 0, 0], legend: { show: false }, series, bands: stripes,
+      cursor: {
+        y: false, drag: { x: timed, y: false, setScale: timed }, focus: { prox: -1 },
+        points: { size: 7, width: 1.5, stroke: ink.paper, fill: (u, i) => u.series[i].width ? series[i].stroke : 'transparent' },
+        sync: timed ? { key: step.key, setSeries: false, scales: ['x', null] } : undefined,
+      },
+      select: { show: timed },
+      scales: {
+        // Whole columns are shown, also the outer halves of the first and the last.
+        x: { time: false, range: (u, low, high) => low === x[0] && high === x[last] ? [0, chart.x_max] : [low, high] },
+        y: log ? { distr: 3, log: 10, range: (u, low, high) => logRange(chart, low, high) }
+          : { range: (u, low, high) => [0, high > 0 ? high * 1.12 : 1] },
+      },
+      axes: [
+        {
+          stroke: ink.faint, font, grid: timed ? { show: false } : grid, ticks: { ...grid, size: 4 }, size: 26, gap: 3,
+          space: PHONE.matches ? 52 : 72,
+          incrs: [.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800],
+          splits: timed ? undefined : () => NINES.filter(nine => nine <= chart.x_max + 1e-9),
+          values: (u, splits) => splits.map(v => timed ? clock(v) : v ? percentile(v) : ''),
+        },
+        {
+          stroke: ink.faint, font, grid, ticks: { show: false }, size: PHONE.matches ? 50 : 56, gap: 6,
+          space: 26, splits: log ? (u, i, low, high) => oneTwoFive(low, high) : undefined,
+          filter: log ? (u, splits) => splits : undefined,
+          values: (u, splits) => splits.map(v => v == null ? '' : short(chart.unit, v)),
+        },
+      ],
+      hooks: {
+        drawClear: timed ? [bands(step, chart, first)] : [],
+        drawAxes: [heat(chart)],
+        draw: timed ? [marks(step, first)] : [],
+        setCursor: [u => readout(u, chart, full)],
+        setScale: timed ? [(u, key) => { if (key === 'x') zoomed(step, u); }] : [],
+      },
+    };
+  };
+  const logRange = (chart, low, high) => {
+    if (chart.heat) return [chart.heat.edges[0], chart.heat.edges[chart.heat.edges.length - 1] * 1.05];
+    low = low > 0 ? low : 1;
+    return [low / 1.25, Math.max(high, low * 2) * 1.25];
+  };
+
+  // Crosshair: the legend's numbers are those under it.
+  const when = (chart, index) => {
+    if (chart.kind === 'nines') return percentile(chart.x[index]);
+    const from = chart.x[index] - chart.column_s / 2;
+    return chart.column_s < 1.5 ? clock(from) : clock(from) + ' to ' + clock(from + chart.column_s);
+  };
+  const readout = (u, chart, full) => {
+    const figure = u.root.closest('figure'), index = u.cursor.idx;
+    const none = index == null || u.cursor.left < 0;
+    figure.querySelector('.at output').textContent = none ? '' : 'at ' + when(chart, index);
+    figure.querySelectorAll('.legend .one output').forEach((out, at) => {
+      const value = none ? null : chart.series[at].values[index];
+      out.textContent = value == null ? '' : full(value);
+    });
+  };
+  const move = (plot, index) => {
+    const { chart, step } = plot;
+    for (const other of plots) {
+      const same = other === plot || (chart.kind !== 'nines' && other.step === step && other.chart.kind !== 'nines');
+      if (!same) continue;
+      if (index == null) other.u.setCursor({ left: -10, top: -10 });
+      else other.u.setCursor({ left: other.u.valToPos(other.chart.x[index], 'x'), top: 10 });
+    }
+    plot.index = index;
+    if (index == null) return;
+    const values = chart.series.map(one => one.name + ' ' + (one.values[index] == null ? 'none' : FULL[chart.unit](one.values[index])));
+    announce.textContent = chart.title + ' at ' + when(chart, index) + ': ' + values.join(', ');
+  };
+  const keys = plot => event => {
+    const last = plot.chart.x.length - 1, at = plot.index, far = event.shiftKey ? 10 : 1;
+    const to = { ArrowRight: at == null ? 0 : Math.min(last, at + far), ArrowLeft: at == null ? last : Math.max(0, at - far),
+      Home: 0, End: last }[event.key];
+    if (event.key === 'Escape') move(plot, null);
+    else if (to !== undefined) move(plot, to);
+    else return;
+    event.preventDefault();
+  };
+
+  // Zoom: all charts over time of one step show the same stretch, and the address tells which.
+  let zooming = false;
+  const zoomed = (step, u) => {
+    if (zooming || !u.ready) return;
+    const { min, max } = u.scales.x;
+    zoomTo(step, min, max);
+  };
+  const zoomTo = (step, min, max) => {
+    zooming = true;
+    const whole = step.charts[0] && min <= 1e-9 && max >= step.charts[0].x_max - 1e-9;
+    for (const plot of plots) {
+      if (plot.step === step && plot.chart.kind !== 'nines') plot.u.setScale('x', { min, max });
+    }
+    zooming = false;
+    document.getElementById('step=' + step.key).classList.toggle('is-zoomed', !whole);
+    if (whole) { if (state.step === step.key) delete state.t; }
+    else { state.step = step.key; state.t = bare(min.toFixed(3)) + '-' + bare(max.toFixed(3)); }
+    writeHash();
+  };
+  const applyZoom = () => {
+    const match = /^([\d.]+)-([\d.]+)$/.exec(state.t || ''), step = data.steps.find(one => one.key === state.step);
+    if (match && step && step.charts.length && +match[1] < +match[2]) zoomTo(step, +match[1], +match[2]);
+  };
+
+  // A table behind each chart, made when it is opened.
+  const fillTable = (chart, details) => {
+    if (details.querySelector('table')) return;
+    const cell = (row, tag, text) => { const c = row.appendChild(document.createElement(tag)); c.textContent = text; return c; };
+    const box = details.appendChild(document.createElement('div'));
+    box.className = 'scroll tall'; box.tabIndex = 0; box.setAttribute('role', 'region'); box.setAttribute('aria-label', chart.title + ', table');
+    const table = box.appendChild(document.createElement('table'));
+    const head = table.createTHead().insertRow();
+    cell(head, 'th', chart.kind === 'nines' ? 'percentile' : 'time');
+    for (const one of chart.series) {
+      cell(head, 'th', one.name);
+      if (one.range) { cell(head, 'th', 'lowest'); cell(head, 'th', 'highest'); }
+    }
+    const body = table.createTBody(), full = v => v == null ? '' : FULL[chart.unit](v);
+    chart.x.forEach((_, index) => {
+      const row = body.insertRow();
+      cell(row, 'td', when(chart, index));
+      for (const one of chart.series) {
+        cell(row, 'td', full(one.values[index]));
+        if (one.range) { cell(row, 'td', full(one.range.low[index])); cell(row, 'td', full(one.range.high[index])); }
+      }
+    });
+  };
+
+  const columns = chart => {
+    const all = [chart.x, ...chart.series.map(one => one.values)];
+    for (const one of chart.series) if (one.range) all.push(one.range.low, one.range.high);
+    return all;
+  };
+  const draw = () => {
+    readColours();
+    zooming = true;
+    for (const plot of plots.splice(0)) plot.u.destroy();
+    for (const step of data.steps) {
+      step.charts.forEach((chart, index) => {
+        const host = document.getElementById('plot-' + chart.id);
+        if (!host.clientWidth) return;
+        const u = new uPlot(options(step, chart, host, index === 0), columns(chart), host);
+        u.ready = true;
+        const plot = { u, chart, step, host, index: null };
+        host.onkeydown = keys(plot);
+        host.onblur = () => move(plot, null);
+        plots.push(plot);
+      });
+    }
+    zooming = false;
+    for (const ramp of document.querySelectorAll('.ramp')) ramp.style.background = 'linear-gradient(90deg,' + [0, 16, 32, 48, 63].map(at => ink.heat[at]).join(',') + ')';
+    applyZoom();
+  };
+
+  const darkNow = () => state.theme ? state.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+  const toggle = document.getElementById('theme');
+  const applyTheme = () => {
+    if (state.theme) root.dataset.theme = state.theme; else delete root.dataset.theme;
+    toggle.textContent = darkNow() ? 'Light' : 'Dark';
+    toggle.setAttribute('aria-label', 'Switch to ' + (darkNow() ? 'light' : 'dark') + ' colours');
+    draw();
+  };
+  toggle.onclick = () => { state.theme = darkNow() ? 'light' : 'dark'; writeHash(); applyTheme(); };
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', applyTheme);
+  addEventListener('hashchange', () => { readHash(); applyTheme(); });
+  for (const button of document.querySelectorAll('.zoomed')) {
+    const step = data.steps.find(one => one.key === button.dataset.step);
+    button.onclick = () => zoomTo(step, 0, step.charts[0].x_max);
+  }
+  for (const step of data.steps) for (const chart of step.charts) {
+    const details = document.getElementById('table-' + chart.id);
+    details.addEventListener('toggle', () => { if (details.open) fillTable(chart, details); });
+  }
+  // Paper is white and narrow: charts are drawn anew for it, and again afterwards.
+  const paper = on => { root.classList.toggle('printing', on); root.style.width = on ? '184mm' : ''; draw(); };
+  addEventListener('beforeprint', () => paper(true));
+  addEventListener('afterprint', () => paper(false));
+  let width = innerWidth;
+  addEventListener('resize', () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
+
+  readHash();
+  applyTheme();
+  window.pgfathomPage = { data, plots, state, troubles, draw, applyTheme, zoomTo, root };
+  setTimeout(() => {
+    root.dataset.ready = troubles.length ? 'troubled' : 'yes';
+    if ('selftest' in state) selftest();
+  }, 0);
+
+  // With #selftest the page checks itself and writes what it found into the document; the project's browser test reads it.
+  async function selftest() {
+    const found = { charts: data.steps.reduce((sum, step) => sum + step.charts.length, 0), problems: [] };
+    const check = (ok, text) => { if (!ok) found.problems.push(text); };
+    const settle = () => new Promise(done => setTimeout(done, 10)); // uPlot draws in a microtask
+    const complain = console.error;
+    console.error = (...words) => { found.problems.push('console: ' + words.join(' ')); complain(...words); };
+    // Both themes on the screen, and paper, which is light whatever the theme.
+    for (const theme of ['light', 'dark', 'paper']) {
+      if (theme === 'paper') dispatchEvent(new Event('beforeprint'));
+      else { state.theme = theme; applyTheme(); }
+      await settle();
+      check(plots.length === found.charts, theme + ': ' + plots.length + ' of ' + found.charts + ' charts drawn');
+      const paperNow = getComputedStyle(document.body).backgroundColor;
+      check(paperNow === (theme === 'dark' ? 'rgb(17, 20, 24)' : 'rgb(252, 252, 251)'), theme + ': background is ' + paperNow);
+      for (const { u, chart } of plots) {
+        const { left, top, width: wide, height: high } = u.bbox;
+        const pixels = u.ctx.getImageData(left, top, wide, high).data, colours = new Set();
+        let painted = 0;
+        for (let at = 0; at < pixels.length; at += 4) {
+          if (pixels[at + 3] < 40) continue;
+          painted++; colours.add(pixels[at] >> 4 << 8 | pixels[at + 1] >> 4 << 4 | pixels[at + 2] >> 4);
+        }
+        check(painted > 60 && colours.size > 1, theme + ': ' + chart.id + ' is blank: ' + painted + ' pixels, ' + colours.size + ' colours');
+        check(theme === 'paper' || u.root.getBoundingClientRect().right <= innerWidth + 1, theme + ': ' + chart.id + ' is wider than the window');
+      }
+    }
+    dispatchEvent(new Event('afterprint')); await settle();
+    const plain = plots.find(plot => plot.chart.kind !== 'nines');
+    if (plain) {
+      const press = key => plain.host.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));
+      press('End'); await settle();
+      const figures = plots.filter(plot => plot.step === plain.step && plot.chart.kind !== 'nines').map(plot => plot.host.closest('figure'));
+      check(figures.every(figure => figure.querySelector('.at output').textContent.startsWith('at ')), 'the crosshair is not shared by the keyboard');
+      check(announce.textContent.includes(plain.chart.title), 'the crosshair is not announced');
+      press('Escape'); await settle();
+      check(figures.every(figure => figure.querySelector('.at output').textContent === ''), 'Escape leaves the crosshair');
+      zoomTo(plain.step, plain.chart.x_max / 4, plain.chart.x_max / 2); await settle();
+      check(location.hash.includes('t=') && location.hash.includes('step='), 'the zoom is not in the address: ' + location.hash);
+      check(plots.filter(plot => plot.step === plain.step && plot.chart.kind !== 'nines').every(plot => Math.abs(plot.u.scales.x.max - plain.chart.x_max / 2) < 1e-6), 'the zoom is not shared');
+      zoomTo(plain.step, 0, plain.chart.x_max); await settle();
+      check(!location.hash.includes('t='), 'a reset zoom stays in the address');
+    }
+    for (const step of data.steps) for (const chart of step.charts) {
+      const details = document.getElementById('table-' + chart.id);
+      details.open = true; await settle();
+      check(details.querySelectorAll('tbody tr').length === chart.x.length, chart.id + ' has no table');
+      details.open = false;
+      check(chart.x.length <= 600, chart.id + ' has ' + chart.x.length + ' columns');
+    }
+    check(root.scrollWidth <= innerWidth, 'the page scrolls sideways: ' + root.scrollWidth + ' > ' + innerWidth);
+    check(performance.getEntriesByType('resource').length === 0, 'something was loaded');
+    for (const element of document.querySelectorAll('[id]')) check(document.querySelectorAll('[id="' + element.id + '"]').length === 1, 'id twice: ' + element.id);
+    for (const trouble of troubles) check(false, trouble);
+    found.width = innerWidth;
+    found.ready = root.dataset.ready;
+    const out = document.body.appendChild(document.createElement('script'));
+    out.type = 'application/json'; out.id = 'selftest'; out.textContent = JSON.stringify(found);
+    if (parent !== window) parent.postMessage(out.textContent, '*');
+    root.dataset.selftest = found.problems.length ? 'fail' : 'pass';
+  }
+})();

@@ -1,0 +1,292 @@
+//! The answer of a run in words: one sentence, the numbers that matter, a line per step. Terminal page and web page say the
+//! same because both take it from here.
+
+use crate::facts::{Badge, Facts, StepFacts};
+use crate::number::{self, Letters};
+use record::State;
+use record::model::CheckResult;
+
+/// A number worth a big letter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Tile {
+    /// What it is of.
+    pub(crate) label: String,
+    /// The number, as short as it may be.
+    pub(crate) value: String,
+    /// Its unit.
+    pub(crate) unit: String,
+    /// What else one wants to know beside it.
+    pub(crate) detail: String,
+    /// Key of the step it comes from.
+    pub(crate) key: String,
+}
+
+/// Most numbers at the top of a page.
+const TILES_MAX: usize = 3;
+
+/// The run in one sentence. Of several steps it tells what was done and how it went; their numbers stand in the tiles.
+///
+/// An invalid run has one answer only: why. What was measured nevertheless stands among the reasons.
+pub(crate) fn sentence(facts: &Facts) -> String {
+    if let Some(reason) = leading_reason(facts) {
+        return capital(&format!("{reason}."));
+    }
+    let mut text = measured(facts);
+    text.push('.');
+    capital(&text)
+}
+
+/// The reason that stands in place of the answer.
+fn leading_reason<'a>(facts: &Facts<'a>) -> Option<&'a String> {
+    facts.reader.run.verdict.reasons.first().filter(|_| facts.badge() == Badge::Invalid)
+}
+
+/// What was done and how it went, as a clause.
+fn measured(facts: &Facts) -> String {
+    let clauses = match facts.steps.as_slice() {
+        [] => vec!["nothing was measured".to_string()],
+        [only] => vec![step_clause(only)],
+        steps => several_steps(steps),
+    };
+    match clauses.as_slice() {
+        [first, .., last] => {
+            let inner = &clauses[1..clauses.len() - 1];
+            let inner: String = inner.iter().map(|clause| format!(", {clause}")).collect();
+            format!("{first}{inner} and {last}")
+        }
+        only => only.concat(),
+    }
+}
+
+/// "loaded 1,000,000 rows", "verified every row", "drove ycsb-c and ycsb-a without an error".
+fn several_steps(steps: &[StepFacts]) -> Vec<String> {
+    let of = |verb: &str| steps.iter().filter(|step| step.step.verb == verb).collect::<Vec<_>>();
+    let (loads, proofs) = (of("load"), of("verify"));
+    let driven: Vec<&StepFacts> =
+        steps.iter().filter(|step| step.step.verb != "load" && step.step.verb != "verify").collect();
+    let mut clauses = vec![];
+    // A difference is the answer, whatever else went well.
+    if let Some(different) = proofs.iter().find(|step| step.badge() == Badge::Difference) {
+        clauses.push(step_clause(different));
+    }
+    let rows: u64 = loads.iter().filter_map(|step| step.step.summary.rows).sum();
+    if !loads.is_empty() {
+        clauses.push(format!("loaded {}", number::counted(rows, "row")));
+    }
+    let proven = |step: &&&StepFacts| matches!(step.badge(), Badge::Valid | Badge::Notes);
+    match proofs.iter().filter(proven).count() {
+        0 => {}
+        some if some < proofs.len() => clauses.push(format!("verified it {some} of {} times", proofs.len())),
+        1 => clauses.push("verified every row".to_string()),
+        2 => clauses.push("verified every row twice".to_string()),
+        many => clauses.push(format!("verified every row {many} times")),
+    }
+    if !driven.is_empty() {
+        let names: Vec<&str> = driven.iter().map(|step| step.step.name.as_str()).collect();
+        let names = match names.as_slice() {
+            [first, second] => format!("{first} and {second}"),
+            names => names.join(", "),
+        };
+        let errors: u64 = driven.iter().map(|step| step.step.summary.errors).sum();
+        let outcome = if errors == 0 {
+            "without an error".to_string()
+        } else {
+            format!("with {}", number::counted(errors, "error"))
+        };
+        clauses.push(format!("drove {names} {outcome}"));
+    }
+    clauses
+}
+
+/// Why the badge is what it is, worst first; empty for a valid run.
+pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
+    let run = &facts.reader.run;
+    let mut reasons: Vec<String> = run.verdict.reasons.clone();
+    if leading_reason(facts).is_some() {
+        reasons[0] = format!("measured nevertheless: {}", measured(facts));
+    }
+    match run.state {
+        _ if !facts.reader.has_run => {}
+        State::Interrupted => {
+            reasons.push("interrupted by the user: the numbers are of the part that ran".to_string())
+        }
+        State::Failed if reasons.is_empty() => reasons.push("the run ended with an error".to_string()),
+        State::Running => {}
+        _ if !run.verdict.valid && reasons.is_empty() => {
+            reasons.push("the run gives no reason; it never said that it was valid".to_string());
+        }
+        _ => {}
+    }
+    reasons.extend(run.verdict.notes.iter().cloned());
+    reasons.extend(facts.missing.iter().cloned());
+    reasons
+}
+
+/// What a step did, as part of a sentence.
+fn step_clause(step: &StepFacts) -> String {
+    let summary = &step.step.summary;
+    let name = if step.step.name.is_empty() { &step.step.verb } else { &step.step.name };
+    match step.step.verb.as_str() {
+        "load" => match (summary.rows, summary.rows_per_s) {
+            (Some(rows), Some(rate)) => {
+                format!("loaded {} at {} rows/s", number::counted(rows, "row"), number::three(rate))
+            }
+            _ => format!("loading {name} left no totals"),
+        },
+        "verify" => match (step.badge(), summary.rows) {
+            (Badge::Difference, _) => format!("verification found a difference: {}", failed_checks(step)),
+            (Badge::Invalid, _) => "verification proved nothing".to_string(),
+            (_, Some(rows)) => format!("verified {}", number::counted(rows, "row")),
+            (_, None) => "verification left no totals".to_string(),
+        },
+        _ => match (summary.tps, summary.latency_us) {
+            (Some(tps), Some(latency)) => format!(
+                "ran {name} at {} transactions/s; 99 % of responses took at most {}",
+                number::three(tps),
+                number::latency(latency.p99 as f64, Letters::Unicode)
+            ),
+            (Some(tps), None) => format!("ran {name} at {} transactions/s", number::three(tps)),
+            _ => format!("{name} left no totals"),
+        },
+    }
+}
+
+fn failed_checks(step: &StepFacts) -> String {
+    let failed = step.step.checks.iter().filter(|check| check.result == CheckResult::Fail);
+    let details: Vec<String> = failed.map(|check| check.detail.clone()).take(3).collect();
+    details.join(", ")
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_uppercase().chain(letters).collect(),
+        None => String::new(),
+    }
+}
+
+/// The numbers at the top: of a single step its three, of several steps one each, loads and workloads first.
+pub(crate) fn tiles(facts: &Facts) -> Vec<Tile> {
+    match facts.steps.as_slice() {
+        [only] => own_tiles(only, true),
+        steps => {
+            let telling = |step: &&StepFacts| step.step.verb != "verify";
+            let first: Vec<&StepFacts> = steps.iter().filter(telling).take(TILES_MAX).collect();
+            let rest = steps.iter().filter(|step| !telling(step)).take(TILES_MAX - first.len());
+            let mut chosen: Vec<&StepFacts> = first.into_iter().chain(rest).collect();
+            chosen.sort_by_key(|step| step.step.start_us);
+            chosen.into_iter().filter_map(|step| own_tiles(step, false).into_iter().next()).collect()
+        }
+    }
+}
+
+/// Up to three numbers of a step, the most telling first; `alone` if all of them will be shown.
+fn own_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
+    let tile = |label: &str, value: String, unit: &str, detail: String| Tile {
+        label: label.to_string(),
+        value,
+        unit: unit.to_string(),
+        detail,
+        key: step.step.key.clone(),
+    };
+    let summary = &step.step.summary;
+    let time = |us: f64| number::latency(us, Letters::Unicode);
+    let split = |text: String| match text.split_once(' ') {
+        Some((value, unit)) => (value.to_string(), unit.to_string()),
+        None => (text, String::new()),
+    };
+    let mut tiles = vec![];
+    if step.step.verb == "load" || step.step.verb == "verify" {
+        if let Some(rows) = summary.rows {
+            let took = number::duration(summary.duration_s);
+            if step.step.verb == "load" {
+                let size =
+                    step.bytes().map(|bytes| format!(" · {}", number::bytes(bytes))).unwrap_or_default();
+                if let Some(rate) = summary.rows_per_s {
+                    let detail = format!("{}{size} in {took}", number::counted(rows, "row"));
+                    tiles.push(tile(&step.title(), number::three(rate), "rows/s", detail));
+                }
+                if let Some(rate) = summary.bytes_per_s {
+                    let (value, unit) = split(number::bytes(rate));
+                    tiles.push(tile(
+                        "throughput",
+                        value,
+                        &format!("{unit}/s"),
+                        "as the protocol carries it".to_string(),
+                    ));
+                }
+                tiles.push(tile("rows", number::count(rows), "", format!("in {took}")));
+            } else {
+                let outcome = if step.badge() == Badge::Difference { "not all exact" } else { "exact" };
+                tiles.push(tile(&step.title(), number::count(rows), "rows", format!("{outcome}, in {took}")));
+                if let Some(rate) = summary.rows_per_s {
+                    tiles.push(tile("rate", number::three(rate), "rows/s", String::new()));
+                }
+                let failed =
+                    step.step.checks.iter().filter(|check| check.result == CheckResult::Fail).count() as u64;
+                let of = number::counted(step.step.checks.len() as u64, "check");
+                tiles.push(tile("differences", number::count(failed), "", format!("failed of {of}")));
+            }
+        }
+        return tiles;
+    }
+    let latency = summary.latency_us;
+    if let Some(tps) = summary.tps {
+        // Alone, the step's percentiles have a tile of their own.
+        let detail = match (latency, summary.transactions) {
+            (_, Some(transactions)) if alone => {
+                Some(format!("{} in {}", number::count(transactions), number::duration(summary.duration_s)))
+            }
+            (Some(latency), _) => {
+                Some(format!("p50 {} · p99 {}", time(latency.p50 as f64), time(latency.p99 as f64)))
+            }
+            _ => None,
+        };
+        tiles.push(tile(&step.title(), number::three(tps), "transactions/s", detail.unwrap_or_default()));
+    }
+    if let Some(latency) = latency {
+        let (value, unit) = split(time(latency.p99 as f64));
+        let detail = format!("p50 {} · longest {}", time(latency.p50 as f64), time(latency.max as f64));
+        tiles.push(tile("response p99", value, &unit, detail));
+    }
+    if let Some(transactions) = summary.transactions {
+        let share = number::percent(summary.errors as f64, (transactions + summary.errors) as f64);
+        let retries = format!("{share} · {} retries", number::count(summary.retries));
+        tiles.push(tile("errors", number::count(summary.errors), "", retries));
+    }
+    tiles
+}
+
+/// A step in fields of one line: what, and how it went.
+pub(crate) fn step_fields(step: &StepFacts, letters: Letters) -> Vec<String> {
+    let summary = &step.step.summary;
+    let mut fields = vec![];
+    if let Some(rows) = summary.rows {
+        let exact = step.step.verb == "verify" && matches!(step.badge(), Badge::Valid | Badge::Notes);
+        fields.push(format!("{}{}", number::counted(rows, "row"), if exact { " exact" } else { "" }));
+    }
+    if step.step.verb == "load" {
+        fields.extend(step.bytes().map(number::bytes));
+    }
+    if step.step.verb != "verify" {
+        fields.extend(summary.rows_per_s.map(|rate| format!("{} rows/s", number::three(rate))));
+        fields.extend(summary.bytes_per_s.map(|rate| format!("{}/s", number::bytes(rate))));
+    }
+    fields.extend(step.parameter_u64("sessions").map(|sessions| number::counted(sessions, "session")));
+    fields.extend(summary.tps.map(|tps| format!("{} tps", number::three(tps))));
+    if let Some(latency) = summary.latency_us {
+        fields.push(format!("p50 {}", number::latency(latency.p50 as f64, letters)));
+        fields.push(format!("p99 {}", number::latency(latency.p99 as f64, letters)));
+    }
+    if let Some(us) = summary.client_cpu_us_per_transaction {
+        fields.push(format!("client {}/tx", number::latency(us, letters)));
+    }
+    if let Some(chunks) = step.step.totals.get("chunks").and_then(serde_json::Value::as_u64) {
+        fields.push(number::counted(chunks, "chunk"));
+    }
+    fields.push(number::duration(summary.duration_s));
+    if summary.errors > 0 {
+        fields.push(number::counted(summary.errors, "error"));
+    }
+    fields
+}

@@ -1,0 +1,240 @@
+//! What a chart is, between the run directory and the page: columns of numbers, how to draw them, and a sentence that says the
+//! same in words. The page's script draws these and knows nothing else.
+
+use serde::Serialize;
+
+/// Most columns of a chart; longer runs are put into buckets.
+pub(crate) const COLUMNS_MAX: usize = 600;
+
+/// One chart.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Chart {
+    /// Unique in the page.
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) kind: ChartKind,
+    /// Of the y axis.
+    pub(crate) unit: Unit,
+    /// Middle of each column: seconds since the start of the step, or nines for a percentile curve.
+    pub(crate) x: Vec<f64>,
+    /// Width of a column in seconds; 0 for a percentile curve.
+    pub(crate) column_s: f64,
+    /// Right end of the x axis.
+    pub(crate) x_max: f64,
+    pub(crate) series: Vec<Series>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) heat: Option<Heat>,
+    /// The chart in one sentence. Rendered by the page itself, not by its script.
+    #[serde(skip)]
+    pub(crate) sentence: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ChartKind {
+    /// Lines over time from zero.
+    Time,
+    /// Heatmap with lines over it, logarithmic y.
+    Heat,
+    /// Percentile curve: x in nines, logarithmic y.
+    Nines,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Unit {
+    TransactionsPerSecond,
+    RowsPerSecond,
+    BytesPerSecond,
+    PerSecond,
+    Us,
+    Count,
+    Cores,
+}
+
+/// One line of a chart.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) tone: Tone,
+    pub(crate) dash: Dash,
+    /// Filled down to zero.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) fill: bool,
+    pub(crate) values: Vec<Option<f64>>,
+    /// Lowest and highest value inside each column, where columns hold several samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) range: Option<Range>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Range {
+    pub(crate) low: Vec<Option<f64>>,
+    pub(crate) high: Vec<Option<f64>>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// The role of a colour; the page's style sheet has the colours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tone {
+    /// The answer.
+    Main,
+    /// What it is compared with.
+    Quiet,
+    /// Second in rank.
+    Second,
+    /// Errors.
+    Bad,
+    /// Neutral ink.
+    Ink,
+}
+
+/// The other way than colour to tell lines apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Dash {
+    Solid,
+    Dashed,
+    Dotted,
+}
+
+/// Counts over time and logarithmic latency bands.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Heat {
+    /// Borders of the bands in microseconds, ascending; one more than bands.
+    pub(crate) edges: Vec<f64>,
+    /// Per column: first band, then the counts from there up; empty: nothing was counted.
+    pub(crate) columns: Vec<Vec<u64>>,
+}
+
+/// A stretch of a step that is marked behind its charts.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Band {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    pub(crate) label: String,
+    /// `phase`, `aside` (samples that do not count) or `outage`.
+    pub(crate) kind: &'static str,
+}
+
+/// A moment that is marked on a step's charts.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Mark {
+    pub(crate) at: f64,
+    pub(crate) label: String,
+}
+
+impl Series {
+    pub(crate) fn new(name: &str, tone: Tone, dash: Dash, values: Vec<Option<f64>>) -> Series {
+        Series { name: name.to_string(), tone, dash, fill: false, values, range: None }
+    }
+
+    pub(crate) fn filled(self) -> Series {
+        Series { fill: true, ..self }
+    }
+
+    pub(crate) fn with_range(self, range: Option<Range>) -> Series {
+        Series { range, ..self }
+    }
+}
+
+/// Even columns over a stretch of time. Every sample falls into exactly one.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Columns {
+    pub(crate) origin_us: u64,
+    pub(crate) width_us: u64,
+    pub(crate) count: usize,
+}
+
+impl Columns {
+    /// Columns for samples of about `interval_us` each: one per interval, or whole multiples if there were more than `most`.
+    pub(crate) fn over(origin_us: u64, end_us: u64, interval_us: u64, most: usize) -> Columns {
+        let interval_us = interval_us.max(1);
+        let span_us = end_us.saturating_sub(origin_us).max(1);
+        let wanted = span_us.div_ceil(interval_us);
+        // A last interval that was cut short by a hair gets no column of its own.
+        let rest_us = span_us % interval_us;
+        let sliver = wanted > 1 && rest_us > 0 && rest_us < interval_us / 20;
+        let wanted = wanted - u64::from(sliver);
+        let factor = wanted.div_ceil(most.max(1) as u64).max(1);
+        Columns {
+            origin_us,
+            width_us: interval_us.saturating_mul(factor),
+            count: wanted.div_ceil(factor) as usize,
+        }
+    }
+
+    /// The column of an interval, by its middle; what lies outside goes into the nearest.
+    pub(crate) fn of(&self, start_us: u64, end_us: u64) -> usize {
+        let middle_us = start_us.midpoint(end_us).saturating_sub(self.origin_us);
+        ((middle_us / self.width_us) as usize).min(self.count - 1)
+    }
+
+    /// Middles in seconds since the origin.
+    pub(crate) fn middles_s(&self) -> Vec<f64> {
+        (0..self.count).map(|column| tidy((column as f64 + 0.5) * self.width_s())).collect()
+    }
+
+    pub(crate) fn width_s(&self) -> f64 {
+        self.width_us as f64 / 1e6
+    }
+
+    pub(crate) fn end_s(&self) -> f64 {
+        tidy(self.count as f64 * self.width_s())
+    }
+
+    /// True if a column may hold several samples of `interval_us`.
+    pub(crate) fn are_coarser_than(&self, interval_us: u64) -> bool {
+        self.width_us > interval_us.saturating_mul(3) / 2
+    }
+}
+
+/// Rounds to what a chart can show (six significant digits), so that the page does not carry digits nobody sees.
+pub(crate) fn tidy(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return 0.0;
+    }
+    let scale = 10f64.powi(5 - value.abs().log10().floor() as i32);
+    (value * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn short_runs_get_a_column_per_second_and_slivers_none() {
+        let columns = Columns::over(5_000_000, 15_010_000, 1_000_000, 600);
+        assert_eq!((columns.count, columns.width_us), (10, 1_000_000));
+        assert_eq!(Columns::over(0, 10_400_000, 1_000_000, 600).count, 11);
+        assert_eq!(Columns::over(7, 7, 1_000_000, 600).count, 1, "a step of no length");
+        assert_eq!(columns.middles_s()[0], 0.5);
+    }
+
+    proptest! {
+        #[test]
+        fn no_chart_has_too_many_columns_and_no_sample_gets_lost(
+            origin in 0u64..1_000_000_000, span in 0u64..10_000_000_000_000, interval in 1u64..10_000_000, most in 1usize..700,
+        ) {
+            let columns = Columns::over(origin, origin + span, interval, most);
+            prop_assert!((1..=most).contains(&columns.count));
+            prop_assert!(columns.width_us * columns.count as u64 + interval / 20 >= span);
+            for at in [0, span / 3, span, span + 5_000_000] {
+                prop_assert!(columns.of(origin + at, origin + at) < columns.count);
+            }
+        }
+    }
+
+    #[test]
+    fn tidied_numbers_keep_six_digits() {
+        assert_eq!(
+            [0.0, 88_214.123_456, 0.000_123_456_78, f64::NAN].map(tidy),
+            [0.0, 88_214.1, 0.000_123_457, 0.0]
+        );
+    }
+}

@@ -1,0 +1,353 @@
+//! What a run directory says, arranged for telling: steps with their samples and histograms, and totals that are worked out
+//! from samples where a killed run left none in `run.json`.
+
+use crate::chart::Columns;
+use crate::latencies::{Latencies, Window};
+use record::event::Event;
+use record::hlog::Interval;
+use record::model::{CheckResult, PHASE_MEASURE, Phase, Step};
+use record::sample::{Body, ClientSample, ProgressSample, Sample};
+use record::{RunReader, State, Summary};
+
+/// Interval of samples where none are left to tell.
+const INTERVAL_US: u64 = 1_000_000;
+
+/// A run, ready to be told.
+#[derive(Debug)]
+pub(crate) struct Facts<'a> {
+    pub(crate) reader: &'a RunReader,
+    pub(crate) steps: Vec<StepFacts<'a>>,
+    /// What is missing, the reader's sentences and ours.
+    pub(crate) missing: Vec<String>,
+}
+
+/// A step with what the other files say about it.
+#[derive(Debug)]
+pub(crate) struct StepFacts<'a> {
+    /// From `run.json`; made up from the other files' step names where that is missing.
+    pub(crate) step: Step,
+    pub(crate) client: Vec<(&'a Sample, &'a ClientSample)>,
+    pub(crate) progress: Vec<(&'a Sample, &'a ProgressSample)>,
+    pub(crate) intervals: Vec<&'a Interval>,
+    /// Events that name the step, and those that name none but fell into it.
+    pub(crate) events: Vec<&'a Event>,
+    /// What the latency log says of it.
+    pub(crate) latencies: Latencies,
+    /// End of the step, or the last moment known of it.
+    pub(crate) end_us: u64,
+}
+
+/// How far a result can be trusted, in one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Badge {
+    /// It stands.
+    Valid,
+    /// It stands, with something to know.
+    Notes,
+    /// The numbers say nothing about the target.
+    Invalid,
+    /// A verification found rows that are not as they should be.
+    Difference,
+    /// The directory does not say.
+    Unknown,
+}
+
+impl Badge {
+    /// The word, in capitals.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Badge::Valid => "VALID",
+            Badge::Notes => "NOTES",
+            Badge::Invalid => "INVALID",
+            Badge::Difference => "DIFFERENCE",
+            Badge::Unknown => "UNKNOWN",
+        }
+    }
+}
+
+/// How much of the latency log is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Depth {
+    /// Only where totals must be worked out from it.
+    Totals,
+    /// All of it, in at most so many columns per step.
+    Charts(usize),
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn of(reader: &'a RunReader, depth: Depth) -> Facts<'a> {
+        let mut missing = reader.missing().to_vec();
+        let mut models = reader.run.steps.clone();
+        for key in unlisted_keys(reader) {
+            models.push(made_up_step(reader, &key));
+        }
+        models.sort_by_key(|step| step.start_us);
+        let steps: Vec<StepFacts> = models
+            .into_iter()
+            .map(|step| {
+                let facts = StepFacts::of(reader, step, depth);
+                if facts.worked_out {
+                    missing.push(format!(
+                        "{}: run.json holds no totals; those shown are added up from samples and histograms",
+                        facts.facts.step.key
+                    ));
+                }
+                facts.facts
+            })
+            .collect();
+        let unreadable: u64 = steps.iter().map(|step| step.latencies.unreadable).sum();
+        if unreadable > 0 {
+            missing.push(format!("latency.hlog: {unreadable} histograms cannot be decoded and are left out"));
+        }
+        Facts { reader, steps, missing }
+    }
+
+    /// The run's summary: its own if it ended, else drawn from what its steps left.
+    pub(crate) fn summary(&self) -> Summary {
+        let run = &self.reader.run;
+        if self.reader.has_run && run.ended_us.is_some() {
+            return run.summary.clone();
+        }
+        match self.steps.as_slice() {
+            [only] => only.step.summary.clone(),
+            steps => Summary::of_steps(
+                &run.verb,
+                &run.name,
+                steps.iter().map(|step| step.step.summary.clone()).collect(),
+            ),
+        }
+    }
+
+    /// The badge of the whole run.
+    pub(crate) fn badge(&self) -> Badge {
+        let badges: Vec<Badge> = self.steps.iter().map(StepFacts::badge).collect();
+        if badges.contains(&Badge::Difference) {
+            return Badge::Difference;
+        }
+        if !self.reader.has_run || self.steps.is_empty() {
+            return Badge::Unknown;
+        }
+        if matches!(self.reader.run.state, State::Running | State::Unknown) {
+            return Badge::Unknown;
+        }
+        if !self.reader.run.verdict.valid {
+            return Badge::Invalid;
+        }
+        let untroubled = self.reader.run.state == State::Finished
+            && self.reader.run.verdict.notes.is_empty()
+            && self.missing.is_empty();
+        if untroubled { Badge::Valid } else { Badge::Notes }
+    }
+}
+
+/// A step and whether its totals had to be worked out.
+struct Gathered<'a> {
+    facts: StepFacts<'a>,
+    worked_out: bool,
+}
+
+impl<'a> StepFacts<'a> {
+    fn of(reader: &'a RunReader, mut step: Step, depth: Depth) -> Gathered<'a> {
+        let key = step.key.clone();
+        if key.is_empty() {
+            // Logs of other programs name no step; the page still needs a name for links.
+            step.key = step.verb.clone();
+        }
+        let mine = reader.samples.iter().filter(|sample| sample.step == key);
+        let mut client = vec![];
+        let mut progress = vec![];
+        for sample in mine {
+            match &sample.body {
+                Body::Client(body) => client.push((sample, body)),
+                Body::Load(body) | Body::Verify(body) => progress.push((sample, body)),
+                Body::Other { .. } => {}
+            }
+        }
+        let intervals: Vec<&Interval> =
+            reader.intervals.iter().filter(|interval| *interval.step == *key).collect();
+        let last_us = client
+            .iter()
+            .map(|(sample, _)| sample.t_us)
+            .chain(progress.iter().map(|(sample, _)| sample.t_us))
+            .chain(intervals.iter().map(|interval| interval.end_us))
+            .max();
+        let end_us = step.end_us.or(last_us).unwrap_or(step.start_us);
+        let inside = |event: &&Event| (step.start_us..=end_us).contains(&event.t_us);
+        let mine = |event: &&Event| event.step == key || (event.step.is_empty() && inside(event));
+        let events = reader.events.iter().filter(mine).collect();
+        let latencies = Latencies::none(Columns::over(step.start_us, end_us, INTERVAL_US, 1));
+        let mut facts = StepFacts { step, client, progress, intervals, events, latencies, end_us };
+        facts.gather_latencies(reader, depth);
+        let worked_out = facts.work_out_totals();
+        Gathered { facts, worked_out }
+    }
+
+    /// Start and end of the measured part, as far as it went.
+    pub(crate) fn measured_us(&self) -> (u64, u64) {
+        let measure = self.step.phases.iter().find(|phase| phase.name == PHASE_MEASURE);
+        match measure {
+            Some(phase) => (phase.start_us, phase.end_us.unwrap_or(self.end_us)),
+            None => (self.step.start_us, self.end_us),
+        }
+    }
+
+    /// The usual length of the step's intervals: their median.
+    pub(crate) fn interval_us(&self) -> u64 {
+        let lengths = self.client.iter().map(|(sample, _)| sample.interval_us);
+        let lengths = lengths.chain(self.progress.iter().map(|(sample, _)| sample.interval_us));
+        let mut lengths: Vec<u64> = lengths.filter(|length| *length > 0).collect();
+        if lengths.is_empty() {
+            lengths = self.intervals.iter().map(|interval| interval.end_us - interval.start_us).collect();
+        }
+        lengths.sort_unstable();
+        lengths.get(lengths.len() / 2).copied().filter(|length| *length > 0).unwrap_or(INTERVAL_US)
+    }
+
+    fn gather_latencies(&mut self, reader: &RunReader, depth: Depth) {
+        let most = match depth {
+            Depth::Charts(most) => most,
+            Depth::Totals if self.has_totals() => return,
+            Depth::Totals => 1,
+        };
+        let interval_us = self.interval_us();
+        let (start_us, end_us) = (self.step.start_us, self.end_us);
+        let columns = Columns::over(start_us, end_us, interval_us, most);
+        let window = Window { columns, start_us, end_us, measured_us: self.measured_us(), interval_us };
+        self.latencies = Latencies::gather(reader, &self.intervals, &window);
+    }
+
+    fn has_totals(&self) -> bool {
+        self.step.summary.transactions.is_some() || self.step.summary.rows.is_some()
+    }
+
+    pub(crate) fn badge(&self) -> Badge {
+        if self.step.checks.iter().any(|check| check.result == CheckResult::Fail) {
+            return Badge::Difference;
+        }
+        match self.step.state {
+            State::Running | State::Unknown => Badge::Unknown,
+            _ if !self.step.verdict.valid => Badge::Invalid,
+            State::Interrupted | State::Failed => Badge::Notes,
+            _ if !self.step.verdict.notes.is_empty() => Badge::Notes,
+            _ => Badge::Valid,
+        }
+    }
+
+    /// `run ycsb-a`, `verify`.
+    pub(crate) fn title(&self) -> String {
+        let (verb, name) = (&self.step.verb, &self.step.name);
+        if name.is_empty() || name == verb { verb.clone() } else { format!("{verb} {name}") }
+    }
+
+    /// A number parameter, for example `sessions`.
+    pub(crate) fn parameter_u64(&self, name: &str) -> Option<u64> {
+        self.step.parameters.get(name).and_then(serde_json::Value::as_u64)
+    }
+
+    /// Bytes loaded or read, if known.
+    pub(crate) fn bytes(&self) -> Option<f64> {
+        let total = self.step.totals.get("bytes").and_then(serde_json::Value::as_f64);
+        total.or_else(|| Some(self.step.summary.bytes_per_s? * self.step.summary.duration_s))
+    }
+
+    /// Fills the summary of a step that never wrote one. True if it did.
+    fn work_out_totals(&mut self) -> bool {
+        let summary = &self.step.summary;
+        if self.has_totals()
+            || (self.client.is_empty() && self.progress.is_empty() && self.intervals.is_empty())
+        {
+            return false;
+        }
+        let mut worked =
+            Summary { verb: summary.verb.clone(), name: summary.name.clone(), ..Summary::default() };
+        let (from_us, to_us) = self.measured_us();
+        worked.duration_s = to_us.saturating_sub(from_us) as f64 / 1e6;
+        let per_second = |amount: f64| (worked.duration_s > 0.0).then(|| amount / worked.duration_s);
+        if self.progress.is_empty() {
+            let (response, service) = (&self.latencies.response, &self.latencies.service);
+            let measured = self.client.iter().filter(|(_, body)| body.phase == PHASE_MEASURE);
+            let measured: Vec<&ClientSample> = measured.map(|(_, body)| *body).collect();
+            let from_samples: u64 = total(measured.iter().map(|body| body.transactions));
+            let transactions = if measured.is_empty() { response.count() } else { from_samples };
+            worked.transactions = Some(transactions);
+            worked.tps = per_second(transactions as f64);
+            worked.errors = total(measured.iter().map(|body| body.errors));
+            worked.retries = total(measured.iter().map(|body| body.retries));
+            worked.latency_us = response.summary();
+            worked.service_us = service.summary();
+        } else {
+            let rows = total(self.progress.iter().map(|(_, body)| body.rows));
+            let bytes = total(self.progress.iter().map(|(_, body)| body.bytes));
+            worked.rows = Some(rows);
+            worked.rows_per_s = per_second(rows as f64);
+            worked.bytes_per_s = per_second(bytes as f64);
+        }
+        self.step.summary = worked;
+        true
+    }
+}
+
+/// The sum, which a damaged file must not be able to overflow.
+pub(crate) fn total(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
+/// Step names in samples and histograms that `run.json` does not list, in order of appearance.
+fn unlisted_keys(reader: &RunReader) -> Vec<String> {
+    let mut keys: Vec<String> = vec![];
+    let told = reader.samples.iter().filter(|sample| !matches!(sample.body, Body::Other { .. }));
+    let named = told.map(|sample| sample.step.as_str());
+    let named = named.chain(reader.intervals.iter().map(|interval| &*interval.step));
+    for key in named {
+        if reader.run.step(key).is_none() && !keys.iter().any(|known| known == key) {
+            keys.push(key.to_string());
+        }
+    }
+    keys
+}
+
+/// What can be said of a step that only samples or histograms speak of.
+fn made_up_step(reader: &RunReader, key: &str) -> Step {
+    let samples = || reader.samples.iter().filter(|sample| sample.step == key);
+    let verb = samples().find_map(|sample| match sample.body {
+        Body::Load(_) => Some("load"),
+        Body::Verify(_) => Some("verify"),
+        Body::Client(_) => Some("run"),
+        Body::Other { .. } => None,
+    });
+    let verb = verb.unwrap_or("run").to_string();
+    let name = key.strip_prefix(&format!("{verb}-")).unwrap_or(key).to_string();
+    let starts = samples().map(|sample| sample.t_us.saturating_sub(sample.interval_us));
+    let interval_starts =
+        reader.intervals.iter().filter(|interval| &*interval.step == key).map(|interval| interval.start_us);
+    let start_us = starts.chain(interval_starts).min().unwrap_or(0);
+    Step {
+        key: key.to_string(),
+        summary: Summary { verb: verb.clone(), name: name.clone(), ..Summary::default() },
+        verb,
+        name,
+        state: State::Unknown,
+        start_us,
+        phases: made_up_phases(samples(), start_us),
+        ..Step::default()
+    }
+}
+
+/// Phases as the samples name them.
+fn made_up_phases<'s>(samples: impl Iterator<Item = &'s Sample>, start_us: u64) -> Vec<Phase> {
+    let mut phases: Vec<Phase> = vec![];
+    for sample in samples {
+        let name = match &sample.body {
+            Body::Client(body) => &body.phase,
+            Body::Load(body) | Body::Verify(body) => &body.phase,
+            Body::Other { .. } => continue,
+        };
+        let begun_us = sample.t_us.saturating_sub(sample.interval_us).max(start_us);
+        match phases.last_mut() {
+            Some(last) if last.name == *name => last.end_us = Some(sample.t_us),
+            _ if name.is_empty() => {}
+            _ => phases.push(Phase { name: name.clone(), start_us: begun_us, end_us: Some(sample.t_us) }),
+        }
+    }
+    phases
+}

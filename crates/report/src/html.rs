@@ -1,0 +1,200 @@
+//! The web page: everything that can be said in words and tables is written here, so it is there without scripts, in print and
+//! for a screen reader; the charts' numbers travel as JSON and are drawn by `page/page.js`.
+
+mod markup;
+mod sections;
+mod steps;
+
+use crate::PAGE_BYTES_MAX;
+use crate::chart::{Band, COLUMNS_MAX, Chart, Mark};
+use crate::facts::{Depth, Facts, StepFacts};
+use crate::{driven, filled};
+use markup::escape;
+use record::RunReader;
+use record::event;
+use record::model::{PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP};
+use serde::Serialize;
+
+const STYLE: &str = include_str!("../page/page.css");
+const STYLE_DARK: &str = include_str!("../page/dark.css");
+const SCRIPT: &str = include_str!("../page/page.js");
+const UPLOT_SCRIPT: &str = include_str!("../vendor/uplot/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("../vendor/uplot/uPlot.min.css");
+/// uPlot's licence, kept with every copy of it, as the licence asks.
+const UPLOT_LICENCE: &str = include_str!("../vendor/uplot/LICENSE");
+
+/// Fewest columns a chart is cut to when a page of many steps gets too big.
+const COLUMNS_MIN: usize = 60;
+/// Columns that all steps of a page may have together, for a start.
+const COLUMNS_ALL_STEPS: usize = 6000;
+/// Most moments marked on a step's charts; more would hide them. All are in `events.ndjson`.
+const MARKS_MAX: usize = 40;
+
+/// What the page's script gets of one step.
+#[derive(Serialize)]
+struct StepData {
+    key: String,
+    charts: Vec<Chart>,
+    bands: Vec<Band>,
+    marks: Vec<Mark>,
+}
+
+#[derive(Serialize)]
+struct PageData<'a> {
+    steps: &'a [StepData],
+}
+
+/// The page. Runs with many steps get coarser charts until the page fits [`PAGE_BYTES_MAX`]; if that is not enough, the last
+/// steps go without charts, and say so.
+pub(crate) fn page(reader: &RunReader) -> String {
+    let steps = reader.run.steps.len().max(1);
+    let mut columns = (COLUMNS_ALL_STEPS / steps).clamp(COLUMNS_MIN, COLUMNS_MAX);
+    loop {
+        let facts = Facts::of(reader, Depth::Charts(columns));
+        let mut with_charts = facts.steps.len();
+        loop {
+            let page = page_with(&facts, with_charts);
+            if page.len() <= PAGE_BYTES_MAX || with_charts == 0 {
+                return page;
+            }
+            if columns > COLUMNS_MIN {
+                break;
+            }
+            with_charts = with_charts * 3 / 4;
+        }
+        columns = (columns / 2).max(COLUMNS_MIN);
+    }
+}
+
+fn page_with(facts: &Facts, with_charts: usize) -> String {
+    let all = facts.steps.iter().enumerate();
+    let data: Vec<StepData> = all.map(|(at, step)| step_data(step, at < with_charts)).collect();
+    let mut body = String::with_capacity(64 * 1024);
+    sections::top(&mut body, facts);
+    body.push_str("<main id=\"main\">\n");
+    sections::answer(&mut body, facts);
+    sections::tested(&mut body, facts);
+    for (at, (step, data)) in facts.steps.iter().zip(&data).enumerate() {
+        steps::section(&mut body, facts, step, &data.charts, at < with_charts);
+    }
+    sections::method(&mut body, facts);
+    body.push_str("</main>\n");
+    frame(&sections::title(facts), &body, &script_json(&PageData { steps: &data }))
+}
+
+fn frame(title: &str, body: &str, data: &str) -> String {
+    let style = STYLE.replace("/*DARK*/", STYLE_DARK);
+    format!(
+        r##"<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
+<meta name="generator" content="pgfathom">
+<title>{title}</title>
+<style>
+{UPLOT_STYLE}
+{style}</style>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the answer</a>
+<div class="wrap">
+{body}</div>
+<p class="sr" id="announce" aria-live="polite"></p>
+<script type="application/json" id="data">{data}</script>
+<script>
+{UPLOT_SCRIPT}
+/*! uPlot licence:
+{UPLOT_LICENCE}*/
+</script>
+<script>
+{SCRIPT}</script>
+</body>
+</html>
+"##,
+        title = escape(title),
+    )
+}
+
+/// JSON that may stand inside a script element: no `<` can end the element or open a comment, and no line separator of
+/// JavaScript that JSON allows.
+fn script_json(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).expect("charts are plain numbers and words");
+    text.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}
+
+fn step_data(step: &StepFacts, with_charts: bool) -> StepData {
+    let charts = match (with_charts, step.progress.is_empty()) {
+        (false, _) => vec![],
+        (true, true) => driven::charts(step),
+        (true, false) => filled::charts(step),
+    };
+    StepData { key: step.step.key.clone(), bands: bands(step), marks: marks(step), charts }
+}
+
+/// Seconds since the start of the step.
+fn seconds(step: &StepFacts, t_us: u64) -> f64 {
+    crate::chart::tidy(t_us.saturating_sub(step.step.start_us) as f64 / 1e6)
+}
+
+fn bands(step: &StepFacts) -> Vec<Band> {
+    let phases = step.step.phases.iter().filter(|phase| phase.name != PHASE_MEASURE);
+    phases
+        .map(|phase| {
+            let aside = phase.name == PHASE_WARMUP || phase.name == PHASE_DRAIN;
+            Band {
+                from: seconds(step, phase.start_us),
+                to: seconds(step, phase.end_us.unwrap_or(step.end_us)),
+                label: phase.name.clone(),
+                kind: if aside { "aside" } else { "phase" },
+            }
+        })
+        .chain(outages(step))
+        .collect()
+}
+
+fn outages<'a>(step: &'a StepFacts) -> impl Iterator<Item = Band> + 'a {
+    step.events.iter().filter(|event| event.kind == event::OUTAGE).map(|event| Band {
+        from: seconds(step, event.t_us),
+        to: seconds(step, event.t_us.saturating_add(event.duration_us.unwrap_or(0))),
+        label: "outage".to_string(),
+        kind: "outage",
+    })
+}
+
+/// Moments worth a mark: what happened to the step, and checkpoints and the like that belong to no step but fell into it.
+fn marks(step: &StepFacts) -> Vec<Mark> {
+    let events = step.events.iter().filter(|event| event.kind != event::PHASE && event.kind != event::OUTAGE);
+    let label = |kind: &str, more: &serde_json::Map<String, serde_json::Value>| match more.get("sqlstate") {
+        Some(serde_json::Value::String(sqlstate)) => format!("{kind} {sqlstate}"),
+        _ => kind.to_string(),
+    };
+    events
+        .map(|event| Mark { at: seconds(step, event.t_us), label: label(&event.kind, &event.more) })
+        .take(MARKS_MAX)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_cannot_leave_its_script_element() {
+        let wicked = "</script><!--\u{2028}\u{2029}<script>";
+        let text = script_json(&serde_json::json!({ "text": wicked }));
+        assert!(!text.contains('<') && !text.contains('\u{2028}') && !text.contains('\u{2029}'), "{text}");
+        let back: serde_json::Value = serde_json::from_str(&text).expect("still JSON");
+        assert_eq!(back["text"], wicked);
+    }
+
+    #[test]
+    fn the_vendored_script_keeps_its_banner_and_ends_no_element() {
+        assert!(UPLOT_SCRIPT.starts_with("/*! https://github.com/leeoniya/uPlot (v1.6.32) */"));
+        for text in [UPLOT_SCRIPT, SCRIPT, UPLOT_LICENCE] {
+            assert!(!text.to_lowercase().contains("</script"));
+        }
+        assert!(!UPLOT_LICENCE.contains("*/"), "the licence stands in a comment");
+    }
+}

@@ -1,0 +1,196 @@
+//! The terminal page: plain ASCII, no colour, as wide as it must be and no wider than a terminal usually is.
+
+use crate::answer;
+use crate::facts::{Facts, StepFacts};
+use crate::number::{self, Letters};
+use record::LatencySummary;
+use record::model::{CheckResult, ErrorStatistics};
+use std::fmt::Write as _;
+
+/// Lines are folded at this width where folding is possible.
+const WIDTH: usize = 110;
+/// Most counterexamples, errors and types printed; the rest is counted and left to `run.json`.
+const LIST_MAX: usize = 10;
+
+/// The page.
+pub(crate) fn page(facts: &Facts) -> String {
+    let mut out = String::new();
+    heading(&mut out, facts);
+    let width = facts.steps.iter().map(|step| step.title().len()).max().unwrap_or(0);
+    for step in &facts.steps {
+        push(&mut out, &step_line(step, width));
+    }
+    let reasons = answer::reasons(facts);
+    if !reasons.is_empty() {
+        out.push('\n');
+        for reason in reasons {
+            fold(&mut out, "note   ", &reason.replace('µ', "u"));
+        }
+    }
+    for step in &facts.steps {
+        details(&mut out, step);
+    }
+    out
+}
+
+/// A step in one line; the title takes at least `width` characters.
+pub(crate) fn step_line(step: &StepFacts, width: usize) -> String {
+    let badge = step.badge().word().to_lowercase();
+    let fields = answer::step_fields(step, Letters::Ascii).join("   ");
+    format!("{:width$}   {fields}   {badge}", step.title())
+}
+
+fn push(out: &mut String, line: &str) {
+    out.push_str(line.trim_end());
+    out.push('\n');
+}
+
+/// A line with a label, continued under its text.
+fn fold(out: &mut String, label: &str, text: &str) {
+    let mut line = label.to_string();
+    for word in text.split_whitespace() {
+        if line.trim_end().len() + 1 + word.len() > WIDTH && line.trim_end().len() > label.len() {
+            push(out, &line);
+            line = " ".repeat(label.len());
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    push(out, &line);
+}
+
+fn heading(out: &mut String, facts: &Facts) {
+    let run = &facts.reader.run;
+    let mut fields =
+        vec![format!("pgfathom {}", if run.verb.is_empty() { "run directory" } else { &run.verb })];
+    if !run.name.is_empty() && run.name != run.verb {
+        fields[0] = format!("{} {}", fields[0], run.name);
+    }
+    fields.push(facts.badge().word().to_string());
+    if let Some(target) = &run.target {
+        fields.push(server(&target.engine, &target.server_version));
+    }
+    if run.client.cpus > 0 {
+        let memory = run.client.memory_bytes.map(|bytes| format!(", {}", number::bytes(bytes as f64)));
+        fields.push(format!("{}{}", number::counted(run.client.cpus, "core"), memory.unwrap_or_default()));
+    }
+    if let Some(day) = run.started.wall_time.get(..16) {
+        fields.push(format!("{} UTC", day.replace('T', " ")));
+    }
+    push(out, &fields.join("   "));
+    out.push('\n');
+}
+
+/// `PostgreSQL 18.4`.
+pub(crate) fn server(engine: &str, version: &str) -> String {
+    let name = if engine == "postgres" { "PostgreSQL" } else { engine };
+    format!("{name} {version}")
+}
+
+fn details(out: &mut String, step: &StepFacts) {
+    let types = &step.step.types;
+    let failed: Vec<_> = step.step.checks.iter().filter(|check| check.result != CheckResult::Ok).collect();
+    if types.is_empty()
+        && step.step.errors.is_empty()
+        && failed.is_empty()
+        && step.step.summary.latency_us.is_none()
+    {
+        return;
+    }
+    out.push('\n');
+    push(out, &step.title());
+    latency_table(out, step);
+    for error in step.step.errors.iter().take(LIST_MAX) {
+        error_line(out, error);
+    }
+    more(out, step.step.errors.len(), "SQLSTATEs");
+    for check in failed.iter().take(LIST_MAX) {
+        let word = if check.result == CheckResult::Fail { "FAIL" } else { "skipped" };
+        fold(out, "  ", &format!("{} {} {}: {}", check.name, check.scope, word, check.detail));
+        for key in check.counterexamples.iter().take(LIST_MAX) {
+            push(out, &format!("    {key}"));
+        }
+        more(out, check.counterexamples.len(), "rows");
+    }
+    more(out, failed.len(), "checks");
+}
+
+fn more(out: &mut String, all: usize, what: &str) {
+    if all > LIST_MAX {
+        push(out, &format!("    and {} more {what} in run.json", all - LIST_MAX));
+    }
+}
+
+fn error_line(out: &mut String, error: &ErrorStatistics) {
+    let retried = match error.retried {
+        0 => String::new(),
+        all if all == error.count => ", all retried".to_string(),
+        some => format!(", {} retried", number::count(some)),
+    };
+    fold(
+        out,
+        "  ",
+        &format!(
+            "{} x {}{retried}, first: {}",
+            number::count(error.count),
+            error.sqlstate,
+            error.first_message
+        ),
+    );
+}
+
+fn latency_table(out: &mut String, step: &StepFacts) {
+    let mut rows: Vec<[String; 9]> = vec![];
+    let mut row = |name: &str, count: Option<u64>, kind: &str, latency: Option<LatencySummary>| {
+        let Some(latency) = latency else { return };
+        let time = |us: u64| number::latency(us as f64, Letters::Ascii);
+        rows.push([
+            name.to_string(),
+            count.map(number::count).unwrap_or_default(),
+            kind.to_string(),
+            number::latency((latency.mean * 10.0).round() / 10.0, Letters::Ascii),
+            time(latency.p50),
+            time(latency.p90),
+            time(latency.p99),
+            time(latency.p999),
+            time(latency.max),
+        ]);
+    };
+    let mut pair = |name: &str,
+                    count: Option<u64>,
+                    response: Option<LatencySummary>,
+                    service: Option<LatencySummary>| {
+        // In a closed loop nothing ever waits for a session: the same numbers need not stand there twice.
+        let (kind, service) = if response == service { ("both", None) } else { ("response", service) };
+        row(name, count, kind, response);
+        row("", None, "service", service);
+    };
+    let (summary, types) = (&step.step.summary, &step.step.types);
+    if types.len() != 1 {
+        pair("all", summary.transactions, summary.latency_us, summary.service_us);
+    }
+    for kind in types.iter().take(LIST_MAX) {
+        pair(&kind.name, Some(kind.transactions), kind.latency_us, kind.service_us);
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let head = ["", "count", "", "mean", "p50", "p90", "p99", "p99.9", "max"].map(str::to_string);
+    rows.insert(0, head);
+    let widths: Vec<usize> =
+        (0..9).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
+    for row in rows {
+        let mut line = String::from("  ");
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            // Names and kinds stand left, numbers right.
+            let result = match column {
+                0 | 2 => write!(line, "{cell:<width$}   "),
+                _ => write!(line, "{cell:>width$}   "),
+            };
+            result.expect("writing into a String cannot fail");
+        }
+        push(out, &line);
+    }
+    more(out, step.step.types.len(), "transaction types");
+}

@@ -1,0 +1,271 @@
+//! The page in a real browser: headless Chromium, no network, both themes and paper, desktop and phone.
+//!
+//! The page checks itself when opened with `#selftest` (see `page/page.js`) and writes what it found into the document; this test
+//! reads it with `--dump-dom`, and watches the browser's own log for console messages. Controls prove that the checks can fail.
+//! With `PGFATHOM_SCREENSHOTS=DIR` pages and pictures are left in DIR for people to look at.
+
+// In a test a panic is the message.
+#![allow(clippy::unwrap_used)]
+
+mod fixture;
+
+use fixture::{Folder, Scene};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{env, fs};
+
+const DESKTOP: u32 = 1280;
+const PHONE: u32 = 380;
+/// Names of the browser, in the order they are tried.
+const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+/// One browser at a time: several of them starve each other, and then their time runs out.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The browser; `None` only if the environment says that its absence is accepted.
+fn browser() -> Option<PathBuf> {
+    let paths: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
+    let named = env::var_os("PGFATHOM_CHROMIUM").map(PathBuf::from);
+    let found =
+        paths.iter().flat_map(|path| BROWSERS.map(|name| path.join(name))).find(|path| path.is_file());
+    let found = named.or(found);
+    if found.is_none() {
+        let accepted = env::var("PGFATHOM_NO_BROWSER").is_ok_and(|value| value == "1");
+        assert!(
+            accepted,
+            "no Chromium found: the report page is UNTESTED. Install it (apt-get install chromium), name it with \
+             PGFATHOM_CHROMIUM, or accept the gap with PGFATHOM_NO_BROWSER=1"
+        );
+        eprintln!("\n*** no Chromium: the report page is UNTESTED (accepted by PGFATHOM_NO_BROWSER=1) ***\n");
+    }
+    found
+}
+
+/// Runs the browser on a page without network and with a profile of its own.
+fn browse(
+    browser: &Path,
+    folder: &Path,
+    page: &Path,
+    hash: &str,
+    width: u32,
+    height: u32,
+    more: &[&str],
+) -> Output {
+    let profile = folder.join("profile");
+    // A network namespace of its own, where that is allowed; the resolver rule below holds everywhere.
+    let isolated =
+        Command::new("unshare").args(["-n", "true"]).output().is_ok_and(|output| output.status.success());
+    let mut command = if isolated {
+        let mut command = Command::new("unshare");
+        command.arg("-n").arg(browser);
+        command
+    } else {
+        Command::new(browser)
+    };
+    command
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--hide-scrollbars",
+        ])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args([
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--enable-logging=stderr",
+            "--virtual-time-budget=20000",
+        ])
+        .arg(format!("--window-size={width},{height}"))
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .args(more)
+        .arg(format!("file://{}#{hash}", page.display()));
+    let output = command.output().expect("the browser starts");
+    let _ = fs::remove_dir_all(profile);
+    output
+}
+
+/// A window cannot be made as narrow as a phone, a frame can. It writes down what the page in it reports.
+const FRAME: &str = r#"<!doctype html><body style="margin:0"><script>
+addEventListener('message', event => {
+  const out = document.body.appendChild(document.createElement('script'));
+  out.type = 'application/json'; out.id = 'selftest'; out.textContent = event.data;
+});
+</script><iframe src="report.html#selftest" style="border:0;width:WIDTHpx;height:900px"></iframe>"#;
+
+/// Opens the page with its self-check; the problems found, by the page and in the browser's log.
+fn problems(browser: &Path, html: &str, width: u32) -> Vec<String> {
+    let _turn = turn();
+    let folder = Folder::new("page");
+    let page = folder.path().join("report.html");
+    fs::write(&page, html).unwrap();
+    let opened = if width < DESKTOP {
+        let frame = folder.path().join("frame.html");
+        fs::write(&frame, FRAME.replace("WIDTH", &width.to_string())).unwrap();
+        frame
+    } else {
+        page
+    };
+    let output = browse(browser, folder.path(), &opened, "selftest", DESKTOP, 900, &["--dump-dom"]);
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let log = String::from_utf8_lossy(&output.stderr);
+    // The browser's own windows write to the same log; what the page says names the page's file as its source.
+    let ours = |line: &&str| line.contains("CONSOLE") && !line.contains("source: chrome://");
+    let mut problems: Vec<String> = log.lines().filter(ours).map(|line| format!("console: {line}")).collect();
+    let opening = "<script type=\"application/json\" id=\"selftest\">";
+    let Some(start) = dom.rfind(opening) else {
+        problems.push(format!("the page wrote no result of its self-check; the browser said: {log}"));
+        return problems;
+    };
+    let rest = &dom[start + opening.len()..];
+    let found: Value = serde_json::from_str(&rest[..rest.find("</script>").unwrap()]).unwrap();
+    if found["width"].as_u64() != Some(u64::from(width)) {
+        problems.push(format!("the page is {} wide, not {width}", found["width"]));
+    }
+    if found["ready"] != "yes" {
+        problems.push(format!("the page says data-ready={}", found["ready"]));
+    }
+    problems.extend(found["problems"].as_array().unwrap().iter().map(Value::to_string));
+    problems
+}
+
+fn assert_sound(scene: &str, html: &str) {
+    let Some(browser) = browser() else { return };
+    assert!(html.len() <= report::PAGE_BYTES_MAX, "{scene}: {} bytes", html.len());
+    for width in [DESKTOP, PHONE] {
+        let problems = problems(&browser, html, width);
+        assert!(problems.is_empty(), "{scene} at {width} px:\n{}", problems.join("\n"));
+    }
+    keep_pictures(&browser, scene, html);
+}
+
+/// For people: the page and how it looks, if a folder for that is named.
+fn keep_pictures(browser: &Path, scene: &str, html: &str) {
+    let Some(target) = env::var_os("PGFATHOM_SCREENSHOTS").map(PathBuf::from) else { return };
+    let _turn = turn();
+    fs::create_dir_all(&target).unwrap();
+    let target = target.canonicalize().unwrap();
+    let page = target.join(format!("{scene}.html"));
+    fs::write(&page, html).unwrap();
+    for (width, height) in [(DESKTOP, 2400), (PHONE, 3200)] {
+        for theme in ["light", "dark"] {
+            let picture =
+                format!("--screenshot={}", target.join(format!("{scene}-{width}-{theme}.png")).display());
+            let folder = Folder::new("picture");
+            browse(browser, folder.path(), &page, &format!("theme={theme}"), width, height, &[&picture]);
+        }
+    }
+}
+
+fn page_of(scene: Scene) -> String {
+    report::html(fixture::write(scene).path()).unwrap()
+}
+
+#[test]
+fn a_demo_is_drawn_in_both_themes_on_desktop_and_phone() {
+    assert_sound("demo", &page_of(Scene::Demo));
+}
+
+#[test]
+fn a_single_run_is_drawn() {
+    assert_sound("single", &page_of(Scene::Single));
+}
+
+#[test]
+fn damage_is_drawn() {
+    assert_sound("damaged", &page_of(Scene::Damaged));
+}
+
+#[test]
+fn an_invalid_run_is_drawn() {
+    assert_sound("limited", &page_of(Scene::Limited));
+}
+
+#[test]
+fn what_a_killed_run_leaves_is_drawn() {
+    let folder = fixture::write(Scene::Single);
+    fs::remove_file(folder.path().join("run.json")).unwrap();
+    fs::remove_file(folder.path().join("events.ndjson")).unwrap();
+    let samples = fs::read(folder.path().join("samples.ndjson")).unwrap();
+    fs::write(folder.path().join("samples.ndjson"), &samples[..samples.len() * 2 / 3]).unwrap();
+    assert_sound("killed", &report::html(folder.path()).unwrap());
+}
+
+#[test]
+fn a_log_of_another_program_is_drawn() {
+    let folder = fixture::write(Scene::Single);
+    for name in ["run.json", "events.ndjson", "samples.ndjson"] {
+        fs::remove_file(folder.path().join(name)).unwrap();
+    }
+    let log = folder.path().join("latency.hlog");
+    let text = fs::read_to_string(&log).unwrap().replace("Tag=run-ycsb-a/ycsb-read.response", "Tag=reads");
+    fs::write(&log, text).unwrap();
+    assert_sound("foreign", &report::html(folder.path()).unwrap());
+}
+
+#[test]
+fn names_and_messages_of_the_world_stay_text() {
+    assert_sound("wicked", &page_of(Scene::Wicked));
+}
+
+#[test]
+fn an_empty_run_has_a_page() {
+    let folder = Folder::new("20251120-101500-run-nothing");
+    fs::write(folder.path().join("run.json"), r#"{"schema_version":1,"verb":"run","state":"running"}"#)
+        .unwrap();
+    assert_sound("empty", &report::html(folder.path()).unwrap());
+}
+
+#[test]
+fn paper_gets_the_page_too() {
+    let Some(browser) = browser() else { return };
+    let html = page_of(Scene::Demo);
+    let _turn = turn();
+    let folder = Folder::new("paper");
+    let page = folder.path().join("report.html");
+    fs::write(&page, html).unwrap();
+    let paper = folder.path().join("report.pdf");
+    let printing = format!("--print-to-pdf={}", paper.display());
+    let output = browse(&browser, folder.path(), &page, "theme=dark", DESKTOP, 900, &[&printing]);
+    let pdf = fs::read(&paper)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let pages = pdf.windows(12).filter(|bytes| bytes.starts_with(b"/Type /Page\n")).count();
+    assert!((3..=14).contains(&pages), "{pages} pages");
+    // Sixteen charts as vectors weigh something; blank ones do not.
+    assert!(pdf.len() > 150_000, "{} bytes", pdf.len());
+}
+
+/// The checks can fail: each of these pages has one thing wrong with it.
+#[test]
+fn a_page_with_a_fault_is_caught() {
+    let Some(browser) = browser() else { return };
+    let sound = page_of(Scene::Limited);
+    let faults = [
+        (
+            "an outside picture",
+            "</main>",
+            "<img src=\"https://example.invalid/x.png\" alt=\"\"></main>",
+            "blocked",
+        ),
+        ("an error on the console", "</main>", "</main><script>console.error('broken')</script>", "console"),
+        ("a script that throws", "</main>", "</main><script>nothing.there()</script>", "console"),
+        ("hidden charts", "</style>", ".plot { display: none }</style>", "charts drawn"),
+        ("a page too wide", "</main>", "<div style=\"width:3000px\">x</div></main>", "scrolls sideways"),
+        ("an id used twice", "</main>", "<i id=\"tested\"></i></main>", "id twice"),
+        ("blank charts", "hooks: {", "drawOrder: [], hooks: {}, unused: {", "is blank"),
+    ];
+    for (fault, from, to, expected) in faults {
+        assert!(sound.contains(from), "{fault}: nothing to break");
+        let problems = problems(&browser, &sound.replacen(from, to, 1), DESKTOP);
+        assert!(
+            problems.iter().any(|problem| problem.contains(expected)),
+            "{fault} was not caught: {problems:?}"
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! Directories that are not whole: every view of them says what it can, names what is missing, and never panics.
+
+// In a test a panic is the message.
+#![allow(clippy::unwrap_used)]
+
+mod fixture;
+
+use fixture::{Folder, Scene};
+use serde_json::Value;
+use std::fs;
+
+const FILES: [&str; 4] = ["run.json", "samples.ndjson", "events.ndjson", "latency.hlog"];
+
+fn views(folder: &Folder) -> (String, String, Value) {
+    let json = serde_json::from_str(&report::json(folder.path()).unwrap()).unwrap();
+    (report::html(folder.path()).unwrap(), report::text(folder.path()).unwrap(), json)
+}
+
+#[test]
+fn each_missing_file_is_named_in_every_view() {
+    for name in FILES {
+        let folder = fixture::write(Scene::Single);
+        fs::remove_file(folder.path().join(name)).unwrap();
+        let (html, text, json) = views(&folder);
+        let expected = format!("{name} is missing");
+        assert!(html.contains(&expected) && text.contains(&expected), "{name}: {text}");
+        assert!(json["missing"].to_string().contains(&expected), "{name}: {json}");
+    }
+}
+
+#[test]
+fn any_single_file_is_enough() {
+    for kept in FILES {
+        let folder = fixture::write(Scene::Single);
+        for name in FILES.iter().filter(|name| **name != kept) {
+            fs::remove_file(folder.path().join(name)).unwrap();
+        }
+        let (html, _, json) = views(&folder);
+        assert!(html.contains("</html>"), "{kept}");
+        // Transactions are known from each file that counts them.
+        let transactions = json["transactions"].as_u64();
+        match kept {
+            "run.json" | "samples.ndjson" => assert_eq!(transactions, Some(272_146), "{kept}"),
+            "latency.hlog" => assert!(transactions > Some(272_146), "without phases warm-up counts too"),
+            _ => assert_eq!(transactions, None),
+        }
+    }
+}
+
+#[test]
+fn a_killed_run_is_unknown_and_its_totals_come_from_samples() {
+    let folder = fixture::write(Scene::Single);
+    let path = folder.path().join("run.json");
+    let mut run: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    run["state"] = "running".into();
+    run["steps"][0]["state"] = "running".into();
+    run["steps"][0]["summary"] = serde_json::json!({"verb": "run", "name": "ycsb-a"});
+    for field in ["types", "end_us"] {
+        run["steps"][0].as_object_mut().unwrap().remove(field);
+    }
+    run.as_object_mut().unwrap().remove("ended_us");
+    fs::write(&path, run.to_string()).unwrap();
+    let (html, text, json) = views(&folder);
+    assert!(html.contains(">UNKNOWN<") && text.contains("UNKNOWN"), "{text}");
+    assert!(text.contains("the run did not end") && text.contains("added up from samples"), "{text}");
+    assert_eq!(json["transactions"], 272_146);
+    assert_eq!(json["latency_us"]["p50"], 308);
+    assert_eq!(json["valid"], false, "nobody said that it was");
+}
+
+#[test]
+fn a_newer_directory_is_read_as_far_as_understood() {
+    let folder = fixture::write(Scene::Single);
+    let path = folder.path().join("run.json");
+    let mut run: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    run["schema_version"] = 7.into();
+    run["steps"][0]["wormholes"] = 3.into();
+    fs::write(&path, run.to_string()).unwrap();
+    let (html, text, _) = views(&folder);
+    assert!(text.contains("run.json has schema version 7") && html.contains("schema version 7"));
+    assert!(text.contains("13,607 tps"), "{text}");
+}
+
+#[test]
+fn files_cut_anywhere_are_read() {
+    let whole = fixture::write(Scene::Single);
+    for name in FILES {
+        let bytes = fs::read(whole.path().join(name)).unwrap();
+        for cut in [0, 1, 17, bytes.len() / 3, bytes.len() / 2, bytes.len() - 2] {
+            fs::write(whole.path().join(name), &bytes[..cut]).unwrap();
+            let (html, _, _) = views(&whole);
+            assert!(html.contains("</html>"), "{name} cut at {cut}");
+        }
+        fs::write(whole.path().join(name), &bytes).unwrap();
+    }
+}
+
+#[test]
+fn numbers_out_of_their_mind_do_not_panic() {
+    let folder = Folder::new("20251120-101500-run-odd");
+    let run = r#"{"schema_version":1,"verb":"run","state":"finished","ended_us":3,"steps":[
+        {"key":"run-a","verb":"run","name":"a","start_us":9000000,"end_us":5,"state":"finished",
+         "phases":[{"name":"measure","start_us":18446744073709551615,"end_us":0}],
+         "summary":{"verb":"run","tps":1e308,"duration_s":-1,"transactions":0},
+         "types":[{"name":"t","latency_us":{"p50":18446744073709551615}}]},
+        {"key":"run-a","verb":"run","name":"a","start_us":0,"state":"finished"},
+        {"key":"","verb":"","name":""}]}"#;
+    fs::write(folder.path().join("run.json"), run).unwrap();
+    let sample = |t_us: u64, step: &str| {
+        format!(
+            "{{\"t_us\":{t_us},\"interval_us\":18446744073709551615,\"source\":\"client\",\"step\":\"{step}\",\"transactions\":18446744073709551615}}\n"
+        )
+    };
+    let samples: String =
+        [0, 5, u64::MAX].iter().map(|t_us| sample(*t_us, "run-a") + &sample(*t_us, "b")).collect();
+    fs::write(folder.path().join("samples.ndjson"), samples).unwrap();
+    fs::write(folder.path().join("events.ndjson"), "{\"t_us\":18446744073709551615,\"kind\":\"outage\",\"duration_us\":18446744073709551615,\"step\":\"run-a\"}\n").unwrap();
+    let (html, text, _) = views(&folder);
+    assert!(html.contains("</html>") && !text.is_empty());
+}
+
+#[test]
+fn a_folder_of_something_else_is_refused() {
+    let folder = Folder::new("holiday");
+    fs::write(folder.path().join("beach.txt"), "sand").unwrap();
+    for error in [
+        report::html(folder.path()).unwrap_err(),
+        report::text(folder.path()).unwrap_err(),
+        report::json(folder.path()).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("is not a run directory") && error.hint().is_some());
+    }
+}
