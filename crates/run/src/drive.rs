@@ -84,8 +84,10 @@ pub struct Second<'a> {
     pub posted: &'a Posted,
     /// Sessions connected at its end.
     pub connected: usize,
-    /// Age of the oldest arrival nobody has taken, at its end, the worst worker's.
-    pub backlog: Nanos,
+    /// Transactions that were to start in it; in a closed loop those that did.
+    pub scheduled: u64,
+    /// Arrivals that were due at its end and waited for a session.
+    pub backlog: u64,
     /// CPU time of this process in it, user and system.
     pub client_cpu: Nanos,
     /// It belongs to the warm-up.
@@ -256,8 +258,10 @@ pub fn drive(
 #[derive(Debug)]
 struct Post {
     slot: Slot,
+    /// Arrivals handed out, skipped or waiting so far.
+    scheduled: AtomicU64,
+    /// Arrivals waiting.
     backlog: AtomicU64,
-    cpu: AtomicU64,
     is_finished: std::sync::atomic::AtomicBool,
 }
 
@@ -265,8 +269,8 @@ impl Post {
     fn new(kinds: usize) -> Post {
         Post {
             slot: Slot::new(kinds),
+            scheduled: AtomicU64::new(0),
             backlog: AtomicU64::new(0),
-            cpu: AtomicU64::new(0),
             is_finished: std::sync::atomic::AtomicBool::new(false),
         }
     }
@@ -365,8 +369,10 @@ struct Housekeeper {
 impl Housekeeper {
     fn publish(&mut self, now: Nanos) {
         self.tally.borrow_mut().publish(&self.post.slot);
-        self.post.backlog.store(self.shared.schedule.borrow().backlog(now), Ordering::Relaxed);
-        self.post.cpu.store(thread_cpu(), Ordering::Relaxed);
+        let schedule = self.shared.schedule.borrow();
+        let backlog = schedule.backlog(now);
+        self.post.backlog.store(backlog, Ordering::Relaxed);
+        self.post.scheduled.store(schedule.arrivals() + backlog, Ordering::Relaxed);
     }
 
     fn hear(&mut self, now: Nanos) {
@@ -516,7 +522,7 @@ impl Collector<'_> {
         let mut posted = Posted::new(self.kinds);
         let mut is_interrupted = false;
         let mut drain_until = end.saturating_add(DRAIN_LIMIT);
-        let mut second = Ticks { from: begin, cpu: process_cpu() };
+        let mut second = Ticks { from: begin, cpu: process_cpu(), scheduled: 0 };
         let mut cpu_at_measure_from = None;
         let mut asked = 0;
         loop {
@@ -574,17 +580,21 @@ impl Collector<'_> {
         observer: &mut dyn Observer,
     ) {
         let cpu = process_cpu();
-        let backlog = self.posts.iter().map(|post| post.backlog.load(Ordering::Relaxed)).max().unwrap_or(0);
+        let sum = |count: fn(&Post) -> &AtomicU64| {
+            self.posts.iter().map(|post| count(post).load(Ordering::Relaxed)).sum::<u64>()
+        };
+        let scheduled = sum(|post| &post.scheduled);
         observer.second(&Second {
             from: second.from,
             to: to.max(second.from),
             posted,
             connected: self.control.connected.load(Ordering::Relaxed),
-            backlog,
+            scheduled: scheduled.saturating_sub(second.scheduled),
+            backlog: sum(|post| &post.backlog),
             client_cpu: cpu.saturating_sub(second.cpu),
             is_warmup: to <= measure_from,
         });
-        *second = Ticks { from: to.max(second.from), cpu };
+        *second = Ticks { from: to.max(second.from), cpu, scheduled };
     }
 }
 
@@ -592,6 +602,7 @@ impl Collector<'_> {
 struct Ticks {
     from: Nanos,
     cpu: Nanos,
+    scheduled: u64,
 }
 
 fn account(collected: Collected, results: Vec<Worked>, control: &Control, posts: &[Arc<Post>]) -> Account {

@@ -15,4 +15,5 @@ pub mod schedule;
 pub mod script;
 pub mod statement;
 pub mod tally;
+pub mod verdict;
 pub mod workload;

@@ -140,9 +140,16 @@ impl Schedule {
         self.end
     }
 
-    /// Age of the oldest arrival that no session has taken: how deep the backlog is at this moment.
-    pub fn backlog(&self, now: Nanos) -> Nanos {
-        if self.pace == Pace::Closed { 0 } else { now.min(self.end).saturating_sub(self.next_arrival) }
+    /// Arrivals that are due and that no session has taken: the backlog. Exact for equal gaps; for a Poisson process the number
+    /// that the mean rate makes of the time since the oldest of them.
+    pub fn backlog(&self, now: Nanos) -> u64 {
+        let now = now.min(self.end);
+        match self.pace {
+            Pace::Poisson { per_second } | Pace::Regular { per_second } if self.next_arrival <= now => {
+                1 + ((now - self.next_arrival) as f64 * per_second / NANOS_PER_SECOND as f64) as u64
+            }
+            _ => 0,
+        }
     }
 
     /// Arrivals handed out or skipped so far.
@@ -253,7 +260,8 @@ mod tests {
         let pace = Pace::Regular { per_second: 10.0 };
         let mut schedule = opened(pace, 0, 10 * SECOND, None);
         // Due at 0, all sessions busy until 5 ms, started at 6 ms: 1 ms is the client's fault.
-        assert_eq!(schedule.backlog(4_000_000), 4_000_000);
+        assert_eq!(schedule.backlog(4_000_000), 1);
+        assert_eq!(schedule.backlog(250_000_000), 3);
         let Claim::Now(start) = schedule.claim(6_000_000, 5_000_000) else { panic!("an arrival is due") };
         assert_eq!(start, Start { scheduled: 0, started: 6_000_000, lag: 1_000_000 });
         // The session was free long before the arrival: lag counts from the arrival.

@@ -1,0 +1,180 @@
+//! Can the numbers of a run be believed? A client that was itself the limit measures itself.
+
+use std::time::Duration;
+
+use crate::drive::Account;
+use crate::engine::{NANOS_PER_MICRO, NANOS_PER_SECOND};
+
+/// A worker thread that used more of its time than this had no room left: the target could have done more.
+pub const WORKER_CPU_SHARE_MAX: f64 = 0.95;
+/// Starts later than this at the 99th percentile, although a session was free, are not the schedule that was asked for.
+pub const LAG_US_P99_MAX: u64 = 5_000;
+/// A worker that waited for a CPU longer than this share of the time shares the machine with somebody hungry; noted.
+pub const WORKER_WAIT_SHARE_NOTED: f64 = 0.20;
+/// Fewer transactions than this make poor percentiles; noted.
+pub const TRANSACTIONS_FOR_P99_MIN: u64 = 10_000;
+
+/// Reasons against a run, and what else a careful reader should know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opinion {
+    /// Why the numbers say nothing about the target. Empty: they are valid.
+    pub invalid: Vec<String>,
+    /// What should be known although the numbers stand.
+    pub notes: Vec<String>,
+}
+
+/// What is to be thought of a run that was asked to last `duration`.
+pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
+    let mut opinion = Opinion::default();
+    let measured = &account.posted.measured;
+    let percent = |share: f64| (share * 100.0).round();
+    if measured.transactions() == 0 {
+        opinion.invalid.push("not a single transaction was committed in the measured time".into());
+    }
+    if account.worker_cpu_share_max > WORKER_CPU_SHARE_MAX {
+        opinion.invalid.push(format!(
+            "this client was the limit: a worker thread was busy {} % of the time; use more workers (-j) or another machine",
+            percent(account.worker_cpu_share_max)
+        ));
+    }
+    let lag = measured.lag.quantile_us(0.99);
+    if lag > LAG_US_P99_MAX {
+        opinion.invalid.push(format!(
+            "this client started late although sessions were free: lag p99 {:.1} ms, limit {} ms",
+            lag as f64 / 1e3,
+            LAG_US_P99_MAX / 1_000
+        ));
+    }
+    if let Some(wait) = account.worker_wait_share_max.filter(|wait| *wait > WORKER_WAIT_SHARE_NOTED) {
+        opinion.notes.push(format!(
+            "a worker thread waited for a CPU {} % of the time: client and server share the machine, and that wait is part of every latency",
+            percent(wait)
+        ));
+    }
+    if account.is_interrupted {
+        let seconds = account.measured().as_secs_f64();
+        let wanted = duration.map_or(String::new(), |wanted| format!(" of {:.0} s", wanted.as_secs_f64()));
+        opinion.notes.push(format!("interrupted after {seconds:.1} s{wanted}"));
+    }
+    for outage in &account.outages {
+        let from = (outage.from.saturating_sub(account.begin)) as f64 / NANOS_PER_SECOND as f64;
+        opinion.notes.push(match outage.to {
+            Some(to) => format!(
+                "outage of {:.2} s at {from:.1} s: {}",
+                (to - outage.from) as f64 / NANOS_PER_SECOND as f64,
+                outage.message
+            ),
+            None => format!("outage from {from:.1} s to the end: {}", outage.message),
+        });
+    }
+    if account.unstarted > 0 {
+        opinion.notes.push(format!(
+            "the target did not keep up: {} of {} scheduled transactions had not begun at the end",
+            account.unstarted, account.scheduled
+        ));
+    }
+    if account.unfinished > 0 {
+        opinion
+            .notes
+            .push(format!("{} transactions were dropped before their outcome was known", account.unfinished));
+    }
+    if measured.failed() > 0 {
+        opinion.notes.push(format!("{} transactions failed", measured.failed()));
+    }
+    let overflow: u64 =
+        measured.types.iter().map(|tally| tally.response.overflow() + tally.service.overflow()).sum();
+    if overflow > 0 {
+        opinion.notes.push(format!(
+            "{overflow} latencies were beyond the histogram's hour: they count in mean and maximum only"
+        ));
+    }
+    if (1..TRANSACTIONS_FOR_P99_MIN).contains(&measured.transactions()) {
+        opinion
+            .notes
+            .push(format!("only {} transactions: the high percentiles are rough", measured.transactions()));
+    }
+    opinion
+}
+
+/// CPU time of this client per committed transaction of the measured window, in microseconds.
+pub fn client_cpu_us_per_transaction(account: &Account) -> Option<f64> {
+    let transactions = account.posted.measured.transactions();
+    (transactions > 0).then(|| account.client_cpu as f64 / NANOS_PER_MICRO as f64 / transactions as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Outage;
+    use crate::engine::link::Traffic;
+    use crate::tally::Posted;
+
+    fn account() -> Account {
+        let mut posted = Posted::new(1);
+        posted.measured.types[0].transactions = TRANSACTIONS_FOR_P99_MIN;
+        posted.measured.started = TRANSACTIONS_FOR_P99_MIN;
+        Account {
+            posted,
+            begin: 0,
+            measure_from: 0,
+            end: 10 * NANOS_PER_SECOND,
+            scheduled: TRANSACTIONS_FOR_P99_MIN,
+            skipped: 0,
+            unstarted: 0,
+            unfinished: 0,
+            client_cpu: NANOS_PER_SECOND / 10,
+            worker_cpu_share_max: 0.5,
+            worker_wait_share_max: Some(0.1),
+            traffic: Traffic::default(),
+            outages: Vec::new(),
+            lost: 0,
+            reconnected: 0,
+            is_interrupted: false,
+            sessions: Vec::new(),
+            buffer_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn a_calm_run_is_valid_without_notes() {
+        assert_eq!(judge(&account(), None), Opinion::default());
+        assert_eq!(client_cpu_us_per_transaction(&account()), Some(10.0));
+    }
+
+    #[test]
+    fn a_busy_or_late_client_makes_a_run_invalid() {
+        let mut busy = account();
+        busy.worker_cpu_share_max = 0.97;
+        assert!(judge(&busy, None).invalid[0].contains("busy 97 %"));
+        let mut late = account();
+        (0..100).for_each(|_| late.posted.measured.lag.record_us(6_000));
+        assert!(judge(&late, None).invalid[0].contains("lag p99 6.0 ms"), "{:?}", judge(&late, None));
+        let mut empty = account();
+        empty.posted.measured.types[0].transactions = 0;
+        assert_eq!(judge(&empty, None).invalid.len(), 1);
+        assert_eq!(client_cpu_us_per_transaction(&empty), None);
+    }
+
+    #[test]
+    fn what_happened_to_the_target_is_noted_and_does_not_invalidate() {
+        let mut account = account();
+        account.outages =
+            vec![Outage { from: NANOS_PER_SECOND, to: Some(3 * NANOS_PER_SECOND), message: "gone".into() }];
+        account.unstarted = 5;
+        account.unfinished = 2;
+        account.is_interrupted = true;
+        account.posted.measured.types[0].failed = 1;
+        let opinion = judge(&account, Some(Duration::from_secs(60)));
+        assert!(opinion.invalid.is_empty());
+        assert_eq!(
+            opinion.notes,
+            [
+                "interrupted after 10.0 s of 60 s",
+                "outage of 2.00 s at 1.0 s: gone",
+                "the target did not keep up: 5 of 10000 scheduled transactions had not begun at the end",
+                "2 transactions were dropped before their outcome was known",
+                "1 transactions failed",
+            ]
+        );
+    }
+}
