@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::terminal::ColorChoice;
 use crate::usage::{self, NotAVerb};
-use crate::verbs::selftest;
+use crate::verbs::{down, load, report, selftest, up, verify};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -49,6 +49,16 @@ pub struct Cli {
 /// The verbs of this version.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    /// Start a local cluster from installed PostgreSQL binaries
+    Up(up::Up),
+    /// Stop a local cluster that up made, and delete it
+    Down(down::Down),
+    /// Fill a table with deterministic rows; run it again to continue
+    Load(load::Load),
+    /// Prove that a loaded table holds exactly its rows; name the ones that differ
+    Verify(verify::Verify),
+    /// Show a finished run: on the terminal, as JSON, as one HTML page
+    Report(report::Report),
     /// Measure this client: is it good enough to measure others?
     #[command(name = "self")]
     Selftest(selftest::Selftest),
@@ -89,6 +99,30 @@ pub struct Common {
     /// Print this help (-h is the host, as in psql)
     #[arg(short = '?', long = "help", global = true, action = ArgAction::HelpShort)]
     help: Option<bool>,
+}
+
+/// Which database, said as for psql.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Connection")]
+pub struct Connection {
+    /// Database name, URI (postgresql://...) or 'key=value ...' string; several hosts as for libpq
+    #[arg(value_name = "TARGET", conflicts_with_all = ["dbname", "cluster"])]
+    pub target: Option<String>,
+    /// Host name, address, or directory of the Unix socket
+    #[arg(short = 'h', long, value_name = "HOST")]
+    pub host: Option<String>,
+    /// Port
+    #[arg(short, long, value_name = "PORT")]
+    pub port: Option<String>,
+    /// User name
+    #[arg(short = 'U', long, value_name = "NAME")]
+    pub username: Option<String>,
+    /// Database name, or a connection string
+    #[arg(short, long, value_name = "DBNAME")]
+    pub dbname: Option<String>,
+    /// The first node of the cluster that this file describes, as `pgfathom up` writes it; -U and -d may be added
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "port"])]
+    pub cluster: Option<PathBuf>,
 }
 
 /// Where a measuring verb leaves its run directory.

@@ -1,6 +1,7 @@
 //! Where the libraries' own hints enter: every error type that a verb can end with.
 
 use crate::failure::Explained;
+use record::Exit;
 
 macro_rules! explained {
     ($($error:ty),+ $(,)?) => {
@@ -12,4 +13,45 @@ macro_rules! explained {
     };
 }
 
-explained!(record::RecordError);
+explained!(
+    record::RecordError,
+    target::ConnectError,
+    target::conninfo::ConninfoError,
+    target::local::LocalError,
+);
+
+impl Explained for load::LoadError {
+    fn hint(&self) -> Option<String> {
+        load::LoadError::hint(self)
+    }
+
+    /// What stops a load after rows were committed leaves a partial result; what is refused before leaves nothing.
+    fn exit(&self) -> Exit {
+        use load::LoadError::{DiskFull, Protocol, RowCount, ServerLost, Stream, TooManyAttempts};
+        match self {
+            DiskFull { .. }
+            | Protocol { .. }
+            | RowCount { .. }
+            | ServerLost { .. }
+            | Stream { .. }
+            | TooManyAttempts { .. } => Exit::Errors,
+            _ => Exit::Usage,
+        }
+    }
+}
+
+impl Explained for load::verify::VerifyError {
+    fn hint(&self) -> Option<String> {
+        load::verify::VerifyError::hint(self)
+    }
+
+    /// A verification that broke off proved nothing.
+    fn exit(&self) -> Exit {
+        use load::verify::VerifyError::{Answer, Copy, Interrupted, Lost, Protocol, Server};
+        match self {
+            Answer { .. } | Copy { .. } | Lost { .. } | Protocol { .. } | Server { .. } => Exit::Errors,
+            Interrupted => Exit::Interrupted,
+            _ => Exit::Usage,
+        }
+    }
+}

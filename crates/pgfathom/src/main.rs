@@ -4,10 +4,14 @@
 //! verbs. Parsing ends in one [`cli::Verb`], each verb is a module of [`verbs`], and every way to fail ends in one
 //! [`failure::Failure`], printed here.
 
+#![allow(unreachable_pub, reason = "nothing of a binary can be reached from outside; pub here means used by other modules")]
+
 mod cli;
+mod connection;
 mod context;
 mod errors;
 mod failure;
+mod fingerprint;
 mod human;
 mod quantity;
 mod recording;
@@ -46,6 +50,11 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
     };
     let context = Context::new(&cli.common, color, arguments)?;
     match cli.verb {
+        Verb::Up(up) => up.run(&context),
+        Verb::Down(down) => down.run(&context),
+        Verb::Load(load) => load.run(&context),
+        Verb::Verify(verify) => verify.run(&context),
+        Verb::Report(report) => report.run(&context),
         Verb::Selftest(selftest) => selftest.run(&context),
     }
 }

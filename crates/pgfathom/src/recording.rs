@@ -3,8 +3,9 @@
 use crate::cli::{Format, RunDirectory};
 use crate::context::Context;
 use crate::failure::Failure;
-use record::model::Run;
-use record::{RunDir, State, What};
+use record::model::{Run, Step};
+use record::{RecordError, RunDir, State, StepId, What, files};
+use std::cell::Cell;
 use std::path::Path;
 
 /// A run directory being written by a verb.
@@ -12,6 +13,8 @@ use std::path::Path;
 pub struct Recording<'a> {
     context: &'a Context,
     dir: RunDir,
+    /// A sample or event was lost; said once.
+    is_lossy: Cell<bool>,
 }
 
 impl<'a> Recording<'a> {
@@ -33,7 +36,7 @@ impl<'a> Recording<'a> {
         };
         let dir = RunDir::create(directory.output_dir.as_deref(), &what)
             .map_err(|error| Failure::from(error).or_hint("name another folder with -o DIR"))?;
-        Ok(Recording { context, dir })
+        Ok(Recording { context, dir, is_lossy: Cell::new(false) })
     }
 
     /// The directory being written.
@@ -46,12 +49,69 @@ impl<'a> Recording<'a> {
         self.dir.path()
     }
 
-    /// Closes the directory, prints the summary when JSON was asked for, and names the directory: the last line on stderr.
+    /// A sample or event that could not be written must not stop a load of days: it is said once, and the work goes on.
+    pub fn keep(&self, written: Result<(), RecordError>) {
+        if let Err(error) = written
+            && !self.is_lossy.replace(true)
+        {
+            self.context.terminal.warn(&format!("the run directory is incomplete from here on: {error}"));
+        }
+    }
+
+    /// The line of a finished step, as the report has it.
+    ///
+    /// # Errors
+    /// When the directory cannot be read back.
+    pub fn step_line(&self, step: &StepId) -> Result<String, Failure> {
+        Ok(report::step_line(self.path(), step.key())?)
+    }
+
+    /// Changes a step.
+    ///
+    /// # Errors
+    /// When run.json cannot be written.
+    pub fn edit_step(&self, step: &StepId, change: impl FnOnce(&mut Step)) -> Result<(), Failure> {
+        Ok(self.dir.edit_step(step, change)?)
+    }
+
+    /// Takes the directory away again: what was asked for was refused before anything was measured.
+    pub fn discard(self) {
+        for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY] {
+            // A file that cannot be removed stays; the refusal is what the user has to hear of.
+            let _ = std::fs::remove_file(self.path().join(name));
+        }
+        let _ = std::fs::remove_dir(self.path());
+        // Under runs/ of the current folder it may have been the first.
+        let _ = std::fs::remove_dir(record::writer::DEFAULT_ROOT);
+    }
+
+    /// Closes the directory after an error: what was measured stays, the error is an event.
+    pub fn fail(&self, step: &StepId, error: &dyn std::error::Error) {
+        self.keep(self.dir.happened(Some(step), record::event::ERROR, &error.to_string()));
+        self.keep(self.dir.edit_step(step, |step| step.verdict.invalidate(error.to_string())));
+        self.keep(self.dir.end_step(step, State::Failed));
+        if self.finish(State::Failed).is_err() {
+            self.context.terminal.warn("the run directory could not be closed");
+        }
+    }
+
+    /// Closes the directory, writes the report page, prints the summary when JSON was asked for, and names the directory: the last
+    /// line on stderr.
     ///
     /// # Errors
     /// When run.json cannot be written: then there is no result.
     pub fn finish(&self, state: State) -> Result<Run, Failure> {
         let run = self.dir.finish(state)?;
+        let page = self.path().join(files::REPORT);
+        // The page can be made again at any time: a failure here must not hide the result.
+        match report::html(self.path()) {
+            Ok(html) => {
+                if let Err(error) = std::fs::write(&page, html) {
+                    self.context.terminal.warn(&format!("cannot write {}: {error}", page.display()));
+                }
+            }
+            Err(error) => self.context.terminal.warn(&format!("no report page: {error}")),
+        }
         if self.context.format == Format::Json {
             let summary = serde_json::to_string_pretty(&run.summary)
                 .map_err(|error| Failure::caused("cannot print the summary", error))?;

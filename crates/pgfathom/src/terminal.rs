@@ -67,16 +67,6 @@ impl Terminal {
         Terminal { quiet, verbose, color, live, line: Mutex::new(Line::default()) }
     }
 
-    /// Whether progress is one rewritten line (a terminal) instead of many (a file).
-    pub fn is_live(&self) -> bool {
-        self.live
-    }
-
-    /// Whether anybody reads talk.
-    pub fn is_quiet(&self) -> bool {
-        self.quiet
-    }
-
     /// Data, on stdout. The text ends with a newline already or gets one.
     pub fn data(&self, text: &str) {
         self.end_progress();
@@ -115,22 +105,14 @@ impl Terminal {
         self.line(failure.render(self.color).trim_end_matches('\n'));
     }
 
-    /// How things stand. On a terminal it replaces the progress before it; elsewhere it is a line like any other, so the caller
-    /// decides how often.
-    pub fn progress(&self, text: &str) {
-        if self.quiet {
-            return;
-        }
-        if !self.live {
-            self.line(text);
-            return;
-        }
+    /// How things stand, redrawn over the progress before it. Only for a live terminal; see [`Progress`].
+    fn redraw(&self, text: &str) {
         let mut line = self.lock();
         let now = Instant::now();
         if line.drawn.is_some_and(|drawn| now.duration_since(drawn) < REDRAW_MIN) {
             return;
         }
-        let cut: String = text.chars().take(usize::from(columns()).saturating_sub(1)).collect();
+        let cut: String = text.chars().take(columns()).collect();
         let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{cut}");
         line.open = true;
         line.drawn = Some(now);
@@ -158,10 +140,49 @@ impl Terminal {
     }
 }
 
-fn columns() -> u16 {
-    rustix::termios::tcgetwinsize(std::io::stderr())
+/// Characters that fit on a line without wrapping.
+fn columns() -> usize {
+    let columns = rustix::termios::tcgetwinsize(std::io::stderr())
         .ok()
         .map(|size| size.ws_col)
         .filter(|columns| *columns > 0)
-        .unwrap_or(COLUMNS_DEFAULT)
+        .unwrap_or(COLUMNS_DEFAULT);
+    usize::from(columns).saturating_sub(1)
 }
+
+/// Between two lines of progress where they cannot be redrawn, unless the user says otherwise.
+const PLAIN_EVERY: Duration = Duration::from_secs(5);
+
+/// How things stand, told at the right pace: one line redrawn on a terminal, a plain line every now and then elsewhere.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    terminal: &'a Terminal,
+    every: Duration,
+    told: Instant,
+}
+
+impl<'a> Progress<'a> {
+    /// Progress that begins now. `every` is what the user asked for with -P: then plain lines, on a terminal as well.
+    pub fn new(terminal: &'a Terminal, every: Option<Duration>) -> Progress<'a> {
+        let every = match every {
+            Some(every) => every,
+            None if terminal.live => Duration::ZERO,
+            None => PLAIN_EVERY,
+        };
+        Progress { terminal, every, told: Instant::now() }
+    }
+
+    /// Tells it, if it is time: `line` gives a line at most so many characters wide, `plain` a complete one.
+    pub fn tell(&mut self, line: impl FnOnce(usize) -> String, plain: impl FnOnce() -> String) {
+        if self.terminal.quiet {
+        } else if self.every.is_zero() {
+            self.terminal.redraw(&line(columns()));
+        } else if self.told.elapsed() + SLACK >= self.every {
+            self.told = Instant::now();
+            self.terminal.line(&plain());
+        }
+    }
+}
+
+/// A tick that comes a little early counts: a line every five seconds must not become one every six.
+const SLACK: Duration = Duration::from_millis(100);

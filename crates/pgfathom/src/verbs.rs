@@ -1,3 +1,8 @@
 //! One module per verb: its flags with their checks, and what it does with the libraries.
 
+pub mod down;
+pub mod load;
+pub mod report;
 pub mod selftest;
+pub mod up;
+pub mod verify;

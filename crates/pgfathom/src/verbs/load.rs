@@ -1,0 +1,348 @@
+//! `load`: fill a table with deterministic rows. Running it again continues.
+
+use crate::cli::{Connection, Format, RunDirectory};
+use crate::context::Context;
+use crate::failure::{self, Failure};
+use crate::recording::Recording;
+use crate::stop::Urgency;
+use crate::{fingerprint, human, quantity, terminal};
+use clap::{ArgGroup, Args, ValueEnum};
+use record::event::Event;
+use record::model::Step;
+use record::sample::SOURCE_LOAD;
+use record::{Exit, State, StepId, Verdict};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use target::ConnSpec;
+
+/// The flags of `load`.
+#[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("amount").required(true).args(["rows", "size"]),
+    after_help = "\
+Examples:
+  pgfathom load ycsb --rows 1M DBNAME
+  pgfathom load ycsb --size 1TB --partitions 70 -j 8 postgresql://db1/bench
+The same command again continues where an interrupted load stopped."
+)]
+pub struct Load {
+    /// What to fill: ycsb, the table usertable(ycsb_key, field0..field9) of about 1,100 bytes a row
+    #[arg(value_name = "WHAT", value_enum, hide_possible_values = true)]
+    pub what: What,
+    /// Which database.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Number of rows, as 1000000, 1M, 1e9
+    #[arg(long, value_name = "N", value_parser = quantity::count, help_heading = "Data")]
+    pub rows: Option<u64>,
+    /// Size of the values to load, as 10GB, 1TB; indexes and page overhead come on top
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size_bytes, help_heading = "Data")]
+    pub size: Option<u64>,
+    /// Hash partitions of the table [default: none, or as an earlier load made it]
+    #[arg(long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Data")]
+    pub partitions: Option<u64>,
+    /// scattered: keys are a random-looking bijection of the row number; sequential: they ascend with it
+    #[arg(
+        long,
+        value_name = "ORDER",
+        value_enum,
+        default_value = "scattered",
+        hide_possible_values = true,
+        help_heading = "Data"
+    )]
+    pub key_order: KeyOrder,
+    /// How far LZ4 can compress the values: 1 is not at all, up to 6
+    #[arg(long, value_name = "RATIO", default_value = "1", value_parser = compressible, help_heading = "Data")]
+    pub compressible: data::ycsb::Compressible,
+    /// Seed of keys and values: the same seed and size give the same table, byte for byte
+    #[arg(long, value_name = "SEED", default_value = "1", value_parser = quantity::count, help_heading = "Data")]
+    pub seed: u64,
+    /// Number of COPY streams [default: number of CPUs]
+    #[arg(short, long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Load")]
+    pub jobs: Option<u64>,
+    /// copy: logged, resumes by chunk; freeze: each leaf table is filled and frozen in one transaction (no WAL where
+    /// wal_level=minimal, no freeze later), resumes by leaf [default: copy, or as an earlier load began]
+    #[arg(long, value_name = "METHOD", value_enum, hide_possible_values = true, help_heading = "Load")]
+    pub method: Option<Method>,
+    /// Rows of a chunk, the unit of resuming [default: about 96 MiB of them]
+    #[arg(long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Load")]
+    pub chunk_rows: Option<u64>,
+    /// Tablespace of the table and its index [default: the server's]
+    #[arg(long, value_name = "NAME", help_heading = "Load")]
+    pub tablespace: Option<String>,
+    /// Drop what an earlier load of pgfathom left, and start over
+    #[arg(long, help_heading = "Load")]
+    pub restart: bool,
+    /// Drop the table of that name although pgfathom did not make it: its content is lost; may be given several times
+    #[arg(long, value_name = "NAME", help_heading = "Load")]
+    pub force: Vec<String>,
+    /// Progress every so many seconds [default: a line that is redrawn; every 5 where stderr is no terminal]
+    #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
+    pub progress: Option<Duration>,
+    /// Where results go.
+    #[command(flatten)]
+    pub directory: RunDirectory,
+}
+
+/// What can be filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum What {
+    /// The YCSB table
+    Ycsb,
+}
+
+/// The order in which keys follow row numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum KeyOrder {
+    /// A bijection scatters the keys
+    Scattered,
+    /// Keys ascend with the row number
+    Sequential,
+}
+
+/// How rows get in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Method {
+    /// Binary COPY, logged
+    Copy,
+    /// Create, fill and freeze a leaf table in one transaction
+    Freeze,
+}
+
+impl Load {
+    /// Fills the target and writes the run directory.
+    ///
+    /// # Errors
+    /// When the flags contradict what is there, or the target cannot be filled.
+    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let options = self.options()?;
+        options.check()?;
+        let spec = self.connection.resolve(context)?;
+        let mut control = target::control::connect(&spec)?;
+        let recording = Recording::begin(context, &self.directory, "load", "ycsb")?;
+        let fingerprint = fingerprint::take(&mut control, &spec);
+        drop(control);
+        recording.dir().edit(|run| run.target = Some(fingerprint))?;
+        let step = recording.dir().begin_step("load", "ycsb")?;
+        let report = match fill(context, &recording, &step, &spec, &options, self.progress) {
+            Ok(report) => report,
+            Err(error) if failure::Explained::exit(&error) == Exit::Usage => {
+                recording.discard();
+                return Err(error.into());
+            }
+            Err(error) => {
+                recording.fail(&step, &error);
+                return Err(error.into());
+            }
+        };
+        if context.format == Format::Text {
+            context.terminal.data(&recording.step_line(&step)?);
+            context.terminal.data(&on_disk(&report));
+        }
+        let state = match report.outcome {
+            load::Outcome::Complete => State::Finished,
+            load::Outcome::AlreadyComplete => {
+                context.terminal.say("every row was there already; nothing was done");
+                State::Finished
+            }
+            load::Outcome::Interrupted => State::Interrupted,
+        };
+        if let Some(advice) = report.advice() {
+            context.terminal.say(&advice);
+        }
+        recording.finish(state)?;
+        Ok(if state == State::Interrupted { Exit::Interrupted } else { Exit::Ok })
+    }
+
+    fn options(&self) -> Result<load::Options, Failure> {
+        let rows = match (self.rows, self.size) {
+            (Some(rows), _) => rows,
+            (None, Some(bytes)) => load::plan::rows_for_bytes(bytes),
+            (None, None) => return Err(Failure::usage("load: --rows or --size is missing")),
+        };
+        let spec = data::ycsb::Spec {
+            seed: self.seed,
+            key_order: match self.key_order {
+                KeyOrder::Scattered => data::ycsb::KeyOrder::Scattered,
+                KeyOrder::Sequential => data::ycsb::KeyOrder::Sequential,
+            },
+            compressible: self.compressible,
+        };
+        let too_large = |flag: &str| {
+            Failure::usage(format!("{flag}: the number is too large")).hint("give a smaller number")
+        };
+        let partitions =
+            self.partitions.map(u32::try_from).transpose().map_err(|_| too_large("--partitions"))?;
+        let streams = match self.jobs {
+            Some(jobs) => usize::try_from(jobs).map_err(|_| too_large("-j/--jobs"))?,
+            None => cpus(),
+        };
+        Ok(load::Options {
+            partitions,
+            streams,
+            method: self.method.map(|method| match method {
+                Method::Copy => load::Method::Copy,
+                Method::Freeze => load::Method::Freeze,
+            }),
+            restart: self.restart,
+            force: self.force.clone(),
+            tablespace: self.tablespace.clone(),
+            chunk_rows: self.chunk_rows,
+            ..load::Options::new(rows, spec)
+        })
+    }
+}
+
+/// CPUs that this process may use: as many streams as have a chance to run at once.
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Fills `spec` as one step of a run directory; the step is ended with what the load came to, except after an error.
+///
+/// # Errors
+/// As `load::load_ycsb`. The step is still open then.
+pub fn fill(
+    context: &Context,
+    recording: &Recording<'_>,
+    step: &StepId,
+    spec: &ConnSpec,
+    options: &load::Options,
+    progress: Option<Duration>,
+) -> Result<load::LoadReport, load::LoadError> {
+    recording.keep(recording.dir().edit_step(step, |step| {
+        step.parameters.insert("streams".to_string(), options.streams.into());
+    }));
+    let stop = Arc::new(load::Stop::new());
+    context.stop.forward({
+        let stop = Arc::clone(&stop);
+        move |urgency| {
+            stop.request_level(match urgency {
+                Urgency::Drain => load::StopLevel::Drain,
+                Urgency::Now => load::StopLevel::Now,
+            });
+        }
+    });
+    let mut observer =
+        Watcher { context, recording, step, progress: terminal::Progress::new(&context.terminal, progress) };
+    let report = load::load_ycsb(spec, options, &stop, &mut observer);
+    context.terminal.end_progress();
+    let report = report?;
+    recording.keep(recording.dir().edit_step(step, |step| describe(step, &report)));
+    let state = match report.outcome {
+        load::Outcome::Complete | load::Outcome::AlreadyComplete => State::Finished,
+        load::Outcome::Interrupted => State::Interrupted,
+    };
+    recording.keep(recording.dir().end_step(step, state));
+    Ok(report)
+}
+
+/// What a load came to, as the run directory holds it.
+fn describe(step: &mut Step, report: &load::LoadReport) {
+    let dataset = &report.dataset;
+    let parameters = json!({
+        "schema": dataset.schema_name,
+        "partitions": dataset.partitions,
+        "key_order": dataset.spec.key_order.as_str(),
+        "compressible": f64::from(dataset.spec.compressible.percent()) / 100.0,
+        "method": dataset.method.as_str(),
+        "chunk_rows": dataset.chunk_rows,
+    });
+    step.dataset = Some(record::model::Dataset {
+        name: dataset.name.clone(),
+        format_version: dataset.format,
+        seed: dataset.spec.seed,
+        rows: dataset.rows,
+        parameters: fields(parameters),
+    });
+    step.summary.duration_s = report.seconds;
+    step.summary.rows = Some(report.rows);
+    step.summary.rows_per_s = Some(report.rows_per_s);
+    step.summary.bytes_per_s = Some(report.bytes_per_s);
+    step.summary.retries = report.retries;
+    step.totals = fields(json!({
+        "bytes": report.bytes,
+        "chunks": report.chunks,
+        "chunks_total": report.chunks_total,
+        "rows_in_ledger": report.totals.rows,
+        "client_cpu_us": report.client_cpu_us,
+        "index_seconds": report.index_seconds,
+        "analyze_seconds": report.analyze_seconds,
+        "total_seconds": report.total_seconds,
+        "wal_bytes": report.wal_bytes,
+        "table_bytes_on_disk": report.table_bytes_on_disk,
+        "index_bytes_on_disk": report.index_bytes_on_disk,
+        "bytes_per_row_on_disk": report.bytes_per_row_on_disk(),
+    }));
+    step.verdict = Verdict::valid();
+    if report.outcome == load::Outcome::AlreadyComplete {
+        step.verdict.notes.push("every row was there already; nothing was done".to_string());
+    }
+}
+
+/// The fields of a JSON object; a null says nothing and is left out.
+pub fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        _ => Map::new(),
+    }
+}
+
+/// What the rows cost on disk, and what followed the copying.
+fn on_disk(report: &load::LoadReport) -> String {
+    let mut parts = vec![format!(
+        "on disk  {} table, {} index",
+        human::bytes(report.table_bytes_on_disk),
+        human::bytes(report.index_bytes_on_disk)
+    )];
+    parts.extend(report.bytes_per_row_on_disk().map(|bytes| format!("{bytes:.0} bytes a row")));
+    parts.extend(report.wal_bytes.map(|bytes| format!("{} of WAL", human::bytes(bytes))));
+    parts.push(format!("keys {}", human::seconds(report.index_seconds)));
+    parts.push(format!("statistics {}", human::seconds(report.analyze_seconds)));
+    parts.join("   ")
+}
+
+/// Hears of a load: samples and events to the run directory, progress to the terminal.
+struct Watcher<'a> {
+    context: &'a Context,
+    recording: &'a Recording<'a>,
+    step: &'a StepId,
+    progress: terminal::Progress<'a>,
+}
+
+impl load::Observer for Watcher<'_> {
+    fn progress(&mut self, progress: &load::Progress, sample: &record::ProgressSample, interval: Duration) {
+        let dir = self.recording.dir();
+        let interval_us = interval.as_micros() as u64;
+        self.recording.keep(dir.progress_sample(self.step, SOURCE_LOAD, dir.now_us(), interval_us, sample));
+        self.progress.tell(
+            |width| load::progress::text::line(progress, width),
+            || load::progress::text::plain(progress),
+        );
+    }
+
+    fn event(&mut self, event: &load::LoadEvent) {
+        let dir = self.recording.dir();
+        if event.kind == record::event::PHASE {
+            self.recording.keep(dir.begin_phase(self.step, &event.message).map(|_| ()));
+            self.context.terminal.detail(&format!("load: {}", event.message));
+            return;
+        }
+        self.recording.keep(dir.event(&Event {
+            t_us: dir.now_us(),
+            kind: event.kind.to_string(),
+            step: self.step.key().to_string(),
+            message: event.message.clone(),
+            duration_us: event.duration.map(|duration| duration.as_micros() as u64),
+            ..Event::default()
+        }));
+        self.context.terminal.say(&event.message);
+    }
+}
+
+fn compressible(text: &str) -> Result<data::ycsb::Compressible, quantity::ValueError> {
+    text.parse().map_err(|error: data::ycsb::CompressibleError| {
+        quantity::ValueError::new(error.to_string(), error.hint().unwrap_or_default())
+    })
+}

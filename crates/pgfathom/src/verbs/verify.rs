@@ -1,0 +1,233 @@
+//! `verify`: prove that a loaded table holds exactly its rows.
+
+use crate::cli::{Connection, Format, RunDirectory};
+use crate::context::Context;
+use crate::failure::{Explained, Failure};
+use crate::recording::Recording;
+use crate::stop::Urgency;
+use crate::verbs::load::{cpus, fields};
+use crate::{fingerprint, human, quantity, terminal};
+use clap::Args;
+use load::verify::{KIND_NAMES, VerifyError, VerifyOptions, VerifyProgress, VerifyReport};
+use record::model::{Check, CheckResult, Step};
+use record::sample::SOURCE_VERIFY;
+use record::{Exit, ProgressSample, State, StepId, Verdict};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use target::ConnSpec;
+
+/// Differences printed by name; run.json holds more of them, and the count of all.
+const PRINTED_MAX: usize = 20;
+
+/// The flags of `verify`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+What to expect stands in the database itself, in the ledger that load wrote (schema pgfathom).
+Exit code 3: a difference was found; the rows are named.")]
+pub struct Verify {
+    /// Which database.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Read every row to the client and judge each value by itself: accepts what `run` has updated, and nothing else
+    #[arg(long, help_heading = "Verify")]
+    pub deep: bool,
+    /// Number of connections [default: number of CPUs]
+    #[arg(short, long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Verify")]
+    pub jobs: Option<u64>,
+    /// Progress every so many seconds [default: a line that is redrawn; every 5 where stderr is no terminal]
+    #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
+    pub progress: Option<Duration>,
+    /// Where results go.
+    #[command(flatten)]
+    pub directory: RunDirectory,
+}
+
+impl Verify {
+    /// Verifies and writes the run directory.
+    ///
+    /// # Errors
+    /// When there is nothing to verify, or the verification broke off. A difference is no error: it is exit code 3.
+    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let spec = self.connection.resolve(context)?;
+        let mut control = target::control::connect(&spec)?;
+        let recording = Recording::begin(context, &self.directory, "verify", "ycsb")?;
+        let fingerprint = fingerprint::take(&mut control, &spec);
+        drop(control);
+        recording.dir().edit(|run| run.target = Some(fingerprint))?;
+        let jobs = match self.jobs {
+            Some(jobs) => usize::try_from(jobs).unwrap_or(usize::MAX).min(load::plan::STREAMS_MAX),
+            None => cpus(),
+        };
+        let step = recording.dir().begin_step("verify", "ycsb")?;
+        let report = match prove(context, &recording, &step, &spec, self.deep, jobs, self.progress) {
+            Ok(report) => report,
+            Err(VerifyError::Interrupted) => {
+                recording.keep(recording.dir().end_step(&step, State::Interrupted));
+                context.terminal.say("interrupted before there was a verdict; nothing was changed");
+                recording.finish(State::Interrupted)?;
+                return Ok(Exit::Interrupted);
+            }
+            Err(error) if error.exit() == Exit::Usage => {
+                recording.discard();
+                return Err(error.into());
+            }
+            Err(error) => {
+                recording.fail(&step, &error);
+                return Err(error.into());
+            }
+        };
+        if context.format == Format::Text {
+            context.terminal.data(&recording.step_line(&step)?);
+            for line in differences(&report) {
+                context.terminal.data(&line);
+            }
+        }
+        for note in &report.notes {
+            context.terminal.say(&format!("note: {note}"));
+        }
+        recording.finish(State::Finished)?;
+        Ok(exit_of(&report))
+    }
+}
+
+/// What a verification's answer means for scripts.
+pub fn exit_of(report: &VerifyReport) -> Exit {
+    match report.verdict() {
+        load::verify::Verdict::Exact => Exit::Ok,
+        load::verify::Verdict::Different => Exit::Difference,
+        load::verify::Verdict::CannotTell => Exit::CannotTell,
+    }
+}
+
+/// Verifies `spec` as one step of a run directory; the step is ended, except after an error.
+///
+/// # Errors
+/// As `load::verify::run`. The step is still open then.
+pub fn prove(
+    context: &Context,
+    recording: &Recording<'_>,
+    step: &StepId,
+    spec: &ConnSpec,
+    deep: bool,
+    jobs: usize,
+    progress: Option<Duration>,
+) -> Result<VerifyReport, VerifyError> {
+    let dir = recording.dir();
+    recording.keep(dir.edit_step(step, |step| {
+        step.parameters = fields(json!({"deep": deep, "jobs": jobs}));
+    }));
+    let stop = Arc::new(load::Stop::new());
+    context.stop.forward({
+        let stop = Arc::clone(&stop);
+        move |urgency| {
+            stop.request_level(match urgency {
+                Urgency::Drain => load::StopLevel::Drain,
+                Urgency::Now => load::StopLevel::Now,
+            });
+        }
+    });
+    let options = VerifyOptions { deep, jobs, history: None, stop: &stop };
+    let mut progress = terminal::Progress::new(&context.terminal, progress);
+    let mut last = (None, 0, dir.now_us());
+    let report = load::verify::run(spec, &options, &mut |now: &VerifyProgress| {
+        if last.0 != Some(now.phase) {
+            recording.keep(dir.begin_phase(step, now.phase.as_str()).map(|_| ()));
+            last = (Some(now.phase), 0, last.2);
+        }
+        let t_us = dir.now_us();
+        let sample = ProgressSample {
+            phase: now.phase.as_str().to_string(),
+            rows: now.rows_done.saturating_sub(last.1),
+            rows_total: now.rows_done,
+            rows_goal: now.rows_total,
+            streams: jobs as u64,
+            ..ProgressSample::default()
+        };
+        recording.keep(dir.progress_sample(step, SOURCE_VERIFY, t_us, t_us - last.2, &sample));
+        last = (last.0, now.rows_done, t_us);
+        let text = told(now);
+        progress.tell(|_| text.clone(), || text.clone());
+    });
+    context.terminal.end_progress();
+    let report = report?;
+    recording.keep(dir.edit_step(step, |step| describe(step, &report)));
+    recording.keep(dir.end_step(step, State::Finished));
+    Ok(report)
+}
+
+fn told(progress: &VerifyProgress) -> String {
+    let seconds = progress.elapsed.as_secs_f64();
+    let share = match progress.rows_total {
+        0 => String::new(),
+        total => format!("  {:.0} %", (progress.rows_done as f64 * 100.0 / total as f64).min(100.0)),
+    };
+    format!(
+        "verify{share}  {} of {}  {}  {}",
+        human::count(progress.rows_done),
+        human::plural(progress.rows_total, "row"),
+        progress.phase.as_str(),
+        human::seconds(seconds)
+    )
+}
+
+/// What a verification came to, as the run directory holds it.
+fn describe(step: &mut Step, report: &VerifyReport) {
+    let seconds = report.duration.as_secs_f64();
+    step.summary.duration_s = seconds;
+    step.summary.rows = Some(report.rows_found);
+    step.summary.rows_per_s = (seconds > 0.0).then(|| report.rows_found as f64 / seconds);
+    let kinds = KIND_NAMES.iter().zip(report.totals).filter(|(_, count)| *count > 0);
+    let found: Vec<String> =
+        kinds.clone().map(|(name, count)| format!("{} {name}", human::count(count))).collect();
+    let result = match report.verdict() {
+        load::verify::Verdict::Exact => CheckResult::Ok,
+        load::verify::Verdict::Different => CheckResult::Fail,
+        load::verify::Verdict::CannotTell => CheckResult::Skipped,
+    };
+    let detail = match result {
+        CheckResult::Ok if report.updates_accepted > 0 => {
+            format!("exact, {} accepted", human::plural(report.updates_accepted, "update"))
+        }
+        CheckResult::Ok => "exact".to_string(),
+        CheckResult::Fail => found.join(", "),
+        _ => format!("{} values cannot be judged", human::count(report.values_unjudged)),
+    };
+    step.checks = vec![Check {
+        name: "content".to_string(),
+        scope: format!("every row, {}", report.method.as_str()),
+        rows: report.rows_found,
+        result,
+        detail: detail.clone(),
+        counterexamples: report.differences.iter().map(ToString::to_string).collect(),
+    }];
+    step.totals = fields(json!({
+        "rows_expected": report.rows_expected,
+        "rows_found": report.rows_found,
+        "rows_uncertain": report.rows_uncertain,
+        "updates_accepted": report.updates_accepted,
+        "values_unjudged": report.values_unjudged,
+        "differences": report.totals.iter().sum::<u64>(),
+    }));
+    for (name, count) in kinds {
+        step.totals.insert(name.to_string(), count.into());
+    }
+    step.verdict = Verdict { valid: result == CheckResult::Ok, reasons: vec![], notes: report.notes.clone() };
+    if result != CheckResult::Ok {
+        step.verdict.reasons.push(detail);
+    }
+}
+
+/// The differences as lines: kinds with their counts, then the first rows by name.
+fn differences(report: &VerifyReport) -> Vec<String> {
+    let total: u64 = report.totals.iter().sum();
+    let mut lines: Vec<String> =
+        report.differences.iter().take(PRINTED_MAX).map(|difference| format!("  {difference}")).collect();
+    if total > lines.len() as u64 {
+        lines.push(format!(
+            "  and {} more; run.json names up to 100 of each kind",
+            human::count(total - lines.len() as u64)
+        ));
+    }
+    lines
+}
