@@ -17,8 +17,8 @@ mod text;
 pub use record::RecordError;
 
 use facts::{Depth, Facts};
-use record::RunReader;
-use serde_json::{Value, json};
+use record::{RunReader, Summary};
+use serde::Serialize;
 use std::path::Path;
 
 /// The largest page that is made; runs with more to show get fewer columns per chart.
@@ -56,6 +56,15 @@ pub fn step_line(dir: &Path, key: &str) -> Result<String, RecordError> {
     Ok(step.map(|step| text::step_line(step, TITLE_WIDTH)).unwrap_or_default())
 }
 
+/// What [`json`] prints, in this order.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    summary: Summary,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    missing: &'a [String],
+}
+
 /// The summary of `run.json`, indented, ends with a line feed. If anything is missing from the directory, a `missing` list
 /// says what; totals that a killed run never wrote are added up from its samples.
 ///
@@ -64,12 +73,9 @@ pub fn step_line(dir: &Path, key: &str) -> Result<String, RecordError> {
 pub fn json(dir: &Path) -> Result<String, RecordError> {
     let reader = RunReader::open(dir)?;
     let facts = Facts::of(&reader, Depth::Totals);
-    let told = |what| move |source| RecordError::Json { what, source };
-    let mut summary = serde_json::to_value(facts.summary()).map_err(told("the summary"))?;
-    if let (Value::Object(fields), false) = (&mut summary, facts.missing.is_empty()) {
-        fields.insert("missing".to_string(), json!(facts.missing));
-    }
-    let mut text = serde_json::to_string_pretty(&summary).map_err(told("the summary"))?;
+    let printed = Printed { summary: facts.summary(), missing: &facts.missing };
+    let mut text = serde_json::to_string_pretty(&printed)
+        .map_err(|source| RecordError::Json { what: "the summary", source })?;
     text.push('\n');
     Ok(text)
 }

@@ -24,7 +24,7 @@ pub(crate) fn page(facts: &Facts) -> String {
     if !reasons.is_empty() {
         out.push('\n');
         for reason in reasons {
-            fold(&mut out, "note   ", &reason.replace('µ', "u"));
+            fold(&mut out, "note   ", &ascii(&reason));
         }
     }
     for step in &facts.steps {
@@ -38,6 +38,11 @@ pub(crate) fn step_line(step: &StepFacts, width: usize) -> String {
     let badge = step.badge().word().to_lowercase();
     let fields = answer::step_fields(step, Letters::Ascii).join("   ");
     format!("{:width$}   {fields}   {badge}", step.title())
+}
+
+/// Our own sentences use one letter that not every terminal has.
+fn ascii(text: &str) -> String {
+    text.replace('µ', "u")
 }
 
 fn push(out: &mut String, line: &str) {
@@ -78,6 +83,7 @@ fn heading(out: &mut String, facts: &Facts) {
         fields.push(format!("{} UTC", day.replace('T', " ")));
     }
     push(out, &fields.join("   "));
+    fold(out, "", &ascii(&answer::sentence(facts)));
     out.push('\n');
 }
 
