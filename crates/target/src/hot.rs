@@ -12,7 +12,7 @@ use rustls::client::ClientConnection;
 use wire::backend::{self, Frames, tag};
 use wire::error::ServerError;
 use wire::frontend;
-use wire::startup::{self, AuthMethod, Established, Startup, StartupError, StartupOptions};
+use wire::startup::{self, AuthMethod, Startup, StartupError, StartupOptions};
 
 use crate::connect::{self, Candidate, Cause, ConnectError, Encryption, Endpoint, Failure, Plane, Role};
 use crate::conninfo::{ConnSpec, HostSpec, Keepalives};
@@ -26,15 +26,14 @@ const READ_BYTES: usize = 8 * 1024;
 /// How long a cancel request may take when `connect_timeout` does not say.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A session that is ready for its first query.
+/// A session that is ready for its first query. Dropping it ends the session as the protocol wants it.
 pub struct HotConnection {
-    socket: Socket,
-    tls: Option<Box<ClientConnection>>,
-    received: Vec<u8>,
-    established: Established,
-    link: Link,
+    /// `None` only while [`HotConnection::into_parts`] consumes it.
+    parts: Option<HotParts>,
+    method: AuthMethod,
+    channel_bound: bool,
+    notices: Vec<ServerError>,
     candidate: Candidate,
-    cancel: CancelToken,
 }
 
 /// What a worker needs to drive a session by itself.
@@ -56,12 +55,40 @@ pub struct HotParts {
     pub cancel: CancelToken,
 }
 
+impl HotParts {
+    /// Ends the session politely: Terminate, and the end of TLS. Without them the server would write about a lost client into its log.
+    /// Best effort and without waiting: a server that does not read gets nothing.
+    pub fn close(mut self) {
+        self.say_goodbye();
+    }
+
+    fn say_goodbye(&mut self) {
+        let mut out = Vec::new();
+        frontend::terminate(&mut out);
+        let _ = self.socket.set_nonblocking(true);
+        let mut stream = Stream { socket: &mut self.socket, tls: self.tls.as_deref_mut() };
+        let _ = stream.write_all(&out);
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            while tls.wants_write() && tls.write_tls(&mut self.socket).is_ok_and(|count| count > 0) {}
+        }
+    }
+}
+
+impl Drop for HotConnection {
+    fn drop(&mut self) {
+        if let Some(parts) = &mut self.parts {
+            parts.say_goodbye();
+        }
+    }
+}
+
 impl fmt::Debug for HotConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HotConnection")
             .field("host", &self.candidate.host)
-            .field("link", &self.link)
-            .field("process_id", &self.established.process_id)
+            .field("link", &self.parts().link)
+            .field("process_id", &self.parts().process_id)
             .finish_non_exhaustive()
     }
 }
@@ -165,14 +192,21 @@ fn open(
         secret_key: established.secret_key.clone(),
         timeout: spec.connect_timeout.unwrap_or(CANCEL_TIMEOUT),
     };
-    Ok(HotConnection {
+    let parts = HotParts {
         socket,
         tls: session,
         received,
-        established,
+        parameters: established.parameters,
+        process_id: established.process_id,
         link,
-        candidate: candidate.clone(),
         cancel,
+    };
+    Ok(HotConnection {
+        parts: Some(parts),
+        method: established.method,
+        channel_bound: established.channel_bound,
+        notices: established.notices,
+        candidate: candidate.clone(),
     })
 }
 
@@ -333,24 +367,33 @@ pub enum QueryError {
 pub type TextRow = Vec<Option<Vec<u8>>>;
 
 impl HotConnection {
+    fn parts(&self) -> &HotParts {
+        self.parts.as_ref().expect("the parts leave only with the connection")
+    }
+
+    fn stream(&mut self) -> Stream<'_, &mut Socket> {
+        let parts = self.parts.as_mut().expect("the parts leave only with the connection");
+        Stream { socket: &mut parts.socket, tls: parts.tls.as_deref_mut() }
+    }
+
     /// Settings that the server reports, such as `server_version` and `in_hot_standby`.
     pub fn parameters(&self) -> &BTreeMap<String, String> {
-        &self.established.parameters
+        &self.parts().parameters
     }
 
     /// The backend's process id, as in `pg_stat_activity`.
     pub fn process_id(&self) -> u32 {
-        self.established.process_id
+        self.parts().process_id
     }
 
     /// How we were authenticated, and whether that was bound to the TLS channel.
     pub fn authentication(&self) -> (AuthMethod, bool) {
-        (self.established.method, self.established.channel_bound)
+        (self.method, self.channel_bound)
     }
 
     /// How the bytes travel.
     pub fn link(&self) -> &Link {
-        &self.link
+        &self.parts().link
     }
 
     /// The host that answered.
@@ -365,35 +408,27 @@ impl HotConnection {
 
     /// The socket, to be registered with a poller.
     pub fn socket(&self) -> &Socket {
-        &self.socket
+        &self.parts().socket
     }
 
     /// Warnings that the server sent while connecting.
     pub fn notices(&self) -> &[ServerError] {
-        &self.established.notices
+        &self.notices
     }
 
     /// What ends a running query of this session from elsewhere.
     pub fn cancel_token(&self) -> CancelToken {
-        self.cancel.clone()
+        self.parts().cancel.clone()
     }
 
     /// Asks the server, over a connection of its own, to end the running query.
     pub fn cancel(&self) -> io::Result<()> {
-        self.cancel.cancel()
+        self.parts().cancel.cancel()
     }
 
     /// The parts, for a worker of its own.
-    pub fn into_parts(self) -> HotParts {
-        HotParts {
-            socket: self.socket,
-            tls: self.tls,
-            received: self.received,
-            parameters: self.established.parameters,
-            process_id: self.established.process_id,
-            link: self.link,
-            cancel: self.cancel,
-        }
+    pub fn into_parts(mut self) -> HotParts {
+        self.parts.take().expect("the parts leave only with the connection")
     }
 
     /// Runs SQL by the simple protocol and waits for its end; gives all rows in text form. For the few words before the real work.
@@ -442,23 +477,25 @@ impl HotConnection {
 
 impl Read for HotConnection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if !self.received.is_empty() {
-            let count = self.received.len().min(buffer.len());
-            buffer[..count].copy_from_slice(&self.received[..count]);
-            self.received.drain(..count);
+        let received =
+            self.parts.as_mut().map(|parts| &mut parts.received).filter(|received| !received.is_empty());
+        if let Some(received) = received {
+            let count = received.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&received[..count]);
+            received.drain(..count);
             return Ok(count);
         }
-        Stream { socket: &mut self.socket, tls: self.tls.as_deref_mut() }.read(buffer)
+        self.stream().read(buffer)
     }
 }
 
 impl Write for HotConnection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Stream { socket: &mut self.socket, tls: self.tls.as_deref_mut() }.write(bytes)
+        self.stream().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Stream { socket: &mut self.socket, tls: self.tls.as_deref_mut() }.flush()
+        self.stream().flush()
     }
 }
 

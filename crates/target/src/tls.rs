@@ -158,6 +158,3 @@ pub(crate) fn server_name(host: &str) -> ServerName<'static> {
     ServerName::try_from(host.trim_end_matches('.').to_owned())
         .unwrap_or_else(|_| ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into()))
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,4 +1,5 @@
 //! Both planes against real servers, without TLS: what can be reached, what is told when it cannot.
+#![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -290,7 +291,9 @@ fn psql_and_we_agree_on_what_wins() {
     let string = format!("host={dir} user=postgres dbname=string");
     let uri = format!("postgresql://ann@/string?host={dir}");
     let port = cluster.port().to_string();
-    let cases: [(&[&str], &[(&str, &str)]); 6] = [
+    /// Flags and environment.
+    type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
+    let cases: [Case<'_>; 6] = [
         (&["-h", &dir, "-U", "ann"], &[]),
         (&["-h", &dir, "-U", "ann"], &[("PGDATABASE", "environment")]),
         (&["-h", "/nowhere", "-U", "ann", "-d", &string], &[]),

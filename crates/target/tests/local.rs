@@ -1,4 +1,5 @@
 //! `up single` and `down` on every PostgreSQL found, with everything that goes wrong on the way.
+#![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,7 +92,7 @@ fn a_cluster_goes_up_is_written_down_and_goes_away() {
                 let options = UpOptions { tcp: true, checksums: Some(true), ..place.options(&installation) };
                 let cluster = up(&options).unwrap();
                 assert!(cluster.initdb_s > 0.0 && cluster.start_s > 0.0);
-                assert_eq!(place.registry().clusters(), [cluster.dir.clone()]);
+                assert_eq!(place.registry().clusters(), std::slice::from_ref(&cluster.dir));
 
                 let file = ClusterFile::read(&cluster.dir).unwrap();
                 assert_eq!(file, cluster.file);

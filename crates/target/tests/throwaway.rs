@@ -1,4 +1,5 @@
 //! Throwaway clusters on every PostgreSQL found: they start, survive what tests do to them, and leave nothing behind.
+#![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

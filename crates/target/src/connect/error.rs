@@ -138,6 +138,12 @@ impl fmt::Display for Attempt {
 pub struct ConnectError {
     /// The attempts of the last round, in their order.
     pub attempts: Vec<Attempt>,
+    asked: Box<Asked>,
+}
+
+/// What was asked for, as far as messages and hints need it.
+#[derive(Debug)]
+struct Asked {
     user: String,
     dbname: String,
     sslmode: SslMode,
@@ -164,14 +170,14 @@ impl ConnectError {
             (None, Some(path)) if in_file => PasswordFrom::File(path.clone()),
             _ => PasswordFrom::Nowhere,
         };
-        ConnectError {
-            attempts,
+        let asked = Box::new(Asked {
             user: spec.user.clone(),
             dbname: spec.dbname.clone(),
             sslmode: spec.sslmode,
             password_from,
             cert_named: spec.tls.cert.clone(),
-        }
+        });
+        ConnectError { attempts, asked }
     }
 
     /// Nothing was tried at all.
@@ -250,9 +256,9 @@ impl ConnectError {
     /// By SQLSTATE, and by the words where one code means several things (`auth.c`, `postinit.c`, `postmaster.c`).
     fn server_hint(&self, error: &ServerError) -> Option<String> {
         let says = |words: &str| error.message.contains(words);
-        let user = &self.user;
+        let user = &self.asked.user;
         Some(match error.sqlstate.as_str() {
-            "28P01" => match &self.password_from {
+            "28P01" => match &self.asked.password_from {
                 PasswordFrom::File(path) => {
                     format!("the password came from {}: check its line for {user}", path.display())
                 }
@@ -261,13 +267,13 @@ impl ConnectError {
                 ),
             },
             "28000" if says("no pg_hba.conf entry") => {
-                let tls = match (says("no encryption") || says("SSL off"), self.sslmode) {
+                let tls = match (says("no encryption") || says("SSL off"), self.asked.sslmode) {
                     (true, SslMode::Disable) => "; it may want TLS: try sslmode=require",
                     _ => "",
                 };
                 format!(
                     "the server's pg_hba.conf needs a line for role \"{user}\", database \"{}\" and this address{tls}",
-                    self.dbname
+                    self.asked.dbname
                 )
             }
             "28000" if says("pg_hba.conf rejects") => {
@@ -279,7 +285,7 @@ impl ConnectError {
                 )
             }
             "28000" if says("client certificate") || says("ertificate authentication") => {
-                match &self.cert_named {
+                match &self.asked.cert_named {
                     Some(path) if !path.exists() => {
                         format!("sslcert names {}, which does not exist", path.display())
                     }
@@ -290,7 +296,7 @@ impl ConnectError {
                 format!("name another role with -U, or create it: createuser {user}")
             }
             "28000" => "see the server's log for the reason".to_owned(),
-            "3D000" => format!("create it with: createdb {}; psql -l lists what there is", self.dbname),
+            "3D000" => format!("create it with: createdb {}; psql -l lists what there is", self.asked.dbname),
             "42501" => format!(
                 "role \"{user}\" lacks the CONNECT privilege: GRANT CONNECT ON DATABASE ... TO {user}"
             ),
@@ -352,7 +358,7 @@ impl fmt::Display for ConnectError {
         match self.attempts.as_slice() {
             [one] => write!(f, "cannot connect to {one}"),
             many => {
-                write!(f, "cannot connect to database \"{}\"", self.dbname)?;
+                write!(f, "cannot connect to database \"{}\"", self.asked.dbname)?;
                 many.iter().try_for_each(|attempt| write!(f, "\n    {attempt}"))
             }
         }

@@ -1,1 +1,132 @@
+use std::time::Duration;
 
+use wire::error::SqlState;
+use wire::startup::StartupError;
+
+use super::*;
+use crate::Secret;
+
+fn server_said(code: &[u8; 5], message: &str) -> Cause {
+    Cause::Startup(StartupError::Server(wire::error::ServerError {
+        severity: "FATAL".to_owned(),
+        sqlstate: SqlState(*code),
+        message: message.to_owned(),
+        detail: None,
+        hint: None,
+        position: None,
+    }))
+}
+
+fn error(cause: Cause) -> ConnectError {
+    let mut spec = ConnSpec::new("db.test", 5433, "ann", "shop");
+    spec.password = Some(Secret::new("tiger"));
+    ConnectError::new(&spec, vec![Attempt::new(&spec.hosts[0], None, cause)])
+}
+
+#[test]
+fn every_refusal_has_its_hint_and_its_fate() {
+    // (code, the server's words, what the hint says, whether another host is asked, whether it may pass by itself)
+    for (code, words, hint, next_host, transient) in [
+        (b"28P01", "password authentication failed for user \"ann\"", "check the password", false, false),
+        (
+            b"28000",
+            "no pg_hba.conf entry for host \"::1\", user \"ann\"",
+            "needs a line for role \"ann\"",
+            false,
+            false,
+        ),
+        (b"28000", "Peer authentication failed for user \"ann\"", "sudo -u ann", false, false),
+        (b"28000", "Ident authentication failed for user \"ann\"", "server's log", false, false),
+        (b"28000", "role \"ann\" does not exist", "createuser ann", false, false),
+        (b"28000", "connection requires a valid client certificate", "sslcert", false, false),
+        (b"3D000", "database \"shop\" does not exist", "createdb shop", false, false),
+        (b"42501", "permission denied for database \"shop\"", "GRANT CONNECT", false, false),
+        (b"53300", "sorry, too many clients already", "max_connections", false, true),
+        (b"57P03", "the database system is starting up", "in a moment", true, true),
+        (b"57P03", "the database system is in recovery mode", "in a moment", true, true),
+        (b"57P01", "terminating connection due to administrator command", "in a moment", false, true),
+        (b"55000", "database \"shop\" is not currently accepting connections", "datallowconn", false, false),
+    ] {
+        let cause = server_said(code, words);
+        assert_eq!(!cause.is_final(), next_host, "{words}");
+        assert!(cause.may_depend_on_encryption());
+        let error = error(cause);
+        assert_eq!(error.is_transient(), transient, "{words}");
+        assert_eq!(error.sqlstate(), std::str::from_utf8(code).ok());
+        let found = error.hint().unwrap();
+        assert!(found.contains(hint), "{words}: {found}");
+        assert!(!format!("{error} {error:?} {found}").contains("tiger"));
+    }
+}
+
+#[test]
+fn errors_of_the_system_read_as_a_part_of_the_sentence() {
+    let refused = io::Error::from_raw_os_error(rustix::io::Errno::CONNREFUSED.raw_os_error());
+    let error = error(Cause::Connect(refused));
+    assert_eq!(error.to_string(), "cannot connect to db.test:5433: connection refused");
+    assert!(error.is_transient());
+    let spec = ConnSpec::new("a", 1, "u", "d");
+    let address = Endpoint::Tcp("10.0.0.1:1".parse().unwrap());
+    let attempts = vec![
+        Attempt::new(&spec.hosts[0], Some(&address), Cause::Timeout(3)),
+        Attempt::new(&ConnSpec::new("/tmp", 5432, "", "").hosts[0], None, Cause::Closed),
+    ];
+    assert_eq!(
+        ConnectError::new(&spec, attempts).to_string(),
+        "cannot connect to database \"d\"\n    a:1 (10.0.0.1): timeout expired after 3 s\n    \
+         socket /tmp/.s.PGSQL.5432: the server closed the connection unexpectedly"
+    );
+}
+
+/// A plane that plays a script: for each attempt its outcome.
+struct Script(std::cell::RefCell<std::collections::VecDeque<(Encryption, Result<(), Failure>)>>);
+
+impl Plane for Script {
+    type Session = Encryption;
+
+    fn open(
+        &self,
+        _: &ConnSpec,
+        _: &Candidate,
+        encryption: Encryption,
+        _: Option<&Tls>,
+    ) -> Result<Encryption, Failure> {
+        let (expected, outcome) =
+            self.0.borrow_mut().pop_front().expect("an attempt more than the script has");
+        assert_eq!(encryption, expected);
+        outcome.map(|()| encryption)
+    }
+
+    fn role(&self, _: &mut Encryption) -> Result<Role, Cause> {
+        Ok(Role { in_recovery: false, read_only: false })
+    }
+}
+
+#[test]
+fn attempts_follow_the_mode() {
+    use Encryption::{Demanded, IfOffered, Never};
+    let refused =
+        |encrypted| Err(Failure { cause: server_said(b"28000", "no pg_hba.conf entry"), encrypted });
+    let gone = || Err(Failure { cause: Cause::Timeout(1), encrypted: true });
+    let own = || Err(Failure { cause: Cause::Startup(StartupError::ChannelBinding("x")), encrypted: true });
+    // (mode, the script, whether a session comes out)
+    let cases = vec![
+        (SslMode::Disable, vec![(Never, refused(false))], false),
+        (SslMode::Allow, vec![(Never, Ok(()))], true),
+        (SslMode::Allow, vec![(Never, refused(false)), (Demanded, Ok(()))], true),
+        (SslMode::Prefer, vec![(IfOffered, refused(true)), (Never, Ok(()))], true),
+        // The server had no TLS: a second attempt without it would be the same again.
+        (SslMode::Prefer, vec![(IfOffered, refused(false))], false),
+        (SslMode::Prefer, vec![(IfOffered, own())], false),
+        (SslMode::Prefer, vec![(IfOffered, gone())], false),
+        (SslMode::Require, vec![(Demanded, refused(true))], false),
+    ];
+    for (mode, script, works) in cases {
+        let mut spec = ConnSpec::new("127.0.0.1", 1, "u", "d");
+        spec.sslmode = mode;
+        spec.connect_timeout = Some(Duration::from_secs(1));
+        let plane = Script(std::cell::RefCell::new(script.into()));
+        assert_eq!(connect(&spec, &plane).is_ok(), works, "{mode:?}");
+        assert!(plane.0.borrow().is_empty(), "{mode:?}: fewer attempts than expected");
+    }
+}

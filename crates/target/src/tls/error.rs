@@ -86,6 +86,12 @@ fn handshake_words(error: &rustls::Error) -> String {
             CertificateError::UnknownIssuer => {
                 "the server's certificate does not lead to a trusted root".to_owned()
             }
+            CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+                "the server's certificate is signed by an algorithm that is too weak or not supported (RSA from \
+                 2048 bits, ECDSA P-256 and P-384, Ed25519; SHA-256 and longer)"
+                    .to_owned()
+            }
             CertificateError::Revoked => "the server's certificate is revoked".to_owned(),
             CertificateError::NotValidForNameContext { expected, presented } => format!(
                 "the server's certificate is for {}, not for \"{}\"",

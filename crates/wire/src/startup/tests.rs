@@ -132,8 +132,9 @@ fn channel_binding_is_demanded_chosen_and_refused() {
     use ChannelBindingMode::{Disable, Prefer, Require};
     const BOTH: &[u8] = b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0";
     const PLAIN: &[u8] = b"SCRAM-SHA-256\0\0";
-    // (mode, encrypted, end point, offered, mechanism and gs2 header or the error's words)
-    let cases: [(ChannelBindingMode, bool, bool, &[u8], Result<&str, &str>); 10] = [
+    /// Mode, encrypted, end point, offered, mechanism and gs2 header or the error's words.
+    type Case = (ChannelBindingMode, bool, bool, &'static [u8], Result<&'static str, &'static str>);
+    let cases: [Case; 10] = [
         (Prefer, true, true, BOTH, Ok("SCRAM-SHA-256-PLUS\0p=tls-server-end-point,,")),
         (Require, true, true, BOTH, Ok("SCRAM-SHA-256-PLUS\0p=tls-server-end-point,,")),
         (Disable, true, true, BOTH, Ok("SCRAM-SHA-256\0n,,")),
