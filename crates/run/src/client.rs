@@ -63,6 +63,8 @@ pub struct SessionRecord {
     pub exceptions: Vec<Exception>,
     /// There were more exceptions than could be kept.
     pub exceptions_lost: bool,
+    /// Rows it tried to insert.
+    pub inserted: u64,
 }
 
 impl SessionRecord {
@@ -171,6 +173,7 @@ impl Client {
                     Ok(()) => {
                         self.tally.borrow_mut().committed(start, item, session.now());
                         state.ended(&plan.workload, item, true);
+                        self.record.borrow_mut().inserted = state.ycsb.inserted();
                         break;
                     }
                     Err(error) => error,
@@ -193,8 +196,11 @@ impl Client {
                 self.tally.borrow_mut().failed(start, item);
                 // A missing row, too, may come from a statement that changed something before.
                 let is_known_failed = matches!(error, TransactionError::Server(_));
-                self.record.borrow_mut().except(sequence, is_known_failed);
                 state.ended(&plan.workload, item, false);
+                let mut record = self.record.borrow_mut();
+                record.except(sequence, is_known_failed);
+                record.inserted = state.ycsb.inserted();
+                drop(record);
                 match lost {
                     Some(message) => return Ended::Lost(message),
                     None => break,

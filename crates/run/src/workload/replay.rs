@@ -17,6 +17,9 @@ pub const WRITER_SPEC_VERSION: u32 = 1;
 /// Writes that are kept at once while replaying: 16 bytes each. A history with more of them is judged without staleness.
 pub const WRITES_MAX: usize = 64 << 20;
 
+/// Row numbers kept free for a run that never told its end: a million inserts a second for twelve days.
+pub const INSERTS_PER_RUN: u64 = 1 << 40;
+
 /// What a run must leave in the target before it writes, so that it can be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriterSpec {
@@ -35,6 +38,9 @@ pub struct WriterSpec {
     /// Filled at the end: transactions that did not simply commit.
     #[serde(default)]
     pub exceptions: Vec<WriterException>,
+    /// Filled at the end: no row from here on was inserted.
+    #[serde(default)]
+    pub insert_end: Option<u64>,
     /// Filled at the end: sessions with more exceptions than were kept.
     #[serde(default)]
     pub incomplete_sessions: Vec<u64>,
@@ -84,12 +90,15 @@ impl WriterSpec {
             first_insert: ycsb.first_insert(),
             mix: workload.items().iter().map(item).collect(),
             exceptions: Vec::new(),
+            insert_end: None,
             incomplete_sessions: Vec::new(),
         }
     }
 
     /// Adds what the sessions left behind.
     pub fn finish(&mut self, sessions: &[SessionRecord]) {
+        let busiest = sessions.iter().map(|record| record.inserted).max().unwrap_or(0);
+        self.insert_end = Some(self.first_insert + busiest * self.sessions);
         for (session, record) in sessions.iter().enumerate() {
             let session = session as u64;
             self.exceptions.extend(record.exceptions.iter().map(|exception| WriterException {
@@ -103,14 +112,18 @@ impl WriterSpec {
         }
     }
 
-    /// The rows it may have inserted begin here and end, exclusive, where its busiest session could have come.
-    pub fn rows_end(&self, transactions: &[u64]) -> u64 {
-        let inserts = self
-            .mix
-            .iter()
-            .any(|item| matches!(&item.operation, Some((verb, _)) if verb == Verb::Insert.name()));
-        let busiest = transactions.iter().max().copied().unwrap_or(0);
-        if inserts { self.first_insert + busiest * self.sessions } else { self.first_insert }
+    /// It may insert rows.
+    fn inserts(&self) -> bool {
+        self.mix.iter().any(|item| matches!(&item.operation, Some((verb, _)) if verb == Verb::Insert.name()))
+    }
+
+    /// The first row number that is free for the next run: behind what this one inserted, or behind all it may still insert.
+    pub fn next_insert(&self) -> u64 {
+        match self.insert_end {
+            Some(end) => end,
+            None if self.inserts() => self.first_insert + INSERTS_PER_RUN,
+            None => self.first_insert,
+        }
     }
 
     fn plan(&self, table: &Table, run: u16) -> Result<(Workload, Ycsb), ReplayError> {
@@ -269,11 +282,12 @@ impl History {
 
     /// No row from here on was inserted by a finished run; at least the number of loaded rows.
     pub fn rows_end(&self) -> u64 {
-        let ends = self.writers.iter().map(|(writer, ..)| match &writer.transactions {
-            Some(transactions) => writer.spec.rows_end(transactions),
-            None => writer.spec.first_insert,
-        });
-        ends.max().unwrap_or(0).max(self.rows)
+        self.writers
+            .iter()
+            .filter_map(|(writer, ..)| writer.spec.insert_end)
+            .max()
+            .unwrap_or(0)
+            .max(self.rows)
     }
 
     /// Some run may have written into this row.

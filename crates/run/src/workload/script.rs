@@ -116,7 +116,7 @@ pub(super) async fn transaction(
     loop {
         let step = script
             .step(&mut cursor, &mut own.state, random, &mut |command, value| {
-                log_debug(script, command, value);
+                log_debug(number, command, value);
             })
             .map_err(|failure| evaluation(scripts, script, &failure))?;
         match step {
@@ -236,35 +236,36 @@ fn capture(
     let ScriptSession { state, targets, .. } = own;
     let cached = &mut targets[statement.number()];
     session.with_frames(reply, |frames| {
+        // Of joined statements `\gset` takes the last one's result, `\aset` each one's last row.
+        let is_end = |tag| matches!(tag, tag::COMMAND_COMPLETE | tag::EMPTY_QUERY_RESPONSE);
+        let results = frames.filter(|frame| is_end(frame.tag)).count();
+        let mut result = 0;
         let mut rows = 0u64;
         for frame in frames {
+            let is_taken = capture.kind == CaptureKind::Aset || result + 1 == results;
             match frame.tag {
-                tag::ROW_DESCRIPTION => {
-                    // A prepared statement's columns never change; a simple one's text can.
-                    if cached.is_none() || scripts.mode == QueryMode::Simple {
-                        let names = column_names(frame.body).unwrap_or_default();
-                        let mut slots = Vec::new();
-                        capture
-                            .targets(scripts.mix.names(), names.iter().map(String::as_str), &mut slots)
-                            .map_err(fail)?;
-                        *cached = Some(slots);
-                    }
-                    rows = 0;
+                // A prepared statement's columns never change; a simple one's text can.
+                tag::ROW_DESCRIPTION
+                    if is_taken && (cached.is_none() || scripts.mode == QueryMode::Simple) =>
+                {
+                    let names = column_names(frame.body).unwrap_or_default();
+                    let mut slots = Vec::new();
+                    let columns = names.iter().map(String::as_str);
+                    capture.targets(scripts.mix.names(), columns, &mut slots).map_err(fail)?;
+                    *cached = Some(slots);
                 }
-                tag::DATA_ROW => {
+                tag::DATA_ROW if is_taken => {
                     rows += 1;
                     assign(frame, cached.as_deref().unwrap_or_default(), state).map_err(fail)?;
                 }
-                tag::COMMAND_COMPLETE | tag::EMPTY_QUERY_RESPONSE
-                    if capture.kind == CaptureKind::Gset && rows != 1 =>
-                {
-                    let place = format!("{}:{}", script.name(), script.line(command));
-                    let message =
-                        format!("{place}: \\gset takes exactly one row, the statement returned {rows}");
-                    return Err(TransactionError::Script(message));
-                }
+                tag if is_end(tag) => result += 1,
                 _ => {}
             }
+        }
+        if capture.kind == CaptureKind::Gset && rows != 1 {
+            let place = format!("{}:{}", script.name(), script.line(command));
+            let message = format!("{place}: \\gset takes exactly one row, the statement returned {rows}");
+            return Err(TransactionError::Script(message));
         }
         Ok(())
     })
@@ -287,9 +288,11 @@ fn evaluation(scripts: &Scripts, script: &Script, failure: &Failure) -> Transact
     TransactionError::Script(script.explain(failure, scripts.mix.names()).to_string())
 }
 
-/// `debug(...)` in an expression prints, as pgbench's does.
-fn log_debug(script: &Script, command: usize, value: Value) {
+/// `debug(...)` in an expression prints a line, in pgbench's form.
+fn log_debug(script: usize, command: usize, value: Value) {
     let mut text = Vec::new();
     value.write_text(&mut text);
-    eprintln!("debug(script={},command={command}): {}", script.name(), String::from_utf8_lossy(&text));
+    let kind = value.type_name();
+    let text = String::from_utf8_lossy(&text);
+    eprintln!("debug(script={script},command={}): {kind} {text}", command + 1);
 }

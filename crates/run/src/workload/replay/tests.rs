@@ -35,6 +35,7 @@ fn model(
     let sessions = transactions.len() as u64;
     let ycsb = Ycsb::new(table(), ROWS, ROWS, sessions, run);
     let workload = Workload::new(items(mix), Some(ycsb.clone()), None).unwrap();
+    let mut inserted_max = 0;
     for (session, &count) in transactions.iter().enumerate() {
         let mut state = YcsbSession::new(session as u64);
         for sequence in 0..count as u32 {
@@ -55,11 +56,13 @@ fn model(
             }
             if operation.verb == Verb::Insert {
                 state.insert_ended(exception.is_none());
+                inserted_max = inserted_max.max(state.inserted());
             }
         }
     }
     let mut spec = WriterSpec::new(&workload, &ycsb, SEED);
     spec.exceptions = exceptions.to_vec();
+    spec.insert_end = Some(ROWS + inserted_max * sessions);
     Writer { run, epoch: u32::from(run), spec, transactions: Some(transactions.to_vec()) }
 }
 
@@ -198,10 +201,12 @@ fn the_record_of_a_session_becomes_exceptions() {
         transactions: 9,
         exceptions: vec![Exception { sequence: 4, is_known_failed: true }],
         exceptions_lost: true,
+        inserted: 3,
     };
     spec.finish(&[SessionRecord::default(), record]);
     assert_eq!(spec.exceptions, [WriterException { session: 1, sequence: 4, failed: true }]);
     assert_eq!(spec.incomplete_sessions, [1]);
+    assert_eq!((spec.insert_end, spec.next_insert()), (Some(ROWS + 3 * 2), ROWS + 3 * 2));
     let json = serde_json::to_string(&spec).unwrap();
     assert_eq!(serde_json::from_str::<WriterSpec>(&json).unwrap(), spec);
 }
