@@ -505,6 +505,51 @@ pub fn finish_writer(
     }
 }
 
+/// Replaces what a run was told to do: it has learned more about itself.
+///
+/// # Errors
+/// When the writer is not in the ledger (its dataset was started over), `spec_json` is no JSON, or the query fails.
+pub fn update_writer_spec(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+    run_no: u16,
+    spec_json: &str,
+) -> Result<(), LoadError> {
+    let updated = client.execute(
+        "update pgfathom.writer set spec = $3::text::jsonb where dataset = $1 and run_no = $2",
+        &[&dataset.id, &i32::from(run_no), &spec_json],
+    );
+    match sql("describing the run in pgfathom.writer", updated)? {
+        1 => Ok(()),
+        _ => Err(LoadError::Restarted),
+    }
+}
+
+/// When each run of a dataset wrote: run number, start and end in microseconds since 1970 by the server's clock. Without an end it is
+/// still on, or was killed.
+///
+/// # Errors
+/// When the query fails.
+pub fn writer_times(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+) -> Result<Vec<(u16, i64, Option<i64>)>, LoadError> {
+    let rows = client.query(
+        "select run_no, (extract(epoch from started_at) * 1000000)::int8, (extract(epoch from finished_at) * 1000000)::int8
+         from pgfathom.writer where dataset = $1 order by run_no",
+        &[&dataset.id],
+    );
+    let rows = sql("reading pgfathom.writer", rows)?;
+    rows.iter()
+        .map(|row| {
+            let run_no = u16::try_from(row.get::<_, i32>(0));
+            let run_no =
+                run_no.map_err(|_| LoadError::DamagedLedger { table: "writer", column: "run_no" })?;
+            Ok((run_no, row.get(1), row.get(2)))
+        })
+        .collect()
+}
+
 /// All runs that wrote or write into the dataset, in order of run number.
 ///
 /// # Errors
