@@ -416,9 +416,8 @@ impl History {
         // A run without a known end may have inserted any row of its own range.
         let unknown = self.writers.iter().any(|(writer, ..)| {
             let is_unknown = self.overflow || writer.transactions.is_none();
-            is_unknown
-                && row >= writer.spec.first_insert
-                && writer.spec.rows_end(&[1]) > writer.spec.first_insert
+            let range = writer.spec.first_insert..writer.spec.next_insert();
+            is_unknown && writer.spec.inserts() && range.contains(&row)
         });
         if unknown { RowVerdict::Either } else { RowVerdict::Absent }
     }
