@@ -1,7 +1,7 @@
 //! The answer of a run in words: one sentence, the numbers that matter, a line per step. Terminal page and web page say the
 //! same because both take it from here.
 
-use crate::facts::{Badge, Facts, StepFacts};
+use crate::facts::{Badge, Facts, StepFacts, total};
 use crate::number::{self, Letters};
 use record::State;
 use record::model::CheckResult;
@@ -21,6 +21,8 @@ pub(crate) struct Tile {
     pub(crate) key: String,
 }
 
+/// Most workloads that the sentence names.
+const NAMES_MAX: usize = 4;
 /// Most numbers at the top of a page.
 const TILES_MAX: usize = 3;
 
@@ -28,17 +30,20 @@ const TILES_MAX: usize = 3;
 ///
 /// An invalid run has one answer only: why. What was measured nevertheless stands among the reasons.
 pub(crate) fn sentence(facts: &Facts) -> String {
-    if let Some(reason) = leading_reason(facts) {
-        return capital(&format!("{reason}."));
-    }
-    let mut text = measured(facts);
+    let mut text = leading(facts).unwrap_or_else(|| measured(facts));
     text.push('.');
     capital(&text)
 }
 
-/// The reason that stands in place of the answer.
-fn leading_reason<'a>(facts: &Facts<'a>) -> Option<&'a String> {
-    facts.reader.run.verdict.reasons.first().filter(|_| facts.badge() == Badge::Invalid)
+/// What stands in place of the answer: why the run is invalid, or what a verification found.
+fn leading(facts: &Facts) -> Option<String> {
+    match facts.badge() {
+        Badge::Invalid => facts.reader.run.verdict.reasons.first().cloned(),
+        Badge::Difference => {
+            facts.steps.iter().find(|step| step.badge() == Badge::Difference).map(step_clause)
+        }
+        _ => None,
+    }
 }
 
 /// What was done and how it went, as a clause.
@@ -65,10 +70,6 @@ fn several_steps(steps: &[StepFacts]) -> Vec<String> {
     let driven: Vec<&StepFacts> =
         steps.iter().filter(|step| step.step.verb != "load" && step.step.verb != "verify").collect();
     let mut clauses = vec![];
-    // A difference is the answer, whatever else went well.
-    if let Some(different) = proofs.iter().find(|step| step.badge() == Badge::Difference) {
-        clauses.push(step_clause(different));
-    }
     let rows: u64 = loads.iter().filter_map(|step| step.step.summary.rows).sum();
     if !loads.is_empty() {
         clauses.push(format!("loaded {}", number::counted(rows, "row")));
@@ -82,18 +83,21 @@ fn several_steps(steps: &[StepFacts]) -> Vec<String> {
         many => clauses.push(format!("verified every row {many} times")),
     }
     if !driven.is_empty() {
-        let names: Vec<&str> = driven.iter().map(|step| step.step.name.as_str()).collect();
+        let name =
+            |step: &&StepFacts| if step.step.name.is_empty() { step.title() } else { step.step.name.clone() };
+        let names: Vec<String> = driven.iter().map(name).collect();
         let names = match names.as_slice() {
             [first, second] => format!("{first} and {second}"),
+            names if names.len() > NAMES_MAX => format!("{} workloads", names.len()),
             names => names.join(", "),
         };
-        let errors: u64 = driven.iter().map(|step| step.step.summary.errors).sum();
-        let outcome = if errors == 0 {
-            "without an error".to_string()
-        } else {
-            format!("with {}", number::counted(errors, "error"))
+        let errors = total(driven.iter().map(|step| step.step.summary.errors));
+        let outcome = match errors {
+            _ if !driven.iter().all(|step| step.knows_errors()) => String::new(),
+            0 => " without an error".to_string(),
+            some => format!(" with {}", number::counted(some, "error")),
         };
-        clauses.push(format!("drove {names} {outcome}"));
+        clauses.push(format!("drove {names}{outcome}"));
     }
     clauses
 }
@@ -102,8 +106,13 @@ fn several_steps(steps: &[StepFacts]) -> Vec<String> {
 pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
     let run = &facts.reader.run;
     let mut reasons: Vec<String> = run.verdict.reasons.clone();
-    if leading_reason(facts).is_some() {
-        reasons[0] = format!("measured nevertheless: {}", measured(facts));
+    match facts.badge() {
+        // The first reason is the answer already.
+        Badge::Invalid if !reasons.is_empty() => {
+            reasons[0] = format!("measured nevertheless: {}", measured(facts));
+        }
+        Badge::Difference if facts.steps.len() > 1 => reasons.push(format!("besides: {}", measured(facts))),
+        _ => {}
     }
     match run.state {
         _ if !facts.reader.has_run => {}
@@ -249,7 +258,7 @@ fn own_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
         let detail = format!("p50 {} · longest {}", time(latency.p50 as f64), time(latency.max as f64));
         tiles.push(tile("response p99", value, &unit, detail));
     }
-    if let Some(transactions) = summary.transactions {
+    if let Some(transactions) = summary.transactions.filter(|_| step.knows_errors()) {
         let share = number::percent(summary.errors as f64, (transactions + summary.errors) as f64);
         let retries = format!("{share} · {} retries", number::count(summary.retries));
         tiles.push(tile("errors", number::count(summary.errors), "", retries));

@@ -239,6 +239,11 @@ impl<'a> StepFacts<'a> {
         if name.is_empty() || name == verb { verb.clone() } else { format!("{verb} {name}") }
     }
 
+    /// True if something that counts errors speaks of this step: histograms alone do not.
+    pub(crate) fn knows_errors(&self) -> bool {
+        self.step.state != State::Unknown || !self.client.is_empty()
+    }
+
     /// A number parameter, for example `sessions`.
     pub(crate) fn parameter_u64(&self, name: &str) -> Option<u64> {
         self.step.parameters.get(name).and_then(serde_json::Value::as_u64)

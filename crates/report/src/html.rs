@@ -96,10 +96,12 @@ fn frame(title: &str, body: &str, data: &str) -> String {
 <style>
 {UPLOT_STYLE}
 {style}</style>
+<noscript><style>.plot, .legend .at, figure header output, figcaption details, #theme, .zoomed {{ display: none }}</style></noscript>
 </head>
 <body>
 <a class="skip" href="#main">Skip to the answer</a>
 <div class="wrap">
+<noscript><p>Charts are drawn by the page's own script, which this browser does not run. Words and tables are all here.</p></noscript>
 {body}</div>
 <p class="sr" id="announce" aria-live="polite"></p>
 <script type="application/json" id="data">{data}</script>

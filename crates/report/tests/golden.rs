@@ -194,6 +194,6 @@ fn a_long_run_is_drawn_in_buckets_that_lose_nothing() {
 fn a_run_of_very_many_steps_still_fits() {
     let html = report::html(fixture::write(Scene::ManySteps).path()).unwrap();
     assert!(html.len() <= report::PAGE_BYTES_MAX, "{} bytes", html.len());
-    assert!(html.contains("step=run-sweep-299"), "every step is told of");
+    assert!(html.contains("step=run-sweep-159"), "every step is told of");
     assert!(html.contains("are left out to keep the page small"), "and what is left out is said");
 }

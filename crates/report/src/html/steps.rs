@@ -67,7 +67,7 @@ fn facts_line(out: &mut String, step: &StepFacts) {
     parameters.sort_by_key(|(name, _)| rank(name));
     let mut facts: Vec<String> = parameters.into_iter().map(parameter).collect();
     facts.push(format!("measured {}", number::duration(summary.duration_s)));
-    if summary.transactions.is_some() && summary.errors + summary.retries == 0 {
+    if step.knows_errors() && summary.transactions.is_some() && summary.errors.max(summary.retries) == 0 {
         facts.push("no errors, no retries".to_string());
     }
     let facts: Vec<String> = facts.iter().map(|fact| format!("<span>{}</span>", escape(fact))).collect();
@@ -101,7 +101,7 @@ fn figure(out: &mut String, chart: &Chart) {
     out.push_str(&format!(
         "<figure><header><h3>{title}<span class=\"unit\">{}</span></h3>\
          <ul class=\"legend\"><li class=\"at\"><output></output></li>{ramp}{legend}</ul></header>\n\
-         <div class=\"plot {kind}\" id=\"plot-{id}\" tabindex=\"0\" role=\"img\" aria-label=\"{title}. {} Arrow keys move the crosshair, Escape removes it.\"></div>\n\
+         <div class=\"plot {kind}\" id=\"plot-{id}\" tabindex=\"0\" role=\"application\" aria-roledescription=\"chart\" aria-label=\"{title}. {} Arrow keys move the crosshair, Escape removes it.\"></div>\n\
          <figcaption><p>{}</p><details id=\"table-{id}\"><summary>Table<span class=\"sr\"> of {title}</span></summary></details></figcaption></figure>\n",
         unit_name(chart),
         escape(&chart.sentence),
