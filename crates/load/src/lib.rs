@@ -21,6 +21,7 @@ pub mod rows;
 mod schema;
 mod session;
 mod stream;
+pub mod verify;
 
 pub use error::LoadError;
 pub use fill::{LoadReport, Outcome, load_ycsb};

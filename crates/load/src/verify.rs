@@ -201,7 +201,8 @@ fn choose_method(
         return Method::Deep;
     }
     if !writers.is_empty() {
-        let runs = if writers.len() == 1 { "1 run has".to_owned() } else { format!("{} runs have", writers.len()) };
+        let runs =
+            if writers.len() == 1 { "1 run has".to_owned() } else { format!("{} runs have", writers.len()) };
         notes.push(format!("{runs} written into the table, so every row was read and judged"));
         return Method::Deep;
     }

@@ -77,7 +77,7 @@ impl Table {
         found: Option<[u8; VERSION_BYTES]>,
     ) -> Judgement {
         let compare = |version| self.compare(row, column, version, bytes);
-        let random = self.literal(column) - VERSION_BYTES;
+        let compared = self.literal(column).min(bytes.len()).saturating_sub(VERSION_BYTES);
         let loaded = compare(Version::LOADED);
         let mut best = (Version::LOADED, compare(Version::LOADED));
         for version in found.iter().flat_map(candidates) {
@@ -87,9 +87,9 @@ impl Table {
                 best = (version, comparison);
             }
         }
-        // Below half, a value is called a stranger rather than a damaged one.
-        let (nearest, comparison) =
-            if best.1.right_random * 2 >= random { (Some(best.0), best.1) } else { (None, loaded) };
+        // With less than half of it right, a value is called a stranger rather than a damaged one.
+        let belongs = compared > 0 && best.1.right_random * 2 >= compared;
+        let (nearest, comparison) = if belongs { (Some(best.0), best.1) } else { (None, loaded) };
         Judgement::Damaged {
             first_bad_byte: comparison.first_bad_byte,
             bad_bytes: comparison.bad_bytes,

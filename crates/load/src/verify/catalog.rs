@@ -56,7 +56,8 @@ fn leaves(client: &mut Client, dataset: &Dataset) -> Result<(Vec<String>, Vec<Le
     const DOING: &str = "looking for the tables";
     let mut names = plan::leaf_names(dataset.partitions);
     let mut leaves = vec![Leaf { relation: None, blocks: 0 }; names.len()];
-    let changed = |table: &str, problem: String| VerifyError::ChangedTable { table: table.to_owned(), problem };
+    let changed =
+        |table: &str, problem: String| VerifyError::ChangedTable { table: table.to_owned(), problem };
     let parent = ledger::qualified(&dataset.schema_name, TABLE);
     let kind = client.query_opt(
         "select relkind::text, pg_relation_size(oid) / current_setting('block_size')::bigint

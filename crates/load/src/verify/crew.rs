@@ -123,9 +123,11 @@ impl<'a> Crew<'a> {
     }
 }
 
-/// Applied to every connection: no timeout may end a scan of a day, and an index may be the very thing that is damaged.
+/// Applied to every connection: no timeout may end a scan of a day, but nobody waits for a lock without saying so; and an index may be
+/// the very thing that is damaged.
 pub(super) const SETTINGS: &str = "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; \
-     set local enable_indexscan = off; set local enable_indexonlyscan = off; set local enable_bitmapscan = off;";
+     set local lock_timeout = '5s'; set local enable_indexscan = off; set local enable_indexonlyscan = off; \
+     set local enable_bitmapscan = off;";
 
 /// A number in an answer.
 pub(super) fn number(doing: &str, text: Option<&str>) -> Result<i128, VerifyError> {

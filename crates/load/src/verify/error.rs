@@ -7,7 +7,7 @@ use wire::backend::ProtocolError;
 use wire::copy::CopyError;
 use wire::error::{ServerError, SqlState};
 
-use crate::error::LoadError;
+use crate::error::{LoadError, sqlstate_of};
 
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -109,12 +109,14 @@ impl VerifyError {
         let hint = match self {
             VerifyError::NoDataset => "load one first: pgfathom load ycsb --rows 1M",
             VerifyError::Incomplete { .. } => "run the same load command again: it continues; then verify",
-            VerifyError::Format { found, known, .. } if found > known => "use the newer pgfathom that loaded it",
+            VerifyError::Format { found, known, .. } if found > known => {
+                "use the newer pgfathom that loaded it"
+            }
             VerifyError::Format { .. } => "use the older pgfathom that loaded it",
             VerifyError::ChangedTable { .. } => "undo the change, or load the dataset anew with --restart",
             VerifyError::Ledger(error) => return error.hint(),
             VerifyError::Connect { hint, .. } => return hint.clone(),
-            VerifyError::Sql { .. } => return None,
+            VerifyError::Sql { source, .. } => return sqlstate_of(source).and_then(server_hint),
             VerifyError::Server { source, .. } => return server_hint(source.sqlstate),
             VerifyError::Lost { .. } => "look at the server's log for why it hung up, then verify again",
             VerifyError::Protocol { .. } | VerifyError::Copy { .. } | VerifyError::Answer { .. } => {
@@ -133,6 +135,7 @@ fn server_hint(state: SqlState) -> Option<String> {
         }
         b"42501" => "the role needs SELECT on the table",
         b"53300" => "ask for fewer connections with -j, or raise max_connections",
+        b"55P03" => "another session holds a lock on the table: verify again once it is through",
         b"57014" => "an administrator or a timeout cancelled it; verify again, it changes nothing",
         _ => return None,
     };

@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn grids_keep_their_limits_and_number_every_cell_once() {
-        for (partitions, rows) in [(0, 0), (0, 1_000_000), (3, 100), (70, 1_000_000_000_000), (4096, 1 << 40)] {
+        for (partitions, rows) in [(0, 0), (0, 1_000_000), (3, 100), (70, 1_000_000_000_000), (4096, 1 << 40)]
+        {
             let route = Route::new(partitions);
             let leaves: Vec<usize> = (0..route.leaves()).collect();
             let grid = Grid::fine(route, rows, &leaves);
@@ -195,7 +196,11 @@ mod tests {
             for cell in [0, grid.zeros().len() / 2, grid.zeros().len() - 1] {
                 let (leaf, bucket) = grid.place(cell);
                 assert_eq!(grid.cell(leaf, bucket), Some(cell));
-                assert_eq!(grid.cell(leaf, bucket | 1 << 63), Some(cell), "only the low bits number a bucket");
+                assert_eq!(
+                    grid.cell(leaf, bucket | 1 << 63),
+                    Some(cell),
+                    "only the low bits number a bucket"
+                );
             }
         }
         let route = Route::new(0);

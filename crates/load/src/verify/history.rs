@@ -92,7 +92,11 @@ impl WriterHistory for LedgerHistory {
 
     fn judge_version(&self, row: u64, _column: usize, version: Version) -> VersionJudgement {
         if version == Version::LOADED {
-            return if row < self.rows { VersionJudgement::Acceptable } else { VersionJudgement::UnknownWriter };
+            return if row < self.rows {
+                VersionJudgement::Acceptable
+            } else {
+                VersionJudgement::UnknownWriter
+            };
         }
         let Some(writer) = self.writers.iter().find(|writer| writer.run_no == version.run()) else {
             return VersionJudgement::UnknownWriter;
@@ -101,7 +105,11 @@ impl WriterHistory for LedgerHistory {
             Some(&last) => u64::from(version.sequence()) <= last,
             None => false,
         };
-        if written || !writer.finished { VersionJudgement::Acceptable } else { VersionJudgement::UnknownWriter }
+        if written || !writer.finished {
+            VersionJudgement::Acceptable
+        } else {
+            VersionJudgement::UnknownWriter
+        }
     }
 }
 
@@ -111,7 +119,8 @@ mod tests {
 
     #[test]
     fn the_ledger_knows_runs_sessions_and_counts() {
-        let writer = |run_no, finished, transactions| Writer { run_no, spec: "{}".into(), finished, transactions };
+        let writer =
+            |run_no, finished, transactions| Writer { run_no, spec: "{}".into(), finished, transactions };
         let history = LedgerHistory::new(10, vec![writer(1, true, vec![5, 7]), writer(2, false, vec![])]);
         let judge = |row, version| history.judge_version(row, 0, version);
         assert_eq!(judge(3, Version::LOADED), VersionJudgement::Acceptable);
@@ -119,7 +128,11 @@ mod tests {
         assert_eq!(judge(3, Version::new(1, 0, 5)), VersionJudgement::Acceptable);
         assert_eq!(judge(3, Version::new(1, 0, 6)), VersionJudgement::UnknownWriter);
         assert_eq!(judge(3, Version::new(1, 2, 1)), VersionJudgement::UnknownWriter);
-        assert_eq!(judge(3, Version::new(2, 900, 1)), VersionJudgement::Acceptable, "killed: any write may exist");
+        assert_eq!(
+            judge(3, Version::new(2, 900, 1)),
+            VersionJudgement::Acceptable,
+            "killed: any write may exist"
+        );
         assert_eq!(judge(3, Version::new(3, 0, 1)), VersionJudgement::UnknownWriter);
     }
 

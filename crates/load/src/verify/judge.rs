@@ -149,7 +149,8 @@ impl Findings {
                 });
                 (right.count() * 2 > FIELD_COUNT).then(|| missing.key.clone())
             };
-            let missing = self.named.iter().enumerate().find_map(|(index, missing)| Some((index, fits(missing)?)));
+            let missing =
+                self.named.iter().enumerate().find_map(|(index, missing)| Some((index, fits(missing)?)));
             if let Some((index, right_key)) = missing {
                 self.named.swap_remove(index);
                 self.totals[DifferenceKind::Missing.index()] -= 1;
@@ -168,7 +169,8 @@ impl Findings {
         rows.extend(self.named.iter().filter(|d| d.kind == DifferenceKind::Missing).filter_map(|d| d.row));
         rows.sort_unstable();
         rows.dedup();
-        let places: Vec<(u64, usize)> = suspects.iter().map(|suspect| (suspect.row, suspect.column)).collect();
+        let places: Vec<(u64, usize)> =
+            suspects.iter().map(|suspect| (suspect.row, suspect.column)).collect();
         for Suspect { mut difference, row, column, value } in suspects {
             let of_row = (0..FIELD_COUNT).map(|column| (row, column));
             let of_column = rows.iter().map(|&row| (row, column));
@@ -220,7 +222,8 @@ impl<'a> RowJudge<'a> {
         let place = place_of(content.route, &content.table.key(row));
         if place.leaf != leaf {
             let home = || content.leaf_names[place.leaf].clone();
-            let difference = || content.difference(DifferenceKind::WrongPartition { home: home() }, row, leaf);
+            let difference =
+                || content.difference(DifferenceKind::WrongPartition { home: home() }, row, leaf);
             self.findings.add(difference, 2);
             self.findings.misplace(row);
             return Ok(None);

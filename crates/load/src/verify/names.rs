@@ -86,7 +86,8 @@ fn name_batch(
             while let Some(rows) = cursor.take(&setting.crew)? {
                 setting.crew.did(rows.end - rows.start);
                 for row in rows {
-                    let expected = expected_key(content.route, content.table, content.loaded, content.history, row);
+                    let expected =
+                        expected_key(content.route, content.table, content.loaded, content.history, row);
                     let Some((_, place)) = expected else { continue };
                     let cell = grid.cell(place.leaf, place.bucket_hash);
                     let here = cell.is_some_and(|cell| selected[cell]);
@@ -127,13 +128,21 @@ fn read_rows(
                 let doing = format!("reading keys of {}", setting.catalog.leaf_names[leaf]);
                 let wanted = Buckets { mask: grid.bucket_mask(), numbers: buckets[leaf].clone() };
                 // Without the server's hash all keys come, and the others are dropped here.
-                let filter =
-                    if setting.catalog.text_hash { format!(" where {}", wanted.condition()) } else { String::new() };
-                let sql = format!("copy (select ycsb_key from only {relation}{filter}) to stdout (format binary)");
+                let filter = if setting.catalog.text_hash {
+                    format!(" where {}", wanted.condition())
+                } else {
+                    String::new()
+                };
+                let sql =
+                    format!("copy (select ycsb_key from only {relation}{filter}) to stdout (format binary)");
                 let mut rows = Vec::new();
                 reader.copy_out(&doing, &sql, |mut tuple| {
-                    let key = tuple.next_field().map_err(|source| VerifyError::Copy { doing: doing.clone(), source })?;
-                    if let Some(row) = key.flatten().and_then(|key| home_row(setting, grid, selected, leaf, key)) {
+                    let key = tuple
+                        .next_field()
+                        .map_err(|source| VerifyError::Copy { doing: doing.clone(), source })?;
+                    if let Some(row) =
+                        key.flatten().and_then(|key| home_row(setting, grid, selected, leaf, key))
+                    {
                         rows.push(row);
                     }
                     rows_read.fetch_add(1, Ordering::Relaxed);
@@ -146,7 +155,8 @@ fn read_rows(
         })
     });
     foreman.run(&setting.crew, Phase::Name, rows_read.load(Ordering::Relaxed), tasks.collect())?;
-    let unlocked = found.into_iter().map(|rows| rows.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner));
+    let unlocked =
+        found.into_iter().map(|rows| rows.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner));
     Ok(unlocked.collect())
 }
 

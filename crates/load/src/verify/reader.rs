@@ -78,7 +78,8 @@ impl<S: Socket> Reader<S> {
                 return Ok(());
             }
             let damaged = |source| VerifyError::Copy { doing: doing.to_owned(), source };
-            let tuple = if std::mem::take(&mut first) { copy::strip_header(body).map_err(damaged)? } else { body };
+            let tuple =
+                if std::mem::take(&mut first) { copy::strip_header(body).map_err(damaged)? } else { body };
             if tuple.is_empty() {
                 return Ok(());
             }
@@ -109,7 +110,8 @@ impl<S: Socket> Reader<S> {
                 self.unread.start += bytes;
                 match frame.tag {
                     tag::READY_FOR_QUERY => {
-                        let refused = refused.map(|source| VerifyError::Server { doing: doing.to_owned(), source });
+                        let refused =
+                            refused.map(|source| VerifyError::Server { doing: doing.to_owned(), source });
                         return refused.map_or(Ok(()), Err);
                     }
                     tag::ERROR_RESPONSE => {

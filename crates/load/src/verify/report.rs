@@ -168,7 +168,12 @@ impl fmt::Display for Difference {
             }
             DifferenceKind::Null { column } => write!(f, ": field{column} is null"),
             DifferenceKind::Stale { column, found, latest } => {
-                write!(f, ": field{column} holds {}, but {} was acknowledged", Writer(*found), Writer(*latest))
+                write!(
+                    f,
+                    ": field{column} holds {}, but {} was acknowledged",
+                    Writer(*found),
+                    Writer(*latest)
+                )
             }
             DifferenceKind::UnknownWriter { column, version } => {
                 write!(f, ": field{column} holds {}, which no known run made", Writer(*version))
@@ -369,8 +374,12 @@ mod tests {
 
     #[test]
     fn the_text_counts_what_it_does_not_name() {
-        let missing =
-            Difference { kind: DifferenceKind::Missing, key: "k".into(), row: None, leaf: "usertable".into() };
+        let missing = Difference {
+            kind: DifferenceKind::Missing,
+            key: "k".into(),
+            row: None,
+            leaf: "usertable".into(),
+        };
         let mut totals = [0; KINDS];
         totals[0] = 3;
         let report = report(vec![missing], totals, 0);

@@ -52,7 +52,7 @@ pub(super) struct Judged {
 /// One thread's share.
 enum Share {
     Expected(Vec<Sum>),
-    Found(Vec<Sum>, Findings),
+    Found(Vec<Sum>, Box<Findings>),
 }
 
 /// Reads and judges what is selected.
@@ -68,13 +68,17 @@ pub(super) fn judge(
         // What is left out must be a whole number of cells.
         grid = grid.with_mask(buckets.mask);
     }
+    if selections.is_empty() {
+        return Ok(Judged { findings: Findings::default(), grid, gaps: Vec::new(), rows_expected: 0 });
+    }
     let pieces = pieces(setting, selections);
     let next_piece = AtomicUsize::new(0);
     let cursor = RowCursor::new(rows_end);
     let mut tasks: Vec<Task<'_, Share>> = Vec::new();
     for _ in 0..setting.jobs.min(pieces.len()) {
         tasks.push(Box::new(|| {
-            judge_pieces(setting, selections, &pieces, &next_piece, &grid).map(|(sums, findings)| Share::Found(sums, findings))
+            judge_pieces(setting, selections, &pieces, &next_piece, &grid)
+                .map(|(sums, findings)| Share::Found(sums, Box::new(findings)))
         }));
     }
     // Computing a key takes a small part of the time that reading and judging a row takes.
@@ -94,7 +98,7 @@ pub(super) fn judge(
         let (side, share) = match share {
             Share::Expected(share) => (&mut expected, share),
             Share::Found(share, more) => {
-                findings.merge(more);
+                findings.merge(*more);
                 (&mut found, share)
             }
         };
@@ -167,9 +171,16 @@ fn judge_pieces(
         let Selection { leaf, buckets } = &selections[piece.selection];
         let Some(relation) = &setting.catalog.leaves[*leaf].relation else { continue };
         let doing = format!("reading {}", setting.catalog.leaf_names[*leaf]);
-        let conditions: Vec<String> =
-            piece.condition().into_iter().chain(buckets.as_ref().map(super::sums::Buckets::condition)).collect();
-        let filter = if conditions.is_empty() { String::new() } else { format!(" where {}", conditions.join(" and ")) };
+        let conditions: Vec<String> = piece
+            .condition()
+            .into_iter()
+            .chain(buckets.as_ref().map(super::sums::Buckets::condition))
+            .collect();
+        let filter = if conditions.is_empty() {
+            String::new()
+        } else {
+            format!(" where {}", conditions.join(" and "))
+        };
         let columns = column_names();
         let sql = format!("copy (select {columns} from only {relation}{filter}) to stdout (format binary)");
         reader.copy_out(&doing, &sql, |tuple| {

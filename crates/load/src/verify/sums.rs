@@ -55,7 +55,10 @@ enum Share {
 }
 
 /// Compares all leaves; returns those that differ, and how many rows the server has in all.
-pub(super) fn compare_leaves(setting: &Setting<'_>, foreman: &mut Foreman<'_>) -> Result<(Vec<usize>, u64), VerifyError> {
+pub(super) fn compare_leaves(
+    setting: &Setting<'_>,
+    foreman: &mut Foreman<'_>,
+) -> Result<(Vec<usize>, u64), VerifyError> {
     let all: Vec<usize> = (0..setting.catalog.leaves.len()).collect();
     let grid = Grid::of_leaves(setting.content.route);
     let sides = both_sides(setting, foreman, Phase::Sum, &grid, &all)?;

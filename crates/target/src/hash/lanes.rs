@@ -4,28 +4,34 @@
 //! are equally long, so their chains run in step, one per lane of a vector. The arrays below are written so that the
 //! compiler makes vector code of them for any machine; no instruction is named.
 
-use super::{BLOCK_BYTES, INITIAL, record_step, text_extended};
+use super::{BLOCK_BYTES, State, record_step, text_extended};
 
 /// One word of the state of every lane.
 type Words<const LANES: usize> = [u32; LANES];
 
-/// `hash_record_extended(row, 0)` of a row of text: a key, then fields of `BYTES` bytes each.
+/// `hash_record_extended(row, seed)` of a row of text: a key, then fields of `BYTES` bytes each.
 ///
-/// Equal to [`super::record`] over [`text_extended`] of each column, a few times faster.
+/// Equal to [`super::record`] over [`text_extended`] of each column, twice as fast.
+#[inline(always)]
 #[must_use]
 pub fn text_record<const BYTES: usize, const FIELDS: usize>(
     key: &[u8],
     fields: &[[u8; BYTES]; FIELDS],
+    seed: u64,
 ) -> u64 {
-    let hashes = equally_long(fields);
-    hashes.iter().fold(text_extended(key, 0), |hash, &field| record_step(hash, field))
+    let hashes = equally_long(fields, seed);
+    hashes.iter().fold(text_extended(key, seed), |hash, &field| record_step(hash, field))
 }
 
-/// The hashes, under seed 0, of fields of one length.
+/// The hashes of fields of one length under one seed.
 #[inline(always)]
-fn equally_long<const BYTES: usize, const FIELDS: usize>(fields: &[[u8; BYTES]; FIELDS]) -> [u64; FIELDS] {
-    let initial = INITIAL.wrapping_add(BYTES as u32);
-    let (mut a, mut b, mut c) = ([initial; FIELDS], [initial; FIELDS], [initial; FIELDS]);
+fn equally_long<const BYTES: usize, const FIELDS: usize>(
+    fields: &[[u8; BYTES]; FIELDS],
+    seed: u64,
+) -> [u64; FIELDS] {
+    // Length and seed are all that the chains start from, so they start alike.
+    let state = State::new(BYTES, seed);
+    let (mut a, mut b, mut c) = ([state.a; FIELDS], [state.b; FIELDS], [state.c; FIELDS]);
     let blocks = BYTES / BLOCK_BYTES;
     for block in 0..blocks {
         let start = block * BLOCK_BYTES;
