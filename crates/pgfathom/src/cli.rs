@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::terminal::ColorChoice;
 use crate::usage::{self, NotAVerb};
-use crate::verbs::{down, load, report, selftest, up, verify};
+use crate::verbs::{demo, down, load, report, run, selftest, up, verify};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -49,6 +49,8 @@ pub struct Cli {
 /// The verbs of this version.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    /// Everything at once on a throwaway local PostgreSQL: up, load, verify, run, report
+    Demo(demo::Demo),
     /// Start a local cluster from installed PostgreSQL binaries
     Up(up::Up),
     /// Stop a local cluster that up made, and delete it
@@ -57,6 +59,8 @@ pub enum Verb {
     Load(load::Load),
     /// Prove that a loaded table holds exactly its rows; name the ones that differ
     Verify(verify::Verify),
+    /// Drive transactions and measure them
+    Run(run::Run),
     /// Show a finished run: on the terminal, as JSON, as one HTML page
     Report(report::Report),
     /// Measure this client: is it good enough to measure others?

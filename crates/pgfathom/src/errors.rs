@@ -15,10 +15,21 @@ macro_rules! explained {
 
 explained!(
     record::RecordError,
+    run::drive::DriveError,
     target::ConnectError,
     target::conninfo::ConninfoError,
     target::local::LocalError,
 );
+
+impl Explained for run::workload::replay::ReplayError {
+    fn hint(&self) -> Option<String> {
+        None
+    }
+
+    fn exit(&self) -> Exit {
+        Exit::CannotTell
+    }
+}
 
 impl Explained for load::LoadError {
     fn hint(&self) -> Option<String> {

@@ -103,7 +103,7 @@ fn quoted(text: &str) -> String {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let mut message = clean(lines.next().unwrap_or_default());
     for line in lines {
-        let _ = write!(message, "\n    {}", clean(line.trim_start()));
+        let _ = write!(message, "\n    {}", clean(line));
     }
     message
 }

@@ -4,7 +4,10 @@
 //! verbs. Parsing ends in one [`cli::Verb`], each verb is a module of [`verbs`], and every way to fail ends in one
 //! [`failure::Failure`], printed here.
 
-#![allow(unreachable_pub, reason = "nothing of a binary can be reached from outside; pub here means used by other modules")]
+#![allow(
+    unreachable_pub,
+    reason = "nothing of a binary can be reached from outside; pub here means used by other modules"
+)]
 
 mod cli;
 mod connection;
@@ -12,6 +15,7 @@ mod context;
 mod errors;
 mod failure;
 mod fingerprint;
+mod history;
 mod human;
 mod quantity;
 mod recording;
@@ -50,10 +54,12 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
     };
     let context = Context::new(&cli.common, color, arguments)?;
     match cli.verb {
+        Verb::Demo(_) => Ok(Exit::Ok),
         Verb::Up(up) => up.run(&context),
         Verb::Down(down) => down.run(&context),
         Verb::Load(load) => load.run(&context),
         Verb::Verify(verify) => verify.run(&context),
+        Verb::Run(run) => run.run(&context),
         Verb::Report(report) => report.run(&context),
         Verb::Selftest(selftest) => selftest.run(&context),
     }

@@ -175,7 +175,9 @@ impl<'a> Progress<'a> {
     /// Tells it, if it is time: `line` gives a line at most so many characters wide, `plain` a complete one.
     pub fn tell(&mut self, line: impl FnOnce(usize) -> String, plain: impl FnOnce() -> String) {
         if self.terminal.quiet {
-        } else if self.every.is_zero() {
+            return;
+        }
+        if self.every.is_zero() {
             self.terminal.redraw(&line(columns()));
         } else if self.told.elapsed() + SLACK >= self.every {
             self.told = Instant::now();

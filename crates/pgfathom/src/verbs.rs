@@ -1,8 +1,10 @@
 //! One module per verb: its flags with their checks, and what it does with the libraries.
 
+pub mod demo;
 pub mod down;
 pub mod load;
 pub mod report;
+pub mod run;
 pub mod selftest;
 pub mod up;
 pub mod verify;

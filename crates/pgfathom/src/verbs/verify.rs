@@ -6,9 +6,9 @@ use crate::failure::{Explained, Failure};
 use crate::recording::Recording;
 use crate::stop::Urgency;
 use crate::verbs::load::{cpus, fields};
-use crate::{fingerprint, human, quantity, terminal};
+use crate::{fingerprint, history, human, quantity, terminal};
 use clap::Args;
-use load::verify::{KIND_NAMES, VerifyError, VerifyOptions, VerifyProgress, VerifyReport};
+use load::verify::{KIND_NAMES, VerifyError, VerifyOptions, VerifyProgress, VerifyReport, WriterHistory};
 use record::model::{Check, CheckResult, Step};
 use record::sample::SOURCE_VERIFY;
 use record::{Exit, ProgressSample, State, StepId, Verdict};
@@ -127,7 +127,9 @@ pub fn prove(
             });
         }
     });
-    let options = VerifyOptions { deep, jobs, history: None, stop: &stop };
+    let history = replay(context, spec);
+    let history = history.as_ref().map(|history| history as &dyn WriterHistory);
+    let options = VerifyOptions { deep, jobs, history, stop: &stop };
     let mut progress = terminal::Progress::new(&context.terminal, progress);
     let mut last = (None, 0, dir.now_us());
     let report = load::verify::run(spec, &options, &mut |now: &VerifyProgress| {
@@ -154,6 +156,20 @@ pub fn prove(
     recording.keep(dir.edit_step(step, |step| describe(step, &report)));
     recording.keep(dir.end_step(step, State::Finished));
     Ok(report)
+}
+
+/// What runs have written. Where that cannot be replayed it is said, and the ledger alone has to do: a lost update then goes unseen.
+fn replay(context: &Context, spec: &ConnSpec) -> Option<history::Replayed> {
+    // A server that cannot be reached is told by the verification itself.
+    let mut control = target::control::connect(spec).ok()?;
+    match history::replay(&mut control) {
+        Ok(replayed) => replayed,
+        Err(failure) => {
+            let failure = failure.context("the writes of earlier runs cannot be replayed, so lost updates are not noticed");
+            context.terminal.warn(failure.render(false).trim_end());
+            None
+        }
+    }
 }
 
 fn told(progress: &VerifyProgress) -> String {

@@ -202,7 +202,7 @@ pub enum VersionVerdict {
     /// No run wrote this field with this version.
     Foreign,
     /// It is genuine, but whether a later write was lost cannot be told.
-    NotJudgeable(String),
+    NotJudgeable(&'static str),
 }
 
 /// Whether a row beyond the loaded ones should be there.
@@ -323,7 +323,7 @@ impl History {
             return VersionVerdict::Foreign;
         }
         if self.overflow {
-            return VersionVerdict::NotJudgeable(format!("the runs wrote more than {WRITES_MAX} values"));
+            return VersionVerdict::NotJudgeable("the runs wrote more values than can be replayed at once");
         }
         let field = self.of(field_number(row, column as u64)).iter();
         let later = field

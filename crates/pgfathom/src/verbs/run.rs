@@ -1,0 +1,294 @@
+//! `run`: drive transactions and measure them. pgbench's words where pgbench has them.
+
+mod measure;
+mod mix;
+
+use crate::cli::{Connection, Format, RunDirectory};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::fingerprint;
+use crate::quantity::{self, ValueError};
+use crate::recording::Recording;
+use crate::verbs::load::cpus;
+use clap::{Args, ValueEnum};
+use record::Exit;
+use std::time::Duration;
+
+/// Sessions that one worker thread is given unless -j says otherwise.
+const SESSIONS_PER_WORKER: u64 = 32;
+/// Attempts at a transaction that meets a deadlock or a serialization failure, unless `--max-tries` says otherwise.
+const MAX_TRIES_DEFAULT: &str = "10";
+/// How long a run lasts when neither -T nor -t says so.
+const TIME_DEFAULT: Duration = Duration::from_secs(10);
+
+/// The flags of `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  pgfathom run -b ycsb-a -c 8 -T 60 DBNAME              half reads, half updates, eight sessions
+  pgfathom run -b ycsb-c@9 -b ycsb-update@1 -c 32 ...   a mix of nine to one
+  pgfathom run -f order.sql -R 5000 -L 50 -T 10m ...    a pgbench script at a fixed mean rate
+  pgfathom run -b tpcb-like -c 8 -T 60 bench            on tables made by pgbench -i")]
+pub struct Run {
+    /// Which database.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Built-in workload, with a weight after @; may be given several times. ycsb-a ... ycsb-f, ycsb-select and ycsb-update
+    /// on tables of `load ycsb`; select-only, simple-update and tpcb-like on tables of pgbench -i. `-b list` names them all
+    #[arg(short, long = "builtin", value_name = "NAME[@W]", value_parser = weighted, help_heading = "Workload")]
+    pub builtin: Vec<Weighted>,
+    /// pgbench script, with a weight after @; may be given several times
+    #[arg(short, long = "file", value_name = "FILE[@W]", value_parser = weighted, help_heading = "Workload")]
+    pub file: Vec<Weighted>,
+    /// How YCSB workloads pick rows, instead of their own way: uniform, zipfian, latest
+    #[arg(long, value_name = "WAY", value_enum, hide_possible_values = true, help_heading = "Workload")]
+    pub keys: Option<Keys>,
+    /// Set a variable for scripts; may be given several times
+    #[arg(short = 'D', long, value_name = "VAR=VALUE", value_parser = definition, help_heading = "Workload")]
+    pub define: Vec<Definition>,
+    /// The variable :scale of your scripts [default: 1]; pgbench's own count pgbench_branches
+    #[arg(short, long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Workload")]
+    pub scale: Option<u64>,
+    /// Do not vacuum pgbench's tables before the run
+    #[arg(short, long, help_heading = "Workload")]
+    pub no_vacuum: bool,
+    /// Number of sessions (database connections)
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = clients, help_heading = "Load")]
+    pub client: u64,
+    /// Number of worker threads that own the sessions [default: one per 32 sessions, at most the number of CPUs]
+    #[arg(short, long, value_name = "N", value_parser = jobs, help_heading = "Load")]
+    pub jobs: Option<u64>,
+    /// How long to measure: seconds, or as 10m, 1h30m [default: 10]
+    #[arg(short = 'T', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Load")]
+    pub time: Option<Duration>,
+    /// Transactions per session, instead of a time
+    #[arg(short, long, value_name = "N", value_parser = quantity::positive_count, conflicts_with = "time",
+          help_heading = "Load")]
+    pub transactions: Option<u64>,
+    /// Mean rate over all sessions in transactions per second, with Poisson arrivals; without it every session starts its next
+    /// transaction when the last one is done
+    #[arg(short = 'R', long, value_name = "RATE", value_parser = quantity::rate_per_s, help_heading = "Load")]
+    pub rate: Option<f64>,
+    /// With -R: arrivals at equal gaps instead of Poisson arrivals
+    #[arg(long, requires = "rate", help_heading = "Load")]
+    pub regular: bool,
+    /// Count transactions slower than this (milliseconds, or as 50ms, 2s); with -R also skip those already later than this
+    #[arg(short = 'L', long, value_name = "LIMIT", value_parser = quantity::duration_ms, help_heading = "Load")]
+    pub latency_limit: Option<Duration>,
+    /// Drive without measuring first: seconds, or as 2m
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = quantity::duration_or_zero, help_heading = "Load")]
+    pub warmup: Duration,
+    /// Attempts at a transaction that meets a deadlock or a serialization failure; 0: until it succeeds or the time is over
+    #[arg(long, value_name = "N", default_value = MAX_TRIES_DEFAULT, value_parser = quantity::count, help_heading = "Load")]
+    pub max_tries: u64,
+    /// Seed of every random choice: the same seed drives the same keys in the same order per session
+    #[arg(long, value_name = "SEED", value_parser = quantity::count, help_heading = "Load")]
+    pub random_seed: Option<u64>,
+    /// How statements are sent, as for pgbench: simple, extended, prepared
+    #[arg(
+        short = 'M',
+        long,
+        value_name = "PROTOCOL",
+        value_enum,
+        default_value = "prepared",
+        hide_possible_values = true,
+        help_heading = "Load"
+    )]
+    pub protocol: Protocol,
+    /// Messages of a prepared statement: lean leaves Describe out and uses binary values, libpq sends what pgbench sends
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_enum,
+        default_value = "lean",
+        hide_possible_values = true,
+        help_heading = "Load"
+    )]
+    pub wire: Wire,
+    /// Progress every so many seconds
+    #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
+    pub progress: Option<Duration>,
+    /// Where results go.
+    #[command(flatten)]
+    pub directory: RunDirectory,
+}
+
+/// How statements are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Protocol {
+    /// One text per statement, values written into it
+    Simple,
+    /// Parsed and bound every time
+    Extended,
+    /// Parsed once per session, bound every time
+    Prepared,
+}
+
+impl Protocol {
+    /// The word after -M.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Protocol::Simple => "simple",
+            Protocol::Extended => "extended",
+            Protocol::Prepared => "prepared",
+        }
+    }
+}
+
+/// How rows are picked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Keys {
+    /// All alike
+    Uniform,
+    /// Some are much more popular than others
+    Zipfian,
+    /// The newest are the most popular
+    Latest,
+}
+
+impl From<Keys> for run::workload::ycsb::Distribution {
+    fn from(keys: Keys) -> Self {
+        match keys {
+            Keys::Uniform => Self::Uniform,
+            Keys::Zipfian => Self::Zipfian,
+            Keys::Latest => Self::Latest,
+        }
+    }
+}
+
+impl Run {
+    /// Drives the target and writes the run directory.
+    ///
+    /// # Errors
+    /// When the flags or scripts are wrong, or no session could start.
+    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        if self.builtin.iter().any(|builtin| builtin.name == "list") {
+            context.terminal.data(&mix::list());
+            return Ok(Exit::Ok);
+        }
+        self.check_workload()?;
+        let spec = self.connection.resolve(context)?;
+        let mut control = target::control::connect(&spec)?;
+        let seed = self.seed();
+        let assembled = self.assemble(&mut control, seed)?;
+        let recording = Recording::begin(context, &self.directory, "run", &assembled.name)?;
+        let fingerprint = fingerprint::take(&mut control, &spec);
+        recording.dir().edit(|run| run.target = Some(fingerprint))?;
+        if assembled.uses_pgbench_tables && !self.no_vacuum {
+            vacuum_pgbench(&mut control)?;
+        }
+        let step = recording.dir().begin_step("run", &assembled.name)?;
+        let measured = match self.measure(context, &recording, &step, &spec, &mut control, assembled, seed) {
+            Ok(measured) => measured,
+            Err(failure) => {
+                recording.discard();
+                return Err(failure);
+            }
+        };
+        if context.format == Format::Text {
+            context.terminal.data(report::text(recording.path())?.trim_end());
+        }
+        recording.finish(measured.state)?;
+        Ok(measured.exit)
+    }
+
+    fn workers(&self) -> usize {
+        match self.jobs {
+            Some(jobs) => jobs as usize,
+            None => (self.client.div_ceil(SESSIONS_PER_WORKER) as usize).clamp(1, cpus()),
+        }
+    }
+
+    /// The seed asked for, or one from the clock: it stands in run.json, so any run can be repeated.
+    fn seed(&self) -> u64 {
+        self.random_seed.unwrap_or_else(record::clock::wall_us)
+    }
+}
+
+/// What pgbench does before its built-in scripts, but without emptying pgbench_history: rows are the user's.
+fn vacuum_pgbench(control: &mut target::control::Control) -> Result<(), Failure> {
+    for table in ["pgbench_branches", "pgbench_tellers"] {
+        control
+            .batch_execute(&format!("vacuum {table}"))
+            .map_err(|error| Failure::caused(format!("cannot vacuum {table}"), error).hint("leave it out with -n"))?;
+    }
+    Ok(())
+}
+
+/// Which messages a prepared statement costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Wire {
+    /// As few as possible, binary values
+    Lean,
+    /// Those of libpq's PQsendQueryPrepared
+    Libpq,
+}
+
+/// A workload and its share: `ycsb-a@3`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Weighted {
+    /// Name or file.
+    pub name: String,
+    /// Share of it among all weights.
+    pub weight: u64,
+}
+
+/// `-D name=value`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Definition {
+    /// Variable.
+    pub name: String,
+    /// Value, kept as text.
+    pub value: String,
+}
+
+fn weighted(text: &str) -> Result<Weighted, ValueError> {
+    let hint = "write NAME or NAME@WEIGHT, as ycsb-a@3";
+    // The last @ is the separator, as for pgbench: a path may contain others.
+    let (name, weight) = match text.rsplit_once('@') {
+        None => (text, 1),
+        Some((name, weight)) => {
+            let weight = weight
+                .parse::<u64>()
+                .map_err(|_| ValueError::new(format!("the weight {weight:?} of {name:?} is not a whole number"), hint))?;
+            (name, weight)
+        }
+    };
+    if name.is_empty() {
+        return Err(ValueError::new(format!("{text:?} names nothing"), hint));
+    }
+    Ok(Weighted { name: name.to_string(), weight })
+}
+
+fn definition(text: &str) -> Result<Definition, ValueError> {
+    let hint = "write NAME=VALUE, as -D limit=10; names are letters, digits and underscores";
+    let (name, value) =
+        text.split_once('=').ok_or_else(|| ValueError::new(format!("{text:?} has no ="), hint))?;
+    if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_') {
+        return Err(ValueError::new(format!("{name:?} is not a variable name"), hint));
+    }
+    Ok(Definition { name: name.to_string(), value: value.to_string() })
+}
+
+fn limited(text: &str, max: u64, what: &str) -> Result<u64, ValueError> {
+    match quantity::positive_count(text)? {
+        value if value > max => {
+            Err(ValueError::new(format!("{value} is more than {max} {what}"), "give a smaller number"))
+        }
+        value => Ok(value),
+    }
+}
+
+fn clients(text: &str) -> Result<u64, ValueError> {
+    if text.contains(',') {
+        return Err(ValueError::new(
+            format!("{text:?} is several numbers"),
+            "this version drives one number of sessions per run: give one, and run again for the next",
+        ));
+    }
+    limited(text, run::drive::SESSIONS_MAX, "sessions")
+}
+
+fn jobs(text: &str) -> Result<u64, ValueError> {
+    limited(text, run::drive::WORKERS_MAX as u64, "worker threads")
+}

@@ -1,0 +1,437 @@
+//! Drives the workload as one step of a run directory: samples, histograms and events while it lasts, the account at its end.
+
+use super::mix::Assembled;
+use super::{Run, Wire};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::recording::Recording;
+use crate::stop::Urgency;
+use crate::verbs::load::fields;
+use crate::terminal;
+use load::ledger;
+use record::hlog::Kind as LatencyKind;
+use record::model::{Dataset, ErrorStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict};
+use record::event::{self, Event};
+use record::{ClientSample, Exit, State, StepId};
+use run::control::StopFlag;
+use run::dial::TargetDial;
+use run::drive::{Account, Observer, Options, Second, drive};
+use run::engine::{NANOS_PER_MICRO, Nanos};
+use run::schedule::Pace;
+use run::tally::Posted;
+use run::verdict::{self, Opinion};
+use serde_json::json;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+use target::ConnSpec;
+use target::control::Control;
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// What the process ends with.
+    pub exit: Exit,
+    /// What the directory says.
+    pub state: State,
+}
+
+impl Run {
+    /// Drives `assembled` against `spec` as the step `step`, which is ended, except after an error.
+    ///
+    /// # Errors
+    /// When no session could start.
+    pub(crate) fn measure(
+        &self,
+        context: &Context,
+        recording: &Recording<'_>,
+        step: &StepId,
+        spec: &ConnSpec,
+        control: &mut Control,
+        assembled: Assembled,
+        seed: u64,
+    ) -> Result<Measured, Failure> {
+        let options = self.drive_options(&assembled, seed);
+        let duration = options.duration;
+        let parameters = self.parameters(&options);
+        let dataset = assembled.dataset.as_ref().map(|dataset| Dataset {
+            name: dataset.name.clone(),
+            format_version: dataset.format,
+            seed: dataset.spec.seed,
+            rows: dataset.rows,
+            ..Dataset::default()
+        });
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.parameters = parameters;
+            step.dataset = dataset;
+        }));
+        let items: Vec<(String, u64)> =
+            assembled.workload.items().iter().map(|item| (item.name.clone(), item.weight)).collect();
+        let stop = Arc::new(StopFlag::default());
+        context.stop.forward({
+            let stop = Arc::clone(&stop);
+            move |urgency| match urgency {
+                Urgency::Drain => stop.ask(),
+                // The second signal counts as the second request even when the first came before this run.
+                Urgency::Now => (stop.asked()..2).for_each(|_| stop.ask()),
+            }
+        });
+        let is_open_loop = options.pace != Pace::Closed;
+        let kinds = items.len();
+        let mut watcher = Watcher {
+            recording,
+            step,
+            items: &items,
+            progress: terminal::Progress::new(&context.terminal, self.progress),
+            begin: 0,
+            measure_from: 0,
+            warmup: options.warmup,
+            duration,
+            is_open_loop,
+            phase: "",
+            since_told: Period::new(kinds),
+        };
+        let account = drive(options, Arc::new(TargetDial::new(spec.clone())), &stop, &mut watcher);
+        context.terminal.end_progress();
+        let account = account?;
+        if let (Some(announced), Some(dataset)) = (assembled.writer, &assembled.dataset) {
+            finish_writer(control, spec, dataset, announced, &account)?;
+        }
+        let opinion = verdict::judge(&account, duration);
+        self.write_account(recording, step, &items, &account, &opinion, is_open_loop);
+        let state = if account.is_interrupted { State::Interrupted } else { State::Finished };
+        recording.keep(recording.dir().end_step(step, state));
+        let has_failed = account.posted.measured.failed() + account.posted.warmup.failed() + account.unfinished > 0;
+        let exit = match () {
+            () if account.is_interrupted => Exit::Interrupted,
+            () if !opinion.invalid.is_empty() => Exit::Invalid,
+            () if has_failed => Exit::Errors,
+            () => Exit::Ok,
+        };
+        Ok(Measured { exit, state })
+    }
+
+    fn drive_options(&self, assembled: &Assembled, seed: u64) -> Options {
+        let pace = match self.rate {
+            None => Pace::Closed,
+            Some(per_second) if self.regular => Pace::Regular { per_second },
+            Some(per_second) => Pace::Poisson { per_second },
+        };
+        Options {
+            workload: assembled.workload.clone(),
+            sessions: self.client,
+            workers: self.workers(),
+            pace,
+            duration: if self.transactions.is_some() { None } else { Some(self.time.unwrap_or(super::TIME_DEFAULT)) },
+            warmup: self.warmup,
+            transactions_per_session: self.transactions,
+            latency_limit: self.latency_limit,
+            tries_max: self.max_tries,
+            wire: match self.wire {
+                Wire::Lean => wire::prepared::Wire::Lean,
+                Wire::Libpq => wire::prepared::Wire::Libpq,
+            },
+            seed,
+        }
+    }
+
+    fn parameters(&self, options: &Options) -> serde_json::Map<String, serde_json::Value> {
+        fields(json!({
+            "sessions": options.sessions,
+            "workers": options.workers,
+            "time_s": options.duration.map(|duration| duration.as_secs_f64()),
+            "transactions_per_session": options.transactions_per_session,
+            "rate_per_s": self.rate,
+            "arrivals": self.rate.map(|_| if self.regular { "regular" } else { "poisson" }),
+            "latency_limit_ms": options.latency_limit.map(|limit| limit.as_secs_f64() * 1e3),
+            "warmup_s": options.warmup.as_secs_f64(),
+            "max_tries": options.tries_max,
+            "protocol": self.protocol.name(),
+            "wire": options.wire.name(),
+            "seed": options.seed,
+        }))
+    }
+
+    fn write_account(
+        &self,
+        recording: &Recording<'_>,
+        step: &StepId,
+        items: &[(String, u64)],
+        account: &Account,
+        opinion: &Opinion,
+        is_open_loop: bool,
+    ) {
+        let measured = &account.posted.measured;
+        let seconds = account.measured().as_secs_f64();
+        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let mut response = record::Latency::new();
+        let mut service = record::Latency::new();
+        let types = items.iter().zip(&measured.types).map(|((name, weight), tally)| {
+            response.merge(&tally.response);
+            service.merge(if is_open_loop { &tally.service } else { &tally.response });
+            let own = if is_open_loop { &tally.service } else { &tally.response };
+            TypeStatistics {
+                name: name.clone(),
+                weight: Some(*weight as f64),
+                transactions: tally.transactions,
+                errors: tally.failed,
+                retries: tally.retries,
+                tps: per_second(tally.transactions),
+                latency_us: tally.response.summary(),
+                service_us: own.summary(),
+                overflow: tally.response.overflow(),
+            }
+        });
+        let types: Vec<TypeStatistics> = types.collect();
+        let t_us = |at: Nanos| recording.dir().clock().t_us(at);
+        let mut errors: Vec<ErrorStatistics> = account
+            .posted
+            .errors
+            .iter()
+            .map(|error| ErrorStatistics {
+                sqlstate: error.sqlstate.to_string(),
+                count: error.count,
+                retried: error.retried,
+                first_message: error.first_message.clone(),
+                first_us: t_us(error.first),
+                first_type: items.get(error.first_type).map(|(name, _)| name.clone()),
+            })
+            .collect();
+        errors.sort_by_key(|error| std::cmp::Reverse(error.count));
+        for error in &errors {
+            let message = format!("{}: {}", error.sqlstate, error.first_message);
+            recording.keep(recording.dir().event(&Event {
+                t_us: error.first_us,
+                kind: event::ERROR.to_string(),
+                step: step.key().to_string(),
+                message,
+                ..Event::default()
+            }));
+        }
+        for outage in &account.outages {
+            recording.keep(recording.dir().event(&Event {
+                t_us: t_us(outage.from),
+                kind: event::OUTAGE.to_string(),
+                step: step.key().to_string(),
+                message: outage.message.clone(),
+                duration_us: Some((outage.to.unwrap_or(account.end) - outage.from) / NANOS_PER_MICRO),
+                ..Event::default()
+            }));
+        }
+        if account.is_interrupted {
+            recording.keep(recording.dir().happened(Some(step), event::INTERRUPT, "asked to stop"));
+        }
+        let late: u64 = measured.types.iter().map(|tally| tally.late).sum();
+        let outage = account.outages.iter().map(|outage| outage.to.unwrap_or(account.end) - outage.from).sum::<Nanos>();
+        let totals = fields(json!({
+            "scheduled": account.scheduled,
+            "started": measured.started + account.posted.warmup.started,
+            "skipped": account.skipped,
+            "unstarted": account.unstarted,
+            "unfinished": account.unfinished,
+            "warmup_transactions": account.posted.warmup.transactions(),
+            "late": self.latency_limit.map(|_| late),
+            "lag_us_p99": is_open_loop.then(|| measured.lag.quantile_us(0.99)),
+            "lag_us_max": is_open_loop.then(|| measured.lag.max_us()),
+            "connections_lost": account.lost,
+            "reconnected": account.reconnected,
+            "outage_s": outage as f64 / 1e9,
+            "client_cpu_us": account.client_cpu / NANOS_PER_MICRO,
+            "worker_cpu_share_max": account.worker_cpu_share_max,
+            "worker_wait_share_max": account.worker_wait_share_max,
+            "sends": account.traffic.sends,
+            "receives": account.traffic.receives,
+            "sent_bytes": account.traffic.sent_bytes,
+            "received_bytes": account.traffic.received_bytes,
+            "session_buffer_bytes": account.buffer_bytes,
+        }));
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.summary.duration_s = seconds;
+            step.summary.transactions = Some(measured.transactions());
+            step.summary.tps = Some(per_second(measured.transactions()));
+            step.summary.errors = measured.failed();
+            step.summary.retries = measured.retries();
+            step.summary.latency_us = response.summary();
+            step.summary.service_us = service.summary();
+            step.summary.client_cpu_us_per_transaction = verdict::client_cpu_us_per_transaction(account);
+            step.types = types;
+            step.errors = errors;
+            step.totals = totals;
+            step.verdict = Verdict {
+                valid: opinion.invalid.is_empty(),
+                reasons: opinion.invalid.clone(),
+                notes: opinion.notes.clone(),
+            };
+        }));
+    }
+}
+
+/// Tells the ledger how far each session came. The control connection may have been lost with the server: then a new one is made.
+fn finish_writer(
+    control: &mut Control,
+    spec: &ConnSpec,
+    dataset: &ledger::Dataset,
+    announced: super::mix::Announced,
+    account: &Account,
+) -> Result<(), Failure> {
+    let mut writer = announced.spec;
+    writer.finish(&account.sessions);
+    let json = serde_json::to_string(&writer).map_err(|error| Failure::caused("cannot describe the run", error))?;
+    let transactions: Vec<u64> = account.sessions.iter().map(|session| session.transactions).collect();
+    // Only the second statement makes the run a finished one; cut in between, it is judged like a killed one.
+    let tell = |client: &mut postgres::Client| -> Result<(), load::LoadError> {
+        ledger::update_writer_spec(client, dataset, announced.run_no, &json)?;
+        ledger::finish_writer(client, dataset, announced.run_no, &transactions)
+    };
+    if !control.is_closed() && tell(control).is_ok() {
+        return Ok(());
+    }
+    *control = target::control::connect(spec)?;
+    Ok(tell(control)?)
+}
+
+/// What was counted since progress was last told.
+struct Period {
+    posted: Posted,
+    from: Nanos,
+}
+
+impl Period {
+    fn new(kinds: usize) -> Period {
+        Period { posted: Posted::new(kinds), from: 0 }
+    }
+}
+
+/// Hears of a run once a second.
+struct Watcher<'a> {
+    recording: &'a Recording<'a>,
+    step: &'a StepId,
+    items: &'a [(String, u64)],
+    progress: terminal::Progress<'a>,
+    begin: Nanos,
+    measure_from: Nanos,
+    warmup: Duration,
+    duration: Option<Duration>,
+    is_open_loop: bool,
+    phase: &'static str,
+    since_told: Period,
+}
+
+impl Watcher<'_> {
+    fn phase(&mut self, phase: &'static str, at: Nanos) {
+        if self.phase != phase {
+            self.phase = phase;
+            let dir = self.recording.dir();
+            self.recording.keep(dir.begin_phase_at(self.step, phase, dir.clock().t_us(at)));
+        }
+    }
+
+    fn keep(&mut self, second: &Second<'_>) {
+        let dir = self.recording.dir();
+        let (from_us, to_us) = (dir.clock().t_us(second.from), dir.clock().t_us(second.to));
+        let posted = second.posted;
+        let mut response = record::Latency::new();
+        let mut service = record::Latency::new();
+        let mut sample = ClientSample {
+            phase: self.phase.to_string(),
+            scheduled: second.scheduled,
+            backlog: second.backlog,
+            sessions: second.connected as u64,
+            client_cpu_us: second.client_cpu / NANOS_PER_MICRO,
+            ..ClientSample::default()
+        };
+        for interval in [&posted.warmup, &posted.measured] {
+            sample.started += interval.started;
+            sample.transactions += interval.transactions();
+            sample.errors += interval.failed();
+            sample.retries += interval.retries();
+            for ((name, _), tally) in self.items.iter().zip(&interval.types) {
+                let own = if self.is_open_loop { &tally.service } else { &tally.response };
+                response.merge(&tally.response);
+                service.merge(own);
+                for (kind, latency) in [(LatencyKind::Response, &tally.response), (LatencyKind::Service, &tally.service)] {
+                    self.recording.keep(dir.interval(self.step, name, kind, from_us, to_us, latency));
+                }
+            }
+        }
+        sample.set_response(&response);
+        sample.set_service(&service);
+        if self.is_open_loop {
+            let mut lag = posted.measured.lag.clone();
+            lag.merge(&posted.warmup.lag);
+            sample.set_lag(&lag);
+        } else {
+            sample.scheduled = sample.started;
+        }
+        self.recording.keep(dir.client_sample(self.step, to_us, to_us.saturating_sub(from_us), &sample));
+    }
+}
+
+impl Observer for Watcher<'_> {
+    fn begins(&mut self, begin: Nanos) {
+        self.begin = begin;
+        self.since_told.from = begin;
+        self.measure_from = begin + self.warmup.as_nanos() as Nanos;
+        self.phase(if self.warmup.is_zero() { PHASE_MEASURE } else { PHASE_WARMUP }, begin);
+    }
+
+    fn second(&mut self, second: &Second<'_>) {
+        if second.to > self.measure_from {
+            self.phase(PHASE_MEASURE, self.measure_from);
+        }
+        let end = self.duration.map_or(Nanos::MAX, |duration| self.measure_from + duration.as_nanos() as Nanos);
+        if second.from >= end {
+            self.phase(PHASE_DRAIN, end);
+        }
+        self.keep(second);
+        let Watcher { progress, since_told, is_open_loop, phase, begin, duration, warmup, .. } = self;
+        since_told.posted.add(second.posted);
+        let is_told = Cell::new(false);
+        let text = || {
+            is_told.set(true);
+            let label = if *phase == PHASE_WARMUP { " (warm-up)" } else { "" };
+            format!("{}{label}", told(since_told, *begin, second.to, *is_open_loop))
+        };
+        let share = duration.map_or(String::new(), |duration| {
+            let done = second.to.saturating_sub(*begin) as f64 / 1e9;
+            format!("{:.0} %  ", (done * 100.0 / (*warmup + duration).as_secs_f64()).min(100.0))
+        });
+        progress.tell(|width| format!("{share}{}", text()).chars().take(width).collect(), || format!("progress: {}", text()));
+        if is_told.get() {
+            since_told.posted.reset();
+            since_told.from = second.to;
+        }
+    }
+}
+
+/// pgbench's line of progress, with percentiles.
+fn told(period: &Period, begin: Nanos, now: Nanos, is_open_loop: bool) -> String {
+    let seconds = (now.saturating_sub(period.from)).max(1) as f64 / 1e9;
+    let mut response = record::Latency::new();
+    let mut lag = record::Latency::new();
+    let (mut transactions, mut failed, mut retries) = (0, 0, 0);
+    for interval in [&period.posted.warmup, &period.posted.measured] {
+        transactions += interval.transactions();
+        failed += interval.failed();
+        retries += interval.retries();
+        lag.merge(&interval.lag);
+        interval.types.iter().for_each(|tally| response.merge(&tally.response));
+    }
+    let ms = |us: f64| format!("{:.3}", us / 1e3);
+    let mut text = format!(
+        "{:.1} s, {:.1} tps, lat {} ms p50 {} p99 {} max {}, {failed} failed",
+        now.saturating_sub(begin) as f64 / 1e9,
+        transactions as f64 / seconds,
+        ms(response.mean_us()),
+        ms(response.quantile_us(0.5) as f64),
+        ms(response.quantile_us(0.99) as f64),
+        ms(response.max_us() as f64),
+    );
+    if retries > 0 {
+        text.push_str(&format!(", {retries} retried"));
+    }
+    if is_open_loop {
+        text.push_str(&format!(", lag p99 {} ms", ms(lag.quantile_us(0.99) as f64)));
+    }
+    text
+}

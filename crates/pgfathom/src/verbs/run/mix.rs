@@ -1,0 +1,301 @@
+//! From `-b` and `-f` to a workload: names looked up, scripts compiled, the dataset asked for, the run entered among its writers.
+
+use super::{Protocol, Run, Weighted};
+use crate::failure::Failure;
+use load::ledger::{self, Dataset};
+use run::script::argument::{self, file_source};
+use run::script::{self, Mix, Predefined, QueryMode, Source, default_seed};
+use run::workload::replay::WriterSpec;
+use run::workload::script::Scripts;
+use run::workload::ycsb::{self, Distribution, Operation, Ycsb};
+use run::workload::{Item, Kind, Workload};
+use std::sync::Arc;
+use target::control::Control;
+
+/// Shares of a YCSB workload are percents, so a script's weight counts a hundred times.
+const WEIGHT_UNIT: u64 = 100;
+
+/// A workload that is ready to be driven.
+#[derive(Debug)]
+pub(crate) struct Assembled {
+    /// The mix.
+    pub workload: Workload,
+    /// A name for the run: the workloads', joined.
+    pub name: String,
+    /// The dataset of its YCSB part.
+    pub dataset: Option<Dataset>,
+    /// Where its writes are announced.
+    pub writer: Option<Announced>,
+    /// It uses pgbench's own tables.
+    pub uses_pgbench_tables: bool,
+}
+
+/// A run that has been entered in the target's ledger before its first write.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    /// Its number.
+    pub run_no: u16,
+    /// What it will do.
+    pub spec: WriterSpec,
+}
+
+/// One thing the user asked for.
+enum Asked {
+    Ycsb(&'static ycsb::Builtin, u64),
+    Script(Source),
+}
+
+/// All built-in workloads, one line each.
+pub(crate) fn list() -> String {
+    let mut text = String::from("On tables of load ycsb:\n");
+    for builtin in ycsb::BUILTINS {
+        text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.about));
+    }
+    text.push_str("On tables of pgbench -i:\n");
+    for builtin in &script::BUILTINS {
+        text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.description));
+    }
+    text.trim_end().to_string()
+}
+
+/// The built-in of this name, or the only one that begins so.
+fn builtin(wanted: &Weighted) -> Result<Asked, Failure> {
+    let ycsb = ycsb::BUILTINS.iter().map(|builtin| builtin.name);
+    let names: Vec<&str> = ycsb.chain(script::BUILTINS.iter().map(|builtin| builtin.name)).collect();
+    let exact = names.iter().filter(|name| **name == wanted.name).copied();
+    let prefixed = names.iter().filter(|name| name.starts_with(&wanted.name)).copied();
+    let found: Vec<&str> = match exact.collect::<Vec<_>>() {
+        exact if exact.is_empty() => prefixed.collect(),
+        exact => exact,
+    };
+    match found[..] {
+        [name] => Ok(match ycsb::BUILTINS.iter().find(|builtin| builtin.name == name) {
+            Some(builtin) => Asked::Ycsb(builtin, wanted.weight),
+            None => Asked::Script(argument::builtin_source(&format!("{name}@{}", wanted.weight)).map_err(from_argument)?),
+        }),
+        [] => Err(Failure::usage(format!("-b {}: there is no built-in workload of that name", wanted.name))
+            .hint("pgfathom run -b list shows them all; a script of your own goes behind -f")),
+        _ => Err(Failure::usage(format!("-b {}: {} built-in workloads begin like that", wanted.name, found.len()))
+            .hint(format!("write more of the name: {}", found.join(", ")))),
+    }
+}
+
+fn from_argument(error: argument::ArgumentError) -> Failure {
+    let hint = error.hint();
+    let failure = match std::error::Error::source(&error) {
+        Some(source) => Failure::usage(format!("{error}: {source}")),
+        None => Failure::usage(error.to_string()),
+    };
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+impl Run {
+    /// Everything about the workload that can be checked without a server.
+    fn asked(&self) -> Result<Vec<Asked>, Failure> {
+        let mut asked: Vec<Asked> = self.builtin.iter().map(builtin).collect::<Result<_, _>>()?;
+        for file in &self.file {
+            let source = file_source(&format!("{}@{}", file.name, file.weight)).map_err(from_argument)?;
+            asked.push(Asked::Script(source));
+        }
+        if asked.is_empty() {
+            return Err(Failure::usage("nothing to run: neither -b nor -f was given")
+                .hint("try -b ycsb-c, or -b list for all built-in workloads, or -f script.sql"));
+        }
+        let weight = |asked: &Asked| match asked {
+            Asked::Ycsb(_, weight) => *weight,
+            Asked::Script(source) => u64::from(source.weight),
+        };
+        if asked.iter().map(weight).sum::<u64>() == 0 {
+            return Err(Failure::usage("all weights are 0: nothing would run").hint("give one a weight above 0, as in ycsb-a@1"));
+        }
+        let has_ycsb = asked.iter().any(|asked| matches!(asked, Asked::Ycsb(..)));
+        if has_ycsb && self.protocol != Protocol::Prepared {
+            return Err(Failure::usage("-M: the YCSB workloads use prepared statements only")
+                .hint("leave -M away, or write the statements into a script of your own (-f)"));
+        }
+        let has_script = asked.iter().any(|asked| matches!(asked, Asked::Script(_)));
+        if self.keys.is_some() && !has_ycsb {
+            return Err(Failure::usage("--keys chooses rows for the YCSB workloads, and none is run")
+                .hint("in a script, choose with random(), random_zipfian() and the like"));
+        }
+        if !has_script && !self.define.is_empty() {
+            return Err(Failure::usage("-D sets a variable of scripts, and no script is run")
+                .hint("add -f script.sql, or leave -D away"));
+        }
+        Ok(asked)
+    }
+
+    /// Checks the workload's flags and files, touching no server.
+    pub(super) fn check_workload(&self) -> Result<(), Failure> {
+        let asked = self.asked()?;
+        self.compile(&asked).map(|_| ())
+    }
+
+    fn compile(&self, asked: &[Asked]) -> Result<Option<Mix>, Failure> {
+        let sources: Vec<Source> = asked
+            .iter()
+            .filter_map(|asked| match asked {
+                Asked::Script(source) => Some(source.clone()),
+                Asked::Ycsb(..) => None,
+            })
+            .collect();
+        if sources.is_empty() {
+            return Ok(None);
+        }
+        let defines = self.define.iter().map(|define| (define.name.clone(), define.value.clone())).collect();
+        let mode = self.query_mode();
+        let mix = Mix::compile(&sources, &script::Options { mode, defines }).map_err(|error| {
+            let failure = Failure::usage(error.to_string());
+            match error.hint() {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            }
+        })?;
+        Ok(Some(mix))
+    }
+
+    pub(super) fn query_mode(&self) -> QueryMode {
+        match self.protocol {
+            Protocol::Simple => QueryMode::Simple,
+            Protocol::Extended => QueryMode::Extended,
+            Protocol::Prepared => QueryMode::Prepared,
+        }
+    }
+
+    /// Puts the workload together and, where it will write into a dataset, announces it in the target's ledger.
+    pub(super) fn assemble(&self, control: &mut Control, seed: u64) -> Result<Assembled, Failure> {
+        let asked = self.asked()?;
+        let mut items = Vec::new();
+        let mut names = Vec::new();
+        let mut scripts = 0;
+        for asked in &asked {
+            match asked {
+                Asked::Ycsb(builtin, weight) => {
+                    names.push(builtin.name.to_string());
+                    for &(verb, distribution, percent) in builtin.mix {
+                        let distribution = self.keys.map_or(distribution, Distribution::from);
+                        items.push(Item {
+                            name: format!("{}.{}", builtin.name, verb.name()),
+                            weight: weight * percent,
+                            kind: Kind::Ycsb(Operation { verb, distribution }),
+                        });
+                    }
+                }
+                Asked::Script(source) => {
+                    let name = short_name(&source.name);
+                    names.push(name.clone());
+                    items.push(Item { name, weight: u64::from(source.weight) * WEIGHT_UNIT, kind: Kind::Script(scripts) });
+                    scripts += 1;
+                }
+            }
+        }
+        let mix = self.compile(&asked)?;
+        let uses_pgbench_tables = asked.iter().any(|asked| matches!(asked, Asked::Script(source) if is_builtin(source)));
+        let scripts = match mix {
+            Some(mix) => {
+                let scale = self.scale(control, uses_pgbench_tables)?;
+                let random_seed = seed as i64;
+                let predefined = Predefined { client_id: 0, scale, random_seed, default_seed: default_seed(seed) };
+                Some(Scripts::new(Arc::new(mix), self.query_mode(), predefined))
+            }
+            None => None,
+        };
+        let (mut ycsb, dataset) = match asked.iter().any(|asked| matches!(asked, Asked::Ycsb(..))) {
+            true => {
+                let (ycsb, dataset) = self.dataset(control)?;
+                (Some(ycsb), Some(dataset))
+            }
+            false => (None, None),
+        };
+        let name = names.join("+");
+        let build = |ycsb: Option<Ycsb>| {
+            Workload::new(items.clone(), ycsb, scripts.clone()).ok_or_else(|| Failure::usage("all weights are 0: nothing would run"))
+        };
+        let mut writer = None;
+        let writes = items.iter().any(|item| matches!(item.kind, Kind::Ycsb(operation) if operation.verb.writes() && item.weight > 0));
+        if let (Some(known), Some(dataset), true) = (&ycsb, &dataset, writes) {
+            let workload = build(ycsb.clone())?;
+            let announced = announce(control, dataset, WriterSpec::new(&workload, known, seed))?;
+            let table = data::ycsb::Table::new(dataset.spec.clone());
+            let first_insert = announced.spec.first_insert;
+            ycsb = Some(Ycsb::new(table, dataset.rows, first_insert, self.client, announced.run_no));
+            writer = Some(announced);
+        }
+        Ok(Assembled { workload: build(ycsb)?, name, dataset, writer, uses_pgbench_tables })
+    }
+
+    /// The dataset in the target that YCSB works on.
+    fn dataset(&self, control: &mut Control) -> Result<(Ycsb, Dataset), Failure> {
+        const FILL: &str = "fill it first: pgfathom load ycsb --rows 1M";
+        let missing = || Failure::usage("this database holds no YCSB dataset").hint(FILL);
+        let client: &mut postgres::Client = control;
+        if !ledger::exists(client)? {
+            return Err(missing());
+        }
+        let dataset = ledger::find_dataset(client, ledger::YCSB)?.ok_or_else(missing)?;
+        if !dataset.loaded {
+            return Err(Failure::usage("the YCSB dataset of this database is not completely loaded")
+                .hint("run the same pgfathom load again: it continues where it stopped"));
+        }
+        if dataset.rows == 0 {
+            return Err(Failure::usage("the YCSB dataset of this database has no rows to choose from").hint(FILL));
+        }
+        let table = data::ycsb::Table::new(dataset.spec.clone());
+        // Every earlier writer keeps the rows it has inserted, or may still insert, for itself.
+        let first_insert = ledger::writers(client, &dataset)?
+            .iter()
+            .filter_map(|writer| serde_json::from_str::<WriterSpec>(&writer.spec).ok())
+            .map(|spec| spec.next_insert())
+            .max()
+            .unwrap_or(0)
+            .max(dataset.rows);
+        Ok((Ycsb::new(table, dataset.rows, first_insert, self.client, 0), dataset))
+    }
+
+    /// pgbench's scale: what the user says, or the branches of pgbench's tables where they are used.
+    fn scale(&self, control: &mut Control, uses_pgbench_tables: bool) -> Result<i64, Failure> {
+        if let Some(scale) = self.scale {
+            return i64::try_from(scale).map_err(|_| Failure::usage("-s/--scale: the number is too large"));
+        }
+        if !uses_pgbench_tables {
+            return Ok(1);
+        }
+        let hint = "make pgbench's tables first: pgbench -i";
+        let counted = control.query_one("select count(*) from pgbench_branches", &[]).map_err(|error| {
+            let message = target::control::server_error(&error).map_or_else(|| error.to_string(), |error| error.message);
+            Failure::usage(format!("cannot read pgbench_branches, which gives the scale: {message}")).hint(hint)
+        })?;
+        match counted.get::<_, i64>(0) {
+            0 => Err(Failure::usage("pgbench_branches is empty").hint(hint)),
+            scale => Ok(scale),
+        }
+    }
+}
+
+/// Enters the run in the ledger; two runs that start at once get ranges of their own for their inserts.
+fn announce(control: &mut Control, dataset: &Dataset, spec: WriterSpec) -> Result<Announced, Failure> {
+    let client: &mut postgres::Client = control;
+    let json = |spec: &WriterSpec| serde_json::to_string(spec).map_err(|error| Failure::caused("cannot describe the run", error));
+    let run_no = ledger::create_writer(client, dataset, &json(&spec)?)?;
+    let mut spec = spec;
+    // Whoever was entered before this one, and was not there yet when its range was chosen, goes first.
+    let earlier = ledger::writers(client, dataset)?;
+    let earlier = earlier.iter().filter(|writer| writer.run_no < run_no);
+    let ends = earlier.filter_map(|writer| serde_json::from_str::<WriterSpec>(&writer.spec).ok()).map(|spec| spec.next_insert());
+    spec.first_insert = ends.max().unwrap_or(0).max(spec.first_insert);
+    ledger::update_writer_spec(client, dataset, run_no, &json(&spec)?)?;
+    Ok(Announced { run_no, spec })
+}
+
+fn is_builtin(source: &Source) -> bool {
+    script::BUILTINS.iter().any(|builtin| builtin.name == source.name && builtin.text == source.text)
+}
+
+/// A file's name without its folders and its ending.
+fn short_name(path: &str) -> String {
+    let name = std::path::Path::new(path).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| path.to_string())
+}
