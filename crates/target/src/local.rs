@@ -8,7 +8,7 @@ mod preset;
 pub(crate) mod process;
 mod registry;
 
-pub use cluster::{LocalCluster, Removed, UpOptions, default_dir, down, up};
+pub use cluster::{LocalCluster, Removed, UpOptions, default_dir, down, is_up, up};
 pub use cluster_file::{CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, Made, Node};
 pub use error::LocalError;
 pub use installation::{Installation, Search, Version, find_installations, installations};

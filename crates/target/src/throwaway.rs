@@ -34,7 +34,7 @@ const ORPHANS_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often another free TCP port is tried.
 const PORT_TRIES: u32 = 10;
 /// A folder without an owner is removed when it is at least this old: a younger one may be about to be locked.
-const ORPHAN_AGE: Duration = Duration::from_secs(60);
+const ORPHAN_AGE: Duration = Duration::from_secs(5);
 /// The longest temporary folder that leaves room for a socket path.
 const TEMP_DIR_BYTES_MAX: usize = 50;
 
@@ -82,7 +82,9 @@ impl Throwaway {
     fn with_options(installation: &Installation, options: &Options) -> Result<Throwaway, LocalError> {
         let user = OsUser::for_server()?;
         static SWEEP: Once = Once::new();
-        SWEEP.call_once(|| sweep(&temp_dir(), user.as_ref()));
+        SWEEP.call_once(|| {
+            sweep(&temp_dir(), user.as_ref());
+        });
         let (base, lock) = make_base(user.as_ref())?;
         let mut cluster = Throwaway {
             installation: installation.clone(),
@@ -353,8 +355,14 @@ fn make_base(user: Option<&OsUser>) -> Result<(PathBuf, File), LocalError> {
     }
 }
 
+/// Removes the folders of throwaway clusters whose process died without cleaning up; gives their number. Every first start in a process does it too.
+pub fn remove_orphans() -> usize {
+    OsUser::for_server().map_or(0, |user| sweep(&temp_dir(), user.as_ref()))
+}
+
 /// Removes what processes that died left behind: folders of ours whose lock nobody holds.
-fn sweep(temp: &Path, user: Option<&OsUser>) {
+fn sweep(temp: &Path, user: Option<&OsUser>) -> usize {
+    let mut removed = 0;
     let our_uid = user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid);
     for entry in fs::read_dir(temp).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -369,10 +377,12 @@ fn sweep(temp: &Path, user: Option<&OsUser>) {
             continue;
         }
         let held = File::open(path.join("lock")).is_ok_and(|lock| lock.try_lock().is_err());
-        if !held {
-            let _ = fs::remove_dir_all(&path);
+        // Its server has got the parent-death signal; one that is still ending must not find its files gone.
+        if !held && process::servers_in(&path.join("data")).is_empty() && fs::remove_dir_all(&path).is_ok() {
+            removed += 1;
         }
     }
+    removed
 }
 
 /// A TCP port of 127.0.0.1 that nobody uses at this moment.

@@ -172,6 +172,10 @@ fn refusals_are_explained() {
         let mut picky = with("bob", "tiger");
         picky.require_auth = conninfo::AuthMethods::EMPTY.with(conninfo::AuthMethod::ScramSha256);
         refused(&picky, "asks for md5 authentication, which require_auth does not allow", "pg_hba.conf");
+        if installation.version.major >= 16 {
+            cluster.execute("set scram_iterations = 200000; alter role ann password 'tiger'").unwrap();
+            refused(&with("ann", "tiger"), "iteration count exceeds", "scram_iterations");
+        }
         let mut peer = spec.clone();
         peer.require_peer = Some("daemon".into());
         refused(&peer, "requirepeer specifies \"daemon\"", "requirepeer=");

@@ -92,6 +92,7 @@ fn a_cluster_goes_up_is_written_down_and_goes_away() {
                 let options = UpOptions { tcp: true, checksums: Some(true), ..place.options(&installation) };
                 let cluster = up(&options).unwrap();
                 assert!(cluster.initdb_s > 0.0 && cluster.start_s > 0.0);
+                assert!(target::local::is_up(&cluster.dir) && !target::local::is_up(&place.0));
                 assert_eq!(place.registry().clusters(), std::slice::from_ref(&cluster.dir));
 
                 let file = ClusterFile::read(&cluster.dir).unwrap();

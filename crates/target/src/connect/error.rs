@@ -249,6 +249,9 @@ impl ConnectError {
             StartupError::ChannelBinding(_) => {
                 "it needs TLS, a scram-sha-256 password and a method of that name in pg_hba.conf; else use channel_binding=prefer".to_owned()
             }
+            StartupError::Scram(words) if words.contains("iteration count") => {
+                "lower the server's scram_iterations to 100000 or less and set the password again".to_owned()
+            }
             StartupError::Scram(_) => "somebody may stand between us and the server; check host, port and sslmode".to_owned(),
         })
     }

@@ -315,6 +315,11 @@ fn free_bytes(path: &Path) -> u64 {
     rustix::fs::statvfs(path).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
+/// Whether a server runs in the cluster's folder.
+pub fn is_up(dir: &Path) -> bool {
+    !process::servers_in(&dir.join("data")).is_empty()
+}
+
 /// Stops and removes a cluster of ours; works on what any interrupted `up` or `down` left.
 pub fn down(dir: &Path, registry: &Registry) -> Result<Removed, LocalError> {
     let dir = std::path::absolute(dir).map_err(LocalError::io("find", dir))?;
