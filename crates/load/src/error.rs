@@ -298,6 +298,9 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
             "this server is a standby or read only: connect to the primary, for example with target_session_attrs=read-write"
         }
         b"2BP01" => "something depends on the old table, a view perhaps: drop that first",
+        b"42P01" => {
+            "another pgfathom may have started the dataset over meanwhile; run the same command again"
+        }
         b"42704" => "create the tablespace first, or leave --tablespace out",
         b"57014" => {
             "an administrator or statement_timeout cancelled it; running the same command again continues"

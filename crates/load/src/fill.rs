@@ -41,6 +41,9 @@ pub enum Outcome {
     Interrupted,
 }
 
+/// The pause before a server that the coordinator has lost is tried again.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
+
 /// What a load did.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LoadReport {
@@ -174,7 +177,7 @@ pub fn load_ycsb(
     let safe = counters.chunks_done.load(Ordering::Relaxed);
     copied.map_err(|error| error.or_disk_full(safe, chunks_total))?;
     // The server may have been restarted under the control connection, which was idle.
-    report.reconnect(spec)?;
+    report.reconnect(spec, options.reconnect_limit)?;
     if ledger::chunk_totals(&mut *report.control, report.dataset.id)?.chunks < chunks_total {
         return report.finish(Outcome::Interrupted, &counters);
     }
@@ -268,7 +271,7 @@ fn finish(
 ) -> Result<bool, LoadError> {
     voice.begin(Phase::Index, counters);
     let start = Instant::now();
-    if !index::lock(&mut report.control, stop)? {
+    if !report.lock(spec, options.reconnect_limit, stop)? {
         return Ok(false);
     }
     let finish = Finish {
@@ -294,7 +297,7 @@ fn finish(
     if !analyzed? {
         return Ok(false);
     }
-    report.reconnect(spec)?;
+    report.reconnect(spec, options.reconnect_limit)?;
     ledger::mark_loaded(&mut *report.control, report.dataset.id)?;
     report.dataset.loaded = true;
     voice.tick(counters);
@@ -341,12 +344,38 @@ struct Report {
 }
 
 impl Report {
-    /// Makes sure that the control connection works.
-    fn reconnect(&mut self, spec: &ConnSpec) -> Result<(), LoadError> {
-        if self.control.simple_query("").is_err() {
-            self.control = target::control::connect(spec).map_err(LoadError::connect)?;
+    /// Makes sure that the control connection works; waits for a lost server until the limit.
+    fn reconnect(&mut self, spec: &ConnSpec, limit: Duration) -> Result<(), LoadError> {
+        if self.control.simple_query("").is_ok() {
+            return Ok(());
         }
-        Ok(())
+        let lost_at = Instant::now();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let error = match target::control::connect(spec) {
+                Ok(control) => {
+                    self.control = control;
+                    return Ok(());
+                }
+                Err(error) => LoadError::connect(error),
+            };
+            let waited = lost_at.elapsed();
+            if waited >= limit || !error.is_connection_lost() {
+                return Err(LoadError::ServerLost { waited, attempts, source: Box::new(error) });
+            }
+            std::thread::sleep(RECONNECT_PAUSE);
+        }
+    }
+
+    /// Takes the lock under which keys and statistics are made. `Ok(false)`: the stop was noticed.
+    fn lock(&mut self, spec: &ConnSpec, limit: Duration, stop: &Stop) -> Result<bool, LoadError> {
+        loop {
+            match index::lock(&mut self.control, stop) {
+                Err(error) if error.is_connection_lost() => self.reconnect(spec, limit)?,
+                result => return result,
+            }
+        }
     }
 
     fn finish(mut self, outcome: Outcome, counters: &Counters) -> Result<LoadReport, LoadError> {

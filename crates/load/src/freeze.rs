@@ -25,11 +25,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use data::ycsb::Table;
+
 use crate::error::LoadError;
 use crate::ledger::{Claim, lock};
 use crate::options::StopLevel;
 use crate::plan::{ChunkSet, ROW_VALUE_BYTES};
-use crate::route::key_hash;
+use crate::route::{Route, key_hash};
 use crate::stream::{ChunkError, Pace, Stream, Work, copy_command};
 
 /// Row numbers that are hashed in one go: some milliseconds of work.
@@ -88,23 +90,25 @@ struct Board {
 
 /// One pass over all row numbers for the leaves of some streams.
 #[derive(Debug)]
-struct Wave {
+struct Wave<'a> {
+    table: &'a Table,
+    route: Route,
+    rows: u64,
     /// The slot of each leaf that takes part.
     slot_of: Vec<Option<u16>>,
-    rows: u64,
     board: Mutex<Board>,
     changed: Condvar,
 }
 
-impl Wave {
-    fn new(leaves: &[usize], all_leaves: usize, rows: u64) -> Wave {
-        let mut slot_of = vec![None; all_leaves];
+impl<'a> Wave<'a> {
+    fn new(table: &'a Table, route: Route, rows: u64, leaves: &[usize]) -> Wave<'a> {
+        let mut slot_of = vec![None; route.leaves()];
         for (slot, &leaf) in leaves.iter().enumerate() {
             slot_of[leaf] = Some(slot as u16);
         }
         let slot = |_| Slot { state: SlotState::Claiming, batches: BTreeMap::new(), next: 0 };
         let board = Mutex::new(Board { slots: leaves.iter().map(slot).collect(), next_block: 0 });
-        Wave { slot_of, rows, board, changed: Condvar::new() }
+        Wave { table, route, rows, slot_of, board, changed: Condvar::new() }
     }
 
     fn blocks(&self) -> u64 {
@@ -125,7 +129,7 @@ impl Wave {
 
     /// The next batch of a slot and its block's first row, hashing blocks for everybody while there is none. `None` after the last
     /// block, or when `give_up` says so.
-    fn next(&self, work: &Work<'_>, slot: usize, give_up: &dyn Fn() -> bool) -> Option<(u64, Batch)> {
+    fn next(&self, slot: usize, give_up: &dyn Fn() -> bool) -> Option<(u64, Batch)> {
         let mut board = self.board();
         loop {
             let wanted = board.slots[slot].next;
@@ -148,7 +152,7 @@ impl Wave {
             }
             board.next_block += 1;
             drop(board);
-            let batches = self.hash(work, block);
+            let batches = self.hash(block);
             board = self.board();
             for (slot, batch) in board.slots.iter_mut().zip(batches) {
                 if slot.state == SlotState::Live {
@@ -160,15 +164,15 @@ impl Wave {
     }
 
     /// Sorts the rows of a block by slot.
-    fn hash(&self, work: &Work<'_>, block: u64) -> Vec<Batch> {
+    fn hash(&self, block: u64) -> Vec<Batch> {
         let slots = self.slot_of.iter().flatten().count();
         let share = (BLOCK_ROWS as usize / self.slot_of.len()).next_multiple_of(64);
         let mut batches: Vec<Batch> =
             (0..slots).map(|_| Batch { rows: Vec::with_capacity(share), checksum: 0 }).collect();
         let first = block * BLOCK_ROWS;
         for row in first..self.rows.min(first + BLOCK_ROWS) {
-            let hash = key_hash(&work.table.key(row));
-            if let Some(slot) = self.slot_of[work.route.leaf(hash) as usize] {
+            let hash = key_hash(&self.table.key(row));
+            if let Some(slot) = self.slot_of[self.route.leaf(hash) as usize] {
                 let batch = &mut batches[usize::from(slot)];
                 batch.rows.push((row - first) as u32);
                 batch.checksum = batch.checksum.wrapping_add(hash);
@@ -180,7 +184,7 @@ impl Wave {
 
 /// Ends a slot whatever happens to its thread, so that nobody waits for it.
 struct SlotGuard<'a> {
-    wave: &'a Wave,
+    wave: &'a Wave<'a>,
     slot: usize,
 }
 
@@ -209,7 +213,7 @@ pub(crate) fn run(work: &Work<'_>, done: &ChunkSet) -> Result<(), LoadError> {
     while result.is_ok() && !todo.is_empty() && work.stop_level() == StopLevel::Run {
         let count = streams.len().min(todo.len());
         let chosen: Vec<usize> = todo.drain(..count).collect();
-        let wave = Wave::new(&chosen, leaves, work.dataset.rows);
+        let wave = Wave::new(&work.table, work.route, work.dataset.rows, &chosen);
         let ends: Vec<Result<LeafEnd, LeafFailure>> = std::thread::scope(|scope| {
             let threads: Vec<_> = streams
                 .iter_mut()
@@ -257,7 +261,12 @@ enum LeafFailure {
     Failed(LoadError),
 }
 
-fn run_leaf(stream: &mut Stream<'_>, wave: &Wave, slot: usize, leaf: usize) -> Result<LeafEnd, LeafFailure> {
+fn run_leaf(
+    stream: &mut Stream<'_>,
+    wave: &Wave<'_>,
+    slot: usize,
+    leaf: usize,
+) -> Result<LeafEnd, LeafFailure> {
     let _guard = SlotGuard { wave, slot };
     let failed = |stream: &Stream<'_>, error| {
         stream.work.failed.store(true, Ordering::Relaxed);
@@ -294,7 +303,12 @@ fn claim_sql(claim: &Claim) -> String {
 }
 
 /// One leaf, one transaction.
-fn load_leaf(stream: &mut Stream<'_>, wave: &Wave, slot: usize, leaf: usize) -> Result<LeafEnd, ChunkError> {
+fn load_leaf(
+    stream: &mut Stream<'_>,
+    wave: &Wave<'_>,
+    slot: usize,
+    leaf: usize,
+) -> Result<LeafEnd, ChunkError> {
     let dataset = stream.work.dataset;
     let mut claim = Claim {
         dataset: dataset.id,
@@ -322,7 +336,7 @@ fn load_leaf(stream: &mut Stream<'_>, wave: &Wave, slot: usize, leaf: usize) -> 
     let mut pace = Pace::new(dataset.rows / stream.work.route.leaves() as u64);
     let work = stream.work;
     let give_up = || work.stop_level() == StopLevel::Now;
-    while let Some((first, batch)) = wave.next(work, slot, &give_up) {
+    while let Some((first, batch)) = wave.next(slot, &give_up) {
         claim.rows += batch.rows.len() as u64;
         claim.checksum = claim.checksum.wrapping_add(batch.checksum);
         stream.send_rows(batch.rows.iter().map(|&offset| first + u64::from(offset)), &mut pace)?;
@@ -338,3 +352,6 @@ fn load_leaf(stream: &mut Stream<'_>, wave: &Wave, slot: usize, leaf: usize) -> 
     stream.session().execute("commit")?;
     Ok(LeafEnd::Loaded(claim.rows))
 }
+
+#[cfg(test)]
+mod tests;

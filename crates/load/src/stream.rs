@@ -412,3 +412,65 @@ impl Pace {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::backend::ProtocolError;
+    use wire::error::ServerError;
+
+    fn refused(severity: &str, code: &[u8; 5]) -> SessionError {
+        SessionError::Server(Box::new(ServerError {
+            severity: severity.into(),
+            sqlstate: SqlState(*code),
+            message: "no".into(),
+            detail: None,
+            hint: None,
+            position: None,
+        }))
+    }
+
+    #[test]
+    fn errors_have_the_fate_that_cures_them() {
+        for (error, expected) in [
+            (SessionError::Io(io::ErrorKind::BrokenPipe.into()), Fate::Reconnect),
+            (refused("FATAL", b"57P01"), Fate::Reconnect),
+            (refused("FATAL", b"57P02"), Fate::Reconnect),
+            (refused("FATAL", b"57P03"), Fate::Reconnect),
+            (refused("FATAL", b"XX000"), Fate::Reconnect),
+            (refused("ERROR", b"08006"), Fate::Reconnect),
+            (refused("ERROR", b"25006"), Fate::Reconnect),
+            (refused("ERROR", b"40001"), Fate::Repeat),
+            (refused("ERROR", b"40P01"), Fate::Repeat),
+            (refused("ERROR", b"57014"), Fate::Repeat),
+            (refused("ERROR", b"55P03"), Fate::Repeat),
+            (refused("ERROR", b"53100"), Fate::Fail),
+            (refused("ERROR", b"23503"), Fate::Fail),
+            (refused("ERROR", b"23514"), Fate::Fail),
+            (refused("ERROR", b"42P01"), Fate::Fail),
+            (SessionError::RowCount { sent: 2, counted: 1 }, Fate::Fail),
+            (SessionError::Protocol(ProtocolError::Unexpected { tag: b'?' }), Fate::Fail),
+        ] {
+            assert_eq!(fate(&error), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn the_pace_tells_whether_the_end_is_near() {
+        let begun = Instant::now() - Duration::from_secs(10);
+        let remaining = |sent| Pace { begun, sent, total: 1000 }.remaining();
+        assert_eq!(remaining(0), Duration::MAX, "nothing is known before the first rows");
+        assert!(remaining(100) > Duration::from_secs(80));
+        assert!(remaining(900) < DRAIN);
+        assert_eq!(remaining(1000), Duration::ZERO);
+        // A leaf may have more rows than its share.
+        assert_eq!(remaining(2000), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_copy_names_its_columns() {
+        let command = copy_command("\"public\".\"usertable_p3\"", ", freeze");
+        assert!(command.starts_with("copy \"public\".\"usertable_p3\" (ycsb_key, field0, "), "{command}");
+        assert!(command.ends_with("field9) from stdin (format binary, freeze)"), "{command}");
+    }
+}

@@ -272,6 +272,60 @@ fn a_server_that_stays_away_is_given_up_and_continued_later() {
     });
 }
 
+/// Waits until somebody waits for an exclusive lock on the table.
+fn await_blocked(client: &mut Client, table: &str) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    let waits = "select exists (select from pg_locks where relation = $1::text::regclass and not granted)";
+    while !client.query_one(waits, &[&table]).unwrap().get::<_, bool>(0) {
+        assert!(Instant::now() < limit, "nobody wants the lock");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn keys_are_continued_after_a_stop_and_after_a_restart() {
+    each_postgres(|installation| {
+        let mut cluster = start(installation);
+        let target = cluster.spec();
+        let (rows, partitions) = (9_001, 4);
+        let asked = loader_options(rows, partitions, Method::Copy);
+        // Somebody reads one leaf for a long time, so that its key has to wait.
+        let hold = |client: &mut Client| {
+            await_chunks(client, 1);
+            client.batch_execute("begin; lock table usertable_p1 in access share mode").unwrap();
+        };
+        let stop = Stop::new();
+        let mut notes = Notes::default();
+        let report = std::thread::scope(|scope| {
+            let loader = scope.spawn(|| load::load_ycsb(&target, &asked, &stop, &mut notes).unwrap());
+            let mut reader = connect(&target);
+            hold(&mut reader);
+            await_blocked(&mut connect(&target), "usertable_p1");
+            // Long enough for a line of progress.
+            std::thread::sleep(Duration::from_millis(1500));
+            stop.request();
+            loader.join().unwrap()
+        });
+        assert_eq!((report.outcome, report.totals.rows), (Outcome::Interrupted, rows));
+        let progress = notes.last.unwrap();
+        assert_eq!(progress.phase, load::Phase::Index);
+        assert!(progress.percent.is_some_and(|percent| (0.0..100.0).contains(&percent)), "{progress:?}");
+        assert_exact(&target, rows, partitions, &spec(1), false);
+
+        let report = std::thread::scope(|scope| {
+            let mut reader = connect(&target);
+            hold(&mut reader);
+            let loader = scope.spawn(|| load(&target, &asked).unwrap());
+            await_blocked(&mut connect(&target), "usertable_p1");
+            cluster.stop(StopMode::Immediate).unwrap();
+            cluster.start_again().unwrap();
+            loader.join().unwrap()
+        });
+        assert_eq!((report.outcome, report.rows), (Outcome::Complete, 0));
+        assert_exact(&target, rows, partitions, &spec(1), true);
+    });
+}
+
 /// A file system of its own in memory; unmounted at the end.
 struct SmallDisk(PathBuf);
 
