@@ -10,9 +10,11 @@ use crate::fingerprint;
 use crate::quantity::{self, ValueError};
 use crate::recording::Recording;
 use crate::verbs::load::cpus;
-use clap::{Args, ValueEnum};
-use record::Exit;
+use clap::{Args, FromArgMatches, ValueEnum};
+use record::{Exit, StepId};
 use std::time::Duration;
+use target::ConnSpec;
+use target::control::Control;
 
 /// Sessions that one worker thread is given unless -j says otherwise.
 const SESSIONS_PER_WORKER: u64 = 32;
@@ -185,11 +187,42 @@ impl Run {
                 return Err(failure);
             }
         };
+        // Closed before it is told: the page speaks of a run that has ended.
+        recording.dir().finish(measured.state)?;
         if context.format == Format::Text {
             context.terminal.data(report::text(recording.path())?.trim_end());
         }
         recording.finish(measured.state)?;
         Ok(measured.exit)
+    }
+
+    /// These flags, for a command that runs a workload among other things.
+    ///
+    /// # Errors
+    /// When the flags are not those of `run`.
+    pub(crate) fn of(flags: &[&str]) -> Result<Run, Failure> {
+        let command = clap::Command::new("run").no_binary_name(true).disable_help_flag(true);
+        Run::augment_args(command)
+            .try_get_matches_from(flags)
+            .and_then(|matches| Run::from_arg_matches(&matches))
+            .map_err(|error| Failure::caused("the flags of a step are wrong", error))
+    }
+
+    /// Drives the target as one step of a run directory; the step is ended, except after an error.
+    ///
+    /// # Errors
+    /// When the target lacks the data, or no session could start.
+    pub(crate) fn step(
+        &self,
+        context: &Context,
+        recording: &Recording<'_>,
+        step: &StepId,
+        spec: &ConnSpec,
+        control: &mut Control,
+    ) -> Result<Exit, Failure> {
+        let seed = self.seed();
+        let assembled = self.assemble(control, seed)?;
+        Ok(self.measure(context, recording, step, spec, control, assembled, seed)?.exit)
     }
 
     fn workers(&self) -> usize {
@@ -208,9 +241,9 @@ impl Run {
 /// What pgbench does before its built-in scripts, but without emptying pgbench_history: rows are the user's.
 fn vacuum_pgbench(control: &mut target::control::Control) -> Result<(), Failure> {
     for table in ["pgbench_branches", "pgbench_tellers"] {
-        control
-            .batch_execute(&format!("vacuum {table}"))
-            .map_err(|error| Failure::caused(format!("cannot vacuum {table}"), error).hint("leave it out with -n"))?;
+        control.batch_execute(&format!("vacuum {table}")).map_err(|error| {
+            Failure::caused(format!("cannot vacuum {table}"), error).hint("leave it out with -n")
+        })?;
     }
     Ok(())
 }
@@ -248,9 +281,9 @@ fn weighted(text: &str) -> Result<Weighted, ValueError> {
     let (name, weight) = match text.rsplit_once('@') {
         None => (text, 1),
         Some((name, weight)) => {
-            let weight = weight
-                .parse::<u64>()
-                .map_err(|_| ValueError::new(format!("the weight {weight:?} of {name:?} is not a whole number"), hint))?;
+            let weight = weight.parse::<u64>().map_err(|_| {
+                ValueError::new(format!("the weight {weight:?} of {name:?} is not a whole number"), hint)
+            })?;
             (name, weight)
         }
     };
@@ -279,7 +312,8 @@ fn limited(text: &str, max: u64, what: &str) -> Result<u64, ValueError> {
     }
 }
 
-fn clients(text: &str) -> Result<u64, ValueError> {
+/// A number of sessions.
+pub(crate) fn clients(text: &str) -> Result<u64, ValueError> {
     if text.contains(',') {
         return Err(ValueError::new(
             format!("{text:?} is several numbers"),
