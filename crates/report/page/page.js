@@ -172,6 +172,23 @@
     ctx.restore();
   };
 
+  // A value over time stands for its whole column, so it is drawn as wide as that: nothing was measured in between.
+  const steps = chart => (u, index, from, to) => {
+    const stroke = new Path2D(), fill = new Path2D(), values = u.data[index], half = chart.column_s / 2;
+    const ground = u.valToPos(0, 'y', true);
+    let last = null;
+    for (let at = 0; at < values.length; at++) {
+      if (values[at] == null) { last = null; continue; }
+      const left = u.valToPos(chart.x[at] - half, 'x', true), right = u.valToPos(chart.x[at] + half, 'x', true);
+      const top = u.valToPos(values[at], 'y', true);
+      if (last == null) stroke.moveTo(left, top); else stroke.lineTo(left, top);
+      stroke.lineTo(right, top);
+      fill.rect(left, Math.min(top, ground), right - left + .5, Math.abs(ground - top));
+      last = top;
+    }
+    return { stroke, fill, clip: null, band: null, gaps: null, flags: 3 };
+  };
+
   const oneTwoFive = (low, high) => {
     const all = [], wide = Math.log10(high / low) > 2.2;
     for (let ten = Math.pow(10, Math.floor(Math.log10(low))); ten <= high; ten *= 10)
@@ -190,7 +207,7 @@
         label: one.name, stroke: ink.tone[one.tone], width: one.tone === 'quiet' || dotted ? 1.25 : 1.75, dash: DASH[one.dash],
         fill: one.fill ? ink.fill[one.tone] : undefined, spanGaps: false,
         points: { show: dotted || one.values.length < 2, size: dotted ? 3.5 : 6, width: 0, fill: ink.tone[one.tone] },
-        paths: dotted && chart.kind === 'heat' ? () => null : undefined,
+        paths: dotted && chart.kind === 'heat' ? () => null : chart.kind === 'time' && !dotted ? steps(chart) : undefined,
       });
     }
     for (const one of chart.series) {

@@ -154,6 +154,9 @@ fn step_clause(step: &StepFacts) -> String {
                 number::three(tps),
                 number::latency(latency.p99 as f64, Letters::Unicode)
             ),
+            (None, None) if summary.bytes_per_s.is_some() => {
+                format!("{name} measured {}/s", number::bytes(summary.bytes_per_s.unwrap_or(0.0)))
+            }
             (Some(tps), None) => format!("ran {name} at {} transactions/s", number::three(tps)),
             _ => format!("{name} left no totals"),
         },
@@ -191,77 +194,100 @@ pub(crate) fn tiles(facts: &Facts) -> Vec<Tile> {
 
 /// Up to three numbers of a step, the most telling first; `alone` if all of them will be shown.
 fn own_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
-    let tile = |label: &str, value: String, unit: &str, detail: String| Tile {
+    match step.step.verb.as_str() {
+        "load" => load_tiles(step, alone),
+        "verify" => verify_tiles(step),
+        _ => driven_tiles(step, alone),
+    }
+}
+
+fn tile(step: &StepFacts, label: &str, value: &str, unit: &str, detail: String) -> Tile {
+    Tile {
         label: label.to_string(),
-        value,
+        value: value.to_string(),
         unit: unit.to_string(),
         detail,
         key: step.step.key.clone(),
-    };
-    let summary = &step.step.summary;
-    let time = |us: f64| number::latency(us, Letters::Unicode);
-    let split = |text: String| match text.split_once(' ') {
-        Some((value, unit)) => (value.to_string(), unit.to_string()),
-        None => (text, String::new()),
-    };
-    let mut tiles = vec![];
-    if step.step.verb == "load" || step.step.verb == "verify" {
-        if let Some(rows) = summary.rows {
-            let took = number::duration(summary.duration_s);
-            if step.step.verb == "load" {
-                let size =
-                    step.bytes().map(|bytes| format!(" · {}", number::bytes(bytes))).unwrap_or_default();
-                if let Some(rate) = summary.rows_per_s {
-                    let detail = format!("{}{size} in {took}", number::counted(rows, "row"));
-                    tiles.push(tile(&step.title(), number::three(rate), "rows/s", detail));
-                }
-                if let Some(rate) = summary.bytes_per_s {
-                    let (value, unit) = split(number::bytes(rate));
-                    tiles.push(tile(
-                        "throughput",
-                        value,
-                        &format!("{unit}/s"),
-                        "as the protocol carries it".to_string(),
-                    ));
-                }
-                tiles.push(tile("rows", number::count(rows), "", format!("in {took}")));
-            } else {
-                let outcome = if step.badge() == Badge::Difference { "not all exact" } else { "exact" };
-                tiles.push(tile(&step.title(), number::count(rows), "rows", format!("{outcome}, in {took}")));
-                if let Some(rate) = summary.rows_per_s {
-                    tiles.push(tile("rate", number::three(rate), "rows/s", String::new()));
-                }
-                let failed =
-                    step.step.checks.iter().filter(|check| check.result == CheckResult::Fail).count() as u64;
-                let of = number::counted(step.step.checks.len() as u64, "check");
-                tiles.push(tile("differences", number::count(failed), "", format!("failed of {of}")));
-            }
-        }
-        return tiles;
     }
-    let latency = summary.latency_us;
+}
+
+/// A text of number and unit in its parts.
+fn parts(text: &str) -> (&str, &str) {
+    text.split_once(' ').unwrap_or((text, ""))
+}
+
+fn rate_tile(step: &StepFacts, label: &str, detail: String) -> Option<Tile> {
+    let rate = format!("{}/s", number::bytes(step.step.summary.bytes_per_s?));
+    let (value, unit) = parts(&rate);
+    Some(tile(step, label, value, unit, detail))
+}
+
+fn load_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
+    let summary = &step.step.summary;
+    let Some(rows) = summary.rows else { return vec![] };
+    let took = format!("in {}", number::duration(summary.duration_s));
+    let size = step.bytes().map(number::bytes);
+    let mut tiles = vec![];
+    if let Some(rate) = summary.rows_per_s {
+        let size = size.as_ref().map(|size| format!(" · {size}")).unwrap_or_default();
+        let detail =
+            if alone { took.clone() } else { format!("{}{size} {took}", number::counted(rows, "row")) };
+        tiles.push(tile(step, &step.title(), &number::three(rate), "rows/s", detail));
+    }
+    tiles.extend(rate_tile(step, "throughput", size.map(|size| format!("{size} sent")).unwrap_or_default()));
+    let chunks = step.step.totals.get("chunks").and_then(serde_json::Value::as_u64);
+    let detail = chunks.map(|chunks| format!("in {}", number::counted(chunks, "chunk"))).unwrap_or_default();
+    tiles.push(tile(step, "rows", &number::count(rows), "", detail));
+    tiles
+}
+
+fn verify_tiles(step: &StepFacts) -> Vec<Tile> {
+    let summary = &step.step.summary;
+    let Some(rows) = summary.rows else { return vec![] };
+    let outcome = match step.badge() {
+        Badge::Difference => "not all exact",
+        Badge::Valid | Badge::Notes => "exact",
+        Badge::Invalid | Badge::Unknown => "not proven",
+    };
+    let detail = format!("{outcome}, in {}", number::duration(summary.duration_s));
+    let mut tiles = vec![tile(step, &step.title(), &number::count(rows), "rows", detail)];
+    if let Some(rate) = summary.rows_per_s {
+        tiles.push(tile(step, "rate", &number::three(rate), "rows/s", String::new()));
+    }
+    let failed = step.step.checks.iter().filter(|check| check.result == CheckResult::Fail).count() as u64;
+    let of = format!("of {}", number::counted(step.step.checks.len() as u64, "check"));
+    tiles.push(tile(step, "failed", &number::count(failed), "", of));
+    tiles
+}
+
+fn driven_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
+    let summary = &step.step.summary;
+    let time = |us: u64| number::latency(us as f64, Letters::Unicode);
+    let mut tiles = vec![];
     if let Some(tps) = summary.tps {
         // Alone, the step's percentiles have a tile of their own.
-        let detail = match (latency, summary.transactions) {
+        let detail = match (summary.latency_us, summary.transactions) {
             (_, Some(transactions)) if alone => {
-                Some(format!("{} in {}", number::count(transactions), number::duration(summary.duration_s)))
+                format!("{} in {}", number::count(transactions), number::duration(summary.duration_s))
             }
-            (Some(latency), _) => {
-                Some(format!("p50 {} · p99 {}", time(latency.p50 as f64), time(latency.p99 as f64)))
-            }
-            _ => None,
+            (Some(latency), _) => format!("p50 {} · p99 {}", time(latency.p50), time(latency.p99)),
+            _ => String::new(),
         };
-        tiles.push(tile(&step.title(), number::three(tps), "transactions/s", detail.unwrap_or_default()));
+        tiles.push(tile(step, &step.title(), &number::three(tps), "transactions/s", detail));
+    } else {
+        tiles.extend(rate_tile(step, &step.title(), String::new()));
     }
-    if let Some(latency) = latency {
-        let (value, unit) = split(time(latency.p99 as f64));
-        let detail = format!("p50 {} · longest {}", time(latency.p50 as f64), time(latency.max as f64));
-        tiles.push(tile("response p99", value, &unit, detail));
+    if let Some(latency) = summary.latency_us {
+        let p99 = time(latency.p99);
+        let (value, unit) = parts(&p99);
+        let detail = format!("p50 {} · longest {}", time(latency.p50), time(latency.max));
+        tiles.push(tile(step, "response p99", value, unit, detail));
     }
     if let Some(transactions) = summary.transactions.filter(|_| step.knows_errors()) {
-        let share = number::percent(summary.errors as f64, (transactions + summary.errors) as f64);
+        let all = transactions as f64 + summary.errors as f64;
+        let share = number::percent(summary.errors as f64, all);
         let retries = format!("{share} · {} retries", number::count(summary.retries));
-        tiles.push(tile("errors", number::count(summary.errors), "", retries));
+        tiles.push(tile(step, "errors", &number::count(summary.errors), "", retries));
     }
     tiles
 }
@@ -293,7 +319,9 @@ pub(crate) fn step_fields(step: &StepFacts, letters: Letters) -> Vec<String> {
     if let Some(chunks) = step.step.totals.get("chunks").and_then(serde_json::Value::as_u64) {
         fields.push(number::counted(chunks, "chunk"));
     }
-    fields.push(number::duration(summary.duration_s));
+    if summary.duration_s > 0.0 {
+        fields.push(number::duration(summary.duration_s));
+    }
     if summary.errors > 0 {
         fields.push(number::counted(summary.errors, "error"));
     }

@@ -52,11 +52,14 @@ fn add_up(step: &StepFacts, columns: &Columns) -> Vec<Column> {
         let rate = body.rows as f64 / seconds;
         column.rate_low = Some(column.rate_low.map_or(rate, |low| low.min(rate)));
         column.rate_high = Some(column.rate_high.map_or(rate, |high| high.max(rate)));
-        if let Some(rows) = body.slowest_rows.filter(|_| body.streams > 0) {
+        // In the last interval of a load all streams have ended already.
+        let streams =
+            if body.streams > 0 { body.streams } else { step.parameter_u64("streams").unwrap_or(0) };
+        if let Some(rows) = body.slowest_rows.filter(|_| streams > 0) {
             let slowest = rows as f64 / seconds;
             if column.slowest_stream.is_none_or(|so_far| slowest < so_far) {
                 column.slowest_stream = Some(slowest);
-                column.mean_stream = Some(rate / body.streams as f64);
+                column.mean_stream = Some(rate / streams as f64);
             }
         }
     }
@@ -128,7 +131,10 @@ fn streams(step: &StepFacts, columns: &Columns, sums: &[Column]) -> Chart {
     let samples = step.progress.iter().filter(|(_, body)| body.slowest_stream.is_some()).count();
     let sum = |values: &[Option<f64>]| values.iter().flatten().sum::<f64>();
     let share = if sum(&mean) > 0.0 { sum(&slowest) / sum(&mean) } else { 1.0 };
-    chart.sentence = match names.iter().max_by_key(|(_, count)| *count) {
+    let most_often = names.iter().max_by_key(|(_, count)| *count);
+    let name =
+        |name: &str| if name.parse::<u64>().is_ok() { format!("stream {name}") } else { name.to_string() };
+    chart.sentence = match most_often.map(|(text, count)| (name(text), count)) {
         Some((name, count)) => format!(
             "The slowest stream of each interval did {} of the average; {name} was the slowest in {count} of {samples}.",
             number::percent(share, 1.0)

@@ -125,6 +125,32 @@ pub(crate) fn setting(value: &str, unit: Option<&str>) -> String {
     }
 }
 
+/// A named number of a run directory as a label and a value in its unit. Names carry their unit last (`index_seconds`), or
+/// before what the number is of the samples (`sleep_late_us_p99`).
+pub(crate) fn named(name: &str, value: f64) -> (String, String) {
+    let mut words: Vec<&str> = name.split('_').filter(|word| !word.is_empty()).collect();
+    let per_second = words.ends_with(&["per", "s"]) || words.ends_with(&["per", "second"]);
+    if per_second {
+        words.truncate(words.len() - 2);
+    }
+    let unit =
+        words.iter().position(|word| matches!(*word, "bytes" | "us" | "ns" | "ms" | "seconds" | "percent"));
+    let unit = unit.map(|at| words.remove(at));
+    let text = match unit {
+        Some("bytes") => bytes(value),
+        Some("us") => latency(value, Letters::Unicode),
+        Some("ms") => latency(value * 1e3, Letters::Unicode),
+        Some("ns") if value < 999.5 => format!("{} ns", three(value)),
+        Some("ns") => latency(value / 1e3, Letters::Unicode),
+        Some("seconds") => duration(value),
+        Some("percent") => format!("{} %", three(value)),
+        _ if value.fract() == 0.0 && value >= 0.0 => count(value as u64),
+        _ => three(value),
+    };
+    let label = if words.is_empty() { unit.unwrap_or(name).to_string() } else { words.join(" ") };
+    (label, if per_second { format!("{text}/s") } else { text })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +187,22 @@ mod tests {
         assert_eq!(percent(3.0, 1000.0), "0.30 %");
         assert_eq!(percent(993.0, 1000.0), "99 %");
         assert_eq!(percent(1.0, 0.0), "-");
+    }
+
+    #[test]
+    fn names_tell_their_units() {
+        let told = |name, value| {
+            let (label, text) = named(name, value);
+            format!("{label}: {text}")
+        };
+        assert_eq!(told("index_seconds", 0.218), "index: 0.2 s");
+        assert_eq!(told("table_bytes_on_disk", 352_518_144.0), "table on disk: 353 MB");
+        assert_eq!(told("generator_bytes_per_s", 2.39e9), "generator: 2.39 GB/s");
+        assert_eq!(told("sleep_late_us_p99", 123.0), "sleep late p99: 123 µs");
+        assert_eq!(told("clock_reading_ns", 28.606), "clock reading: 28.6 ns");
+        assert_eq!(told("bytes", 1.1e9), "bytes: 1.10 GB");
+        assert_eq!(told("chunks", 1200.0), "chunks: 1,200");
+        assert_eq!(told("ratio", 0.5), "ratio: 0.50");
     }
 
     #[test]

@@ -13,6 +13,22 @@ use serde_json::Value;
 /// Settings shown at once; more are folded away.
 const SETTINGS_SHOWN: usize = 40;
 
+/// Settings that no measurement hangs on, by how their names begin: folded away below those that may matter.
+const ASIDE: [&str; 12] = [
+    "lc_",
+    "log_",
+    "logging_",
+    "DateStyle",
+    "TimeZone",
+    "default_text_search_config",
+    "unix_socket_",
+    "listen_addresses",
+    "port",
+    "cluster_name",
+    "application_name",
+    "client_encoding",
+];
+
 /// Parameters that are counts of things and read better as such: `8 sessions`.
 const COUNTED: [&str; 6] = ["session", "worker", "stream", "partition", "chunk", "terminal"];
 
@@ -149,8 +165,11 @@ pub(super) fn tested(out: &mut String, facts: &Facts) {
     let run = &facts.reader.run;
     out.push_str("<section id=\"tested\"><h2>What was tested</h2>\n<dl class=\"tested\">\n");
     let mut line = |name: &str, html: String| out.push_str(&format!("<dt>{name}</dt><dd>{html}</dd>\n"));
-    if let Some(target) = &run.target {
-        line("Server", server_line(target));
+    match &run.target {
+        Some(target) => line("Server", server_line(target)),
+        // The client measuring itself needs none.
+        None if run.verb == "self" => {}
+        None => line("Server", "<small>not recorded</small>".to_string()),
     }
     let mut datasets: Vec<&Dataset> = vec![];
     for dataset in facts.steps.iter().filter_map(|step| step.step.dataset.as_ref()) {
@@ -171,8 +190,6 @@ pub(super) fn tested(out: &mut String, facts: &Facts) {
     }
     if let Some(target) = &run.target {
         line("Settings", settings(target));
-    } else {
-        line("Server", "<small>not recorded</small>".to_string());
     }
     out.push_str("</dl></section>\n");
 }
@@ -203,9 +220,6 @@ fn dataset_line(dataset: &Dataset, database_bytes: Option<u64>) -> String {
 /// `key order scattered`.
 pub(super) fn parameter((name, value): (&String, &Value)) -> String {
     let words = name.replace('_', " ");
-    if let (Some(what), Some(bytes)) = (words.strip_suffix("bytes"), value.as_f64()) {
-        return format!("{what}{}", number::bytes(bytes));
-    }
     let counted = COUNTED.iter().find(|one| format!("{one}s") == words).zip(value.as_u64());
     if let Some((one, count)) = counted {
         return number::counted(count, one);
@@ -252,7 +266,6 @@ fn settings(target: &Target) -> String {
         let text = if unread { "not readable" } else { "none differs from the built-in default" };
         return format!("<small>{text}</small>");
     }
-    let mut html = String::from("<ul class=\"settings\">");
     let line = |setting: &Setting| {
         let unit = setting.unit.as_deref();
         let default = setting.default.as_deref().map(|default| number::setting(default, unit));
@@ -264,12 +277,17 @@ fn settings(target: &Target) -> String {
             escape(&default.map(|default| format!("default {}", shown(&default))).unwrap_or_default()),
         )
     };
-    html.extend(target.settings.iter().take(SETTINGS_SHOWN).map(line));
+    let is_aside = |setting: &&Setting| ASIDE.iter().any(|start| setting.name.starts_with(start));
+    let (aside, telling): (Vec<&Setting>, Vec<&Setting>) = target.settings.iter().partition(is_aside);
+    let (first, rest) = telling.split_at(telling.len().min(SETTINGS_SHOWN));
+    let mut html = String::from("<ul class=\"settings\">");
+    html.extend(first.iter().map(|setting| line(setting)));
     html.push_str("</ul>");
-    let rest = &target.settings[target.settings.len().min(SETTINGS_SHOWN)..];
-    if !rest.is_empty() {
-        html.push_str(&format!("<details><summary>{} more</summary><ul class=\"settings\">", rest.len()));
-        html.extend(rest.iter().map(line));
+    let folded: Vec<&Setting> = rest.iter().copied().chain(aside).collect();
+    if !folded.is_empty() {
+        let what = if rest.is_empty() { "of language, logging and addresses" } else { "more" };
+        html.push_str(&format!("<details><summary>{} {what}</summary><ul class=\"settings\">", folded.len()));
+        html.extend(folded.iter().map(|setting| line(setting)));
         html.push_str("</ul></details>");
     }
     html

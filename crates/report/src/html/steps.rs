@@ -10,6 +10,7 @@ use record::event;
 use record::histogram::SAMPLES_BEYOND_MIN;
 use record::hlog::tag_part;
 use record::model::{Check, CheckResult, TypeStatistics};
+use serde_json::Value;
 
 /// Most lines of a table; the rest is counted and left to the files.
 const LINES_MAX: usize = 50;
@@ -26,11 +27,14 @@ pub(super) fn section(
     with_charts: bool,
 ) {
     let key = escape(&step.step.key);
-    let began = number::duration(step.step.start_us as f64 / 1e6);
+    let began = match facts.steps.len() {
+        1 => String::new(),
+        _ => format!(", starting at {}", number::duration(step.step.start_us as f64 / 1e6)),
+    };
     let took = number::duration(step.end_us.saturating_sub(step.step.start_us) as f64 / 1e6);
     out.push_str(&format!(
         "<section class=\"step\" id=\"step={key}\" tabindex=\"-1\"><h2>{} {}<button type=\"button\" class=\"zoomed\" data-step=\"{key}\">Reset zoom</button>\
-         <span class=\"when\">{took}, starting at {began}</span></h2>\n",
+         <span class=\"when\">{took}{began}</span></h2>\n",
         escape(&step.title()),
         badge(step.badge()),
     ));
@@ -66,7 +70,9 @@ fn facts_line(out: &mut String, step: &StepFacts) {
     let mut parameters: Vec<_> = step.step.parameters.iter().collect();
     parameters.sort_by_key(|(name, _)| rank(name));
     let mut facts: Vec<String> = parameters.into_iter().map(parameter).collect();
-    facts.push(format!("measured {}", number::duration(summary.duration_s)));
+    if summary.duration_s > 0.0 {
+        facts.push(format!("measured {}", number::duration(summary.duration_s)));
+    }
     if step.knows_errors() && summary.transactions.is_some() && summary.errors.max(summary.retries) == 0 {
         facts.push("no errors, no retries".to_string());
     }
@@ -249,9 +255,20 @@ fn totals(out: &mut String, step: &StepFacts) {
     if step.step.totals.is_empty() {
         return;
     }
-    let facts: Vec<String> =
-        step.step.totals.iter().map(|total| format!("<span>{}</span>", escape(&parameter(total)))).collect();
-    out.push_str(&format!("<p class=\"facts-line block\">{}</p>\n", facts.join("")));
+    out.push_str("<div class=\"block\"><h3>Totals</h3><ul class=\"settings totals\">");
+    for (name, value) in &step.step.totals {
+        let (label, text) = match value {
+            Value::Number(some) => number::named(name, some.as_f64().unwrap_or(0.0)),
+            Value::String(text) => (name.replace('_', " "), text.clone()),
+            other => (name.replace('_', " "), other.to_string()),
+        };
+        out.push_str(&format!(
+            "<li><span class=\"name\">{}</span><span class=\"now\">{}</span></li>",
+            escape(&label),
+            escape(&text)
+        ));
+    }
+    out.push_str("</ul></div>\n");
 }
 
 /// Checks that say the same of many scopes in one line: nobody reads "ok" seventy times.
