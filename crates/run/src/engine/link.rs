@@ -348,6 +348,10 @@ impl Link {
     pub fn terminate(&mut self) {
         wire::frontend::terminate(&mut self.outgoing);
         let _ = self.send();
+        if let Some(tls) = self.tls.as_mut() {
+            tls.send_close_notify();
+            let _ = self.send();
+        }
     }
 
     /// The bytes its buffers hold, for the memory test.

@@ -226,7 +226,9 @@ impl Ycsb {
             Distribution::Latest => {
                 let rank = self.zipfian.sample(random);
                 match session.inserted.checked_sub(rank + 1) {
-                    Some(count) => self.inserted_row(session.session, count),
+                    Some(count) if !session.has_failed(count) => self.inserted_row(session.session, count),
+                    // A row that may not have arrived is not asked for: a loaded one stands in for it.
+                    Some(_) => self.rows - 1 - rank,
                     None => self.rows - 1 - (rank - session.inserted),
                 }
             }
@@ -266,7 +268,7 @@ pub struct Draw {
 pub struct YcsbSession {
     session: u64,
     inserted: u64,
-    /// Inserts that failed: their rows are not there to be read.
+    /// Inserts that failed or whose outcome is not known, ascending: their rows need not be there.
     failed_inserts: Vec<u64>,
 }
 
@@ -282,6 +284,10 @@ impl YcsbSession {
             self.failed_inserts.push(self.inserted);
         }
         self.inserted += 1;
+    }
+
+    fn has_failed(&self, count: u64) -> bool {
+        self.failed_inserts.binary_search(&count).is_ok()
     }
 
     /// Inserts tried so far.
