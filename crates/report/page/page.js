@@ -217,6 +217,8 @@
       stripes.push({ series: [at + 1, at], fill: ink.fill[one.tone] });
     }
     const x = chart.x, last = x.length - 1;
+    // The first chart of a step carries the labels of its phases and events, above its line.
+    const headroom = first && step.bands.length + step.marks.length ? 1.35 : 1.12;
     return {
       width: host.clientWidth, height: host.clientHeight, padding: [6, 18, 0, 0], legend: { show: false }, series, bands: stripes,
       cursor: {
@@ -229,7 +231,7 @@
         // Whole columns are shown, also the outer halves of the first and the last.
         x: { time: false, range: (u, low, high) => low === x[0] && high === x[last] ? [0, chart.x_max] : [low, high] },
         y: log ? { distr: 3, log: 10, range: (u, low, high) => logRange(chart, low, high) }
-          : { range: (u, low, high) => [0, high > 0 ? high * 1.12 : 1] },
+          : { range: (u, low, high) => [0, high > 0 ? high * headroom : 1] },
       },
       axes: [
         {

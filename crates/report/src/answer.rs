@@ -111,7 +111,12 @@ pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
         Badge::Invalid if !reasons.is_empty() => {
             reasons[0] = format!("measured nevertheless: {}", measured(facts));
         }
-        Badge::Difference if facts.steps.len() > 1 => reasons.push(format!("besides: {}", measured(facts))),
+        // What the sentence says need not be said again.
+        Badge::Difference if facts.steps.len() == 1 => {
+            let said = leading(facts).unwrap_or_default();
+            reasons.retain(|reason| !said.ends_with(reason.as_str()));
+        }
+        Badge::Difference => reasons.push(format!("besides: {}", measured(facts))),
         _ => {}
     }
     match run.state {

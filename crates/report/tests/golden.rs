@@ -40,6 +40,19 @@ fn terminal_pages_and_json_are_as_agreed() {
 }
 
 #[test]
+fn a_step_is_told_alone_as_the_page_tells_it() {
+    let folder = fixture::write(Scene::Demo);
+    let told = report::step_line(folder.path(), "run-ycsb-c").unwrap();
+    let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.starts_with("run ycsb-c   8 sessions"), "{told}");
+    assert!(
+        report::text(folder.path()).unwrap().lines().any(|line| squeeze(line) == squeeze(&told)),
+        "{told}"
+    );
+    assert_eq!(report::step_line(folder.path(), "no such step").unwrap(), "");
+}
+
+#[test]
 fn terminal_pages_are_plain_text() {
     for scene in [Scene::Demo, Scene::Damaged, Scene::Limited] {
         let text = report::text(fixture::write(scene).path()).unwrap();

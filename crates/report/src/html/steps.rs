@@ -54,8 +54,8 @@ pub(super) fn section(
     if before_curve {
         types(out, step);
     }
-    totals(out, step);
     checks(out, step);
+    totals(out, step);
     errors(out, step);
     events(out, step);
     out.push_str("</section>\n");
