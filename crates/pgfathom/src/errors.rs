@@ -16,6 +16,7 @@ macro_rules! explained {
 explained!(
     record::RecordError,
     run::drive::DriveError,
+    run::script::ScriptError,
     target::ConnectError,
     target::conninfo::ConninfoError,
     target::local::LocalError,

@@ -57,13 +57,6 @@ impl Failure {
         self
     }
 
-    /// The same failure with another exit code.
-    #[must_use]
-    pub fn exit_with(mut self, exit: Exit) -> Failure {
-        self.exit = exit;
-        self
-    }
-
     /// The same failure, said of `context`: it becomes the message, and the present message the cause.
     #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Failure {

@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn runs_that_overlap_share_an_epoch() {
-        let times = [(1, 0, Some(10)), (2, 11, Some(20)), (3, 15, Some(30)), (4, 31, None), (5, 40, Some(50))];
+        let times =
+            [(1, 0, Some(10)), (2, 11, Some(20)), (3, 15, Some(30)), (4, 31, None), (5, 40, Some(50))];
         let epochs: Vec<u32> = (1..=5).map(|run| epoch(&times, run)).collect();
         assert_eq!(epochs, [1, 2, 2, u32::MAX, 3]);
     }

@@ -66,11 +66,6 @@ pub fn bytes_per_s(value: f64) -> String {
     format!("{number} {unit}/s")
 }
 
-/// A rate in full, `88,214`; below ten with a decimal.
-pub fn rate(value: f64) -> String {
-    if value < 9.95 { format!("{value:.1}") } else { count(value.round() as u64) }
-}
-
 /// A latency: `84 us`, `1.9 ms`, `310 ms`, `2.5 s`, `1m 05s`.
 pub fn latency_us(value: u64) -> String {
     match value {
@@ -154,8 +149,6 @@ mod tests {
         ] {
             assert_eq!(short(value), text);
         }
-        assert_eq!(rate(88_214.4), "88,214");
-        assert_eq!(rate(3.14), "3.1");
     }
 
     #[test]

@@ -54,7 +54,7 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
     };
     let context = Context::new(&cli.common, color, arguments)?;
     match cli.verb {
-        Verb::Demo(_) => Ok(Exit::Ok),
+        Verb::Demo(demo) => demo.run(&context),
         Verb::Up(up) => up.run(&context),
         Verb::Down(down) => down.run(&context),
         Verb::Load(load) => load.run(&context),

@@ -3,7 +3,7 @@
 use crate::cli::{Format, RunDirectory};
 use crate::context::Context;
 use crate::failure::Failure;
-use record::model::{Run, Step};
+use record::model::Run;
 use record::{RecordError, RunDir, State, StepId, What, files};
 use std::cell::Cell;
 use std::path::Path;
@@ -64,14 +64,6 @@ impl<'a> Recording<'a> {
     /// When the directory cannot be read back.
     pub fn step_line(&self, step: &StepId) -> Result<String, Failure> {
         Ok(report::step_line(self.path(), step.key())?)
-    }
-
-    /// Changes a step.
-    ///
-    /// # Errors
-    /// When run.json cannot be written.
-    pub fn edit_step(&self, step: &StepId, change: impl FnOnce(&mut Step)) -> Result<(), Failure> {
-        Ok(self.dir.edit_step(step, change)?)
     }
 
     /// Takes the directory away again: what was asked for was refused before anything was measured.

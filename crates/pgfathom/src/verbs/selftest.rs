@@ -7,14 +7,30 @@ use crate::recording::Recording;
 use crate::stop::Stop;
 use crate::{human, quantity};
 use clap::Args;
-use data::ycsb::{Compressible, FIELD_BYTES, FIELD_COUNT, KEY_BYTES, KeyOrder, Spec, Table};
+use data::ycsb::{Compressible, FIELD_BYTES, FIELD_COUNT, KeyOrder, Spec, Table};
+use load::plan::ROW_VALUE_BYTES;
+use load::rows::{MESSAGE_BYTES, RowMessage};
 use record::clock::monotonic_ns;
 use record::{Exit, Latency, State, Verdict};
+use run::control::StopFlag;
+use run::drive::{self, DriveError};
+use run::null_server::NullServer;
+use run::schedule::Pace;
+use run::script::{self, Mix, Predefined, QueryMode, Source};
+use run::workload::script::Scripts;
+use run::workload::{Item, Kind, Workload};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
+use wire::prepared::Wire;
 
 /// Rows between two looks at the clock: a look must cost nothing beside them.
 const ROWS_PER_LOOK: u64 = 1_000;
+/// Sessions of the null server's one worker.
+const NULL_SESSIONS: u64 = 8;
+/// One select by key, as pgbench's select-only.
+const NULL_SCRIPT: &str =
+    "\\set aid random(1, 100000)\nSELECT abalance FROM pgbench_accounts WHERE aid = :aid;\n";
 /// Readings of the clock for its cost and its steps.
 const CLOCK_READINGS: u64 = 1_000_000;
 /// What the timer is asked for: long enough for the kernel to put the thread to sleep.
@@ -25,7 +41,7 @@ const SLEEPS_MAX: u32 = 2_000;
 /// The flags of `self`.
 #[derive(Debug, Args)]
 pub struct Selftest {
-    /// How long each measurement takes: seconds, or as 500ms
+    /// How long each of the measurements takes: seconds, or as 500ms
     #[arg(short = 'T', long, value_name = "TIME", default_value = "2", value_parser = quantity::duration,
           help_heading = "Self")]
     pub time: Duration,
@@ -62,7 +78,7 @@ impl Selftest {
                 break;
             }
             dir.begin_phase(&step, name)?;
-            let figure = measure(self.time, &context.stop);
+            let figure = measure(self.time, &context.stop)?;
             if text {
                 context.terminal.data(&format!("{:<12} {}", figure.name, figure.line));
             }
@@ -84,16 +100,17 @@ impl Selftest {
     }
 }
 
-type Measure = fn(Duration, &Stop) -> Figure;
+type Measure = fn(Duration, &Stop) -> Result<Figure, Failure>;
 
-const MEASUREMENTS: [(&str, Measure); 2] = [("generator", generator), ("timer", timer)];
+const MEASUREMENTS: [(&str, Measure); 4] =
+    [("generator", generator), ("null sink", null_sink), ("null server", null_server), ("timer", timer)];
 
 fn table() -> Table {
     Table::new(Spec { seed: 1, key_order: KeyOrder::Scattered, compressible: Compressible::NONE })
 }
 
 /// Keys and values of YCSB rows on one core, thrown away.
-fn generator(time: Duration, stop: &Stop) -> Figure {
+fn generator(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
     let table = table();
     let mut fields = [[0u8; FIELD_BYTES]; FIELD_COUNT];
     let rows_per_s = per_second(time, stop, |row| {
@@ -101,8 +118,8 @@ fn generator(time: Duration, stop: &Stop) -> Figure {
         table.row_fields(row, &mut fields);
         black_box(&fields);
     });
-    let bytes_per_s = rows_per_s * (KEY_BYTES + FIELD_COUNT * FIELD_BYTES) as f64;
-    Figure {
+    let bytes_per_s = rows_per_s * ROW_VALUE_BYTES as f64;
+    Ok(Figure {
         name: "generator",
         line: format!(
             "{} per core   {} rows/s   keys and values of YCSB rows into nothing",
@@ -110,7 +127,109 @@ fn generator(time: Duration, stop: &Stop) -> Figure {
             human::short(rows_per_s)
         ),
         numbers: vec![("generator_rows_per_s", rows_per_s), ("generator_bytes_per_s", bytes_per_s)],
+    })
+}
+
+/// The same as binary COPY, framed as a load sends it, and not sent.
+fn null_sink(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
+    let table = table();
+    let mut message = RowMessage::new(MESSAGE_BYTES);
+    let mut bytes = 0u64;
+    let rows_per_s = per_second(time, stop, |row| {
+        message.push(&table, row);
+        if message.is_full() {
+            bytes = black_box(message.message()).len() as u64;
+            message.clear();
+        }
+    });
+    let value_bytes_per_s = rows_per_s * ROW_VALUE_BYTES as f64;
+    Ok(Figure {
+        name: "null sink",
+        line: format!(
+            "{} per core   {} rows/s   binary COPY in messages of {}, sent nowhere",
+            human::bytes_per_s(value_bytes_per_s),
+            human::short(rows_per_s),
+            human::bytes(bytes)
+        ),
+        numbers: vec![("null_sink_rows_per_s", rows_per_s), ("null_sink_bytes_per_s", value_bytes_per_s)],
+    })
+}
+
+/// Transactions against a server inside this process that answers at once: what one worker can do at most.
+fn null_server(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
+    let refused = |error| {
+        Failure::caused("the null server cannot start", error)
+            .hint("raise the limit of open files: ulimit -n")
+    };
+    let server = NullServer::start().map_err(refused)?;
+    let asked = Arc::new(StopFlag::default());
+    stop.forward({
+        let asked = Arc::clone(&asked);
+        move |_| asked.ask()
+    });
+    let mut numbers = Vec::new();
+    let mut parts = Vec::new();
+    for (wire, tps_name, cpu_name) in [
+        (Wire::Lean, "null_server_lean_tps", "null_server_lean_client_us"),
+        (Wire::Libpq, "null_server_libpq_tps", "null_server_libpq_client_us"),
+    ] {
+        let source = Source { name: "select by key".to_string(), text: NULL_SCRIPT.to_string(), weight: 1 };
+        let options = script::Options { mode: QueryMode::Prepared, defines: Vec::new() };
+        let mix = Mix::compile(&[source], &options)?;
+        let predefined = Predefined { client_id: 0, scale: 1, random_seed: 1, default_seed: 1 };
+        let item = Item { name: "select".to_string(), weight: 1, kind: Kind::Script(0) };
+        let scripts = Scripts::new(Arc::new(mix), QueryMode::Prepared, predefined);
+        let workload = Workload::new(vec![item], None, Some(scripts))
+            .ok_or_else(|| Failure::usage("the null workload is empty"))?;
+        let options = drive::Options {
+            workload,
+            sessions: NULL_SESSIONS,
+            workers: 1,
+            pace: Pace::Closed,
+            duration: Some(time / 2),
+            warmup: time / 20,
+            transactions_per_session: None,
+            latency_limit: None,
+            tries_max: 1,
+            wire,
+            seed: 1,
+        };
+        let account = match drive::drive(options, server.dial(), &asked, &mut Unwatched) {
+            Ok(account) => account,
+            Err(DriveError::Interrupted) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let seconds = account.measured().as_secs_f64();
+        let transactions = account.posted.measured.transactions() as f64;
+        if transactions > 0.0 && seconds > 0.0 {
+            // The server's thread belongs to the same process: only the worker's own CPU time is the client's.
+            let client_us = account.worker_cpu_share_max * seconds * 1e6 / transactions;
+            let tps = transactions / seconds;
+            numbers.extend([(tps_name, tps), (cpu_name, client_us)]);
+            parts.push(format!(
+                "{} {} tps, {}/tx",
+                wire.name(),
+                human::short(tps),
+                human::cost_us(client_us)
+            ));
+        }
     }
+    Ok(Figure {
+        name: "null server",
+        line: format!(
+            "{}   {NULL_SESSIONS} sessions, one worker, answered inside this process",
+            parts.join("   ")
+        ),
+        numbers,
+    })
+}
+
+/// Nobody looks at the seconds of the null server.
+struct Unwatched;
+
+impl drive::Observer for Unwatched {
+    fn begins(&mut self, _: u64) {}
+    fn second(&mut self, _: &drive::Second<'_>) {}
 }
 
 /// Rows per second of one core, over `time` of work on rows 0, 1, 2, ..., or less when the user wants an end.
@@ -131,7 +250,7 @@ fn per_second(time: Duration, stop: &Stop, mut work: impl FnMut(u64)) -> f64 {
 }
 
 /// What a reading of the clock costs, how fine it is, and how late a sleeping thread comes back.
-fn timer(time: Duration, stop: &Stop) -> Figure {
+fn timer(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
     let begin = monotonic_ns();
     let (mut last, mut step_ns) = (begin, u64::MAX);
     for _ in 0..CLOCK_READINGS {
@@ -153,7 +272,7 @@ fn timer(time: Duration, stop: &Stop) -> Figure {
         late.record_ns((monotonic_ns() - before).saturating_sub(SLEEP.as_nanos() as u64));
     }
     let (p50, p99) = (late.quantile_us(0.5), late.quantile_us(0.99));
-    Figure {
+    Ok(Figure {
         name: "timer",
         line: format!(
             "{reading_ns:.0} ns a reading, steps of {step_ns} ns   sleep comes back late by p50 {} p99 {}",
@@ -167,7 +286,7 @@ fn timer(time: Duration, stop: &Stop) -> Figure {
             ("sleep_late_us_p99", p99 as f64),
             ("sleep_late_us_max", late.max_us() as f64),
         ],
-    }
+    })
 }
 
 #[cfg(test)]
@@ -177,7 +296,7 @@ mod tests {
     #[test]
     fn every_measurement_gives_finite_positive_numbers() {
         for (name, measure) in MEASUREMENTS {
-            let figure = measure(Duration::from_millis(5), &Stop::idle());
+            let figure = measure(Duration::from_millis(20), &Stop::idle()).unwrap();
             assert_eq!(figure.name, name);
             for (number, value) in figure.numbers {
                 assert!(value.is_finite() && value >= 0.0, "{number} = {value}");

@@ -165,7 +165,8 @@ fn replay(context: &Context, spec: &ConnSpec) -> Option<history::Replayed> {
     match history::replay(&mut control) {
         Ok(replayed) => replayed,
         Err(failure) => {
-            let failure = failure.context("the writes of earlier runs cannot be replayed, so lost updates are not noticed");
+            let failure = failure
+                .context("the writes of earlier runs cannot be replayed, so lost updates are not noticed");
             context.terminal.warn(failure.render(false).trim_end());
             None
         }
@@ -235,7 +236,7 @@ fn describe(step: &mut Step, report: &VerifyReport) {
 }
 
 /// The differences as lines: kinds with their counts, then the first rows by name.
-fn differences(report: &VerifyReport) -> Vec<String> {
+pub fn differences(report: &VerifyReport) -> Vec<String> {
     let total: u64 = report.totals.iter().sum();
     let mut lines: Vec<String> =
         report.differences.iter().take(PRINTED_MAX).map(|difference| format!("  {difference}")).collect();

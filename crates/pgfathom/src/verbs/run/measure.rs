@@ -6,12 +6,14 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::recording::Recording;
 use crate::stop::Urgency;
-use crate::verbs::load::fields;
 use crate::terminal;
+use crate::verbs::load::fields;
 use load::ledger;
-use record::hlog::Kind as LatencyKind;
-use record::model::{Dataset, ErrorStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict};
 use record::event::{self, Event};
+use record::hlog::Kind as LatencyKind;
+use record::model::{
+    Dataset, ErrorStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict,
+};
 use record::{ClientSample, Exit, State, StepId};
 use run::control::StopFlag;
 use run::dial::TargetDial;
@@ -101,7 +103,8 @@ impl Run {
         self.write_account(recording, step, &items, &account, &opinion, is_open_loop);
         let state = if account.is_interrupted { State::Interrupted } else { State::Finished };
         recording.keep(recording.dir().end_step(step, state));
-        let has_failed = account.posted.measured.failed() + account.posted.warmup.failed() + account.unfinished > 0;
+        let has_failed =
+            account.posted.measured.failed() + account.posted.warmup.failed() + account.unfinished > 0;
         let exit = match () {
             () if account.is_interrupted => Exit::Interrupted,
             () if !opinion.invalid.is_empty() => Exit::Invalid,
@@ -122,7 +125,11 @@ impl Run {
             sessions: self.client,
             workers: self.workers(),
             pace,
-            duration: if self.transactions.is_some() { None } else { Some(self.time.unwrap_or(super::TIME_DEFAULT)) },
+            duration: if self.transactions.is_some() {
+                None
+            } else {
+                Some(self.time.unwrap_or(super::TIME_DEFAULT))
+            },
             warmup: self.warmup,
             transactions_per_session: self.transactions,
             latency_limit: self.latency_limit,
@@ -222,7 +229,11 @@ impl Run {
             recording.keep(recording.dir().happened(Some(step), event::INTERRUPT, "asked to stop"));
         }
         let late: u64 = measured.types.iter().map(|tally| tally.late).sum();
-        let outage = account.outages.iter().map(|outage| outage.to.unwrap_or(account.end) - outage.from).sum::<Nanos>();
+        let outage = account
+            .outages
+            .iter()
+            .map(|outage| outage.to.unwrap_or(account.end) - outage.from)
+            .sum::<Nanos>();
         let totals = fields(json!({
             "scheduled": account.scheduled,
             "started": measured.started + account.posted.warmup.started,
@@ -276,7 +287,8 @@ fn finish_writer(
 ) -> Result<(), Failure> {
     let mut writer = announced.spec;
     writer.finish(&account.sessions);
-    let json = serde_json::to_string(&writer).map_err(|error| Failure::caused("cannot describe the run", error))?;
+    let json =
+        serde_json::to_string(&writer).map_err(|error| Failure::caused("cannot describe the run", error))?;
     let transactions: Vec<u64> = account.sessions.iter().map(|session| session.transactions).collect();
     // Only the second statement makes the run a finished one; cut in between, it is judged like a killed one.
     let tell = |client: &mut postgres::Client| -> Result<(), load::LoadError> {
@@ -349,7 +361,9 @@ impl Watcher<'_> {
                 let own = if self.is_open_loop { &tally.service } else { &tally.response };
                 response.merge(&tally.response);
                 service.merge(own);
-                for (kind, latency) in [(LatencyKind::Response, &tally.response), (LatencyKind::Service, &tally.service)] {
+                for (kind, latency) in
+                    [(LatencyKind::Response, &tally.response), (LatencyKind::Service, &tally.service)]
+                {
                     self.recording.keep(dir.interval(self.step, name, kind, from_us, to_us, latency));
                 }
             }
@@ -379,7 +393,8 @@ impl Observer for Watcher<'_> {
         if second.to > self.measure_from {
             self.phase(PHASE_MEASURE, self.measure_from);
         }
-        let end = self.duration.map_or(Nanos::MAX, |duration| self.measure_from + duration.as_nanos() as Nanos);
+        let end =
+            self.duration.map_or(Nanos::MAX, |duration| self.measure_from + duration.as_nanos() as Nanos);
         if second.from >= end {
             self.phase(PHASE_DRAIN, end);
         }
@@ -396,7 +411,10 @@ impl Observer for Watcher<'_> {
             let done = second.to.saturating_sub(*begin) as f64 / 1e9;
             format!("{:.0} %  ", (done * 100.0 / (*warmup + duration).as_secs_f64()).min(100.0))
         });
-        progress.tell(|width| format!("{share}{}", text()).chars().take(width).collect(), || format!("progress: {}", text()));
+        progress.tell(
+            |width| format!("{share}{}", text()).chars().take(width).collect(),
+            || format!("progress: {}", text()),
+        );
         if is_told.get() {
             since_told.posted.reset();
             since_told.from = second.to;

@@ -71,12 +71,18 @@ fn builtin(wanted: &Weighted) -> Result<Asked, Failure> {
     match found[..] {
         [name] => Ok(match ycsb::BUILTINS.iter().find(|builtin| builtin.name == name) {
             Some(builtin) => Asked::Ycsb(builtin, wanted.weight),
-            None => Asked::Script(argument::builtin_source(&format!("{name}@{}", wanted.weight)).map_err(from_argument)?),
+            None => Asked::Script(
+                argument::builtin_source(&format!("{name}@{}", wanted.weight)).map_err(from_argument)?,
+            ),
         }),
         [] => Err(Failure::usage(format!("-b {}: there is no built-in workload of that name", wanted.name))
             .hint("pgfathom run -b list shows them all; a script of your own goes behind -f")),
-        _ => Err(Failure::usage(format!("-b {}: {} built-in workloads begin like that", wanted.name, found.len()))
-            .hint(format!("write more of the name: {}", found.join(", ")))),
+        _ => Err(Failure::usage(format!(
+            "-b {}: {} built-in workloads begin like that",
+            wanted.name,
+            found.len()
+        ))
+        .hint(format!("write more of the name: {}", found.join(", ")))),
     }
 }
 
@@ -109,7 +115,8 @@ impl Run {
             Asked::Script(source) => u64::from(source.weight),
         };
         if asked.iter().map(weight).sum::<u64>() == 0 {
-            return Err(Failure::usage("all weights are 0: nothing would run").hint("give one a weight above 0, as in ycsb-a@1"));
+            return Err(Failure::usage("all weights are 0: nothing would run")
+                .hint("give one a weight above 0, as in ycsb-a@1"));
         }
         let has_ycsb = asked.iter().any(|asked| matches!(asked, Asked::Ycsb(..)));
         if has_ycsb && self.protocol != Protocol::Prepared {
@@ -187,18 +194,24 @@ impl Run {
                 Asked::Script(source) => {
                     let name = short_name(&source.name);
                     names.push(name.clone());
-                    items.push(Item { name, weight: u64::from(source.weight) * WEIGHT_UNIT, kind: Kind::Script(scripts) });
+                    items.push(Item {
+                        name,
+                        weight: u64::from(source.weight) * WEIGHT_UNIT,
+                        kind: Kind::Script(scripts),
+                    });
                     scripts += 1;
                 }
             }
         }
         let mix = self.compile(&asked)?;
-        let uses_pgbench_tables = asked.iter().any(|asked| matches!(asked, Asked::Script(source) if is_builtin(source)));
+        let uses_pgbench_tables =
+            asked.iter().any(|asked| matches!(asked, Asked::Script(source) if is_builtin(source)));
         let scripts = match mix {
             Some(mix) => {
                 let scale = self.scale(control, uses_pgbench_tables)?;
                 let random_seed = seed as i64;
-                let predefined = Predefined { client_id: 0, scale, random_seed, default_seed: default_seed(seed) };
+                let predefined =
+                    Predefined { client_id: 0, scale, random_seed, default_seed: default_seed(seed) };
                 Some(Scripts::new(Arc::new(mix), self.query_mode(), predefined))
             }
             None => None,
@@ -212,10 +225,13 @@ impl Run {
         };
         let name = names.join("+");
         let build = |ycsb: Option<Ycsb>| {
-            Workload::new(items.clone(), ycsb, scripts.clone()).ok_or_else(|| Failure::usage("all weights are 0: nothing would run"))
+            Workload::new(items.clone(), ycsb, scripts.clone())
+                .ok_or_else(|| Failure::usage("all weights are 0: nothing would run"))
         };
         let mut writer = None;
-        let writes = items.iter().any(|item| matches!(item.kind, Kind::Ycsb(operation) if operation.verb.writes() && item.weight > 0));
+        let writes = items.iter().any(
+            |item| matches!(item.kind, Kind::Ycsb(operation) if operation.verb.writes() && item.weight > 0),
+        );
         if let (Some(known), Some(dataset), true) = (&ycsb, &dataset, writes) {
             let workload = build(ycsb.clone())?;
             let announced = announce(control, dataset, WriterSpec::new(&workload, known, seed))?;
@@ -241,7 +257,9 @@ impl Run {
                 .hint("run the same pgfathom load again: it continues where it stopped"));
         }
         if dataset.rows == 0 {
-            return Err(Failure::usage("the YCSB dataset of this database has no rows to choose from").hint(FILL));
+            return Err(
+                Failure::usage("the YCSB dataset of this database has no rows to choose from").hint(FILL)
+            );
         }
         let table = data::ycsb::Table::new(dataset.spec.clone());
         // Every earlier writer keeps the rows it has inserted, or may still insert, for itself.
@@ -265,8 +283,10 @@ impl Run {
         }
         let hint = "make pgbench's tables first: pgbench -i";
         let counted = control.query_one("select count(*) from pgbench_branches", &[]).map_err(|error| {
-            let message = target::control::server_error(&error).map_or_else(|| error.to_string(), |error| error.message);
-            Failure::usage(format!("cannot read pgbench_branches, which gives the scale: {message}")).hint(hint)
+            let message = target::control::server_error(&error)
+                .map_or_else(|| error.to_string(), |error| error.message);
+            Failure::usage(format!("cannot read pgbench_branches, which gives the scale: {message}"))
+                .hint(hint)
         })?;
         match counted.get::<_, i64>(0) {
             0 => Err(Failure::usage("pgbench_branches is empty").hint(hint)),
@@ -278,13 +298,17 @@ impl Run {
 /// Enters the run in the ledger; two runs that start at once get ranges of their own for their inserts.
 fn announce(control: &mut Control, dataset: &Dataset, spec: WriterSpec) -> Result<Announced, Failure> {
     let client: &mut postgres::Client = control;
-    let json = |spec: &WriterSpec| serde_json::to_string(spec).map_err(|error| Failure::caused("cannot describe the run", error));
+    let json = |spec: &WriterSpec| {
+        serde_json::to_string(spec).map_err(|error| Failure::caused("cannot describe the run", error))
+    };
     let run_no = ledger::create_writer(client, dataset, &json(&spec)?)?;
     let mut spec = spec;
     // Whoever was entered before this one, and was not there yet when its range was chosen, goes first.
     let earlier = ledger::writers(client, dataset)?;
     let earlier = earlier.iter().filter(|writer| writer.run_no < run_no);
-    let ends = earlier.filter_map(|writer| serde_json::from_str::<WriterSpec>(&writer.spec).ok()).map(|spec| spec.next_insert());
+    let ends = earlier
+        .filter_map(|writer| serde_json::from_str::<WriterSpec>(&writer.spec).ok())
+        .map(|spec| spec.next_insert());
     spec.first_insert = ends.max().unwrap_or(0).max(spec.first_insert);
     ledger::update_writer_spec(client, dataset, run_no, &json(&spec)?)?;
     Ok(Announced { run_no, spec })
