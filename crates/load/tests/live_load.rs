@@ -4,6 +4,7 @@ mod support;
 
 use load::{LoadError, Method, Options, Outcome, Stop, StopLevel};
 use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, start};
+use target::conninfo::SslMode;
 
 #[test]
 fn any_shape_loads_exactly_by_both_methods() {
@@ -379,5 +380,56 @@ fn more_streams_than_the_server_has_room_for_are_refused_at_once() {
         assert!(error.hint().unwrap().contains("-j"), "{:?}", error.hint());
         load(&cluster.spec(), &options(20_000, 0)).unwrap();
         assert_exact(&cluster.spec(), 20_000, 0, &spec(1), true);
+    });
+}
+
+#[test]
+fn tcp_and_tls_carry_a_load_too() {
+    each_postgres(|installation| {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let cluster = target::throwaway::Options {
+            settings: vec![("ssl".into(), "on".into())],
+            tcp: true,
+            hba: Some("local all all trust\nhost all all 127.0.0.1/32 trust\n".into()),
+            files: vec![
+                ("server.crt".into(), made.cert.pem().into_bytes()),
+                ("server.key".into(), made.signing_key.serialize_pem().into_bytes()),
+            ],
+            ..Default::default()
+        }
+        .start(installation)
+        .unwrap();
+        for (sslmode, encrypted) in [(SslMode::Disable, false), (SslMode::Require, true)] {
+            let mut target = cluster.spec_tcp();
+            target.sslmode = sslmode;
+            for method in [Method::Copy, Method::Freeze] {
+                let asked = Options {
+                    method: Some(method),
+                    restart: true,
+                    chunk_rows: Some(700),
+                    ..options(20_011, 3)
+                };
+                // The streams' own connections are looked at while they work.
+                let links = std::thread::scope(|scope| {
+                    let loader = scope.spawn(|| load(&target, &asked).unwrap());
+                    let mut client = connect(&cluster.spec());
+                    let mut links = std::collections::BTreeSet::new();
+                    while !loader.is_finished() {
+                        let rows = client
+                            .query(
+                                "select s.ssl from pg_stat_ssl s join pg_stat_activity a using (pid)
+                                 where a.client_addr is not null and a.query like 'copy %'",
+                                &[],
+                            )
+                            .unwrap();
+                        links.extend(rows.iter().map(|row| row.get::<_, bool>(0)));
+                    }
+                    loader.join().unwrap();
+                    links
+                });
+                assert_eq!(links.into_iter().collect::<Vec<_>>(), [encrypted], "{sslmode:?} {method}");
+                assert_exact(&target, 20_011, 3, &spec(1), true);
+            }
+        }
     });
 }
