@@ -21,7 +21,7 @@ use crate::options::{Method, Options, Stop, StopLevel};
 use crate::plan::{ChunkSet, Chunks, ROW_VALUE_BYTES, TABLE, leaf_names};
 use crate::progress::{Counters, LoadEvent, Meter, Observer, Phase, TICK};
 use crate::route::{self, Route};
-use crate::stream::{DRAIN, Message, Work};
+use crate::stream::{DRAIN, Message, SESSION_SETTINGS, Work};
 use crate::{copy, freeze, schema};
 
 /// How often the coordinator looks whether the user wants it to stop.
@@ -118,7 +118,7 @@ pub fn load_ycsb(
 ) -> Result<LoadReport, LoadError> {
     options.check()?;
     let started = Instant::now();
-    let mut control = target::control::connect(spec).map_err(LoadError::connect)?;
+    let mut control = connect(spec)?;
     let wal_before = wal_position(&mut control);
     let mut voice = Voice { observer, meter: Meter::new(started, cpu_us()) };
     // Counters without streams serve until the dataset is known.
@@ -323,6 +323,14 @@ impl Voice<'_> {
     }
 }
 
+/// A control connection with the settings of a load.
+fn connect(spec: &ConnSpec) -> Result<Control, LoadError> {
+    let mut control = target::control::connect(spec).map_err(LoadError::connect)?;
+    let set = control.batch_execute(SESSION_SETTINGS);
+    set.map_err(|source| LoadError::sql("setting up the session", source))?;
+    Ok(control)
+}
+
 /// Where the time went.
 #[derive(Clone, Copy, Default)]
 struct Spent {
@@ -353,12 +361,12 @@ impl Report {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let error = match target::control::connect(spec) {
+            let error = match connect(spec) {
                 Ok(control) => {
                     self.control = control;
                     return Ok(());
                 }
-                Err(error) => LoadError::connect(error),
+                Err(error) => error,
             };
             let waited = lost_at.elapsed();
             if waited >= limit || !error.is_connection_lost() {

@@ -16,6 +16,7 @@ use crate::ledger::{Dataset, lock, qualified, quoted};
 use crate::options::{Stop, StopLevel};
 use crate::plan::{TABLE, leaf_names};
 use crate::progress::TICK;
+use crate::stream::SESSION_SETTINGS;
 
 /// `maintenance_work_mem` of a session that builds a key, unless the server grants more already. Sorting 10^8 keys in memory of this size
 /// takes two passes; the default of 64 MB takes more.
@@ -67,14 +68,14 @@ fn has_key(client: &mut Client, dataset: &Dataset, table: &str) -> Result<bool, 
         .map_err(|source| LoadError::sql("looking for primary keys", source))
 }
 
-/// Settings of a session that builds: no time limits, more memory.
+/// Settings of a session that builds: those of every session of a load, and more memory.
 fn prepare_session(client: &mut Client) -> Result<(), LoadError> {
     let settings = format!(
-        "set statement_timeout = 0; set lock_timeout = 0;
+        "{SESSION_SETTINGS};
          select set_config('maintenance_work_mem', '{MAINTENANCE_WORK_MEM}', false)
          where pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('{MAINTENANCE_WORK_MEM}')"
     );
-    client.batch_execute(&settings).map_err(|source| LoadError::sql("setting up a session", source))
+    client.batch_execute(&settings).map_err(|source| LoadError::sql("setting up the session", source))
 }
 
 impl Finish<'_> {
@@ -101,7 +102,7 @@ impl Finish<'_> {
                             self.persist(&give_up, &mut |client| {
                                 let row = client.query_one("select pg_backend_pid()", &[]);
                                 let row =
-                                    row.map_err(|source| LoadError::sql("setting up a session", source))?;
+                                    row.map_err(|source| LoadError::sql("setting up the session", source))?;
                                 pid.store(row.get(0), Ordering::Relaxed);
                                 self.add_key(client, leaf)
                             })?;

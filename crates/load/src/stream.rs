@@ -42,16 +42,20 @@ const LOSSES_MAX: u32 = 50;
 /// A chunk that will end within this time is finished when the user asks to stop; a longer one is rolled back.
 pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 
-/// What every session of a stream sets, each setting only where the server knows it. Time limits that protect a server from forgotten
-/// sessions would end long chunks; a client machine that vanishes without a word shall not hold its chunk for hours; and text that
-/// comes in the server's own encoding needs no conversion.
-const SESSION_SETTINGS: &str = "
+/// What every session of a load sets, each setting only where the server knows it. Time limits that protect a server from forgotten
+/// sessions would end long chunks; a client machine that vanishes without a word shall not hold its chunk for hours; and messages that
+/// nobody reads in time could fill the socket while we fill it from the other side.
+pub(crate) const SESSION_SETTINGS: &str = "
 select set_config(v.name, v.value, false)
 from (values ('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_in_transaction_session_timeout', '0'),
-             ('transaction_timeout', '0'), ('default_transaction_isolation', 'read committed'),
-             ('tcp_keepalives_idle', '60'), ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '6'),
-             ('client_encoding', getdatabaseencoding()::text)) v (name, value)
+             ('transaction_timeout', '0'), ('idle_session_timeout', '0'),
+             ('default_transaction_isolation', 'read committed'), ('default_transaction_deferrable', 'off'),
+             ('client_min_messages', 'error'),
+             ('tcp_keepalives_idle', '60'), ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '6')) v (name, value)
 where exists (select from pg_settings s where s.name = v.name)";
+
+/// Rows are ASCII in every encoding that a server can have, so they need no conversion. (Names of schemas do.)
+const NO_CONVERSION: &str = "select set_config('client_encoding', getdatabaseencoding()::text, false)";
 
 /// What the coordinator hears.
 #[derive(Debug)]
@@ -229,7 +233,11 @@ impl<'a> Stream<'a> {
         let cancel = connection.cancel_token();
         *self.work.cancels[self.index].lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel);
         let mut session = Session::new(connection);
-        match session.execute(SESSION_SETTINGS) {
+        let mut settings = SESSION_SETTINGS.to_owned();
+        if self.work.dataset.schema_name.is_ascii() {
+            settings = format!("{settings}; {NO_CONVERSION}");
+        }
+        match session.execute(&settings) {
             Ok(_) => Ok(session),
             Err(error) => Err(self.fatal("setting up the session".into(), error)),
         }

@@ -384,6 +384,51 @@ fn more_streams_than_the_server_has_room_for_are_refused_at_once() {
 }
 
 #[test]
+fn settings_of_the_role_and_encodings_do_not_matter() {
+    each_postgres(|installation| {
+        let cluster = start(installation);
+        cluster.execute("create role troubled superuser login").unwrap();
+        for (name, value) in [
+            ("statement_timeout", "300ms"),
+            ("lock_timeout", "1ms"),
+            ("idle_in_transaction_session_timeout", "1ms"),
+            ("default_transaction_isolation", "serializable"),
+            ("default_transaction_deferrable", "on"),
+            ("client_min_messages", "debug5"),
+            ("maintenance_work_mem", "1MB"),
+        ] {
+            cluster.execute(&format!("alter role troubled set {name} = '{value}'")).unwrap();
+        }
+        for encoding in ["UTF8", "LATIN1", "SQL_ASCII"] {
+            let name = format!("in_{}", encoding.to_lowercase());
+            cluster
+                .execute(&format!("create database {name} encoding '{encoding}' template template0"))
+                .unwrap();
+            let target = cluster.spec().with_dbname(&name);
+            // A schema whose name is other bytes in other encodings; SQL_ASCII has no idea of letters.
+            let schema = if encoding == "SQL_ASCII" { "plain" } else { "größe" };
+            let mut client = connect(&target);
+            client.batch_execute(&format!("create schema \"{schema}\"")).unwrap();
+            for path in [schema, "public"] {
+                client.batch_execute(&format!("alter database {name} set search_path = \"{path}\"")).unwrap();
+                for method in [Method::Copy, Method::Freeze] {
+                    let asked = Options {
+                        method: Some(method),
+                        restart: true,
+                        streams: 3,
+                        chunk_rows: Some(500),
+                        ..options(3_001, 3)
+                    };
+                    let report = load(&target.clone().with_user("troubled"), &asked).unwrap();
+                    assert_eq!(report.dataset.schema_name, path);
+                    assert_exact(&target, 3_001, 3, &spec(1), true);
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn tcp_and_tls_carry_a_load_too() {
     each_postgres(|installation| {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
