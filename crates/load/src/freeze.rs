@@ -7,7 +7,9 @@
 //! PostgreSQL freezes rows as it writes them when the table was truncated in the same transaction (`CopyFrom` in
 //! `src/backend/commands/copyfrom.c`): no vacuum has to read and write the table again to freeze it, and with
 //! `wal_level = minimal` the rows are not written to the WAL at all. The price is that a leaf is one transaction of one connection: a
-//! killed load repeats the leaves that were in flight, and a table without partitions is filled by one stream.
+//! killed load repeats the leaves that were in flight, and a table without partitions is filled by one stream. A crash of the
+//! server itself also leaves the files of those leaves behind, which no server process knows any more (as after any crash in
+//! the middle of a transaction that made new files).
 //!
 //! **Waves.** Which rows belong to a leaf is known only after hashing all keys, as a hash cannot be run backwards. If every leaf did
 //! that by itself, a table of P partitions would cost P hashes per row: 70 partitions 5 us, several times the price of making the
