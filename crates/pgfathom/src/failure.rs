@@ -76,8 +76,8 @@ impl Failure {
         let mut text = format!("{red}error{plain}: {}\n", causes.next().unwrap_or_default());
         let mut said = text.clone();
         for cause in causes {
-            // Some libraries put their cause into their own message as well.
-            if !said.contains(&cause) {
+            // Some libraries put their cause into their own message as well, and one says nothing but "db error" of its own.
+            if cause != "db error" && !said.contains(&cause) {
                 let _ = writeln!(text, "  caused by: {cause}");
                 said.push_str(&cause);
             }

@@ -6,16 +6,19 @@
 mod support;
 
 use support::{Ended, Folder, pgfathom, run};
+use target::throwaway::{Options, Throwaway, installations};
 
 /// One mistake.
-struct Row {
-    typed: &'static str,
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    typed: &'a str,
     exit: i32,
-    error: &'static str,
-    hint: &'static str,
+    error: &'a str,
+    hint: &'a str,
 }
 
-const fn usage(typed: &'static str, error: &'static str, hint: &'static str) -> Row {
+/// A mistake that ends with exit code 1, as nearly all do.
+const fn usage<'a>(typed: &'a str, error: &'a str, hint: &'a str) -> Row<'a> {
     Row { typed, exit: 1, error, hint }
 }
 
@@ -44,12 +47,12 @@ fn words(typed: &str) -> Vec<String> {
 }
 
 /// What is wrong with an answer, if anything: it must have the shape of every answer, and these words.
-fn problem(row: &Row, ended: &Ended, folder: &str) -> Option<String> {
+fn problem(row: &Row<'_>, ended: &Ended, folder: &str) -> Option<String> {
     let mut lines = ended.stderr.lines();
     let error = lines.next().unwrap_or_default();
     let expected = format!("error: {}", row.error.replace("{dir}", folder));
     let said = match expected.strip_suffix("...") {
-        Some(start) => error.starts_with(start),
+        Some(start) => error.starts_with(start) && error.len() > "error: ".len(),
         None => error == expected,
     };
     let mut rest: Vec<&str> = lines.collect();
@@ -74,7 +77,7 @@ fn problem(row: &Row, ended: &Ended, folder: &str) -> Option<String> {
 }
 
 /// Types every row in a folder of its own; all that go wrong are told at once.
-fn check(rows: &[Row], prepare: impl Fn(&Folder)) {
+fn check(rows: &[Row<'_>], prepare: impl Fn(&Folder)) {
     let mut problems = Vec::new();
     for row in rows {
         let folder = Folder::new();
@@ -169,7 +172,7 @@ fn wrong_values() {
                 "-c/--client: \"1,2,4\" is several numbers",
                 "one number of sessions",
             ),
-            usage("run -b ycsb-a -c 1e9", "-c/--client: 1000000000 is more than 100000 sessions", "smaller"),
+            usage("run -b ycsb-a -c 1e9", "-c/--client: 1000000000 is more than 16384 sessions", "smaller"),
             usage("run -b ycsb-a -c 8 -c 9", "-c/--client is given twice", "once"),
             usage("run -b ycsb-a -j 1.5", "-j/--jobs: \"1.5\" is not whole", "whole number"),
             usage("run -b ycsb-a -R fast", "-R/--rate: \"fast\" is not a rate", "transactions per second"),
@@ -206,7 +209,11 @@ fn wrong_values() {
             usage("load ycsb --rows 1e99", "--rows: \"1e99\" is not a number", "whole number"),
             usage("load ycsb --size 10", "--size: \"10\" has no unit", "10GB"),
             usage("load ycsb --size 10XB", "--size: \"10XB\" is not a size: \"XB\" is no unit", "GiB"),
-            usage("load ycsb --rows 1 --partitions 0", "--partitions: must be at least 1", "whole number"),
+            usage(
+                "load ycsb --rows 1 --partitions few",
+                "--partitions: \"few\" is not a number",
+                "whole number",
+            ),
             usage(
                 "load ycsb --rows 1 --key-order random",
                 "--key-order: \"random\" is not known",
@@ -237,11 +244,344 @@ fn wrong_files() {
         &[
             usage("self -T 1ms -o used", "run directory used already exists and is not empty", "-o DIR"),
             usage("self -T 1ms -o file", "cannot create file: ...", "-o DIR"),
+            usage("report nowhere", "cannot read nowhere...", "ls runs/"),
+            usage("report empty", "empty is not a run directory: ...", "run: DIR"),
+            usage("report used", "used is not a run directory: ...", "run: DIR"),
+            usage("report file", "cannot read file: Not a directory (os error 20)", "ls runs/"),
+            usage(
+                "run -f missing.sql",
+                "cannot read script missing.sql: No such file or directory (os error 2)",
+                "check the path",
+            ),
+            usage(
+                "run -f folder",
+                "cannot read script folder: Is a directory (os error 21)",
+                "check the path",
+            ),
+            usage("run -f bad.sql", "bad.sql:2:12: expected an expression, found \"*\"", ""),
+            usage("run -f unknown.sql", "unknown.sql:1:1: unknown command \\bet", "\\set"),
+            usage(
+                "run -f undefined.sql",
+                "undefined.sql:2:8: undefined variable :nothing",
+                "-D nothing=VALUE",
+            ),
+            usage("run -f open.sql", "open.sql:1:1: \\if without \\endif", "close each"),
+            usage("run -f blank.sql", "blank.sql: the script has no command", "at least one"),
+            usage("run -f good.sql@0", "all weights are 0: nothing would run", "above 0"),
+            usage("run -b ycsb-z", "-b ycsb-z: there is no built-in workload of that name", "-b list"),
+            usage("run -b ycsb", "-b ycsb: 8 built-in workloads begin like that", "ycsb-a"),
+            usage("run", "nothing to run: neither -b nor -f was given", "-b ycsb-c"),
+            usage("run -b ycsb-a -M simple", "-M: the YCSB workloads use prepared statements only", "-f"),
+            usage(
+                "run -b ycsb-a -D a=1",
+                "-D sets a variable of scripts, and no script is run",
+                "-f script.sql",
+            ),
+            usage(
+                "run -b select-only --keys zipfian",
+                "--keys chooses rows for the YCSB workloads, and none is run",
+                "random",
+            ),
+            usage("verify --cluster nothing.toml", "cannot read nothing.toml", "cluster.toml"),
+            usage(
+                "verify --cluster broken.toml",
+                "broken.toml: TOML parse error at line 3, column 8",
+                "format = 1",
+            ),
+            usage(
+                "verify --cluster future.toml",
+                "future.toml: format 9 is not known (this program writes 1)",
+                "format = 1",
+            ),
+            usage("verify --cluster lonely.toml", "lonely.toml: it names no [[node]]", "[[node]]"),
+            usage(
+                "verify --cluster odd.toml",
+                "odd.toml: node \"n\": its connection is wrong",
+                "did you mean",
+            ),
+            usage(
+                "verify --cluster odd.toml -h db1",
+                "--cluster and -h/--host exclude each other",
+                "one of the two",
+            ),
+            usage("down nowhere", "{dir}/nowhere does not exist", "pgfathom down"),
+            usage(
+                "down used",
+                "{dir}/used carries no marker of pgfathom: it is not ours to remove",
+                "pgfathom down",
+            ),
+            usage("up single --dir used", "{dir}/used is not empty, and not a cluster of ours", "--dir"),
+            usage(
+                "up single --dir new --pg-bin used",
+                "--pg-bin names used, but it holds no program postgres",
+                "initdb",
+            ),
+            usage(
+                "up single --dir new --set shared_buffers",
+                "--set: \"shared_buffers\" has no =",
+                "NAME=VALUE",
+            ),
+            usage("up single --dir new --port 99999", "-p/--port: \"99999\" is not a port", "1 to 65535"),
+            usage(
+                "up single --dir new --preset fast",
+                "--preset: \"fast\" is not known",
+                "tuned, stock, careless",
+            ),
+            usage(
+                "demo --pg-bin nowhere",
+                "--pg-bin names nowhere, but it holds no program postgres",
+                "initdb",
+            ),
         ],
         |folder| {
             folder.write("used/precious", "x").write("file", "x");
+            std::fs::create_dir_all(folder.path().join("empty")).expect("folder");
+            std::fs::create_dir_all(folder.path().join("folder")).expect("folder");
+            folder
+                .write("bad.sql", "select 1;\n\\set x 1 + * 2\n")
+                .write("unknown.sql", "\\bet x 1\nselect 1;\n")
+                .write("undefined.sql", "select :nobody;\n\\set y :nothing + 1\n")
+                .write("open.sql", "\\if 1\nselect 1;\n")
+                .write("blank.sql", "-- nothing\n")
+                .write("good.sql", "select 1;\n")
+                .write("broken.toml", "format = 1\nengine = \"postgres\"\nnode = 3\n")
+                .write("future.toml", "format = 9\nengine = \"postgres\"\n[[node]]\nname = \"n\"\nrole = \"primary\"\nconnection = \"\"\n")
+                .write("lonely.toml", "format = 1\nengine = \"postgres\"\nnode = []\n")
+                .write("odd.toml", "format = 1\nengine = \"postgres\"\n[[node]]\nname = \"n\"\nrole = \"primary\"\nconnection = \"hots=db1\"\n");
         },
     );
+}
+
+#[test]
+fn wrong_connections() {
+    check(
+        &[
+            usage(
+                "verify -h 127.0.0.1 -p 1",
+                "cannot connect to 127.0.0.1:1: connection refused",
+                "pgfathom up single",
+            ),
+            usage(
+                "verify -h {dir} -p 5999",
+                "cannot connect to socket {dir}/.s.PGSQL.5999: no such file or directory",
+                "pgfathom up single",
+            ),
+            usage(
+                "verify -h no-such-host.invalid",
+                "cannot connect to no-such-host.invalid:5432: the host name could not be resolved: ...",
+                "check the name",
+            ),
+            usage("verify -p many", "invalid port value \"many\" (-p)", "1 to 65535"),
+            usage(
+                "verify 'hots=db1'",
+                "unknown connection parameter \"hots\" in the connection string",
+                "did you mean host",
+            ),
+            usage(
+                "verify 'host=db1 dbname'",
+                "missing \"=\" after the word at character 10 in the connection string",
+                "key=value",
+            ),
+            usage("verify postgresql://[::1", "...", "postgresql://"),
+            usage(
+                "verify 'sslmode=maybe'",
+                "invalid sslmode value \"maybe\" in the connection string",
+                "verify-full",
+            ),
+            usage(
+                "verify 'host=a,b port=1,2,3'",
+                "could not match 3 port numbers to 2 hosts",
+                "separated by commas",
+            ),
+            usage("verify service=nobody", "definition of service \"nobody\" not found", "nobody"),
+            usage(
+                "verify 'connect_timeout=soon'",
+                "invalid connect_timeout value \"soon\" in the connection string",
+                "whole number",
+            ),
+            usage(
+                "verify 'target_session_attrs=best'",
+                "invalid target_session_attrs value \"best\" in the connection string",
+                "read-write",
+            ),
+        ],
+        |_| (),
+    );
+}
+
+/// A server with a password, one database with a foreign table, one with an interrupted load, one with a loaded dataset.
+fn server() -> Throwaway {
+    let installation =
+        installations().into_iter().next().expect("no PostgreSQL on this machine: make test installs it");
+    let hba = "local all postgres trust\nlocal all all scram-sha-256\nhost all all all scram-sha-256\n";
+    let options = Options { tcp: true, hba: Some(hba.to_string()), ..Options::default() };
+    let cluster = options.start(&installation).expect("the throwaway server starts");
+    for statement in [
+        "create role worker login password 'right'",
+        "create role poor login password 'right' connection limit 0",
+        "create database foreign_table",
+        "create database loaded",
+        "create database nothing",
+        "create database tight",
+        "alter database tight set default_transaction_read_only = on",
+    ] {
+        cluster.execute(statement).expect("the server is prepared");
+    }
+    cluster.execute_in("foreign_table", "create table usertable (a int)").expect("a table that is not ours");
+    cluster
+}
+
+#[test]
+fn wrong_server_states() {
+    let cluster = server();
+    let socket = cluster.socket_dir().display().to_string();
+    let port = cluster.port().to_string();
+    let on = |folder: &Folder, typed: &str| {
+        let typed = typed.replace("{socket}", &socket).replace("{port}", &port);
+        let typed = words(&typed);
+        let arguments: Vec<&str> = typed.iter().map(String::as_str).collect();
+        let mut command = pgfathom(folder.path());
+        // What every psql user has in his environment.
+        command.env("PGHOST", &socket).env("PGPORT", &port).env("PGUSER", "postgres").args(arguments);
+        command
+    };
+    let folder = Folder::new();
+    let loaded: Ended = on(&folder, "load ycsb --rows 100 -q loaded").output().expect("starts").into();
+    assert_eq!(loaded.exit, Some(0), "{}", loaded.stderr);
+    let rows = [
+        usage(
+            "verify nowhere",
+            "cannot connect to socket {socket}/.s.PGSQL.{port}: FATAL: database \"nowhere\" does not exist (SQLSTATE 3D000)",
+            "createdb nowhere",
+        ),
+        usage(
+            "verify -U nobody nothing",
+            "cannot connect to socket {socket}/.s.PGSQL.{port}: the server asks for a password (password) and none was given",
+            "~/.pgpass",
+        ),
+        usage(
+            "verify 'user=worker password=wrong dbname=nothing'",
+            "cannot connect to socket {socket}/.s.PGSQL.{port}: FATAL: password authentication failed for user \"worker\" (SQLSTATE 28P01)",
+            "check the password",
+        ),
+        usage(
+            "verify 'host=127.0.0.1 user=worker dbname=nothing'",
+            "cannot connect to 127.0.0.1:{port}: the server asks for a password (password) and none was given",
+            "PGPASSWORD",
+        ),
+        usage(
+            "verify 'user=poor password=right dbname=nothing'",
+            "cannot connect to socket {socket}/.s.PGSQL.{port}: FATAL: too many connections for role \"poor\" (SQLSTATE 53300)",
+            "fewer sessions",
+        ),
+        usage(
+            "verify 'host=127.0.0.1 user=worker password=right sslmode=require dbname=nothing'",
+            "cannot connect to 127.0.0.1:{port}: the server does not support TLS, but sslmode=require demands it",
+            "sslmode=prefer",
+        ),
+        usage("verify nothing", "this database holds no dataset that pgfathom has loaded", "load ycsb"),
+        usage("run -b ycsb-a nothing", "this database holds no YCSB dataset", "load ycsb"),
+        usage(
+            "run -b tpcb-like nothing",
+            "cannot read pgbench_branches, which gives the scale: relation \"pgbench_branches\" does not exist",
+            "pgbench -i",
+        ),
+        usage(
+            "load ycsb --rows 100 foreign_table",
+            "usertable exists and is a table that pgfathom did not make",
+            "--force usertable",
+        ),
+        usage(
+            "load ycsb --rows 100 --force other foreign_table",
+            "usertable exists and is a table that pgfathom did not make",
+            "--force usertable",
+        ),
+        usage(
+            "load ycsb --rows 100 --seed 2 loaded",
+            "the dataset ycsb in this database has seed 1, this load asks for 2",
+            "--seed 1",
+        ),
+        usage(
+            "load ycsb --rows 200 loaded",
+            "the dataset ycsb in this database has rows 100, this load asks for 200",
+            "--rows 100",
+        ),
+        usage(
+            "load ycsb --rows 100 --partitions 4 loaded",
+            "the dataset ycsb in this database has partitions 0, this load asks for 4",
+            "--partitions 0",
+        ),
+        usage(
+            "load ycsb --rows 100 --compressible 2 loaded",
+            "the dataset ycsb in this database has compressibility 1.0, this load asks for 2.0",
+            "--compressible 1.0",
+        ),
+        usage(
+            "load ycsb --rows 100 --tablespace nowhere nothing",
+            "creating the tables failed",
+            "create the tablespace first",
+        ),
+        usage(
+            "load ycsb --rows 100 'user=worker password=right dbname=nothing'",
+            "creating the schema pgfathom failed",
+            "lacks a privilege",
+        ),
+        usage("load ycsb --rows 100 tight", "creating the schema pgfathom failed", "connect to the primary"),
+        usage(
+            "load ycsb --rows 99e15 nothing",
+            "--rows: 99000000000000000 rows are more than a dataset can have",
+            "at most",
+        ),
+        usage(
+            "load ycsb --rows 10 --partitions 9999 nothing",
+            "--partitions: 9999 partitions are too many",
+            "at most",
+        ),
+        usage("load ycsb --rows 10 -j 99999 nothing", "-j: 99999 streams make no sense", "ask for 1 to"),
+        usage(
+            "up single --dir {dir}/new --port {port} --socket-dir {socket}",
+            "port {port} is taken: another server listens on the socket {socket}/.s.PGSQL.{port}",
+            "--port",
+        ),
+    ];
+    let mut problems = Vec::new();
+    for row in &rows {
+        let folder = Folder::new();
+        let dir = folder.path().display().to_string();
+        let ended: Ended = on(&folder, &row.typed.replace("{dir}", &dir)).output().expect("starts").into();
+        let error = row.error.replace("{socket}", &socket).replace("{port}", &port);
+        let told = Row { error: &error, ..*row };
+        problems.extend(problem(&told, &ended, &dir));
+        // A refusal leaves nothing behind.
+        let left = std::fs::read_dir(folder.path()).expect("folder").flatten().map(|entry| entry.file_name());
+        let left: Vec<_> = left.collect();
+        if !left.is_empty() {
+            problems.push(format!("{left:?} is left behind\n$ pgfathom {}\n{}", row.typed, ended.stderr));
+        }
+    }
+    assert!(
+        problems.is_empty(),
+        "{} of {} rows:\n\n{}",
+        problems.len(),
+        rows.len(),
+        problems.join("\n----\n")
+    );
+}
+
+#[test]
+fn passwords_are_never_shown() {
+    let folder = Folder::new();
+    for typed in [
+        "verify postgresql://me:s3cret@127.0.0.1:1/x",
+        "run -b ycsb-a 'host=127.0.0.1 port=1 password=s3cret'",
+        "verify 'hots=1 password=s3cret'",
+    ] {
+        let typed = words(typed);
+        let typed: Vec<&str> = typed.iter().map(String::as_str).collect();
+        let ended = run(folder.path(), &typed);
+        assert_eq!(ended.exit, Some(1));
+        assert!(!ended.stderr.contains("s3cret") && !ended.stdout.contains("s3cret"), "{}", ended.stderr);
+    }
 }
 
 #[test]

@@ -56,18 +56,20 @@ fn the_flags_of_each_verb_are_these() {
         (
             "load",
             format!(
-                "{connection} --chunk-rows --compressible --force --jobs --key-order --method --output-dir --partitions \
+                "{connection} --chunk-rows --compressible --force --jobs --key-order --method --output-dir --partitions --progress \
                  --restart --rows --seed --size --tablespace"
             ),
         ),
-        ("verify", format!("{connection} --deep --jobs --output-dir")),
+        ("verify", format!("{connection} --deep --jobs --output-dir --progress")),
         (
             "run",
             format!(
-                "{connection} --builtin --client --define --file --jobs --latency-limit --max-tries --no-vacuum --output-dir \
-                 --progress --protocol --random-seed --rate --scale --time --transactions --warmup --wire"
+                "{connection} --builtin --client --define --file --jobs --keys --latency-limit --max-tries --no-vacuum --output-dir \
+                 --progress --protocol --random-seed --rate --regular --scale --time --transactions --warmup --wire"
             ),
         ),
+        ("up", "--checksums --dir --pg-bin --port --preset --set --socket-dir --tcp".to_string()),
+        ("down", "--all".to_string()),
         ("report", "--out".to_string()),
         ("self", "--output-dir --time".to_string()),
     ];

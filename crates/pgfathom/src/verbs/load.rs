@@ -39,8 +39,8 @@ pub struct Load {
     /// Size of the values to load, as 10GB, 1TB; indexes and page overhead come on top
     #[arg(long, value_name = "SIZE", value_parser = quantity::size_bytes, help_heading = "Data")]
     pub size: Option<u64>,
-    /// Hash partitions of the table [default: none, or as an earlier load made it]
-    #[arg(long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Data")]
+    /// Hash partitions of the table; 0 is a plain table [default: 0, or as an earlier load made it]
+    #[arg(long, value_name = "N", value_parser = quantity::count, help_heading = "Data")]
     pub partitions: Option<u64>,
     /// scattered: keys are a random-looking bijection of the row number; sequential: they ascend with it
     #[arg(

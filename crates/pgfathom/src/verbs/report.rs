@@ -29,9 +29,12 @@ impl Report {
     /// When RUN is no run directory, or the page cannot be written.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         let text = match context.format {
-            Format::Text => report::text(&self.run)?,
-            Format::Json => report::json(&self.run)?,
+            Format::Text => report::text(&self.run),
+            Format::Json => report::json(&self.run),
         };
+        let text = text.map_err(|error| {
+            Failure::from(error).or_hint("name a run directory; ls runs/ shows the runs here")
+        })?;
         context.terminal.data(&text);
         let page = self.out.clone().unwrap_or_else(|| self.run.join(files::REPORT));
         let html = report::html(&self.run)?;

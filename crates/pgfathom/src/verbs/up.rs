@@ -27,7 +27,7 @@ pub struct Up {
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     pub dir: Option<PathBuf>,
     /// Port, also part of the socket's name [default: 5432, with --tcp the first free one from there]
-    #[arg(short, long, value_name = "PORT", help_heading = "Cluster")]
+    #[arg(short, long, value_name = "PORT", value_parser = port, help_heading = "Cluster")]
     pub port: Option<u16>,
     /// Folder of the Unix socket [default: run, inside the cluster's folder]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
@@ -81,6 +81,13 @@ pub enum Switch {
     On,
     /// Off
     Off,
+}
+
+fn port(text: &str) -> Result<u16, ValueError> {
+    match text.parse() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(ValueError::new(format!("{text:?} is not a port"), "write a number from 1 to 65535")),
+    }
 }
 
 fn setting(text: &str) -> Result<(String, String), ValueError> {

@@ -1,15 +1,17 @@
 //! Runs the command the way a user does: as a process, in a folder of its own, with an environment of its own.
 
+#![allow(dead_code, reason = "each test program uses its own part")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A fresh folder that is removed at the end of the test.
-pub struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    pub fn new() -> Folder {
+    pub(crate) fn new() -> Folder {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("pgfathom-cli-{}-{number}", std::process::id()));
@@ -17,11 +19,11 @@ impl Folder {
         Folder(path)
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    pub fn write(&self, name: &str, content: &str) -> &Folder {
+    pub(crate) fn write(&self, name: &str, content: &str) -> &Folder {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().expect("a file has a folder")).expect("folder");
         fs::write(&path, content).expect("the temporary folder is writable");
@@ -36,10 +38,10 @@ impl Drop for Folder {
 }
 
 /// How the command ended.
-pub struct Ended {
-    pub exit: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Ended {
+    pub(crate) exit: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl From<Output> for Ended {
@@ -53,7 +55,7 @@ impl From<Output> for Ended {
 }
 
 /// The command in `folder`: nothing of the developer's own connection settings reaches it.
-pub fn pgfathom(folder: &Path) -> Command {
+pub(crate) fn pgfathom(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pgfathom"));
     command.current_dir(folder).env("HOME", folder).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
@@ -70,6 +72,6 @@ pub fn pgfathom(folder: &Path) -> Command {
 }
 
 /// Runs it with these arguments.
-pub fn run(folder: &Path, arguments: &[&str]) -> Ended {
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Ended {
     pgfathom(folder).args(arguments).output().expect("the command starts").into()
 }

@@ -94,7 +94,7 @@ fn from_argument(error: argument::ArgumentError) -> Failure {
     };
     match hint {
         Some(hint) => failure.hint(hint),
-        None => failure,
+        None => failure.hint("check the path of the script; -b list names the workloads that are built in"),
     }
 }
 
@@ -262,15 +262,7 @@ impl Run {
             );
         }
         let table = data::ycsb::Table::new(dataset.spec.clone());
-        // Every earlier writer keeps the rows it has inserted, or may still insert, for itself.
-        let first_insert = ledger::writers(client, &dataset)?
-            .iter()
-            .filter_map(|writer| serde_json::from_str::<WriterSpec>(&writer.spec).ok())
-            .map(|spec| spec.next_insert())
-            .max()
-            .unwrap_or(0)
-            .max(dataset.rows);
-        Ok((Ycsb::new(table, dataset.rows, first_insert, self.client, 0), dataset))
+        Ok((Ycsb::new(table, dataset.rows, dataset.rows, self.client, 0), dataset))
     }
 
     /// pgbench's scale: what the user says, or the branches of pgbench's tables where they are used.
@@ -295,23 +287,75 @@ impl Run {
     }
 }
 
-/// Enters the run in the ledger; two runs that start at once get ranges of their own for their inserts.
-fn announce(control: &mut Control, dataset: &Dataset, spec: WriterSpec) -> Result<Announced, Failure> {
+/// Enters the run in the ledger, and for one that inserts finds the first row number that no other run has used.
+///
+/// As long as the run is on, its control connection holds an advisory lock, so that others can tell it from a killed one.
+fn announce(control: &mut Control, dataset: &Dataset, mut spec: WriterSpec) -> Result<Announced, Failure> {
     let client: &mut postgres::Client = control;
-    let json = |spec: &WriterSpec| {
-        serde_json::to_string(spec).map_err(|error| Failure::caused("cannot describe the run", error))
-    };
     let run_no = ledger::create_writer(client, dataset, &json(&spec)?)?;
-    let mut spec = spec;
-    // Whoever was entered before this one, and was not there yet when its range was chosen, goes first.
-    let earlier = ledger::writers(client, dataset)?;
-    let earlier = earlier.iter().filter(|writer| writer.run_no < run_no);
-    let ends = earlier
-        .filter_map(|writer| serde_json::from_str::<WriterSpec>(&writer.spec).ok())
-        .map(|spec| spec.next_insert());
-    spec.first_insert = ends.max().unwrap_or(0).max(spec.first_insert);
-    ledger::update_writer_spec(client, dataset, run_no, &json(&spec)?)?;
+    lock(client, "pg_advisory_lock", dataset, run_no)?;
+    if spec.inserts() {
+        for writer in ledger::writers(client, dataset)?.iter().filter(|writer| writer.run_no < run_no) {
+            let Ok(mut earlier) = serde_json::from_str::<WriterSpec>(&writer.spec) else { continue };
+            let end = match earlier.next_insert() {
+                Some(end) => end,
+                None if !lock(client, "pg_try_advisory_lock", dataset, writer.run_no)? => {
+                    return Err(Failure::usage(format!("run {} is inserting rows into this dataset at the moment", writer.run_no))
+                        .hint("wait until it has ended: two runs that insert would meet"));
+                }
+                None => {
+                    let end = insert_end(client, dataset, &earlier)?;
+                    earlier.insert_end = Some(end);
+                    ledger::update_writer_spec(client, dataset, writer.run_no, &json(&earlier)?)?;
+                    end
+                }
+            };
+            spec.first_insert = spec.first_insert.max(end);
+        }
+        ledger::update_writer_spec(client, dataset, run_no, &json(&spec)?)?;
+    }
     Ok(Announced { run_no, spec })
+}
+
+fn json(spec: &WriterSpec) -> Result<String, Failure> {
+    serde_json::to_string(spec).map_err(|error| Failure::caused("cannot describe the run", error))
+}
+
+/// Takes the advisory lock of a run with the given function; both functions are kept until this connection ends.
+fn lock(client: &mut postgres::Client, function: &str, dataset: &Dataset, run_no: u16) -> Result<bool, Failure> {
+    /// Run numbers have 14 bits.
+    const RUN_BITS: i64 = 14;
+    /// The first bytes of "pgfathom", so that nobody else's lock is met.
+    const PREFIX: i64 = 0x7067_6661 << 32;
+    let key = PREFIX | i64::from(dataset.id) << RUN_BITS | i64::from(run_no);
+    let row = client
+        .query_one(&format!("select {function}($1) is distinct from false"), &[&key])
+        .map_err(|error| Failure::caused("cannot mark the run as being on", error))?;
+    Ok(row.get(0))
+}
+
+/// Where the inserts of a killed run end, found by asking for its keys: each session has inserted its rows in order, so the first long
+/// stretch that is not there is behind the last one. Were it not, the next run's insert would be refused as a duplicate and told.
+fn insert_end(client: &mut postgres::Client, dataset: &Dataset, spec: &WriterSpec) -> Result<u64, Failure> {
+    /// Keys asked for at once; more failed inserts in a row than this would hide those behind them.
+    const STRETCH: u64 = 4096;
+    let table = data::ycsb::Table::new(dataset.spec.clone());
+    let sql = format!(
+        "select count(*) from {} where ycsb_key = any($1)",
+        ledger::qualified(&dataset.schema_name, "usertable")
+    );
+    let mut end = spec.first_insert;
+    loop {
+        let keys: Vec<String> =
+            (end..end + STRETCH).map(|row| String::from_utf8_lossy(&table.key(row)).into_owned()).collect();
+        let found = client
+            .query_one(&sql, &[&keys])
+            .map_err(|error| Failure::caused("cannot find the rows of a killed run", error))?;
+        if found.get::<_, i64>(0) == 0 {
+            return Ok(end);
+        }
+        end += STRETCH;
+    }
 }
 
 fn is_builtin(source: &Source) -> bool {
