@@ -225,6 +225,8 @@ impl Table {
     }
 
     /// All fields of a row as they were loaded: the same bytes as [`Table::field`] with [`Version::LOADED`], faster.
+    // Inlined always, so that a caller compiled for a newer processor has this compiled for it, too.
+    #[inline(always)]
     pub fn row_fields(&self, row: u64, out: &mut [[u8; FIELD_BYTES]; FIELD_COUNT]) {
         let state = self.row_state(row);
         if self.spec.compressible == Compressible::NONE {
@@ -264,7 +266,7 @@ fn fill_field(state: u64, column: usize, out: &mut [u8]) {
 }
 
 /// Words `first + 1..` of the stream at `state`, as many as `out` has room for (the last one may be cut).
-#[inline]
+#[inline(always)]
 fn fill_stream(state: u64, first: usize, out: &mut [u8]) {
     let mut state = state.wrapping_add((first as u64).wrapping_mul(GAMMA));
     let mut chunks = out.chunks_exact_mut(WORD_BYTES);

@@ -44,6 +44,7 @@ mod reader;
 mod report;
 mod rows;
 mod sums;
+mod sys;
 
 /// What a verification shall do.
 pub struct VerifyOptions<'a> {

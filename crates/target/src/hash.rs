@@ -13,7 +13,7 @@
 
 mod lanes;
 
-pub use lanes::text_record;
+pub use lanes::text_records;
 
 /// The seed with which hash partitioning hashes its keys: `HASH_PARTITION_SEED` in `src/include/catalog/partition.h`.
 pub const PARTITION_SEED: u64 = 0x7A5B_2236_7996_DCFD;
@@ -199,6 +199,12 @@ fn combine(left: u64, right: u64) -> u64 {
 #[must_use]
 pub fn record(columns: impl IntoIterator<Item = Option<u64>>) -> u64 {
     columns.into_iter().fold(0, |hash, column| record_step(hash, column.unwrap_or(0)))
+}
+
+/// [`record`] of a row of text: a key, then fields.
+#[must_use]
+pub fn text_record<const BYTES: usize>(key: &[u8], fields: &[[u8; BYTES]], seed: u64) -> u64 {
+    fields.iter().fold(text_extended(key, seed), |hash, field| record_step(hash, text_extended(field, seed)))
 }
 
 #[inline(always)]

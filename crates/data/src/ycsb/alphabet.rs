@@ -20,7 +20,7 @@ const fn letter(byte: u8) -> u8 {
 }
 
 /// Replaces every byte by the letter of its low six bits.
-#[inline]
+#[inline(always)]
 pub(super) fn letters(bytes: &mut [u8]) {
     for byte in bytes {
         *byte = letter(*byte);

@@ -122,22 +122,41 @@ pub(super) fn place_of(route: Route, key: &[u8]) -> Place {
 ///
 /// The record hash of one seed for all rows would be a weighted sum of its columns' hashes, so that rows could trade values of a
 /// column without changing the sum over rows. A seed per row mixes the key into every column's hash.
-#[inline(always)]
 fn row_hash(key: &[u8], fields: &[[u8; FIELD_BYTES]; FIELD_COUNT], bucket_hash: u64) -> u64 {
     hash::text_record(key, fields, bucket_hash)
 }
 
-/// Adds rows as they were loaded: the sum of their [`row_hash`].
+/// Rows that are hashed side by side.
+const BATCH_ROWS: usize = 4;
+const BATCH_LANES: usize = BATCH_ROWS * FIELD_COUNT;
+
+/// Adds rows as they were loaded: the sum of their row hashes. Compiled for more than one kind of processor, see [`super::sys`].
 #[inline(always)]
 pub(super) fn add_loaded_rows(grid: &Grid, table: &Table, rows: std::ops::Range<u64>, sums: &mut [Sum]) {
-    let mut fields = [[0; FIELD_BYTES]; FIELD_COUNT];
+    let mut keys = [[0; KEY_BYTES]; BATCH_ROWS];
+    let mut fields = [[[0; FIELD_BYTES]; FIELD_COUNT]; BATCH_ROWS];
+    let mut seeds = [0; BATCH_ROWS];
+    let mut cells = [0; BATCH_ROWS];
+    let mut length = 0;
     for row in rows {
-        let key = table.key(row);
-        let place = place_of(grid.route, &key);
-        if let Some(cell) = grid.cell(place.leaf, place.bucket_hash) {
-            table.row_fields(row, &mut fields);
-            sums[cell].add(1, row_hash(&key, &fields, place.bucket_hash));
+        keys[length] = table.key(row);
+        let place = place_of(grid.route, &keys[length]);
+        let Some(cell) = grid.cell(place.leaf, place.bucket_hash) else { continue };
+        table.row_fields(row, &mut fields[length]);
+        (seeds[length], cells[length]) = (place.bucket_hash, cell);
+        length += 1;
+        if length == BATCH_ROWS {
+            length = 0;
+            let hashes = hash::text_records::<KEY_BYTES, FIELD_BYTES, FIELD_COUNT, BATCH_ROWS, BATCH_LANES>(
+                &keys, &fields, &seeds,
+            );
+            for (&cell, hash) in cells.iter().zip(hashes) {
+                sums[cell].add(1, hash);
+            }
         }
+    }
+    for row in 0..length {
+        sums[cells[row]].add(1, row_hash(&keys[row], &fields[row], seeds[row]));
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::Setting;
 use super::crew::{Foreman, Phase, RowCursor, Task, number};
 use super::error::VerifyError;
-use super::grid::{Grid, Sum, add_loaded_rows};
+use super::grid::{Grid, Sum};
+use super::sys::add_loaded_rows;
 use crate::rows::column_names;
 
 /// When more than one in this many buckets of a leaf differs, the whole leaf is read: a filter would hardly spare anything.
