@@ -78,6 +78,14 @@ fn prepare_session(client: &mut Client) -> Result<(), LoadError> {
     client.batch_execute(&settings).map_err(|source| LoadError::sql("setting up the session", source))
 }
 
+/// Remembers which server process works for us.
+fn note_pid(client: &mut Client, pid: &AtomicI32) -> Result<(), LoadError> {
+    let row = client.query_one("select pg_backend_pid()", &[]);
+    let row = row.map_err(|source| LoadError::sql("setting up the session", source))?;
+    pid.store(row.get(0), Ordering::Relaxed);
+    Ok(())
+}
+
 impl Finish<'_> {
     /// Builds every key that is missing. `tick` is called about once a second with the percentage. `Ok(false)`: the stop was noticed;
     /// keys that were complete stay.
@@ -95,23 +103,21 @@ impl Finish<'_> {
                 let (done, next, leaves, built, failed) = (done.clone(), &next, &leaves, &built, &failed);
                 scope.spawn(move || {
                     let give_up = || failed.load(Ordering::Relaxed) || self.stop.level() > StopLevel::Run;
-                    let work = || {
-                        while !give_up()
-                            && let Some(leaf) = leaves.get(next.fetch_add(1, Ordering::Relaxed))
-                        {
-                            self.persist(&give_up, &mut |client| {
-                                let row = client.query_one("select pg_backend_pid()", &[]);
-                                let row =
-                                    row.map_err(|source| LoadError::sql("setting up the session", source))?;
-                                pid.store(row.get(0), Ordering::Relaxed);
-                                self.add_key(client, leaf)
-                            })?;
-                            pid.store(0, Ordering::Relaxed);
+                    // The leaf in hand survives the connection.
+                    let mut leaf = None;
+                    let result = self.persist(&give_up, &mut |client| {
+                        note_pid(client, pid)?;
+                        while !give_up() {
+                            leaf = leaf.or_else(|| leaves.get(next.fetch_add(1, Ordering::Relaxed)));
+                            let Some(name) = leaf else { break };
+                            self.add_key(client, name)?;
+                            leaf = None;
                             built.fetch_add(1, Ordering::Relaxed);
                         }
+                        // Nothing of ours is left to be cancelled.
+                        pid.store(0, Ordering::Relaxed);
                         Ok(())
-                    };
-                    let result: Result<(), LoadError> = work();
+                    });
                     failed.fetch_or(result.is_err(), Ordering::Relaxed);
                     // The receiver lives until every worker has answered.
                     let _ = done.send(result);
@@ -142,10 +148,10 @@ impl Finish<'_> {
                 let give_up = || self.stop.level() > StopLevel::Run;
                 let sql = format!("analyze {}", qualified(&self.dataset.schema_name, TABLE));
                 let result = self.persist(&give_up, &mut |client| {
-                    let failed = |source| LoadError::sql("gathering statistics", source);
-                    let row = client.query_one("select pg_backend_pid()", &[]).map_err(failed)?;
-                    pid.store(row.get(0), Ordering::Relaxed);
-                    client.batch_execute(&sql).map_err(failed)
+                    note_pid(client, &pid)?;
+                    client
+                        .batch_execute(&sql)
+                        .map_err(|source| LoadError::sql("gathering statistics", source))
                 });
                 // The receiver lives until the worker has answered.
                 let _ = done.send(result);
