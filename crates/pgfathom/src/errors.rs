@@ -15,7 +15,6 @@ macro_rules! explained {
 
 explained!(
     record::RecordError,
-    run::drive::DriveError,
     run::script::ScriptError,
     target::ConnectError,
     target::conninfo::ConninfoError,
@@ -29,6 +28,19 @@ impl Explained for run::workload::replay::ReplayError {
 
     fn exit(&self) -> Exit {
         Exit::CannotTell
+    }
+}
+
+impl Explained for run::drive::DriveError {
+    fn hint(&self) -> Option<String> {
+        run::drive::DriveError::hint(self)
+    }
+
+    fn exit(&self) -> Exit {
+        match self {
+            run::drive::DriveError::Interrupted => Exit::Interrupted,
+            _ => Exit::Usage,
+        }
     }
 }
 

@@ -25,6 +25,8 @@ const WORKLOADS: [&str; 2] = ["ycsb-c", "ycsb-a"];
 const SHARED_BUFFERS_MIB_MAX: u64 = 2048;
 /// And at least this, PostgreSQL's own default.
 const SHARED_BUFFERS_MIB_MIN: u64 = 128;
+/// PostgreSQL's own default of max_connections.
+const CONNECTIONS_DEFAULT: u64 = 100;
 /// Connections beside the sessions: streams, control, verification.
 const CONNECTIONS_SPARE: u64 = 50;
 
@@ -110,8 +112,12 @@ impl Demo {
                 say(context, &format!("report       {}", recording.path().join(files::REPORT).display()));
                 recording.finish(state).map(|_| exit)
             }
-            // The directory is closed as failed, or was by the step, and says why.
-            Err(failure) => Err(failure),
+            Err(failure) => {
+                let dir = recording.dir();
+                recording.keep(dir.happened(None, record::event::ERROR, failure.render(false).trim_end()));
+                recording.finish(State::Failed)?;
+                Err(failure)
+            }
         };
         match server {
             Server::Kept(cluster) if context.stop.is_requested() || outcome.is_err() => {
@@ -158,7 +164,7 @@ impl Demo {
     }
 
     fn connections(&self) -> u64 {
-        self.client + CONNECTIONS_SPARE
+        (self.client + CONNECTIONS_SPARE).max(CONNECTIONS_DEFAULT)
     }
 
     /// Load, verify, run, run, verify: the first that is not well decides the exit code, and the rest runs all the same.
@@ -178,7 +184,15 @@ impl Demo {
             let client = self.client.to_string();
             let flags = driving::Run::of(&["-b", workload, "-c", &client, "-T", &time])?;
             let step = recording.dir().begin_step("run", workload)?;
-            exits.push(flags.step(context, recording, &step, spec, &mut control)?);
+            match flags.step(context, recording, &step, spec, &mut control) {
+                Ok(exit) => exits.push(exit),
+                // Stopped while its sessions were connecting.
+                Err(failure) if failure.exit() == Exit::Interrupted => {
+                    recording.keep(recording.dir().end_step(&step, State::Interrupted));
+                    break;
+                }
+                Err(failure) => return Err(failure),
+            }
             tell(context, recording, &step)?;
         }
         if !context.stop.is_requested() {
@@ -202,9 +216,7 @@ impl Demo {
         let options = load::Options { streams: filling::cpus(), ..load::Options::new(self.rows, content) };
         options.check()?;
         let step = recording.dir().begin_step("load", "ycsb")?;
-        let report = filling::fill(context, recording, &step, spec, &options, None).inspect_err(|error| {
-            recording.fail(&step, error);
-        })?;
+        let report = filling::fill(context, recording, &step, spec, &options, None)?;
         tell(context, recording, &step)?;
         Ok(if report.outcome == load::Outcome::Interrupted { Exit::Interrupted } else { Exit::Ok })
     }
@@ -229,10 +241,7 @@ fn verify(
             recording.keep(recording.dir().end_step(&step, State::Interrupted));
             Ok(Exit::Interrupted)
         }
-        Err(error) => {
-            recording.fail(&step, &error);
-            Err(error.into())
-        }
+        Err(error) => Err(error.into()),
     }
 }
 
