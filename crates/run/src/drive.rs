@@ -115,9 +115,9 @@ pub struct Account {
     pub unfinished: u64,
     /// CPU time of this process in the measured window.
     pub client_cpu: Nanos,
-    /// The busiest worker thread's CPU time as a share of the measured window, 0 to 1.
+    /// CPU time of the worker thread with the least time to spare, as a share of the measured window, 0 to 1.
     pub worker_cpu_share_max: f64,
-    /// The largest share of the measured window that a worker thread was ready to run but had no CPU.
+    /// The share of the measured window that the same thread was ready to run but had no CPU; `None` where the kernel does not tell.
     pub worker_wait_share_max: Option<f64>,
     /// System calls and bytes of all sessions, connecting and warm-up included.
     pub traffic: Traffic,
@@ -640,12 +640,13 @@ fn account(collected: Collected, results: Vec<Worked>, control: &Control, posts:
         account.traffic.add(result.traffic);
         account.buffer_bytes += result.buffer_bytes;
         account.sessions.extend(result.sessions);
-        account.worker_cpu_share_max = account.worker_cpu_share_max.max(result.measured_cpu as f64 / window);
-        let wait = result.measured_wait.map(|wait| wait as f64 / window);
-        account.worker_wait_share_max = match (account.worker_wait_share_max, wait) {
-            (Some(a), Some(b)) => Some(a.max(b)),
-            (a, b) => a.or(b),
-        };
+        // Of the worker that had the least time to spare.
+        let busy = result.measured_cpu as f64 / window;
+        let waited = result.measured_wait.map(|wait| wait as f64 / window);
+        let known = account.worker_cpu_share_max + account.worker_wait_share_max.unwrap_or(0.0);
+        if busy + waited.unwrap_or(0.0) >= known {
+            (account.worker_cpu_share_max, account.worker_wait_share_max) = (busy, waited);
+        }
     }
     let started = account.posted.measured.started + account.posted.warmup.started;
     let ended = [&account.posted.measured, &account.posted.warmup]

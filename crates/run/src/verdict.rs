@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::drive::Account;
 use crate::engine::{NANOS_PER_MICRO, NANOS_PER_SECOND};
 
-/// A worker thread that used more of its time than this had no room left: the target could have done more.
-pub const WORKER_CPU_SHARE_MAX: f64 = 0.95;
+/// A worker thread that was idle for less than this share of the time always had something to do, or to wait for a CPU for: the
+/// target could have done more.
+pub const WORKER_IDLE_SHARE_MIN: f64 = 0.05;
 /// Starts later than this at the 99th percentile, although a session was free, are not the schedule that was asked for.
 pub const LAG_US_P99_MAX: u64 = 5_000;
 /// A worker that waited for a CPU longer than this share of the time shares the machine with somebody hungry; noted.
@@ -31,10 +32,13 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     if measured.transactions() == 0 {
         opinion.invalid.push("not a single transaction was committed in the measured time".into());
     }
-    if account.worker_cpu_share_max > WORKER_CPU_SHARE_MAX {
+    let (busy, waited) = (account.worker_cpu_share_max, account.worker_wait_share_max.unwrap_or(0.0));
+    if busy + waited > 1.0 - WORKER_IDLE_SHARE_MIN {
         opinion.invalid.push(format!(
-            "this client was the limit: a worker thread was busy {} % of the time; use more workers (-j) or another machine",
-            percent(account.worker_cpu_share_max)
+            "this client was the limit: a worker thread was busy {} % of the time and waited for a CPU {} %; use more workers (-j) \
+             or another machine",
+            percent(busy),
+            percent(waited)
         ));
     }
     let lag = measured.lag.quantile_us(0.99);
@@ -144,8 +148,10 @@ mod tests {
     #[test]
     fn a_busy_or_late_client_makes_a_run_invalid() {
         let mut busy = account();
-        busy.worker_cpu_share_max = 0.97;
-        assert!(judge(&busy, None).invalid[0].contains("busy 97 %"));
+        busy.worker_cpu_share_max = 0.87;
+        assert!(judge(&busy, None).invalid[0].contains("busy 87 % of the time and waited for a CPU 10 %"));
+        busy.worker_wait_share_max = None;
+        assert_eq!(judge(&busy, None).invalid, [""; 0]);
         let mut late = account();
         (0..100).for_each(|_| late.posted.measured.lag.record_us(6_000));
         assert!(judge(&late, None).invalid[0].contains("lag p99 6.0 ms"), "{:?}", judge(&late, None));

@@ -17,9 +17,6 @@ pub const WRITER_SPEC_VERSION: u32 = 1;
 /// Writes that are kept at once while replaying: 16 bytes each. A history with more of them is judged without staleness.
 pub const WRITES_MAX: usize = 64 << 20;
 
-/// Row numbers kept free for a run that never told its end: a million inserts a second for twelve days.
-pub const INSERTS_PER_RUN: u64 = 1 << 40;
-
 /// What a run must leave in the target before it writes, so that it can be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriterSpec {
@@ -38,7 +35,7 @@ pub struct WriterSpec {
     /// Filled at the end: transactions that did not simply commit.
     #[serde(default)]
     pub exceptions: Vec<WriterException>,
-    /// Filled at the end: no row from here on was inserted.
+    /// Filled at the end, or by whoever finds a killed run's rows: no row from here on was inserted.
     #[serde(default)]
     pub insert_end: Option<u64>,
     /// Filled at the end: sessions with more exceptions than were kept.
@@ -113,17 +110,13 @@ impl WriterSpec {
     }
 
     /// It may insert rows.
-    fn inserts(&self) -> bool {
+    pub fn inserts(&self) -> bool {
         self.mix.iter().any(|item| matches!(&item.operation, Some((verb, _)) if verb == Verb::Insert.name()))
     }
 
-    /// The first row number that is free for the next run: behind what this one inserted, or behind all it may still insert.
-    pub fn next_insert(&self) -> u64 {
-        match self.insert_end {
-            Some(end) => end,
-            None if self.inserts() => self.first_insert + INSERTS_PER_RUN,
-            None => self.first_insert,
-        }
+    /// The first row number that is free for the next run; `None` while nobody knows: the run is still on, or was killed.
+    pub fn next_insert(&self) -> Option<u64> {
+        if self.inserts() { self.insert_end } else { Some(self.first_insert) }
     }
 
     fn plan(&self, table: &Table, run: u16) -> Result<(Workload, Ycsb), ReplayError> {
@@ -416,8 +409,8 @@ impl History {
         // A run without a known end may have inserted any row of its own range.
         let unknown = self.writers.iter().any(|(writer, ..)| {
             let is_unknown = self.overflow || writer.transactions.is_none();
-            let range = writer.spec.first_insert..writer.spec.next_insert();
-            is_unknown && writer.spec.inserts() && range.contains(&row)
+            let is_beyond = writer.spec.insert_end.is_some_and(|end| row >= end);
+            is_unknown && writer.spec.inserts() && row >= writer.spec.first_insert && !is_beyond
         });
         if unknown { RowVerdict::Either } else { RowVerdict::Absent }
     }

@@ -293,15 +293,21 @@ impl Run {
 fn announce(control: &mut Control, dataset: &Dataset, mut spec: WriterSpec) -> Result<Announced, Failure> {
     let client: &mut postgres::Client = control;
     let run_no = ledger::create_writer(client, dataset, &json(&spec)?)?;
-    lock(client, "pg_advisory_lock", dataset, run_no)?;
+    if !lock(client, dataset, run_no)? {
+        return Err(Failure::usage("another run began at the same moment and took this one's mark")
+            .hint("run it again"));
+    }
     if spec.inserts() {
         for writer in ledger::writers(client, dataset)?.iter().filter(|writer| writer.run_no < run_no) {
             let Ok(mut earlier) = serde_json::from_str::<WriterSpec>(&writer.spec) else { continue };
             let end = match earlier.next_insert() {
                 Some(end) => end,
-                None if !lock(client, "pg_try_advisory_lock", dataset, writer.run_no)? => {
-                    return Err(Failure::usage(format!("run {} is inserting rows into this dataset at the moment", writer.run_no))
-                        .hint("wait until it has ended: two runs that insert would meet"));
+                None if !lock(client, dataset, writer.run_no)? => {
+                    return Err(Failure::usage(format!(
+                        "run {} is inserting rows into this dataset at the moment",
+                        writer.run_no
+                    ))
+                    .hint("wait until it has ended: two runs that insert would meet"));
                 }
                 None => {
                     let end = insert_end(client, dataset, &earlier)?;
@@ -321,15 +327,15 @@ fn json(spec: &WriterSpec) -> Result<String, Failure> {
     serde_json::to_string(spec).map_err(|error| Failure::caused("cannot describe the run", error))
 }
 
-/// Takes the advisory lock of a run with the given function; both functions are kept until this connection ends.
-fn lock(client: &mut postgres::Client, function: &str, dataset: &Dataset, run_no: u16) -> Result<bool, Failure> {
+/// Takes the advisory lock of a run, which this connection keeps until it ends; false when another one has it.
+fn lock(client: &mut postgres::Client, dataset: &Dataset, run_no: u16) -> Result<bool, Failure> {
     /// Run numbers have 14 bits.
     const RUN_BITS: i64 = 14;
     /// The first bytes of "pgfathom", so that nobody else's lock is met.
     const PREFIX: i64 = 0x7067_6661 << 32;
     let key = PREFIX | i64::from(dataset.id) << RUN_BITS | i64::from(run_no);
     let row = client
-        .query_one(&format!("select {function}($1) is distinct from false"), &[&key])
+        .query_one("select pg_try_advisory_lock($1)", &[&key])
         .map_err(|error| Failure::caused("cannot mark the run as being on", error))?;
     Ok(row.get(0))
 }

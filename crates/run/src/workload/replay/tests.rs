@@ -206,7 +206,11 @@ fn the_record_of_a_session_becomes_exceptions() {
     spec.finish(&[SessionRecord::default(), record]);
     assert_eq!(spec.exceptions, [WriterException { session: 1, sequence: 4, failed: true }]);
     assert_eq!(spec.incomplete_sessions, [1]);
-    assert_eq!((spec.insert_end, spec.next_insert()), (Some(ROWS + 3 * 2), ROWS + 3 * 2));
+    assert_eq!(
+        (spec.insert_end, spec.next_insert()),
+        (Some(ROWS + 3 * 2), Some(ROWS)),
+        "updates only: the next run may insert where this one might"
+    );
     let json = serde_json::to_string(&spec).unwrap();
     assert_eq!(serde_json::from_str::<WriterSpec>(&json).unwrap(), spec);
 }

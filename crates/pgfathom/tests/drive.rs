@@ -1,0 +1,286 @@
+//! The command drives real servers and proves afterwards what it did to them: every PostgreSQL found, each on a throwaway cluster.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{Ended, Folder, pgfathom};
+use target::throwaway::{Throwaway, installations};
+
+const ROWS: &str = "3000";
+
+/// A cluster, and a folder to type commands in.
+struct Lab {
+    cluster: Throwaway,
+    folder: Folder,
+}
+
+impl Lab {
+    /// Types a command; the connection comes from the environment, as a user would set it.
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = pgfathom(self.folder.path());
+        command
+            .env("PGHOST", self.cluster.socket_dir())
+            .env("PGPORT", self.cluster.port().to_string())
+            .env("PGUSER", target::throwaway::SUPERUSER)
+            .env("PGDATABASE", "postgres")
+            .args(arguments.split_whitespace());
+        command
+    }
+
+    fn type_(&self, arguments: &str) -> Ended {
+        let ended: Ended = self.command(arguments).output().expect("the command starts").into();
+        eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+        ended
+    }
+
+    fn expect(&self, exit: i32, arguments: &str) -> Ended {
+        let ended = self.type_(arguments);
+        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+        ended
+    }
+
+    fn sql(&self, sql: &str) -> String {
+        self.cluster.value(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).unwrap_or_default()
+    }
+}
+
+/// Runs `test` on every installation, in parallel, with a loaded dataset.
+fn on_each(test: impl Fn(&Lab) + Sync) {
+    let found = installations();
+    assert!(!found.is_empty(), "no PostgreSQL on this machine: run make test, which installs it");
+    std::thread::scope(|scope| {
+        for installation in &found {
+            let test = &test;
+            scope.spawn(move || {
+                let cluster = Throwaway::start(installation, &[]).expect("a throwaway cluster starts");
+                let lab = Lab { cluster, folder: Folder::new() };
+                lab.expect(0, &format!("load ycsb --rows {ROWS} --partitions 3 -o loaded"));
+                test(&lab);
+            });
+        }
+    });
+}
+
+fn json(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).expect("whole JSON")
+}
+
+#[test]
+fn every_workload_leaves_a_table_that_can_be_proven() {
+    on_each(|lab| {
+        for workload in
+            ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f", "ycsb-select", "ycsb-update"]
+        {
+            let ended =
+                lab.expect(0, &format!("run -b {workload} -c 4 -j 2 -t 60 --format json -o {workload}"));
+            let summary: Value = serde_json::from_str(&ended.stdout).expect("the summary is JSON");
+            assert_eq!(summary["transactions"], 240, "{workload}");
+            assert_eq!((&summary["verb"], &summary["errors"]), (&Value::from("run"), &Value::from(0)));
+            assert!(summary["client_cpu_us_per_transaction"].as_f64() > Some(0.0));
+            assert!(ended.stderr.ends_with(&format!("run: {workload}\n")));
+            for file in ["run.json", "samples.ndjson", "events.ndjson", "latency.hlog", "report.html"] {
+                assert!(lab.folder.path().join(workload).join(file).exists(), "{workload} has no {file}");
+            }
+        }
+        let proven = lab.expect(0, "verify --deep");
+        assert!(proven.stdout.contains("exact"), "{}", proven.stdout);
+        lab.expect(0, "verify");
+    });
+}
+
+#[test]
+fn a_lost_update_a_torn_one_and_a_lost_insert_are_named() {
+    on_each(|lab| {
+        lab.sql("create table before as table usertable; select 1");
+        lab.expect(0, "run -b ycsb-update -b ycsb-d@3 -c 4 -t 150 -o writes");
+        lab.expect(0, "verify --deep");
+        let changed = "select min(u.ycsb_key) from usertable u join before b using (ycsb_key) where u.field3 <> b.field3";
+        let key = lab.sql(changed);
+        assert!(key.starts_with("user"), "a run of updates changes field3 of some row");
+        let set = |value: &str| {
+            format!(
+                "update usertable u set field3 = {value} from before b where u.ycsb_key = b.ycsb_key and u.ycsb_key = '{key}'; select 1"
+            )
+        };
+        lab.sql("create table after as table usertable; select 1");
+        let repair = format!(
+            "update usertable u set field3 = a.field3 from after a where u.ycsb_key = a.ycsb_key and u.ycsb_key = '{key}'; select 1"
+        );
+        for (damage, word) in
+            [("b.field3", "was acknowledged"), ("left(u.field3, 60) || right(b.field3, 40)", "field3")]
+        {
+            lab.sql(&set(damage));
+            for verify in ["verify --deep", "verify"] {
+                let told = lab.expect(3, verify).stdout;
+                assert!(told.contains(&key), "{verify} names the key\n{told}");
+                assert!(told.contains(word), "{verify} says {word}\n{told}");
+                assert_eq!(told.matches("user").count(), 1, "and no other key\n{told}");
+            }
+            lab.sql(&repair);
+            lab.expect(0, "verify --deep");
+        }
+        let inserted = lab
+            .sql("select min(ycsb_key) from usertable where ycsb_key not in (select ycsb_key from before)");
+        lab.sql(&format!("delete from usertable where ycsb_key = '{inserted}'; select 1"));
+        let told = lab.expect(3, "verify --deep").stdout;
+        assert!(told.contains(&inserted) && told.matches("user").count() == 1, "{told}");
+    });
+}
+
+#[test]
+fn a_killed_run_leaves_a_table_that_is_still_judged() {
+    on_each(|lab| {
+        let mut child = lab
+            .command("run -b ycsb-a -b ycsb-d -c 4 -T 60 -o killed")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the command starts");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while lab.sql("select count(*) from usertable").parse::<u64>().unwrap_or(0) < 3_050 {
+            assert!(Instant::now() < deadline, "nothing is inserted");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        child.kill().expect("it is still there");
+        child.wait().expect("it is gone");
+        let report = lab.expect(0, "report killed");
+        assert!(report.stdout.contains("did not end"), "{}", report.stdout);
+        // Sessions of the killed client may still be in their last statement.
+        std::thread::sleep(Duration::from_millis(500));
+        lab.expect(0, "verify --deep");
+        lab.expect(0, "run -b ycsb-d -c 3 -t 100 -o after");
+        lab.expect(0, "verify --deep");
+        let key = lab.sql("select max(ycsb_key) from usertable");
+        let flipped =
+            "overlay(field0 placing case substr(field0, 50, 1) when '-' then '_' else '-' end from 50)";
+        lab.sql(&format!("update usertable set field0 = {flipped} where ycsb_key = '{key}'; select 1"));
+        assert!(lab.expect(3, "verify --deep").stdout.contains(&key));
+    });
+}
+
+#[test]
+fn an_interrupted_run_drains_and_reports_what_it_has() {
+    on_each(|lab| {
+        let child = lab
+            .command("run -b ycsb-a -c 4 -T 60 -o interrupted")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
+        let samples = lab.folder.path().join("interrupted/samples.ndjson");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !std::fs::read_to_string(&samples).is_ok_and(|text| text.lines().count() > 1) {
+            assert!(Instant::now() < deadline, "no sample is written");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let killed = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
+        assert!(killed.expect("kill starts").success());
+        let ended: Ended = child.wait_with_output().expect("it ends").into();
+        assert_eq!(ended.exit, Some(130), "{}", ended.stderr);
+        assert_eq!(ended.stderr.lines().last(), Some("run: interrupted"));
+        assert!(ended.stdout.contains("ycsb-a.update"), "a partial report\n{}", ended.stdout);
+        let run = json(&lab.folder.path().join("interrupted/run.json"));
+        assert_eq!(run["state"], "interrupted");
+        assert!(run["summary"]["transactions"].as_u64() > Some(0));
+        lab.expect(0, "verify --deep");
+    });
+}
+
+#[test]
+fn errors_of_the_target_end_with_2_and_are_listed_by_code() {
+    on_each(|lab| {
+        lab.folder.write("half.sql", "\\set n random(0, 1)\nSELECT 1 / :n;\n");
+        let ended = lab.expect(2, "run -f half.sql -c 2 -t 50 -o half");
+        assert!(
+            ended.stdout.contains("22012") && ended.stdout.contains("division by zero"),
+            "{}",
+            ended.stdout
+        );
+        let run = json(&lab.folder.path().join("half/run.json"));
+        let summary = &run["summary"];
+        let (done, failed) = (summary["transactions"].as_u64(), summary["errors"].as_u64());
+        assert_eq!(done.zip(failed).map(|(done, failed)| done + failed), Some(100));
+        assert!(failed > Some(0) && done > Some(0));
+    });
+}
+
+#[test]
+fn a_client_that_is_the_limit_says_so_and_ends_with_5() {
+    on_each(|lab| {
+        // Thousands of expressions for one trivial statement: the worker thread cannot be anything but busy.
+        let mut script = String::new();
+        for _ in 0..20_000 {
+            script.push_str("\\set x random_gaussian(1, 1000000, 5.0)\n");
+        }
+        script.push_str("SELECT 1;\n");
+        lab.folder.write("heavy.sql", &script);
+        let mut ended = lab.type_("run -f heavy.sql -c 4 -j 1 -T 2 -o busy");
+        // On a machine that is busy with other tests the thread may get too little CPU to look busy: try again, longer.
+        for seconds in [4, 8] {
+            if ended.exit != Some(5) {
+                ended = lab.type_(&format!("run -f heavy.sql -c 4 -j 1 -T {seconds} -o busy{seconds}"));
+            }
+        }
+        assert_eq!(ended.exit, Some(5), "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stdout.contains("client was the limit"), "{}", ended.stdout);
+        assert!(ended.stdout.contains("INVALID"), "{}", ended.stdout);
+    });
+}
+
+#[test]
+fn a_rate_is_kept_and_accounted_for() {
+    on_each(|lab| {
+        let ended = lab.type_("run -b ycsb-b -c 4 -T 2 -R 300 -L 2s --warmup 500ms -o rate");
+        assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
+        let run = json(&lab.folder.path().join("rate/run.json"));
+        let totals = &run["steps"][0]["totals"];
+        let count = |name: &str| totals[name].as_u64().unwrap_or_else(|| panic!("no {name} in {totals}"));
+        assert_eq!(count("scheduled"), count("started") + count("skipped") + count("unstarted"));
+        // 2.5 s at 300/s: 750 expected, standard deviation 27.
+        assert!((600..900).contains(&count("scheduled")), "{totals}");
+        assert!(count("warmup_transactions") > 50, "{totals}");
+        assert!(totals["lag_us_p99"].is_u64(), "{totals}");
+        let phases: Vec<&str> = run["steps"][0]["phases"]
+            .as_array()
+            .expect("phases")
+            .iter()
+            .filter_map(|phase| phase["name"].as_str())
+            .collect();
+        assert_eq!(phases[..2], ["warmup", "measure"]);
+    });
+}
+
+#[test]
+fn pgbench_s_own_tables_are_driven_by_its_own_scripts() {
+    on_each(|lab| {
+        let tables = "create table pgbench_branches (bid int primary key, bbalance int, filler char(88));
+            create table pgbench_tellers (tid int primary key, bid int, tbalance int, filler char(84));
+            create table pgbench_accounts (aid int primary key, bid int, abalance int, filler char(84));
+            create table pgbench_history (tid int, bid int, aid int, delta int, mtime timestamp, filler char(22));
+            insert into pgbench_branches values (1, 0);
+            insert into pgbench_tellers select n, 1, 0 from generate_series(1, 10) n;
+            insert into pgbench_accounts select n, 1, 0 from generate_series(1, 100000) n; select 1";
+        lab.sql(tables);
+        for mode in ["simple", "extended", "prepared", "prepared --wire lean"] {
+            lab.expect(0, &format!("run -b tpcb -c 3 -t 20 -M {mode} -o tpcb-{}", mode.replace(' ', "")));
+            lab.expect(
+                0,
+                &format!(
+                    "run -b select -b simple-up@2 -c 3 -t 20 -M {mode} -o mix-{}",
+                    mode.replace(' ', "")
+                ),
+            );
+        }
+        // Four runs of tpcb-like: each of its transactions moves the same delta in three tables and notes it.
+        let sums = "select (select sum(bbalance) from pgbench_branches) = (select sum(tbalance) from pgbench_tellers)";
+        assert_eq!(lab.sql(sums), "t");
+        assert_eq!(lab.sql("select (select sum(delta) from pgbench_history) = (select sum(abalance) from pgbench_accounts)"), "t");
+        let history: u64 = lab.sql("select count(*) from pgbench_history").parse().expect("a count");
+        assert!((240..=480).contains(&history), "{history}");
+    });
+}
