@@ -74,7 +74,20 @@ struct Setting<'a> {
     catalog: &'a Catalog,
     crew: Crew<'a>,
     jobs: usize,
+    limits: Limits,
 }
+
+/// How much is done at once.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Row numbers held at a time while keys are named.
+    found_rows: u64,
+    /// Blocks that a connection reads at once, where the server can read a range of them.
+    blocks_at_once: u64,
+}
+
+/// 128 MB of row numbers; 64 MB of blocks.
+const LIMITS: Limits = Limits { found_rows: 1 << 24, blocks_at_once: 8192 };
 
 /// Verifies the YCSB dataset of a database. `observer` is called about once a second by the calling thread.
 ///
@@ -88,6 +101,17 @@ pub fn run(
     options: &VerifyOptions<'_>,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
+    run_within(spec, options, observer, LIMITS, &|_| {})
+}
+
+/// `forget`: takes away what the server can do, as a test of what then is done.
+fn run_within(
+    spec: &ConnSpec,
+    options: &VerifyOptions<'_>,
+    observer: &mut dyn FnMut(&VerifyProgress),
+    limits: Limits,
+    forget: &dyn Fn(&mut Catalog),
+) -> Result<VerifyReport, VerifyError> {
     let start = Instant::now();
     let mut control = control::connect(spec).map_err(connect_error)?;
     // The snapshot exists on the server that answered, and on no other.
@@ -100,7 +124,8 @@ pub fn run(
     let snapshot = open_snapshot(control, &mut notes)?;
     let dataset = find_dataset(control)?;
     let writers = ledger::writers(control, &dataset)?;
-    let catalog = catalog::read(control, &dataset)?;
+    let mut catalog = catalog::read(control, &dataset)?;
+    forget(&mut catalog);
     let mut method = choose_method(options, &writers, &catalog, &mut notes);
 
     let table = Table::new(dataset.spec.clone());
@@ -116,6 +141,7 @@ pub fn run(
         catalog: &catalog,
         crew: Crew::new(&connect, snapshot.as_deref(), options.stop),
         jobs: options.jobs.max(1),
+        limits,
     };
     let mut foreman = Foreman::new(control, observer);
     let mut rows_summed = None;

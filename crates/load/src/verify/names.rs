@@ -4,7 +4,7 @@
 //! time as memory is set aside for; then all rows that must be there pass by once and are looked up.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use data::ycsb::Table;
 
@@ -18,9 +18,6 @@ use super::report::DifferenceKind;
 use super::rows::{Gap, Judged};
 use super::sums::Buckets;
 
-/// Row numbers held at a time: 128 MB.
-const FOUND_ROWS_MAX: u64 = 1 << 24;
-
 /// Names what is missing from the gaps and what is doubled in them.
 pub(super) fn name(
     setting: &Setting<'_>,
@@ -28,7 +25,7 @@ pub(super) fn name(
     judged: &mut Judged,
 ) -> Result<(), VerifyError> {
     let gaps = std::mem::take(&mut judged.gaps);
-    for batch in batches(&gaps, FOUND_ROWS_MAX) {
+    for batch in batches(&gaps, setting.limits.found_rows) {
         name_batch(setting, foreman, judged, batch)?;
     }
     Ok(())
@@ -67,7 +64,8 @@ fn name_batch(
             buckets[leaf].push(bucket);
         }
     }
-    let found = read_rows(setting, foreman, grid, &selected, &buckets)?;
+    let rows_total = batch.iter().map(|gap| gap.found).sum();
+    let found = read_rows(setting, foreman, grid, &selected, &buckets, rows_total)?;
     for (leaf, rows) in found.iter().enumerate() {
         for copies in rows.chunk_by(|a, b| a == b).filter(|copies| copies.len() > 1) {
             let kind = DifferenceKind::Duplicate { copies: copies.len() as u64 };
@@ -115,11 +113,11 @@ fn read_rows(
     grid: &Grid,
     selected: &[bool],
     buckets: &[Vec<u64>],
+    rows_total: u64,
 ) -> Result<Vec<Vec<u64>>, VerifyError> {
     let leaves: Vec<usize> = (0..buckets.len()).filter(|&leaf| !buckets[leaf].is_empty()).collect();
     let found: Vec<Mutex<Vec<u64>>> = buckets.iter().map(|_| Mutex::default()).collect();
     let next_leaf = AtomicUsize::new(0);
-    let rows_read = AtomicU64::new(0);
     let tasks = (0..setting.jobs.min(leaves.len())).map(|_| -> Task<'_, ()> {
         Box::new(|| {
             let mut reader = setting.crew.open()?;
@@ -145,16 +143,16 @@ fn read_rows(
                     {
                         rows.push(row);
                     }
-                    rows_read.fetch_add(1, Ordering::Relaxed);
                     Ok(())
                 })?;
+                setting.crew.did(rows.len() as u64);
                 rows.sort_unstable();
                 *found[leaf].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = rows;
             }
             Ok(())
         })
     });
-    foreman.run(&setting.crew, Phase::Name, rows_read.load(Ordering::Relaxed), tasks.collect())?;
+    foreman.run(&setting.crew, Phase::Name, rows_total, tasks.collect())?;
     let unlocked =
         found.into_iter().map(|rows| rows.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner));
     Ok(unlocked.collect())

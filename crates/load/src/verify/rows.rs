@@ -10,8 +10,6 @@ use super::judge::{Findings, RowJudge};
 use super::sums::Selection;
 use crate::rows::column_names;
 
-/// Blocks that a connection reads at once where the server can read a range of them: 64 MB.
-const BLOCKS_AT_ONCE: u64 = 8192;
 /// How often a reading thread looks whether to stop and says how far it is.
 const ROWS_PER_CHECK: u64 = 1024;
 
@@ -145,10 +143,11 @@ fn pieces(setting: &Setting<'_>, selections: &[Selection]) -> Vec<Piece> {
             pieces.push(Piece { selection, blocks: None });
             continue;
         }
-        let count = leaf.blocks.div_ceil(BLOCKS_AT_ONCE).max(1);
+        let at_once = setting.limits.blocks_at_once;
+        let count = leaf.blocks.div_ceil(at_once).max(1);
         pieces.extend((0..count).map(|index| {
-            let from = index * BLOCKS_AT_ONCE;
-            let to = (index + 1 < count).then_some(from + BLOCKS_AT_ONCE);
+            let from = index * at_once;
+            let to = (index + 1 < count).then_some(from + at_once);
             Piece { selection, blocks: Some((from, to)) }
         }));
     }

@@ -355,6 +355,43 @@ fn lost_tables_are_counted_exactly() {
     });
 }
 
+/// Servers that can do less, and tables that are larger than what is done at once.
+#[test]
+fn less_able_servers_and_small_portions_come_to_the_same() {
+    const PORTIONS: Limits = Limits { found_rows: 5, blocks_at_once: 7 };
+    on_each(|cluster| {
+        for partitions in [0, PARTITIONS] {
+            let name = format!("portions{partitions}");
+            let table = load(cluster, &name, ROWS, partitions, spec_of(SEED));
+            let (one, two, three) = (key(&table, 1), key(&table, 500), key(&table, 1500));
+            let damage = format!(
+                "alter table usertable drop constraint usertable_pkey; delete from usertable where ycsb_key in ('{one}', '{two}');
+                 insert into usertable select * from usertable where ycsb_key = '{three}'"
+            );
+            cluster.execute_in(&name, &damage).unwrap();
+            type Forget = fn(&mut Catalog);
+            let less_able: [(Forget, Method); 4] = [
+                (|_| {}, Method::FastThenDeep),
+                (|catalog| catalog.block_ranges = false, Method::FastThenDeep),
+                (|catalog| catalog.record_hash = false, Method::Deep),
+                (|catalog| (catalog.record_hash, catalog.text_hash) = (false, false), Method::Deep),
+            ];
+            for (forget, method) in less_able {
+                let stop = Stop::new();
+                let options = VerifyOptions { deep: false, jobs: 3, history: None, stop: &stop };
+                let report =
+                    run_within(&database(cluster, &name), &options, &mut |_| {}, PORTIONS, &forget).unwrap();
+                let mut named =
+                    vec![("duplicate", three.clone()), ("missing", one.clone()), ("missing", two.clone())];
+                named.sort();
+                assert_eq!(kinds_and_keys(&report), named, "{}", report.text());
+                assert_eq!((report.method, report.rows_found), (method, ROWS - 1));
+                assert_eq!(report.notes.len(), usize::from(method == Method::Deep), "{:?}", report.notes);
+            }
+        }
+    });
+}
+
 /// What a run did, as its replay would tell: rows 0..10 had field1 written by its session 0, twice each; row `ROWS` was inserted.
 struct Run;
 
