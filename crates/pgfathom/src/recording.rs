@@ -44,6 +44,11 @@ impl<'a> Recording<'a> {
         &self.dir
     }
 
+    /// The surroundings of the verb that writes it.
+    pub fn context(&self) -> &'a Context {
+        self.context
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.dir.path()

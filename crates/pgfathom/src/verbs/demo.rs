@@ -147,7 +147,7 @@ impl Demo {
             };
             return Ok(Server::Kept(Box::new(local::up(&options)?)));
         }
-        let quarter_mib = memory_bytes.map_or(0, |bytes| bytes / 4 >> 20);
+        let quarter_mib = memory_bytes.map_or(0, |bytes| (bytes / 4) >> 20);
         let buffers_mib = quarter_mib.clamp(SHARED_BUFFERS_MIB_MIN, SHARED_BUFFERS_MIB_MAX);
         let settings = [
             ("shared_buffers", format!("{buffers_mib}MB")),
@@ -184,7 +184,7 @@ impl Demo {
             let client = self.client.to_string();
             let flags = driving::Run::of(&["-b", workload, "-c", &client, "-T", &time])?;
             let step = recording.dir().begin_step("run", workload)?;
-            match flags.step(context, recording, &step, spec, &mut control) {
+            match flags.step(recording, &step, spec, &mut control) {
                 Ok(exit) => exits.push(exit),
                 // Stopped while its sessions were connecting.
                 Err(failure) if failure.exit() == Exit::Interrupted => {

@@ -238,24 +238,27 @@ pub fn fill(
     Ok(report)
 }
 
-/// What a load came to, as the run directory holds it.
-fn describe(step: &mut Step, report: &load::LoadReport) {
-    let dataset = &report.dataset;
-    let parameters = json!({
-        "schema": dataset.schema_name,
-        "partitions": dataset.partitions,
-        "key_order": dataset.spec.key_order.as_str(),
-        "compressible": f64::from(dataset.spec.compressible.percent()) / 100.0,
-        "method": dataset.method.as_str(),
-        "chunk_rows": dataset.chunk_rows,
-    });
-    step.dataset = Some(record::model::Dataset {
+/// A dataset of the ledger as the run directory names it, the same for every verb that works on it.
+pub fn dataset(dataset: &load::ledger::Dataset) -> record::model::Dataset {
+    record::model::Dataset {
         name: dataset.name.clone(),
         format_version: dataset.format,
         seed: dataset.spec.seed,
         rows: dataset.rows,
-        parameters: fields(parameters),
-    });
+        parameters: fields(json!({
+            "schema": dataset.schema_name,
+            "partitions": dataset.partitions,
+            "key_order": dataset.spec.key_order.as_str(),
+            "compressible": f64::from(dataset.spec.compressible.percent()) / 100.0,
+            "method": dataset.method.as_str(),
+            "chunk_rows": dataset.chunk_rows,
+        })),
+    }
+}
+
+/// What a load came to, as the run directory holds it.
+fn describe(step: &mut Step, report: &load::LoadReport) {
+    step.dataset = Some(dataset(&report.dataset));
     step.summary.duration_s = report.seconds;
     step.summary.rows = Some(report.rows);
     step.summary.rows_per_s = Some(report.rows_per_s);

@@ -180,7 +180,7 @@ impl Run {
             vacuum_pgbench(&mut control)?;
         }
         let step = recording.dir().begin_step("run", &assembled.name)?;
-        let measured = match self.measure(context, &recording, &step, &spec, &mut control, assembled, seed) {
+        let measured = match self.measure(&recording, &step, &spec, &mut control, assembled, seed) {
             Ok(measured) => measured,
             Err(failure) => {
                 recording.discard();
@@ -214,7 +214,6 @@ impl Run {
     /// When the target lacks the data, or no session could start.
     pub(crate) fn step(
         &self,
-        context: &Context,
         recording: &Recording<'_>,
         step: &StepId,
         spec: &ConnSpec,
@@ -222,7 +221,7 @@ impl Run {
     ) -> Result<Exit, Failure> {
         let seed = self.seed();
         let assembled = self.assemble(control, seed)?;
-        Ok(self.measure(context, recording, step, spec, control, assembled, seed)?.exit)
+        Ok(self.measure(recording, step, spec, control, assembled, seed)?.exit)
     }
 
     fn workers(&self) -> usize {

@@ -2,18 +2,15 @@
 
 use super::mix::Assembled;
 use super::{Run, Wire};
-use crate::context::Context;
 use crate::failure::Failure;
 use crate::recording::Recording;
 use crate::stop::Urgency;
 use crate::terminal;
-use crate::verbs::load::fields;
+use crate::verbs::load::{self as filling, fields};
 use load::ledger;
 use record::event::{self, Event};
 use record::hlog::Kind as LatencyKind;
-use record::model::{
-    Dataset, ErrorStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict,
-};
+use record::model::{ErrorStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict};
 use record::{ClientSample, Exit, State, StepId};
 use run::control::StopFlag;
 use run::dial::TargetDial;
@@ -45,7 +42,6 @@ impl Run {
     /// When no session could start.
     pub(crate) fn measure(
         &self,
-        context: &Context,
         recording: &Recording<'_>,
         step: &StepId,
         spec: &ConnSpec,
@@ -53,16 +49,11 @@ impl Run {
         assembled: Assembled,
         seed: u64,
     ) -> Result<Measured, Failure> {
+        let context = recording.context();
         let options = self.drive_options(&assembled, seed);
         let duration = options.duration;
         let parameters = self.parameters(&options);
-        let dataset = assembled.dataset.as_ref().map(|dataset| Dataset {
-            name: dataset.name.clone(),
-            format_version: dataset.format,
-            seed: dataset.spec.seed,
-            rows: dataset.rows,
-            ..Dataset::default()
-        });
+        let dataset = assembled.dataset.as_ref().map(filling::dataset);
         recording.keep(recording.dir().edit_step(step, |step| {
             step.parameters = parameters;
             step.dataset = dataset;
