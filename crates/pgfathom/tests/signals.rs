@@ -4,7 +4,8 @@ mod support;
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use support::{Ended, Folder, pgfathom};
+use support::{Ended, Folder, pgfathom, run};
+use target::throwaway::{Throwaway, installations};
 
 fn start(folder: &Folder, arguments: &[&str]) -> Child {
     pgfathom(folder.path())
@@ -46,4 +47,53 @@ fn the_first_signal_ends_early_and_leaves_a_partial_result() {
         let run: serde_json::Value = serde_json::from_str(&run).expect("run.json is whole");
         assert_eq!(run["state"], "interrupted");
     }
+}
+
+#[test]
+fn the_second_signal_ends_what_hangs() {
+    // A server that accepts and never says a word.
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let port = silent.local_addr().expect("it has an address").port().to_string();
+    let folder = Folder::new();
+    let child = start(&folder, &["verify", "-h", "127.0.0.1", "-p", &port, "-U", "me", "x"]);
+    let _held = silent.accept().expect("the command connects");
+    signal(&child, "INT");
+    std::thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    signal(&child, "INT");
+    let ended: Ended = child.wait_with_output().expect("ends").into();
+    assert!(begun.elapsed() < Duration::from_secs(10), "took {:?}", begun.elapsed());
+    assert_eq!(ended.exit, Some(130), "{}", ended.stderr);
+    assert!(ended.stderr.contains("once more to stop at once"), "{}", ended.stderr);
+}
+
+#[test]
+fn an_interrupted_load_continues_where_it_stopped() {
+    let installation =
+        installations().into_iter().next().expect("no PostgreSQL on this machine: make test installs it");
+    let cluster = Throwaway::start(&installation, &[]).expect("the throwaway server starts");
+    let folder = Folder::new();
+    let socket = cluster.socket_dir().display().to_string();
+    let target = format!("host={socket} port={} user=postgres", cluster.port());
+    let load = |out: &'static str| {
+        ["load", "ycsb", "--rows", "400001", "--chunk-rows", "20000", "-j", "2", "-o", out]
+    };
+    let mut flags = load("first").to_vec();
+    flags.push(&target);
+    let child = start(&folder, &flags);
+    await_phase(&folder, "first", "\"name\": \"copy\"");
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&child, "TERM");
+    let ended: Ended = child.wait_with_output().expect("ends").into();
+    assert_eq!(ended.exit, Some(130), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("run the same command again to continue"), "{}", ended.stderr);
+    assert_eq!(ended.stderr.lines().last(), Some("run: first"));
+    let mut flags = load("second").to_vec();
+    flags.push(&target);
+    let ended = run(folder.path(), &flags);
+    assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("continuing: "), "{}", ended.stderr);
+    let ended = run(folder.path(), &["verify", &target]);
+    assert_eq!(ended.exit, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("400,001 rows exact"), "{}", ended.stdout);
 }
