@@ -9,7 +9,7 @@
 //! The handler itself only writes a byte into a socket; a thread of our own does the rest.
 
 use record::Exit;
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,8 +77,12 @@ impl Stop {
 
     fn signalled(&self) {
         if !self.drain.swap(true, Ordering::SeqCst) {
-            eprintln!("\ninterrupted: finishing what is in flight; once more to stop at once");
             self.tell(Urgency::Drain);
+            // Nobody may be listening any more, and a panic here would leave later signals unheard.
+            let _ = writeln!(
+                std::io::stderr(),
+                "\ninterrupted: finishing what is in flight; once more to stop at once"
+            );
             return;
         }
         self.tell(Urgency::Now);

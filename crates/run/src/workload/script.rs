@@ -1,5 +1,6 @@
 //! Runs a compiled pgbench script on a session.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use wire::backend::{Columns, Frame, column_names, tag};
@@ -294,5 +295,6 @@ fn log_debug(script: usize, command: usize, value: Value) {
     value.write_text(&mut text);
     let kind = value.type_name();
     let text = String::from_utf8_lossy(&text);
-    eprintln!("debug(script={script},command={}): {kind} {text}", command + 1);
+    // Nobody may be listening any more; that is no reason to end the run.
+    let _ = writeln!(std::io::stderr(), "debug(script={script},command={}): {kind} {text}", command + 1);
 }
