@@ -44,7 +44,8 @@ fn the_whole_way_on_every_postgresql() {
                     ended.stdout,
                     ended.stderr
                 );
-                let lines: Vec<&str> = ended.stdout.lines().collect();
+                // Indented lines say why a step is invalid, on a machine that is busy.
+                let lines: Vec<&str> = ended.stdout.lines().filter(|line| !line.starts_with(' ')).collect();
                 assert!(
                     lines[0].starts_with(&format!("pgfathom demo   PostgreSQL {}", installation.version)),
                     "{lines:?}"

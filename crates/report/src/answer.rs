@@ -308,6 +308,16 @@ pub(crate) fn step_fields(step: &StepFacts, letters: Letters) -> Vec<String> {
     if step.step.verb == "load" {
         fields.extend(step.bytes().map(number::bytes));
     }
+    if step.step.verb == "verify" {
+        let updates = step.step.totals.get("updates_accepted").and_then(serde_json::Value::as_u64);
+        fields.extend(
+            updates
+                .filter(|count| *count > 0)
+                .map(|count| format!("{} accepted", number::counted(count, "update"))),
+        );
+        let deep = step.step.parameters.get("deep").and_then(serde_json::Value::as_bool);
+        fields.extend(deep.filter(|deep| *deep).map(|_| "deep".to_string()));
+    }
     if step.step.verb != "verify" {
         fields.extend(summary.rows_per_s.map(|rate| format!("{} rows/s", number::three(rate))));
         fields.extend(summary.bytes_per_s.map(|rate| format!("{}/s", number::bytes(rate))));

@@ -43,7 +43,7 @@ pub fn text(dir: &Path) -> Result<String, RecordError> {
 }
 
 /// The titles of the steps of a demo are at most this long: lines printed one by one stand in columns.
-const TITLE_WIDTH: usize = 10;
+const TITLE_WIDTH: usize = 11;
 
 /// One step in one line, as [`text`] has it, for a command that tells its steps as they end. Empty if there is no such step.
 ///

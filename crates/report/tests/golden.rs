@@ -44,7 +44,7 @@ fn a_step_is_told_alone_as_the_page_tells_it() {
     let folder = fixture::write(Scene::Demo);
     let told = report::step_line(folder.path(), "run-ycsb-c").unwrap();
     let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(told.starts_with("run ycsb-c   8 sessions"), "{told}");
+    assert!(told.starts_with("run ycsb-c    8 sessions"), "{told}");
     assert!(
         report::text(folder.path()).unwrap().lines().any(|line| squeeze(line) == squeeze(&told)),
         "{told}"

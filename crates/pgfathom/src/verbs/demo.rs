@@ -103,13 +103,13 @@ impl Demo {
             }
         };
         let _guard = guard(context, &server);
-        say(context, &format!("up           {}", human::seconds(begun.elapsed().as_secs_f64())));
+        say(context, &format!("up            {}", human::seconds(begun.elapsed().as_secs_f64())));
         let outcome = self.steps(context, &recording, &server.spec());
         let outcome = match outcome {
             Ok(exit) => {
                 let state = if exit == Exit::Interrupted { State::Interrupted } else { State::Finished };
                 // The page is part of the screen, so it is made before the last lines.
-                say(context, &format!("report       {}", recording.path().join(files::REPORT).display()));
+                say(context, &format!("report        {}", recording.path().join(files::REPORT).display()));
                 recording.finish(state).map(|_| exit)
             }
             Err(failure) => {
@@ -245,9 +245,13 @@ fn verify(
     }
 }
 
-/// The line of a step that has ended.
+/// The line of a step that has ended, and why its numbers are not to be trusted, if they are not.
 fn tell(context: &Context, recording: &Recording<'_>, step: &StepId) -> Result<(), Failure> {
     say(context, &recording.step_line(step)?);
+    let run = recording.dir().run();
+    for reason in run.step(step.key()).into_iter().flat_map(|step| &step.verdict.reasons) {
+        say(context, &format!("  {reason}"));
+    }
     Ok(())
 }
 
