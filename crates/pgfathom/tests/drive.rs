@@ -239,29 +239,6 @@ fn errors_of_the_target_end_with_2_and_are_listed_by_code() {
 }
 
 #[test]
-fn a_client_that_is_the_limit_says_so_and_ends_with_5() {
-    on_each(|lab| {
-        // Thousands of expressions for one trivial statement: the worker thread cannot be anything but busy.
-        let mut script = String::new();
-        for _ in 0..20_000 {
-            script.push_str("\\set x random_gaussian(1, 1000000, 5.0)\n");
-        }
-        script.push_str("SELECT 1;\n");
-        lab.folder.write("heavy.sql", &script);
-        let mut ended = lab.type_("run -f heavy.sql -c 4 -j 1 -T 2 -o busy");
-        // On a machine that is busy with other tests the thread may get too little CPU to look busy: try again, longer.
-        for seconds in [4, 8] {
-            if ended.exit != Some(5) {
-                ended = lab.type_(&format!("run -f heavy.sql -c 4 -j 1 -T {seconds} -o busy{seconds}"));
-            }
-        }
-        assert_eq!(ended.exit, Some(5), "{}{}", ended.stdout, ended.stderr);
-        assert!(ended.stdout.contains("client was the limit"), "{}", ended.stdout);
-        assert!(ended.stdout.contains("INVALID"), "{}", ended.stdout);
-    });
-}
-
-#[test]
 fn a_rate_is_kept_and_accounted_for() {
     on_each(|lab| {
         let ended = lab.type_("run -b ycsb-b -c 4 -T 2 -R 300 -L 2s --warmup 500ms -o rate");

@@ -5,9 +5,12 @@ use std::time::Duration;
 use crate::drive::Account;
 use crate::engine::{NANOS_PER_MICRO, NANOS_PER_SECOND};
 
-/// A worker thread that was idle for less than this share of the time always had something to do, or to wait for a CPU for: the
-/// target could have done more.
-pub const WORKER_IDLE_SHARE_MIN: f64 = 0.05;
+/// A worker thread that computed for more than this share of the time in which it could have a CPU had no room left: the target could
+/// have done more.
+pub const WORKER_BUSY_SHARE_MAX: f64 = 0.95;
+/// ... provided that it got a good part of a CPU at all. A thread that its neighbours starve never idles either, but then the machine
+/// is full, which is noted and is not the client's doing.
+pub const WORKER_CPU_SHARE_MIN: f64 = 0.5;
 /// Starts later than this at the 99th percentile, although a session was free, are not the schedule that was asked for.
 pub const LAG_US_P99_MAX: u64 = 5_000;
 /// A worker that waited for a CPU longer than this share of the time shares the machine with somebody hungry; noted.
@@ -33,7 +36,7 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
         opinion.invalid.push("not a single transaction was committed in the measured time".into());
     }
     let (busy, waited) = (account.worker_cpu_share_max, account.worker_wait_share_max.unwrap_or(0.0));
-    if busy + waited > 1.0 - WORKER_IDLE_SHARE_MIN {
+    if busy >= WORKER_CPU_SHARE_MIN && busy > WORKER_BUSY_SHARE_MAX * (1.0 - waited) {
         opinion.invalid.push(format!(
             "this client was the limit: a worker thread was busy {} % of the time and waited for a CPU {} %; use more workers (-j) \
              or another machine",
@@ -151,7 +154,10 @@ mod tests {
         busy.worker_cpu_share_max = 0.87;
         assert!(judge(&busy, None).invalid[0].contains("busy 87 % of the time and waited for a CPU 10 %"));
         busy.worker_wait_share_max = None;
-        assert_eq!(judge(&busy, None).invalid, [""; 0]);
+        assert_eq!(judge(&busy, None).invalid, [""; 0], "13 % of the time it had nothing to do");
+        (busy.worker_cpu_share_max, busy.worker_wait_share_max) = (0.3, Some(0.69));
+        assert_eq!(judge(&busy, None).invalid, [""; 0], "a full machine is not the client's doing");
+        assert!(judge(&busy, None).notes[0].contains("waited for a CPU 69 %"));
         let mut late = account();
         (0..100).for_each(|_| late.posted.measured.lag.record_us(6_000));
         assert!(judge(&late, None).invalid[0].contains("lag p99 6.0 ms"), "{:?}", judge(&late, None));
