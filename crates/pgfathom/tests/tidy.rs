@@ -1,0 +1,127 @@
+//! Decisions that stay decided: the arrows between the crates, the number of dependencies, the shape of the source.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which of our crates each of them may stand on (ARCHITECTURE.md, "The house").
+const ARROWS: [(&str, &[&str]); 8] = [
+    ("data", &[]),
+    ("wire", &[]),
+    ("record", &[]),
+    ("target", &["record", "wire"]),
+    ("load", &["data", "wire", "record", "target"]),
+    ("run", &["data", "wire", "record", "target"]),
+    ("report", &["record"]),
+    ("pgfathom", &["data", "wire", "record", "target", "load", "run", "report"]),
+];
+
+/// Packages in Cargo.lock at most, those of other platforms and of tests included. Raised only on purpose.
+const LOCKED_PACKAGES_MAX: usize = 205;
+
+/// A module over about 600 lines is split by idea; a little more is not worth a bad split.
+const MODULE_LINES_MAX: usize = 700;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The names under `[dependencies]` of a manifest.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let section = manifest.split("[dependencies]").nth(1).unwrap_or_default();
+    let lines = section.lines().skip(1).take_while(|line| !line.starts_with('['));
+    let name = |line: &str| line.split(['.', ' ', '=']).next().unwrap_or_default().to_string();
+    lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#')).map(name).collect()
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the source is readable").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn arrows_point_one_way() {
+    let ours: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
+    let folders: BTreeSet<String> = fs::read_dir(root().join("crates"))
+        .expect("crates/ is there")
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(
+        folders.iter().map(String::as_str).collect::<BTreeSet<_>>(),
+        ours,
+        "a crate without a place in the house"
+    );
+    for (name, allowed) in ARROWS {
+        let found = dependencies(&read(&root().join("crates").join(name).join("Cargo.toml")));
+        assert!(!found.is_empty() || name == "data", "the dependencies of {name} were not found");
+        let wrong: Vec<&String> = found
+            .iter()
+            .filter(|other| ours.contains(other.as_str()) && !allowed.contains(&other.as_str()))
+            .collect();
+        assert!(wrong.is_empty(), "{name} must not stand on {wrong:?}");
+    }
+}
+
+#[test]
+fn the_hot_path_has_no_runtime_and_content_no_dependency() {
+    let of = |name: &str| dependencies(&read(&root().join("crates").join(name).join("Cargo.toml")));
+    for name in ["data", "wire", "load", "run", "record", "report", "pgfathom"] {
+        let found = of(name);
+        let wrong: Vec<&String> =
+            found.iter().filter(|other| other.contains("tokio") || *other == "async-std").collect();
+        assert!(wrong.is_empty(), "{name} stands on {wrong:?}: only target's control connections may");
+    }
+    assert_eq!(of("data"), BTreeSet::new(), "data depends on nothing: its output is frozen");
+    for name in ["wire", "run"] {
+        assert!(!of(name).contains("postgres"), "{name} speaks the protocol itself");
+    }
+}
+
+#[test]
+fn dependencies_are_counted() {
+    let lock = read(&root().join("Cargo.lock"));
+    let packages = lock.lines().filter(|line| *line == "[[package]]").count();
+    assert!(packages > 50, "Cargo.lock was not understood");
+    assert!(
+        packages <= LOCKED_PACKAGES_MAX,
+        "{packages} packages are locked, {LOCKED_PACKAGES_MAX} are the budget"
+    );
+}
+
+#[test]
+fn modules_are_short_and_say_what_they_are() {
+    let mut found = Vec::new();
+    sources(&root().join("crates"), &mut found);
+    assert!(found.len() > 50, "the source was not found");
+    let mut problems = BTreeMap::new();
+    for path in found {
+        let text = read(&path);
+        let is_test_module =
+            path.ends_with("tests.rs") || path.components().any(|part| part.as_os_str() == "tests");
+        if !is_test_module && !text.starts_with("//!") {
+            problems.insert(path.clone(), "does not begin with //!".to_string());
+        }
+        let lines = text.lines().count();
+        if lines > MODULE_LINES_MAX {
+            problems.insert(path.clone(), format!("has {lines} lines"));
+        }
+        // Put together so that this file does not contain them.
+        for word in [["to", "do!("], ["unimple", "mented!("], ["db", "g!("], ["FIX", "ME"]] {
+            if text.contains(&word.concat()) {
+                problems.insert(path.clone(), format!("contains {}", word.concat()));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+}
