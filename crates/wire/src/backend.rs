@@ -89,11 +89,19 @@ pub enum ProtocolError {
         /// Type byte of the message.
         tag: u8,
     },
+    /// More than a server has to say before a session begins.
+    #[error(
+        "the server sent more than {limit} bytes before the session began: this is not a PostgreSQL server"
+    )]
+    Greeting {
+        /// What it may be at most.
+        limit: usize,
+    },
 }
 
 /// Reads the length of the message at the start of `bytes`, header included; `None` when fewer than five bytes are there.
 #[inline]
-fn frame_bytes(bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
+pub(crate) fn frame_bytes(bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let length = u32::from_be_bytes([header[1], header[2], header[3], header[4]]);
     if length < 4 || length as usize > MESSAGE_BYTES_MAX {

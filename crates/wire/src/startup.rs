@@ -23,6 +23,9 @@ const SSL_REQUEST_CODE: u32 = 80_877_103;
 /// The longest plausible first ErrorResponse, as in libpq. A server that cannot fork answers with `E` and bare text, whose
 /// first four bytes then look like a far longer length.
 const FIRST_ERROR_BYTES_MAX: u32 = 30_000;
+/// The most that a server may say from the first message to the first ReadyForQuery, in bytes: parameters and notices are kept, so
+/// without an end to them a stranger could fill this machine's memory. PostgreSQL's own greeting is below 1 KiB.
+pub const GREETING_BYTES_MAX: usize = 1 << 20;
 /// How much of a bare-text error is kept, in bytes.
 const BARE_ERROR_BYTES_MAX: usize = 1_000;
 
@@ -252,6 +255,8 @@ pub struct Startup {
     options: StartupOptions,
     state: State,
     established: Established,
+    /// Bytes of the messages taken so far.
+    taken: usize,
 }
 
 impl fmt::Debug for Startup {
@@ -307,7 +312,7 @@ impl Startup {
             channel_bound: false,
             notices: Vec::new(),
         };
-        Startup { options, state: State::Authenticate, established }
+        Startup { options, state: State::Authenticate, established, taken: 0 }
     }
 
     /// Takes what the server sent; answers are appended to `out`. After an error, or after `done`, there is nothing to feed.
@@ -321,10 +326,16 @@ impl Startup {
                 self.state = State::Done;
                 return Err(StartupError::BareText(text));
             }
+            // Judged by the header: the caller shall not collect a message first that is refused then.
+            if backend::frame_bytes(rest)?.is_some_and(|length| length > GREETING_BYTES_MAX - self.taken) {
+                self.state = State::Done;
+                return Err(ProtocolError::Greeting { limit: GREETING_BYTES_MAX }.into());
+            }
             let Some((frame, length)) = backend::frame(rest)? else {
                 return Ok(Progress { consumed, done: false });
             };
             consumed += length;
+            self.taken += length;
             if let Err(error) = self.message(frame, out) {
                 self.state = State::Done;
                 return Err(error);

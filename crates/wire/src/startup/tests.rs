@@ -206,6 +206,23 @@ fn errors_of_the_server_come_through() {
 }
 
 #[test]
+fn a_greeting_without_an_end_is_refused() {
+    let notice = message(b'N', &[&b"SNOTICE\0M"[..], &[b'x'; 60_000], b"\0\0"].concat());
+    let mut startup = Startup::new(options(), &mut Vec::new());
+    startup.receive(&auth(0, b""), &mut Vec::new()).unwrap();
+    let taken = (1..).find_map(|count| {
+        startup.receive(&notice, &mut Vec::new()).err().map(|error| (count * notice.len(), error))
+    });
+    let (bytes, error) = taken.unwrap();
+    assert_eq!(error, StartupError::Protocol(ProtocolError::Greeting { limit: GREETING_BYTES_MAX }));
+    assert!(bytes > GREETING_BYTES_MAX - notice.len() && bytes <= GREETING_BYTES_MAX + notice.len());
+    // A long message is refused as soon as its header is there.
+    let mut startup = Startup::new(options(), &mut Vec::new());
+    let header = [&b"N"[..], &(GREETING_BYTES_MAX as u32).to_be_bytes()].concat();
+    assert!(startup.receive(&header, &mut Vec::new()).is_err());
+}
+
+#[test]
 fn no_password_is_ever_printed() {
     let mut out = Vec::new();
     let startup = Startup::new(options(), &mut out);
