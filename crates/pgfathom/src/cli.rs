@@ -13,9 +13,10 @@ const HELP_COLUMNS_MAX: usize = 110;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0 ok                              3 verify found a difference
-  1 usage, configuration, connect   5 run invalid (the client was the limit)
+  0 ok                              5 run invalid (the client was the limit)
+  1 usage, configuration, connect   8 cannot tell (verify, see its notes)
   2 errors during the run           130 interrupted, partial result written
+  3 verify found a difference
 
 Data goes to stdout, talk and progress to stderr. A connection is described as for psql:
 -h -p -U -d, a last argument (name, URI or 'key=value ...'), PG* variables, service file, .pgpass.";

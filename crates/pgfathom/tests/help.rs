@@ -15,7 +15,15 @@ fn help_lists_every_verb_and_exit_code() {
     for verb in VERBS {
         assert!(help.stdout.contains(&format!("\n  {verb} ")), "{verb} is missing in:\n{}", help.stdout);
     }
-    for code in ["  0 ok", "  1 usage", "  2 errors", "  3 verify", "5 run invalid", "130 interrupted"] {
+    for code in [
+        "  0 ok",
+        "  1 usage",
+        "  2 errors",
+        "  3 verify",
+        "5 run invalid",
+        "8 cannot tell",
+        "130 interrupted",
+    ] {
         assert!(help.stdout.contains(&format!(" {}", code.trim_start())), "{code}");
     }
 }

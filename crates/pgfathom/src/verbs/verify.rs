@@ -24,7 +24,7 @@ const PRINTED_MAX: usize = 20;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 What to expect stands in the database itself, in the ledger that load wrote (schema pgfathom).
-Exit code 3: a difference was found; the rows are named.")]
+Exit code 3: a difference was found, the rows are named. Exit code 8: nothing wrong was found, but some values cannot be judged.")]
 pub struct Verify {
     /// Which database.
     #[command(flatten)]
