@@ -1,5 +1,7 @@
 //! Drives real servers: every PostgreSQL found on this machine, each on a throwaway cluster of its own.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

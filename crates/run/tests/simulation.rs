@@ -4,6 +4,8 @@
 //! At the end the server's table is compared with what replaying the sessions' own records says may stand there: every way the
 //! client could lose count of what it did shows as a stale, foreign, missing or unexpected row.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

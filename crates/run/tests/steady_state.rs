@@ -3,6 +3,8 @@
 //! Everything runs against the null server in this process, so its side of the connection is counted too. Two runs that differ
 //! only in length cancel out what starting and ending costs.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 use std::alloc::System;
 use std::time::Duration;
 
