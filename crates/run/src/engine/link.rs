@@ -2,9 +2,10 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::net::{RecvFlags, SendFlags};
 use rustls::ClientConnection;
 use wire::backend::{Frames, ProtocolError, ReplyScanner, Scan, TransactionStatus, tag};
 use wire::error::{ServerError, SqlState};
@@ -57,8 +58,8 @@ impl Read for Stream {
     #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Unix(stream) => stream.read(buffer),
-            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => receive(stream, buffer),
+            Stream::Tcp(stream) => receive(stream, buffer),
             Stream::Simulated(pipe) => pipe.read(buffer),
         }
     }
@@ -68,8 +69,8 @@ impl Write for Stream {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Unix(stream) => stream.write(bytes),
-            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => send(stream, bytes),
+            Stream::Tcp(stream) => send(stream, bytes),
             Stream::Simulated(pipe) => pipe.write(bytes),
         }
     }
@@ -77,6 +78,19 @@ impl Write for Stream {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The system call without libc's wrapper, whose cancellation points cost every call of a process with threads.
+#[inline]
+fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    let (received, _) = rustix::net::recv(socket, buffer, RecvFlags::empty())?;
+    Ok(received)
+}
+
+/// Likewise; a peer that is gone is an error and not a signal.
+#[inline]
+fn send(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
 }
 
 /// Why a connection is of no use any more.
