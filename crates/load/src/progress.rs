@@ -292,6 +292,10 @@ impl Meter {
         let slowest = self.slowest(&current);
         let progress = self.snapshot(counters, &current, &last, slowest);
         let chunks_done = counters.chunks_done.load(Ordering::Relaxed);
+        // Of this interval alone, as the row count beside it; what the terminal names is the slowest over a longer time.
+        let sent = current.sent.iter().zip(&last.sent).map(|(now, before)| now.saturating_sub(*before));
+        let is_compared = self.phase == Phase::Copy && current.sent.len() > 1;
+        let slowest_now = sent.enumerate().min_by_key(|(_, rows)| *rows).filter(|_| is_compared);
         let sample = ProgressSample {
             phase: self.phase.as_str().to_owned(),
             // Rolled back rows make the sum go down; an interval cannot have done less than nothing.
@@ -301,8 +305,8 @@ impl Meter {
             rows_goal: counters.rows_total,
             chunks: chunks_done.saturating_sub(self.last_chunks),
             streams: counters.connected() as u64,
-            slowest_stream: slowest.map(|slowest| slowest.index.to_string()),
-            slowest_rows: slowest.map(|slowest| (slowest.rows_per_s * seconds(now - last.at)) as u64),
+            slowest_stream: slowest_now.map(|(index, _)| index.to_string()),
+            slowest_rows: slowest_now.map(|(_, rows)| rows),
             client_cpu_us: cpu_us.saturating_sub(self.last_cpu_us),
         };
         let interval = now - last.at;

@@ -37,7 +37,7 @@ pub struct Summary {
     pub name: String,
     /// False if the result says nothing about the target, or the proof failed.
     pub valid: bool,
-    /// Length of the measured part in seconds (without warm-up and drain).
+    /// Length of the measured part in seconds: without warm-up, to the end of the last transaction that began in time.
     pub duration_s: f64,
     /// Transactions that committed in the measured part.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,7 @@ pub struct Summary {
     pub tps: Option<f64>,
     /// Transactions that failed for good.
     pub errors: u64,
-    /// Attempts repeated after a serialization failure, a deadlock or a lost connection.
+    /// Attempts repeated: by `run` after a serialization failure or a deadlock, by `load` after a lost connection.
     pub retries: u64,
     /// Response time.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -97,12 +97,13 @@ pub struct Run {
         help_heading = "Load"
     )]
     pub protocol: Protocol,
-    /// Messages of a prepared statement: lean leaves Describe out and uses binary values, libpq sends what pgbench sends
+    /// Messages of a prepared statement: libpq sends what pgbench and most drivers send; lean leaves Describe out and uses binary
+    /// values, which spares client and server. Every result carries the mode
     #[arg(
         long,
         value_name = "MODE",
         value_enum,
-        default_value = "lean",
+        default_value = "libpq",
         hide_possible_values = true,
         help_heading = "Load"
     )]

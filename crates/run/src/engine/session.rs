@@ -84,6 +84,8 @@ pub(super) struct State {
     pub(super) free_since: Nanos,
     /// Traffic of links that are gone.
     pub(super) traffic_before: Traffic,
+    /// Bytes in the buffers of the last link, when it ended.
+    pub(super) buffer_bytes: usize,
 }
 
 /// A session's handle; clones share the same session.
@@ -106,6 +108,7 @@ impl Session {
             dialed: None,
             free_since: 0,
             traffic_before: Traffic::default(),
+            buffer_bytes: 0,
         };
         Session { index, state: Rc::new(RefCell::new(state)), shared }
     }

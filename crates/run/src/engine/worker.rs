@@ -121,12 +121,13 @@ impl<R: Reactor> Worker<R> {
         sum
     }
 
-    /// Bytes in all send and receive buffers.
+    /// Bytes in all send and receive buffers; of sessions that have ended, when they did.
     pub fn buffer_bytes(&self) -> usize {
-        self.slots
-            .iter()
-            .filter_map(|slot| slot.session.state.borrow().link.as_ref().map(Link::buffer_bytes))
-            .sum()
+        let bytes = |slot: &Slot| {
+            let state = slot.session.state.borrow();
+            state.link.as_ref().map_or(state.buffer_bytes, Link::buffer_bytes)
+        };
+        self.slots.iter().map(bytes).sum()
     }
 
     /// Sessions whose time or start has come join the running ones.
@@ -172,6 +173,7 @@ impl<R: Reactor> Worker<R> {
             state.wait = Wait::Done;
             if let Some(mut link) = state.link.take() {
                 link.terminate();
+                state.buffer_bytes = link.buffer_bytes();
                 state.traffic_before.add(link.traffic);
             }
             self.alive -= 1;
