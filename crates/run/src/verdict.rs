@@ -13,8 +13,9 @@ pub const WORKER_BUSY_SHARE_MAX: f64 = 0.95;
 pub const WORKER_CPU_SHARE_MIN: f64 = 0.5;
 /// Starts later than this at the 99th percentile, although a session was free, are not the schedule that was asked for.
 pub const LAG_US_P99_MAX: u64 = 5_000;
-/// A worker that waited for a CPU longer than this share of the time shares the machine with somebody hungry; noted.
-pub const WORKER_WAIT_SHARE_NOTED: f64 = 0.20;
+/// A worker that waited for a CPU longer than this share of the time shares the machine with somebody hungry; noted. Less than that is
+/// what any client and server on one full machine do to each other.
+pub const WORKER_WAIT_SHARE_NOTED: f64 = 0.50;
 /// Fewer transactions than this make poor percentiles; noted.
 pub const TRANSACTIONS_FOR_P99_MIN: u64 = 10_000;
 
