@@ -1,0 +1,175 @@
+//! The collector: waits until everybody is ready, opens the run, hears from the workers once a second, ends it in time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use mio::Waker;
+use record::clock::monotonic_ns;
+
+use super::seat::Post;
+use super::{DriveError, Observer, Second, process_cpu};
+use crate::control::{Control, StopFlag};
+use crate::engine::{NANOS_PER_SECOND, Nanos};
+use crate::tally::Posted;
+
+/// Between "everybody is ready" and the first start: longer than a worker takes to hear of it.
+const START_DELAY: Nanos = NANOS_PER_SECOND / 20;
+/// How often the collector looks at flags.
+const COLLECTOR_PAUSE: Duration = Duration::from_millis(20);
+/// How long after a full second the workers' counts of that second are collected.
+const COLLECT_AFTER: Nanos = NANOS_PER_SECOND / 20;
+/// How long transactions under way at the end may take to finish before they are dropped and counted as unfinished.
+const DRAIN_LIMIT: Nanos = 30 * NANOS_PER_SECOND;
+/// How long all sessions together may take to connect and prepare.
+const READY_LIMIT: Nanos = 120 * NANOS_PER_SECOND;
+
+pub(super) struct Collector<'a> {
+    pub(super) control: &'a Control,
+    pub(super) posts: &'a [Arc<Post>],
+    pub(super) wakers: &'a [Arc<Waker>],
+    pub(super) stop: &'a StopFlag,
+    pub(super) kinds: usize,
+    pub(super) sessions: u64,
+    pub(super) warmup: Nanos,
+    pub(super) duration: Option<Nanos>,
+}
+
+/// What the collector knows at the end.
+pub(super) struct Collected {
+    pub(super) posted: Posted,
+    pub(super) begin: Nanos,
+    pub(super) measure_from: Nanos,
+    pub(super) cpu_at_measure_from: Nanos,
+    pub(super) cpu_at_end: Nanos,
+    pub(super) is_interrupted: bool,
+}
+
+impl Collector<'_> {
+    pub(super) fn wake_all(&self) {
+        for waker in self.wakers {
+            // A worker that has ended does not need to be woken.
+            let _ = waker.wake();
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.posts.iter().all(|post| post.is_finished.load(Ordering::Acquire))
+    }
+
+    /// Until all sessions are ready.
+    fn wait_until_ready(&self) -> Result<(), DriveError> {
+        let give_up = monotonic_ns() + READY_LIMIT;
+        loop {
+            if let Some(failure) = self.control.failure() {
+                return Err(DriveError::Failed(failure));
+            }
+            let ready = self.control.ready.load(Ordering::Relaxed);
+            if ready as u64 >= self.sessions {
+                return Ok(());
+            }
+            if self.stop.asked() > 0 {
+                return Err(DriveError::Interrupted);
+            }
+            if monotonic_ns() > give_up {
+                let seconds = READY_LIMIT / NANOS_PER_SECOND;
+                return Err(DriveError::NotReady { ready, sessions: self.sessions, seconds });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(super) fn collect(&self, observer: &mut dyn Observer) -> Result<Collected, DriveError> {
+        self.wait_until_ready()?;
+        let begin = monotonic_ns() + START_DELAY;
+        let measure_from = begin + self.warmup;
+        let end = self.duration.map_or(Nanos::MAX, |duration| measure_from + duration);
+        self.control.open(begin, end);
+        self.wake_all();
+        observer.begins(begin);
+        let mut total = Posted::new(self.kinds);
+        let mut posted = Posted::new(self.kinds);
+        let mut is_interrupted = false;
+        let mut drain_until = end.saturating_add(DRAIN_LIMIT);
+        let mut second = Ticks { from: begin, cpu: process_cpu(), scheduled: 0 };
+        let mut cpu_at_measure_from = None;
+        let mut asked = 0;
+        loop {
+            let now = monotonic_ns();
+            let finished = self.is_finished();
+            if now >= measure_from && cpu_at_measure_from.is_none() {
+                cpu_at_measure_from = Some(process_cpu());
+            }
+            if finished || now >= second.from + NANOS_PER_SECOND + COLLECT_AFTER {
+                for post in self.posts {
+                    post.slot.take(&mut posted);
+                }
+                total.add(&posted);
+                let to = if finished { now } else { second.from + NANOS_PER_SECOND };
+                self.report(&mut second, to, &posted, measure_from, observer);
+                posted.reset();
+            }
+            if finished {
+                break;
+            }
+            if self.stop.asked() > asked {
+                asked = self.stop.asked();
+                is_interrupted = true;
+                if asked == 1 {
+                    self.control.stop(now);
+                    drain_until = now + DRAIN_LIMIT;
+                } else {
+                    self.control.abandon();
+                }
+                self.wake_all();
+            }
+            if now > drain_until {
+                self.control.abandon();
+                self.wake_all();
+            }
+            std::thread::sleep(COLLECTOR_PAUSE);
+        }
+        let cpu_at_end = process_cpu();
+        Ok(Collected {
+            posted: total,
+            begin,
+            measure_from,
+            cpu_at_measure_from: cpu_at_measure_from.unwrap_or(cpu_at_end),
+            cpu_at_end,
+            is_interrupted,
+        })
+    }
+
+    fn report(
+        &self,
+        second: &mut Ticks,
+        to: Nanos,
+        posted: &Posted,
+        measure_from: Nanos,
+        observer: &mut dyn Observer,
+    ) {
+        let cpu = process_cpu();
+        let sum = |count: fn(&Post) -> &AtomicU64| {
+            self.posts.iter().map(|post| count(post).load(Ordering::Relaxed)).sum::<u64>()
+        };
+        let scheduled = sum(|post| &post.scheduled);
+        observer.second(&Second {
+            from: second.from,
+            to: to.max(second.from),
+            posted,
+            connected: self.control.connected.load(Ordering::Relaxed),
+            scheduled: scheduled.saturating_sub(second.scheduled),
+            backlog: sum(|post| &post.backlog),
+            client_cpu: cpu.saturating_sub(second.cpu),
+            is_warmup: to <= measure_from,
+        });
+        *second = Ticks { from: to.max(second.from), cpu, scheduled };
+    }
+}
+
+/// Where the collector's current second began.
+struct Ticks {
+    from: Nanos,
+    cpu: Nanos,
+    scheduled: u64,
+}

@@ -1,0 +1,217 @@
+//! A worker thread's seat: what it is given, what it does at its own pace beside the sessions, what it leaves behind.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use record::clock::monotonic_ns;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::client::{Client, Plan, SessionRecord};
+use crate::control::Control;
+use crate::engine::connector::Connector;
+use crate::engine::link::Traffic;
+use crate::engine::reactor::EpollReactor;
+use crate::engine::session::Shared;
+use crate::engine::worker::{Housekeeping, Worker};
+use crate::engine::{NANOS_PER_SECOND, Nanos};
+use crate::random::Random;
+use crate::schedule::{Pace, Schedule};
+use crate::tally::{Slot, Tally};
+
+/// What a worker thread and the collector share.
+#[derive(Debug)]
+pub(super) struct Post {
+    pub(super) slot: Slot,
+    /// Arrivals handed out, skipped or waiting so far.
+    pub(super) scheduled: AtomicU64,
+    /// Arrivals waiting.
+    pub(super) backlog: AtomicU64,
+    pub(super) is_finished: AtomicBool,
+}
+
+impl Post {
+    pub(super) fn new(kinds: usize) -> Post {
+        Post {
+            slot: Slot::new(kinds),
+            scheduled: AtomicU64::new(0),
+            backlog: AtomicU64::new(0),
+            is_finished: AtomicBool::new(false),
+        }
+    }
+}
+
+/// What a worker thread is given.
+pub(super) struct Seat {
+    pub(super) plan: Arc<Plan>,
+    pub(super) post: Arc<Post>,
+    pub(super) first_session: u64,
+    pub(super) sessions: usize,
+    pub(super) pace: Pace,
+    pub(super) warmup: Nanos,
+    pub(super) latency_limit: Option<Nanos>,
+    pub(super) arrivals: Random,
+}
+
+/// What a worker thread leaves behind.
+pub(super) struct Worked {
+    pub(super) sessions: Vec<SessionRecord>,
+    pub(super) scheduled: u64,
+    pub(super) skipped: u64,
+    pub(super) unstarted: u64,
+    pub(super) traffic: Traffic,
+    pub(super) buffer_bytes: usize,
+    pub(super) end: Nanos,
+    pub(super) measured_cpu: Nanos,
+    pub(super) measured_wait: Option<Nanos>,
+}
+
+/// The thread's life: drives its sessions until all have ended.
+pub(super) fn work(seat: Seat, reactor: EpollReactor, connector: Connector) -> std::io::Result<Worked> {
+    let is_open_loop = seat.pace != Pace::Closed;
+    let skip = seat.latency_limit.filter(|_| is_open_loop);
+    let shared = Shared::new(Schedule::new(seat.pace, skip, seat.arrivals), seat.sessions);
+    let kinds = seat.plan.workload.items().len();
+    let tally = Rc::new(RefCell::new(Tally::new(kinds, is_open_loop, seat.latency_limit)));
+    let records: Vec<Rc<RefCell<SessionRecord>>> = (0..seat.sessions).map(|_| Rc::default()).collect();
+    let mut worker =
+        Worker::new(reactor, Rc::clone(&shared), Box::new(connector), seat.sessions, |session| {
+            let client = Client {
+                plan: Arc::clone(&seat.plan),
+                number: seat.first_session + session.index as u64,
+                tally: Rc::clone(&tally),
+                record: Rc::clone(&records[session.index]),
+            };
+            Box::pin(client.live(session))
+        });
+    let mut housekeeper = Housekeeper {
+        control: Arc::clone(&seat.plan.control),
+        post: Arc::clone(&seat.post),
+        shared: Rc::clone(&shared),
+        tally: Rc::clone(&tally),
+        warmup: seat.warmup,
+        heard: usize::MAX,
+        next_tick: 0,
+        measure_from: Nanos::MAX,
+        at_measure_from: None,
+    };
+    let outcome = worker.run(&mut housekeeper);
+    let end = monotonic_ns();
+    housekeeper.publish(end);
+    let usage = ThreadUsage::now();
+    let (measured_cpu, measured_wait) =
+        housekeeper.at_measure_from.map_or((0, None), |before| usage.since(before));
+    seat.post.is_finished.store(true, Ordering::Release);
+    outcome?;
+    let mut schedule = shared.schedule.borrow_mut();
+    let unstarted = schedule.take_unstarted();
+    Ok(Worked {
+        sessions: records.iter().map(|record| record.borrow().clone()).collect(),
+        scheduled: schedule.arrivals(),
+        skipped: schedule.skipped(),
+        unstarted,
+        traffic: worker.traffic(),
+        buffer_bytes: worker.buffer_bytes(),
+        end,
+        measured_cpu,
+        measured_wait,
+    })
+}
+
+/// The worker's own pace: publishes once a second, hears of begin, end and abandonment.
+struct Housekeeper {
+    control: Arc<Control>,
+    post: Arc<Post>,
+    shared: Rc<Shared>,
+    tally: Rc<RefCell<Tally>>,
+    warmup: Nanos,
+    /// The control's attention count when it was last looked at.
+    heard: usize,
+    next_tick: Nanos,
+    measure_from: Nanos,
+    at_measure_from: Option<ThreadUsage>,
+}
+
+impl Housekeeper {
+    fn publish(&mut self, now: Nanos) {
+        self.tally.borrow_mut().publish(&self.post.slot);
+        let schedule = self.shared.schedule.borrow();
+        let backlog = schedule.backlog(now);
+        self.post.backlog.store(backlog, Ordering::Relaxed);
+        self.post.scheduled.store(schedule.arrivals() + backlog, Ordering::Relaxed);
+    }
+
+    fn hear(&mut self, now: Nanos) {
+        let Some((begin, end)) = self.control.window() else { return };
+        if self.measure_from == Nanos::MAX {
+            self.measure_from = begin + self.warmup;
+            self.next_tick = begin;
+            self.tally.borrow_mut().measure_from(self.measure_from);
+            self.shared.schedule.borrow_mut().open(begin, end);
+        } else if end <= now {
+            self.shared.schedule.borrow_mut().stop(end);
+        }
+    }
+}
+
+impl Housekeeping for Housekeeper {
+    #[inline]
+    fn is_due(&self, now: Nanos) -> bool {
+        now >= self.next_tick || self.control.attention() != self.heard
+    }
+
+    fn next_tick(&self) -> Nanos {
+        self.next_tick
+    }
+
+    fn tick(&mut self, now: Nanos) -> bool {
+        let attention = self.control.attention();
+        if attention != self.heard {
+            self.heard = attention;
+            self.hear(now);
+        }
+        if self.measure_from == Nanos::MAX {
+            // Not open yet: the waker tells when it is.
+            self.next_tick = now + NANOS_PER_SECOND;
+        } else if now >= self.next_tick {
+            if now >= self.measure_from && self.at_measure_from.is_none() {
+                self.at_measure_from = Some(ThreadUsage::now());
+            }
+            self.publish(now);
+            self.next_tick += NANOS_PER_SECOND * ((now - self.next_tick) / NANOS_PER_SECOND + 1);
+            if self.at_measure_from.is_none() {
+                // A warm-up need not be whole seconds.
+                self.next_tick = self.next_tick.min(self.measure_from.max(now + 1));
+            }
+        }
+        !self.control.is_abandoned()
+    }
+}
+
+/// A thread's CPU time, and the time it waited for a CPU.
+#[derive(Clone, Copy, Debug)]
+struct ThreadUsage {
+    cpu: Nanos,
+    wait: Option<Nanos>,
+}
+
+impl ThreadUsage {
+    fn now() -> ThreadUsage {
+        // Run delay is the second number of schedstat; kernels without CONFIG_SCHED_INFO have no such file.
+        let wait = std::fs::read_to_string("/proc/thread-self/schedstat")
+            .ok()
+            .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse().ok());
+        ThreadUsage { cpu: thread_cpu(), wait }
+    }
+
+    fn since(self, before: ThreadUsage) -> (Nanos, Option<Nanos>) {
+        let wait = self.wait.zip(before.wait).map(|(now, before)| now.saturating_sub(before));
+        (self.cpu.saturating_sub(before.cpu), wait)
+    }
+}
+
+fn thread_cpu() -> Nanos {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * NANOS_PER_SECOND + time.tv_nsec as u64
+}
