@@ -103,7 +103,7 @@ impl<'a> Recording<'a> {
         // The page can be made again at any time: a failure here must not hide the result.
         match report::html(self.path()) {
             Ok(html) => {
-                if let Err(error) = std::fs::write(&page, html) {
+                if let Err(error) = write_whole(&page, &html) {
                     self.context.terminal.warn(&format!("cannot write {}: {error}", page.display()));
                 }
             }
@@ -117,4 +117,14 @@ impl<'a> Recording<'a> {
         self.context.terminal.result(&format!("run: {}", self.path().display()));
         Ok(run)
     }
+}
+
+/// Writes a file that is there wholly or not at all: a disk that fills up leaves no half page.
+pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let part = path.with_extension("part");
+    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    written
 }

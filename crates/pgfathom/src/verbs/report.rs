@@ -3,6 +3,7 @@
 use crate::cli::Format;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::recording;
 use clap::Args;
 use record::{Exit, files};
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ impl Report {
         context.terminal.data(&text);
         let page = self.out.clone().unwrap_or_else(|| self.run.join(files::REPORT));
         let html = report::html(&self.run)?;
-        match std::fs::write(&page, html) {
+        match recording::write_whole(&page, &html) {
             Ok(()) => context.terminal.say(&format!("report: {}", page.display())),
             // Somebody else's directory may be read-only, and the user has got an answer; a page asked for by name is different.
             Err(error) if self.out.is_none() => {
