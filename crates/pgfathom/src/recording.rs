@@ -121,6 +121,10 @@ impl<'a> Recording<'a> {
 
 /// Writes a file that is there wholly or not at all: a disk that fills up leaves no half page.
 pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    // A pipe or a device is written to and never replaced.
+    if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
+        return std::fs::write(path, text);
+    }
     let part = path.with_extension("part");
     let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
     if written.is_err() {
