@@ -350,8 +350,9 @@ fn whatever_step_is_interrupted_down_removes_the_rest() {
         complete
     };
     // From before the marker to after the end, in steps that land in initdb, in the start and behind it.
+    // Not SIGINT: it is ignored by whatever a shell script has started in the background, and so it is by its children.
     let mut wait_ms = 5;
-    while !victim(wait_ms, if wait_ms % 2 == 0 { "-INT" } else { "-KILL" }) {
+    while !victim(wait_ms, if wait_ms % 2 == 0 { "-TERM" } else { "-KILL" }) {
         wait_ms = wait_ms * 5 / 4 + 15;
         assert!(begin.elapsed() < Duration::from_secs(240), "up never came to its end");
     }
