@@ -246,7 +246,7 @@ impl Reactor for SimulatedReactor {
         Ok(())
     }
 
-    fn wait(&mut self, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()> {
+    fn wait(&mut self, _: Nanos, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()> {
         let mut world = lock(&self.0);
         match world.events.peek() {
             Some(&Reverse((at, _))) if at <= deadline => {

@@ -2,6 +2,7 @@
 //! that still work.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -36,13 +37,18 @@ pub trait Dialing {
     fn collect(&mut self, into: &mut Vec<(usize, Result<Link, DialError>)>);
 }
 
-type Answers = Arc<Mutex<Vec<(usize, Result<Link, DialError>)>>>;
+/// Answers, and whether there are any: a worker that looks at every turn takes the lock only then.
+#[derive(Debug, Default)]
+struct Answers {
+    are_there: AtomicBool,
+    list: Mutex<Vec<(usize, Result<Link, DialError>)>>,
+}
 
 /// A thread that dials for one worker.
 #[derive(Debug)]
 pub struct Connector {
     requests: Option<Sender<usize>>,
-    answers: Answers,
+    answers: Arc<Answers>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -55,12 +61,13 @@ impl Connector {
         wake: impl Fn() -> io::Result<()> + Send + 'static,
     ) -> io::Result<Connector> {
         let (requests, queue) = mpsc::channel::<usize>();
-        let answers: Answers = Arc::default();
+        let answers: Arc<Answers> = Arc::default();
         let shared = Arc::clone(&answers);
         let thread = std::thread::Builder::new().name("connector".into()).spawn(move || {
             for index in queue {
                 let answer = dial.dial(first_session + index as u64);
-                shared.lock().unwrap_or_else(PoisonError::into_inner).push((index, answer));
+                shared.list.lock().unwrap_or_else(PoisonError::into_inner).push((index, answer));
+                shared.are_there.store(true, Ordering::Release);
                 if wake().is_err() {
                     // The worker is gone and nobody waits for answers.
                     return;
@@ -80,7 +87,11 @@ impl Dialing for Connector {
     }
 
     fn collect(&mut self, into: &mut Vec<(usize, Result<Link, DialError>)>) {
-        into.append(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.answers.are_there.load(Ordering::Relaxed)
+            && self.answers.are_there.swap(false, Ordering::Acquire)
+        {
+            into.append(&mut self.answers.list.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 }
 

@@ -38,8 +38,9 @@ pub trait Reactor {
     /// Stops watching `fd`.
     fn forget(&mut self, fd: RawFd) -> io::Result<()>;
 
-    /// Waits until some session is ready or `deadline` has come, and appends the ready sessions to `ready`.
-    fn wait(&mut self, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()>;
+    /// Waits until some session is ready or `deadline` has come, and appends the ready sessions to `ready`. `now` is a reading of the
+    /// clock not long ago: another one for each wait would cost as much as recording a transaction.
+    fn wait(&mut self, now: Nanos, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()>;
 }
 
 /// Events taken from the kernel in one call.
@@ -118,8 +119,8 @@ impl Reactor for EpollReactor {
         self.poll.registry().deregister(&mut SourceFd(&fd))
     }
 
-    fn wait(&mut self, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()> {
-        let timeout = if deadline <= self.now() {
+    fn wait(&mut self, now: Nanos, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()> {
+        let timeout = if deadline <= now {
             Some(Duration::ZERO)
         } else {
             self.arm(deadline.max(1))?;
@@ -154,7 +155,7 @@ mod tests {
         let mut ready = Vec::new();
         let deadline = reactor.now() + 300_000;
         while reactor.now() < deadline {
-            reactor.wait(deadline, &mut ready).unwrap();
+            reactor.wait(reactor.now(), deadline, &mut ready).unwrap();
         }
         assert!(ready.is_empty());
         // mio alone would sleep a whole millisecond; a loaded machine may be late, so only the lower bound is exact.
@@ -167,7 +168,7 @@ mod tests {
         let waker = reactor.waker();
         let far = reactor.now() + 60 * NANOS_PER_SECOND;
         let thread = std::thread::spawn(move || waker.wake());
-        reactor.wait(far, &mut Vec::new()).unwrap();
+        reactor.wait(reactor.now(), far, &mut Vec::new()).unwrap();
         thread.join().unwrap().unwrap();
         assert!(reactor.now() < far);
     }

@@ -87,9 +87,9 @@ impl<R: Reactor> Worker<R> {
 
     /// Runs until every task has returned, or until housekeeping abandons them.
     pub fn run(&mut self, housekeeping: &mut impl Housekeeping) -> io::Result<()> {
+        self.shared.now.set(self.reactor.now());
         loop {
-            let now = self.reactor.now();
-            self.shared.now.set(now);
+            let now = self.shared.now.get();
             if housekeeping.is_due(now) && !housekeeping.tick(now) {
                 return Ok(());
             }
@@ -106,7 +106,11 @@ impl<R: Reactor> Worker<R> {
                 return Ok(());
             }
             let deadline = self.next_deadline(now).min(housekeeping.next_tick());
-            self.reactor.wait(deadline, &mut self.ready)?;
+            self.reactor.wait(self.shared.now.get(), deadline, &mut self.ready)?;
+            if self.ready.is_empty() {
+                // A deadline or a flag: otherwise each event below reads the clock, and the last reading is good for the next turn.
+                self.shared.now.set(self.reactor.now());
+            }
             self.take_events()?;
             self.take_connections()?;
         }
@@ -220,8 +224,12 @@ impl<R: Reactor> Worker<R> {
                 self.send(index)?;
             }
             let mut state = self.slots[index].session.state.borrow_mut();
-            let Some(link) = state.link.as_mut() else { continue };
-            let received = link.receive(is_closed);
+            let received = match state.link.as_mut() {
+                Some(link) => link.receive(is_closed),
+                None => Ok(()),
+            };
+            // The one reading of the clock for this transaction's end, the next one's start, and the turn that follows.
+            self.shared.now.set(self.reactor.now());
             let reply = if state.wait == Wait::Reply { state.link.as_mut().map(Link::reply) } else { None };
             match (received, reply) {
                 // A reply that arrived whole counts, even if the connection ended right behind it.
@@ -229,7 +237,6 @@ impl<R: Reactor> Worker<R> {
                     state.reply = Some(reply);
                     state.wait = Wait::Running;
                     drop(state);
-                    self.shared.now.set(self.reactor.now());
                     self.advance(index)?;
                 }
                 (Err(error), _) | (_, Some(Err(error))) => lose(&mut state, error, index, &mut self.running),
