@@ -285,7 +285,7 @@ impl Problem {
                     "\\set takes no =: write \\set name expression; equality is a single ="
                 }
                 "|" | "&" => "boolean operators are AND, OR and NOT",
-                "*" => "write pow(a, b)",
+                "*" => "a value is missing before it; a power is written pow(a, b)",
                 "the end of the line" => {
                     "an expression continues on the next line only after a backslash at the end"
                 }

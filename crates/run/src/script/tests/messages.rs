@@ -155,7 +155,11 @@ const TABLE: &[(&str, &str, &str)] = &[
         "test.sql:1:14: expected an expression, found \"&\"",
         "boolean operators are AND, OR and NOT",
     ),
-    ("\\set x 2 ** 3\n", "test.sql:1:11: expected an expression, found \"*\"", "write pow(a, b)"),
+    (
+        "\\set x 2 ** 3\n",
+        "test.sql:1:11: expected an expression, found \"*\"",
+        "a value is missing before it; a power is written pow(a, b)",
+    ),
     (
         "\\set x 1 +\nSELECT 1;",
         "test.sql:1:11: expected an expression, found the end of the line",
