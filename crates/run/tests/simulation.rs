@@ -242,10 +242,6 @@ impl Reactor for SimulatedReactor {
         Ok(())
     }
 
-    fn forget(&mut self, _: RawFd) -> io::Result<()> {
-        Ok(())
-    }
-
     fn wait(&mut self, _: Nanos, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()> {
         let mut world = lock(&self.0);
         match world.events.peek() {

@@ -214,16 +214,7 @@ pub fn fill(
     recording.keep(recording.dir().edit_step(step, |step| {
         step.parameters.insert("streams".to_string(), options.streams.into());
     }));
-    let stop = Arc::new(load::Stop::new());
-    context.stop.forward({
-        let stop = Arc::clone(&stop);
-        move |urgency| {
-            stop.request_level(match urgency {
-                Urgency::Drain => load::StopLevel::Drain,
-                Urgency::Now => load::StopLevel::Now,
-            });
-        }
-    });
+    let stop = stop_of(context);
     let mut observer =
         Watcher { context, recording, step, progress: terminal::Progress::new(&context.terminal, progress) };
     let report = load::load_ycsb(spec, options, &stop, &mut observer);
@@ -254,6 +245,19 @@ pub fn dataset(dataset: &load::ledger::Dataset) -> record::model::Dataset {
             "chunk_rows": dataset.chunk_rows,
         })),
     }
+}
+
+/// The crate's way of stopping, told by the signals of this process.
+pub fn stop_of(context: &Context) -> Arc<load::Stop> {
+    let stop = Arc::new(load::Stop::new());
+    let told = Arc::clone(&stop);
+    context.stop.forward(move |urgency| {
+        told.request_level(match urgency {
+            Urgency::Drain => load::StopLevel::Drain,
+            Urgency::Now => load::StopLevel::Now,
+        });
+    });
+    stop
 }
 
 /// What a load came to, as the run directory holds it.

@@ -4,8 +4,7 @@ use crate::cli::{Connection, Format, RunDirectory};
 use crate::context::Context;
 use crate::failure::{Explained, Failure};
 use crate::recording::Recording;
-use crate::stop::Urgency;
-use crate::verbs::load::{cpus, fields};
+use crate::verbs::load::{cpus, fields, stop_of};
 use crate::{fingerprint, history, human, quantity, terminal};
 use clap::Args;
 use load::verify::{KIND_NAMES, VerifyError, VerifyOptions, VerifyProgress, VerifyReport, WriterHistory};
@@ -13,7 +12,6 @@ use record::model::{Check, CheckResult, Step};
 use record::sample::SOURCE_VERIFY;
 use record::{Exit, ProgressSample, State, StepId, Verdict};
 use serde_json::json;
-use std::sync::Arc;
 use std::time::Duration;
 use target::ConnSpec;
 
@@ -117,16 +115,7 @@ pub fn prove(
     recording.keep(dir.edit_step(step, |step| {
         step.parameters = fields(json!({"deep": deep, "jobs": jobs}));
     }));
-    let stop = Arc::new(load::Stop::new());
-    context.stop.forward({
-        let stop = Arc::clone(&stop);
-        move |urgency| {
-            stop.request_level(match urgency {
-                Urgency::Drain => load::StopLevel::Drain,
-                Urgency::Now => load::StopLevel::Now,
-            });
-        }
-    });
+    let stop = stop_of(context);
     let history = replay(context, spec);
     let history = history.as_ref().map(|history| history as &dyn WriterHistory);
     let options = VerifyOptions { deep, jobs, history, stop: &stop };

@@ -28,15 +28,12 @@ pub trait Reactor {
     /// The time now.
     fn now(&self) -> Nanos;
 
-    /// Watches `fd` for session `index`, edge-triggered, until it is forgotten. Room to send is watched for only on demand:
+    /// Watches `fd` for session `index`, edge-triggered, until it is closed. Room to send is watched for only on demand:
     /// a unix socket signals it each time the peer reads, which would double the wake-ups of every transaction.
     fn watch(&mut self, fd: RawFd, index: usize) -> io::Result<()>;
 
     /// From now on the session also wants to know when there is room to send (or does not any more).
     fn watch_room(&mut self, fd: RawFd, index: usize, wanted: bool) -> io::Result<()>;
-
-    /// Stops watching `fd`.
-    fn forget(&mut self, fd: RawFd) -> io::Result<()>;
 
     /// Waits until some session is ready or `deadline` has come, and appends the ready sessions to `ready`. `now` is a reading of the
     /// clock not long ago: another one for each wait would cost as much as recording a transaction.
@@ -113,10 +110,6 @@ impl Reactor for EpollReactor {
     fn watch_room(&mut self, fd: RawFd, index: usize, wanted: bool) -> io::Result<()> {
         let interest = if wanted { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         self.poll.registry().reregister(&mut SourceFd(&fd), Token(index), interest)
-    }
-
-    fn forget(&mut self, fd: RawFd) -> io::Result<()> {
-        self.poll.registry().deregister(&mut SourceFd(&fd))
     }
 
     fn wait(&mut self, now: Nanos, deadline: Nanos, ready: &mut Vec<Ready>) -> io::Result<()> {
