@@ -7,6 +7,7 @@ mod installation;
 mod preset;
 pub(crate) mod process;
 mod registry;
+pub(crate) mod topology;
 
 pub use cluster::{LocalCluster, Removed, UpOptions, default_dir, down, is_up, up};
 pub use cluster_file::{CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, Made, Node};
@@ -16,3 +17,4 @@ pub use preset::Preset;
 pub(crate) use process::OsUser;
 pub use process::StopMode;
 pub use registry::Registry;
+pub use topology::{NODES_MAX, PARTITIONS_MAX, PARTITIONS_PER_NODE_DEFAULT, Topology};

@@ -14,6 +14,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
 
+mod cluster;
+
+pub use cluster::ThrowawayCluster;
+
 use crate::local::LocalError;
 use crate::local::process::{self, Lifetime, OsUser};
 pub use crate::local::{Installation, StopMode, installations};

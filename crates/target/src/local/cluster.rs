@@ -208,6 +208,7 @@ fn make(
             binaries: options.installation.bin_dir.clone(),
             version: options.installation.version.to_string(),
             preset: options.preset.name().to_owned(),
+            partitions: None,
             os_user: user.map(|user| user.name.clone()),
         }),
         node: vec![Node {

@@ -43,6 +43,9 @@ pub struct Made {
     pub version: String,
     /// The preset of settings.
     pub preset: String,
+    /// Hash partitions of each sharded table, all nodes together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<u32>,
     /// The operating system user that runs the servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os_user: Option<String>,

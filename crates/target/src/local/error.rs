@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::control;
+
 /// Why a local cluster could not be made, started, stopped or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
@@ -158,6 +160,41 @@ pub enum LocalError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A cluster that cannot be, as it was asked for.
+    #[error("{problem}")]
+    Topology {
+        /// What is wrong with it.
+        problem: String,
+        /// What to type instead.
+        hint: String,
+    },
+    /// It happened on one node of several.
+    #[error("node {node}: {source}")]
+    Node {
+        /// The node's name.
+        node: String,
+        /// What happened there.
+        source: Box<LocalError>,
+    },
+    /// A server of ours that runs does not let us in.
+    #[error("cannot connect to the new server")]
+    Connect(#[from] crate::ConnectError),
+    /// A server of ours refused one of the statements that make a cluster of several.
+    #[error("cannot {what}")]
+    Sql {
+        /// What the statement does; the SQL itself may hold a password.
+        what: String,
+        /// Its error.
+        source: postgres::Error,
+    },
+    /// An extension that the topology needs is not installed.
+    #[error("the extension {name} is not installed beside these PostgreSQL binaries")]
+    Extension {
+        /// The extension.
+        name: &'static str,
+        /// How to get it.
+        hint: String,
+    },
     /// A file operation of ours failed.
     #[error("cannot {action} {}", path.display())]
     Io {
@@ -179,6 +216,14 @@ impl LocalError {
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> LocalError {
         let path = path.into();
         move |source| LocalError::Io { action, path, source }
+    }
+
+    /// The same error, said of a node.
+    pub(crate) fn on(self, node: &str) -> LocalError {
+        match self {
+            LocalError::Node { .. } => self,
+            error => LocalError::Node { node: node.to_owned(), source: Box::new(error) },
+        }
     }
 
     /// What to type next.
@@ -218,6 +263,10 @@ impl LocalError {
             LocalError::NotStopped { pid, .. } => {
                 Some(format!("a client may hold it up; kill -QUIT {pid} stops it at once"))
             }
+            LocalError::Topology { hint, .. } | LocalError::Extension { hint, .. } => Some(hint.clone()),
+            LocalError::Node { source, .. } => source.hint(),
+            LocalError::Connect(error) => error.hint(),
+            LocalError::Sql { source, .. } => control::server_error(source).and_then(|error| error.hint),
             LocalError::SocketPath { .. } => Some("choose a shorter --socket-dir, for example /tmp/pg".to_owned()),
         }
     }

@@ -1,0 +1,268 @@
+//! What `up` makes out of one or several servers: which nodes there are, what each of them is set to, and how they are told of each other.
+//!
+//! A topology is a value; the SQL that makes one node know the others is a pure function of the nodes, so that it can be read and tested without a server.
+
+pub(crate) mod sharded;
+
+use super::LocalError;
+use crate::Secret;
+use crate::conninfo::{self, ConnSpec};
+use crate::control;
+
+/// Most nodes of one local cluster: more would only measure the machine's scheduler.
+pub const NODES_MAX: u32 = 64;
+/// Partitions of a sharded cluster per node, unless said otherwise: enough to move single ones, few enough to read a plan.
+pub const PARTITIONS_PER_NODE_DEFAULT: u32 = 4;
+/// Most partitions: PostgreSQL plans more only slowly.
+pub const PARTITIONS_MAX: u32 = 4096;
+
+/// The kinds of cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Topology {
+    /// One server.
+    #[default]
+    Single,
+    /// Hash partitions over several servers by postgres_fdw; any node is an entry point.
+    Sharded {
+        /// Servers.
+        nodes: u32,
+        /// Hash partitions of each sharded table, all nodes together.
+        partitions: u32,
+    },
+}
+
+/// What a node is in its cluster; the names stand in `cluster.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeRole {
+    /// Takes writes, alone.
+    Primary,
+    /// Owns some partitions.
+    Shard,
+}
+
+impl NodeRole {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            NodeRole::Primary => "primary",
+            NodeRole::Shard => "shard",
+        }
+    }
+}
+
+/// A node to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) name: String,
+    pub(crate) role: NodeRole,
+}
+
+impl Topology {
+    /// Its name on the command line.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Topology::Single => "single",
+            Topology::Sharded { .. } => "sharded",
+        }
+    }
+
+    /// The engine's name in `cluster.toml`.
+    pub fn engine(&self) -> &'static str {
+        match self {
+            Topology::Single => "postgres",
+            Topology::Sharded { .. } => "fdw-sharded",
+        }
+    }
+
+    /// The nodes, in the order of the cluster file.
+    pub(crate) fn nodes(&self) -> Vec<Planned> {
+        let numbered = |prefix: &str, count: u32, role: NodeRole| -> Vec<Planned> {
+            (1..=count).map(|number| Planned { name: format!("{prefix}{number}"), role }).collect()
+        };
+        match self {
+            Topology::Single => vec![Planned { name: "single".to_owned(), role: NodeRole::Primary }],
+            Topology::Sharded { nodes, .. } => numbered("n", *nodes, NodeRole::Shard),
+        }
+    }
+
+    /// Hash partitions, where the topology has any.
+    pub fn partitions(&self) -> Option<u32> {
+        match self {
+            Topology::Sharded { partitions, .. } => Some(*partitions),
+            Topology::Single => None,
+        }
+    }
+
+    /// Whether it can be made at all.
+    pub(crate) fn check(&self) -> Result<(), LocalError> {
+        let wrong =
+            |problem: String, hint: &str| Err(LocalError::Topology { problem, hint: hint.to_owned() });
+        let count = self.nodes().len();
+        if count == 0 || count > NODES_MAX as usize {
+            return wrong(
+                format!("a local cluster has 1 to {NODES_MAX} nodes, not {count}"),
+                "three nodes show what there is to see: --nodes 3",
+            );
+        }
+        if let Topology::Sharded { nodes, partitions } = self
+            && (partitions < nodes || *partitions > PARTITIONS_MAX)
+        {
+            return wrong(
+                format!("{partitions} partitions on {nodes} nodes"),
+                &format!(
+                    "each node wants at least one, {PARTITIONS_MAX} are the limit: --partitions {}",
+                    nodes * PARTITIONS_PER_NODE_DEFAULT
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    /// Settings that the topology needs, whatever the preset; weaker than what the user sets.
+    pub(crate) fn settings(&self, major: u32) -> Vec<(String, String)> {
+        let settings = match self {
+            Topology::Single => Vec::new(),
+            Topology::Sharded { .. } => sharded::settings(major),
+        };
+        settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// A running node, as we reach it and as the other nodes do.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    /// Our way in.
+    pub(crate) spec: ConnSpec,
+    /// The other nodes' way in.
+    pub(crate) link: Link,
+}
+
+/// How the nodes of a cluster reach one of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) user: String,
+    /// Absent on a Unix socket, which is closed to strangers.
+    pub(crate) password: Option<Secret>,
+    pub(crate) dbname: String,
+}
+
+impl Link {
+    /// The way that we take ourselves.
+    pub(crate) fn of(spec: &ConnSpec) -> Link {
+        let (host, port) = spec
+            .hosts
+            .first()
+            .map_or((String::new(), conninfo::PORT_DEFAULT), |h| (h.host.to_string(), h.port));
+        Link { host, port, user: spec.user.clone(), password: None, dbname: spec.dbname.clone() }
+    }
+}
+
+/// One thing to say to a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Statement {
+    /// What it does, for a message: the SQL itself may hold a password.
+    pub(crate) what: String,
+    pub(crate) sql: String,
+}
+
+impl Statement {
+    pub(crate) fn new(what: impl Into<String>, sql: impl Into<String>) -> Statement {
+        Statement { what: what.into(), sql: sql.into() }
+    }
+}
+
+/// A string constant of SQL, right whatever `standard_conforming_strings` says.
+pub(crate) fn literal(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('\'', "''");
+    if escaped.contains('\\') { format!("E'{escaped}'") } else { format!("'{escaped}'") }
+}
+
+/// Says all of it to one node, each in a transaction of its own.
+pub(crate) fn tell(peer: &Peer, statements: &[Statement]) -> Result<(), LocalError> {
+    let told = || -> Result<(), LocalError> {
+        let mut client = control::connect(&peer.spec)?;
+        for statement in statements {
+            client
+                .batch_execute(&statement.sql)
+                .map_err(|source| LocalError::Sql { what: statement.what.clone(), source })?;
+        }
+        Ok(())
+    };
+    told().map_err(|error| error.on(&peer.name))
+}
+
+/// Makes each node know the others. All nodes run; their tables are made later, by whoever loads.
+pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> Result<(), LocalError> {
+    match topology {
+        Topology::Single => Ok(()),
+        Topology::Sharded { .. } => on_each(peers, |me| {
+            sharded::check(&peers[me])?;
+            tell(&peers[me], &sharded::statements(me, peers, major))
+        })
+        .map(|_| ()),
+    }
+}
+
+/// Does something to every node at once; the first node's error in their order is the answer.
+pub(crate) fn on_each<T: Send>(
+    peers: &[Peer],
+    act: impl Fn(usize) -> Result<T, LocalError> + Sync,
+) -> Result<Vec<T>, LocalError> {
+    at_once(peers.len(), |number| act(number).map_err(|error| error.on(&peers[number].name)))
+}
+
+/// Does `count` things at once, each in a thread; the first error in their order is the answer.
+pub(crate) fn at_once<T: Send>(
+    count: usize,
+    act: impl Fn(usize) -> Result<T, LocalError> + Sync,
+) -> Result<Vec<T>, LocalError> {
+    let act = &act;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || act(number))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_names_that_no_other_node_has() {
+        let sharded = Topology::Sharded { nodes: 3, partitions: 12 };
+        let names: Vec<String> = sharded.nodes().into_iter().map(|node| node.name).collect();
+        assert_eq!(names, ["n1", "n2", "n3"]);
+        assert_eq!(
+            (sharded.kind(), sharded.engine(), sharded.partitions()),
+            ("sharded", "fdw-sharded", Some(12))
+        );
+        assert_eq!(Topology::Single.nodes().len(), 1);
+    }
+
+    #[test]
+    fn impossible_clusters_are_refused_with_what_to_type() {
+        for (topology, words, hint) in [
+            (Topology::Sharded { nodes: 0, partitions: 4 }, "1 to 64 nodes, not 0", "--nodes 3"),
+            (Topology::Sharded { nodes: 65, partitions: 65 }, "not 65", "--nodes 3"),
+            (Topology::Sharded { nodes: 3, partitions: 2 }, "2 partitions on 3 nodes", "--partitions 12"),
+            (Topology::Sharded { nodes: 3, partitions: 5000 }, "5000 partitions", "4096"),
+        ] {
+            let error = topology.check().unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+            assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
+        }
+        Topology::Single.check().unwrap();
+        Topology::Sharded { nodes: 3, partitions: 7 }.check().unwrap();
+    }
+
+    #[test]
+    fn constants_of_sql_survive_quotes_and_backslashes() {
+        assert_eq!(literal("/run/o'clock"), "'/run/o''clock'");
+        assert_eq!(literal(r"a\b"), r"E'a\\b'");
+    }
+}
