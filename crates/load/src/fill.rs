@@ -18,7 +18,7 @@ use crate::error::LoadError;
 use crate::index::{self, Finish};
 use crate::ledger::{self, ChunkTotals, Dataset, qualified};
 use crate::options::{Method, Options, Stop, StopLevel};
-use crate::plan::{ChunkSet, Chunks, ROW_VALUE_BYTES, TABLE, leaf_names};
+use crate::plan::{Chunks, ROW_VALUE_BYTES, TABLE, leaf_names};
 use crate::progress::{Counters, LoadEvent, Meter, Observer, Phase, TICK};
 use crate::route::{self, Route};
 use crate::stream::{DRAIN, Message, SESSION_SETTINGS, Work};
@@ -169,7 +169,13 @@ pub fn load_ycsb(
         messages,
         cancels: (0..streams).map(|_| Mutex::new(None)).collect(),
     };
-    let copied = copy(&work, &inbox, &mut voice, done);
+    let copied = coordinate(&work, &inbox, &mut voice, || match work.dataset.method {
+        Method::Copy => {
+            let chunks = Chunks::of_length(work.dataset.rows, work.dataset.chunk_rows);
+            copy::run(&work, &copy::Queue::new(chunks, done))
+        }
+        Method::Freeze => freeze::run(&work, &done),
+    });
     drop(work);
     report.spent.copy = copy_start.elapsed();
     report.spent.cpu_us = cpu_us().saturating_sub(cpu_start);
@@ -188,23 +194,17 @@ pub fn load_ycsb(
     }
 }
 
-/// Runs the streams until they are through, and keeps the observer informed meanwhile.
-fn copy(
+/// Runs the streams, which `streams` starts and waits for, and keeps the observer informed meanwhile.
+pub(crate) fn coordinate(
     work: &Work<'_>,
     inbox: &Receiver<Message>,
     voice: &mut Voice<'_>,
-    done: ChunkSet,
+    streams: impl FnOnce() -> Result<(), LoadError> + Send,
 ) -> Result<(), LoadError> {
     std::thread::scope(|scope| {
         let driver = scope.spawn(|| {
             let _end = EndMessage(work);
-            match work.dataset.method {
-                Method::Copy => {
-                    let chunks = Chunks::of_length(work.dataset.rows, work.dataset.chunk_rows);
-                    copy::run(work, &copy::Queue::new(chunks, done))
-                }
-                Method::Freeze => freeze::run(work, &done),
-            }
+            streams()
         });
         let mut next_tick = Instant::now() + TICK;
         let mut stop_seen = None;
@@ -305,26 +305,26 @@ fn finish(
 }
 
 /// The observer and what it is told from.
-struct Voice<'a> {
-    observer: &'a mut dyn Observer,
-    meter: Meter,
+pub(crate) struct Voice<'a> {
+    pub(crate) observer: &'a mut dyn Observer,
+    pub(crate) meter: Meter,
 }
 
 impl Voice<'_> {
-    fn begin(&mut self, phase: Phase, counters: &Counters) {
+    pub(crate) fn begin(&mut self, phase: Phase, counters: &Counters) {
         self.meter.begin(phase, counters, Instant::now());
         let message = phase.as_str().to_owned();
         self.observer.event(&LoadEvent { kind: record::event::PHASE, message, duration: None });
     }
 
-    fn tick(&mut self, counters: &Counters) {
+    pub(crate) fn tick(&mut self, counters: &Counters) {
         let (progress, sample, interval) = self.meter.tick(counters, Instant::now(), cpu_us());
         self.observer.progress(&progress, &sample, interval);
     }
 }
 
 /// A control connection with the settings of a load.
-fn connect(spec: &ConnSpec) -> Result<Control, LoadError> {
+pub(crate) fn connect(spec: &ConnSpec) -> Result<Control, LoadError> {
     let mut control = target::control::connect(spec).map_err(LoadError::connect)?;
     let set = control.batch_execute(SESSION_SETTINGS);
     set.map_err(|source| LoadError::sql("setting up the session", source))?;
@@ -417,7 +417,7 @@ impl Report {
 }
 
 /// Where the server's WAL ends, in bytes. A restart on the way does not matter, a missing privilege is no error.
-fn wal_position(client: &mut Client) -> Option<u64> {
+pub(crate) fn wal_position(client: &mut Client) -> Option<u64> {
     let row = client.query_one("select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint", &[]).ok()?;
     u64::try_from(row.get::<_, i64>(0)).ok()
 }
@@ -434,7 +434,7 @@ fn sizes(client: &mut Client, dataset: &Dataset) -> Result<(u64, u64), LoadError
 }
 
 /// CPU time of this process, user and system.
-fn cpu_us() -> u64 {
+pub(crate) fn cpu_us() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     (time.tv_sec as u64) * 1_000_000 + (time.tv_nsec as u64) / 1_000
 }

@@ -82,6 +82,8 @@ pub struct Progress {
     pub rows_total: u64,
     /// Rows that were there before.
     pub rows_earlier: u64,
+    /// Bytes of values of one row; where rows differ, their mean.
+    pub row_bytes: u64,
     /// Over the last tick.
     pub rows_per_s_now: f64,
     /// Since the copy phase of this load began.
@@ -105,22 +107,22 @@ pub struct Progress {
 impl Progress {
     /// Bytes of values of the rows done.
     pub fn bytes_done(&self) -> u64 {
-        self.rows_done.saturating_mul(ROW_VALUE_BYTES)
+        self.rows_done.saturating_mul(self.row_bytes)
     }
 
     /// Bytes of values of the dataset.
     pub fn bytes_total(&self) -> u64 {
-        self.rows_total.saturating_mul(ROW_VALUE_BYTES)
+        self.rows_total.saturating_mul(self.row_bytes)
     }
 
     /// Bytes of values per second over the last tick.
     pub fn bytes_per_s_now(&self) -> f64 {
-        self.rows_per_s_now * ROW_VALUE_BYTES as f64
+        self.rows_per_s_now * self.row_bytes as f64
     }
 
     /// Bytes of values per second since the copy phase began.
     pub fn bytes_per_s_mean(&self) -> f64 {
-        self.rows_per_s_mean * ROW_VALUE_BYTES as f64
+        self.rows_per_s_mean * self.row_bytes as f64
     }
 }
 
@@ -194,6 +196,8 @@ pub(crate) struct Counters {
     pub(crate) chunks_total: u64,
     pub(crate) rows_total: u64,
     pub(crate) rows_earlier: u64,
+    /// Bytes of values of one row; where rows differ, their mean.
+    pub(crate) row_bytes: u64,
 }
 
 impl Counters {
@@ -205,6 +209,7 @@ impl Counters {
             chunks_total,
             rows_total,
             rows_earlier: 0,
+            row_bytes: ROW_VALUE_BYTES,
         }
     }
 
@@ -300,7 +305,7 @@ impl Meter {
             phase: self.phase.as_str().to_owned(),
             // Rolled back rows make the sum go down; an interval cannot have done less than nothing.
             rows: current.rows.saturating_sub(last.rows),
-            bytes: current.rows.saturating_sub(last.rows).saturating_mul(ROW_VALUE_BYTES),
+            bytes: current.rows.saturating_sub(last.rows).saturating_mul(counters.row_bytes),
             rows_total: current.rows,
             rows_goal: counters.rows_total,
             chunks: chunks_done.saturating_sub(self.last_chunks),
@@ -347,6 +352,7 @@ impl Meter {
             rows_done: current.rows,
             rows_total: counters.rows_total,
             rows_earlier: counters.rows_earlier,
+            row_bytes: counters.row_bytes,
             rows_per_s_now: per_second(current.rows.saturating_sub(last.rows), now - last.at),
             rows_per_s_mean,
             eta: eta.flatten(),

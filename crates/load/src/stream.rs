@@ -277,19 +277,42 @@ impl<'a> Stream<'a> {
         if rows == 0 {
             return Ok(());
         }
-        match self.work.stop_level() {
-            StopLevel::Run => {}
-            StopLevel::Drain if pace.remaining() <= DRAIN => {}
-            StopLevel::Drain | StopLevel::Now => return Err(ChunkError::Stopped),
-        }
+        self.pass(pace)?;
         let session = self.session.as_mut().expect("a stream connects before it loads");
         session.send(self.message.message(), rows)?;
         self.message.clear();
+        self.sent(rows, pace);
+        Ok(())
+    }
+
+    /// Sends one CopyData message of `rows` rows that somebody else has encoded.
+    pub(crate) fn send_encoded(
+        &mut self,
+        message: &[u8],
+        rows: u64,
+        pace: &mut Pace,
+    ) -> Result<(), ChunkError> {
+        self.pass(pace)?;
+        self.session().send(message, rows)?;
+        self.sent(rows, pace);
+        Ok(())
+    }
+
+    /// Whether more may be sent, or the stop ends the transaction.
+    fn pass(&self, pace: &Pace) -> Result<(), ChunkError> {
+        match self.work.stop_level() {
+            StopLevel::Run => Ok(()),
+            StopLevel::Drain if pace.remaining() <= DRAIN => Ok(()),
+            StopLevel::Drain | StopLevel::Now => Err(ChunkError::Stopped),
+        }
+    }
+
+    /// Rows have got through.
+    fn sent(&mut self, rows: u64, pace: &mut Pace) {
         self.counters().add_sent(rows);
         self.lost_at = None;
         self.backoff = BACKOFF_FIRST;
         pace.sent += rows;
-        Ok(())
     }
 
     /// The transaction in hand is over: committed with this many rows.

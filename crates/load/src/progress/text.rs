@@ -155,6 +155,7 @@ mod tests {
             rows_done: 373_777,
             rows_total: 1_000_000,
             rows_earlier: 0,
+            row_bytes: 1022,
             rows_per_s_now: 109_589.0,
             rows_per_s_mean: 105_675.0,
             eta: Some(Duration::from_secs(6)),
