@@ -29,6 +29,7 @@ pub mod reader;
 pub mod redact;
 pub mod sample;
 pub mod summary;
+pub mod usl;
 pub mod writer;
 
 pub use clock::Clock;
