@@ -84,6 +84,8 @@ pub struct Client {
     pub plan: Arc<Plan>,
     /// The session's number over all workers.
     pub number: u64,
+    /// The node it enters at, where nodes are told apart.
+    pub node: usize,
     /// The worker's counters.
     pub tally: Rc<RefCell<Tally>>,
     /// What this session leaves behind.
@@ -171,7 +173,7 @@ impl Client {
                 tries += 1;
                 let error = match outcome {
                     Ok(()) => {
-                        self.tally.borrow_mut().committed(start, item, session.now());
+                        self.tally.borrow_mut().committed(start, item, self.node, session.now());
                         state.ended(&plan.workload, item, true);
                         self.record.borrow_mut().inserted = state.ycsb.inserted();
                         break;
@@ -193,7 +195,7 @@ impl Client {
                     state.again();
                     continue;
                 }
-                self.tally.borrow_mut().failed(start, item);
+                self.tally.borrow_mut().failed(start, item, self.node);
                 // A missing row, too, may come from a statement that changed something before.
                 let is_known_failed = matches!(error, TransactionError::Server(_));
                 state.ended(&plan.workload, item, false);

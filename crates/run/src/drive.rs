@@ -16,8 +16,9 @@ use crate::engine::link::Traffic;
 use crate::engine::reactor::EpollReactor;
 use crate::engine::{NANOS_PER_MICRO, NANOS_PER_SECOND, Nanos};
 use crate::random::Random;
+use crate::routing::Connects;
 use crate::schedule::Pace;
-use crate::tally::Posted;
+use crate::tally::{Posted, Shape};
 use crate::workload::Workload;
 use collector::{Collected, Collector};
 use seat::{Post, Seat, Worked, work};
@@ -52,6 +53,10 @@ pub struct Options {
     pub wire: wire::prepared::Wire,
     /// Chooses every draw.
     pub seed: u64,
+    /// The node where each session enters, where nodes are told apart.
+    pub connects: Connects,
+    /// The number of the first session; above 0 where several drives are parts of one run.
+    pub first_session: u64,
 }
 
 /// What the collector tells while the run is on.
@@ -180,7 +185,7 @@ pub fn drive(
 ) -> Result<Account, DriveError> {
     let control = Arc::new(Control::default());
     let workers = options.workers.clamp(1, options.sessions.max(1) as usize);
-    let kinds = options.workload.items().len();
+    let shape = Shape { types: options.workload.items().len(), nodes: options.connects.nodes() };
     let plan = Arc::new(Plan {
         workload: options.workload,
         wire: options.wire,
@@ -189,7 +194,7 @@ pub fn drive(
         transactions_per_session: options.transactions_per_session,
         control: Arc::clone(&control),
     });
-    let posts: Vec<Arc<Post>> = (0..workers).map(|_| Arc::new(Post::new(kinds))).collect();
+    let posts: Vec<Arc<Post>> = (0..workers).map(|_| Arc::new(Post::new(shape))).collect();
     let mut wakers = Vec::with_capacity(workers);
     let mut threads = Vec::with_capacity(workers);
     for (index, post) in posts.iter().enumerate() {
@@ -198,13 +203,16 @@ pub fn drive(
         let first = options.sessions * index as u64 / workers as u64;
         let last = options.sessions * (index as u64 + 1) / workers as u64;
         let waker = reactor.waker();
-        let connector = Connector::start(Arc::clone(&dial), first, move || waker.wake())?;
+        let number = options.first_session + first;
+        let connector = Connector::start(Arc::clone(&dial), number, move || waker.wake())?;
         let share = (last - first) as f64 / options.sessions as f64;
         let seat = Seat {
             plan: Arc::clone(&plan),
             post: Arc::clone(post),
-            first_session: first,
+            first_session: number,
             sessions: (last - first) as usize,
+            shape,
+            nodes: (first..last).map(|index| options.connects.of(index)).collect(),
             pace: match options.pace {
                 Pace::Closed => Pace::Closed,
                 Pace::Poisson { per_second } => Pace::Poisson { per_second: per_second * share },
@@ -212,7 +220,7 @@ pub fn drive(
             },
             warmup: options.warmup.as_nanos() as Nanos,
             latency_limit: options.latency_limit.map(|limit| limit.as_nanos() as Nanos),
-            arrivals: Random::for_stream(options.seed, index as u64),
+            arrivals: Random::for_stream(options.seed, options.first_session + index as u64),
         };
         let thread = std::thread::Builder::new()
             .name(format!("worker {index}"))
@@ -224,7 +232,7 @@ pub fn drive(
         posts: &posts,
         wakers: &wakers,
         stop,
-        kinds,
+        shape,
         sessions: options.sessions,
         warmup: options.warmup.as_nanos() as Nanos,
         duration: options.duration.map(|duration| duration.as_nanos() as Nanos),

@@ -11,6 +11,7 @@ pub mod engine;
 pub mod null_server;
 pub mod random;
 pub mod responder;
+pub mod routing;
 pub mod schedule;
 pub mod script;
 pub mod statement;

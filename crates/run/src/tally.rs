@@ -38,6 +38,33 @@ pub struct TypeTally {
     pub service: Latency,
 }
 
+/// Counts and latencies of the sessions that enter at one node. Kept only where nodes are told apart: a histogram each.
+#[derive(Clone, Debug, Default)]
+pub struct NodeTally {
+    /// Committed transactions.
+    pub transactions: u64,
+    /// Failed ones.
+    pub failed: u64,
+    /// From the scheduled start, of committed transactions.
+    pub response: Latency,
+}
+
+/// How many things are counted apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Transaction types.
+    pub types: usize,
+    /// Nodes where sessions enter; 0 when they are not told apart.
+    pub nodes: usize,
+}
+
+impl Shape {
+    /// Transaction types only.
+    pub fn of_types(types: usize) -> Shape {
+        Shape { types, nodes: 0 }
+    }
+}
+
 /// Errors of one SQLSTATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorTally {
@@ -60,6 +87,8 @@ pub struct ErrorTally {
 pub struct Interval {
     /// By transaction type.
     pub types: Vec<TypeTally>,
+    /// By connect node, if asked for.
+    pub nodes: Vec<NodeTally>,
     /// Transactions begun.
     pub started: u64,
     /// Client lateness, open loop only.
@@ -67,9 +96,14 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// An empty interval for `types` transaction types.
-    pub fn new(types: usize) -> Interval {
-        Interval { types: vec![TypeTally::default(); types], started: 0, lag: Latency::new() }
+    /// An empty interval.
+    pub fn new(shape: Shape) -> Interval {
+        Interval {
+            types: vec![TypeTally::default(); shape.types],
+            nodes: vec![NodeTally::default(); shape.nodes],
+            started: 0,
+            lag: Latency::new(),
+        }
     }
 
     /// Adds `other`.
@@ -91,6 +125,13 @@ impl Interval {
                 }
             }
         }
+        for (mine, theirs) in self.nodes.iter_mut().zip(&other.nodes) {
+            mine.transactions += theirs.transactions;
+            mine.failed += theirs.failed;
+            if !theirs.response.is_empty() {
+                mine.response.merge(&theirs.response);
+            }
+        }
     }
 
     /// Empties it, keeping its memory.
@@ -105,6 +146,12 @@ impl Interval {
                 if !latency.is_empty() {
                     latency.reset();
                 }
+            }
+        }
+        for node in &mut self.nodes {
+            (node.transactions, node.failed) = (0, 0);
+            if !node.response.is_empty() {
+                node.response.reset();
             }
         }
     }
@@ -140,11 +187,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counters for `types` types. Transactions that take longer than `late_after` are late.
-    pub fn new(types: usize, is_open_loop: bool, late_after: Option<Nanos>) -> Tally {
+    /// Counters of this shape. Transactions that take longer than `late_after` are late.
+    pub fn new(shape: Shape, is_open_loop: bool, late_after: Option<Nanos>) -> Tally {
         Tally {
-            measured: Interval::new(types),
-            warmup: Interval::new(types),
+            measured: Interval::new(shape),
+            warmup: Interval::new(shape),
             measure_from: 0,
             is_open_loop,
             late_after,
@@ -173,12 +220,17 @@ impl Tally {
         }
     }
 
-    /// It has committed.
+    /// It has committed; its session enters at `node`.
     #[inline]
-    pub fn committed(&mut self, start: Start, kind: usize, end: Nanos) {
+    pub fn committed(&mut self, start: Start, kind: usize, node: usize, end: Nanos) {
         let (is_open_loop, late_after) = (self.is_open_loop, self.late_after);
-        let tally = &mut self.interval(start).types[kind];
+        let interval = self.interval(start);
         let response = end - start.scheduled;
+        if let Some(node) = interval.nodes.get_mut(node) {
+            node.transactions += 1;
+            node.response.record_ns(response);
+        }
+        let tally = &mut interval.types[kind];
         tally.transactions += 1;
         tally.response.record_ns(response);
         if is_open_loop {
@@ -195,8 +247,12 @@ impl Tally {
     }
 
     /// It has failed for good.
-    pub fn failed(&mut self, start: Start, kind: usize) {
-        self.interval(start).types[kind].failed += 1;
+    pub fn failed(&mut self, start: Start, kind: usize, node: usize) {
+        let interval = self.interval(start);
+        interval.types[kind].failed += 1;
+        if let Some(node) = interval.nodes.get_mut(node) {
+            node.failed += 1;
+        }
     }
 
     /// An error was met, whatever becomes of the transaction.
@@ -258,8 +314,8 @@ pub struct Posted {
 
 impl Posted {
     /// Nothing yet.
-    pub fn new(types: usize) -> Posted {
-        Posted { measured: Interval::new(types), warmup: Interval::new(types), errors: Vec::new() }
+    pub fn new(shape: Shape) -> Posted {
+        Posted { measured: Interval::new(shape), warmup: Interval::new(shape), errors: Vec::new() }
     }
 
     /// Adds `other`.
@@ -287,8 +343,8 @@ pub struct Slot {
 
 impl Slot {
     /// An empty slot.
-    pub fn new(types: usize) -> Slot {
-        Slot { posted: Mutex::new(Posted::new(types)) }
+    pub fn new(shape: Shape) -> Slot {
+        Slot { posted: Mutex::new(Posted::new(shape)) }
     }
 
     /// Adds what was posted to `into` and empties the slot.
@@ -327,17 +383,23 @@ mod tests {
 
     #[test]
     fn warm_up_and_measured_window_are_told_apart_by_the_schedule() {
-        let mut tally = Tally::new(1, true, None);
+        let mut tally = Tally::new(Shape { types: 1, nodes: 2 }, true, None);
         tally.measure_from(1_000_000);
         for scheduled in [999_999, 1_000_000] {
             tally.started(start(scheduled, 1_500_000));
-            tally.committed(start(scheduled, 1_500_000), 0, 4_000_000);
+            tally.committed(start(scheduled, 1_500_000), 0, 1, 4_000_000);
         }
-        let slot = Slot::new(1);
+        tally.failed(start(1_000_000, 1_500_000), 0, 0);
+        let shape = Shape { types: 1, nodes: 2 };
+        let slot = Slot::new(shape);
         tally.publish(&slot);
-        let mut posted = Posted::new(1);
+        let mut posted = Posted::new(shape);
         slot.take(&mut posted);
         slot.take(&mut posted);
+        let nodes: Vec<(u64, u64, u64)> = (posted.measured.nodes.iter())
+            .map(|node| (node.transactions, node.failed, node.response.max_us()))
+            .collect();
+        assert_eq!(nodes, [(0, 1, 0), (1, 0, 3_000)]);
         assert_eq!((posted.warmup.transactions(), posted.measured.transactions()), (1, 1));
         assert_eq!(posted.measured.types[0].response.max_us(), 3_000);
         assert_eq!(posted.measured.types[0].service.max_us(), 2_500);
@@ -345,14 +407,15 @@ mod tests {
 
     #[test]
     fn errors_are_merged_and_keep_the_first_message() {
-        let slot = Slot::new(1);
-        let (mut first, mut second) = (Tally::new(1, false, None), Tally::new(1, false, None));
+        let one = Shape::of_types(1);
+        let slot = Slot::new(one);
+        let (mut first, mut second) = (Tally::new(one, false, None), Tally::new(one, false, None));
         second.error(SqlState(*b"40001"), 0, 20, true, || "later".into());
         first.error(SqlState(*b"40001"), 0, 10, false, || "earlier".into());
         second.publish(&slot);
         first.publish(&slot);
         first.publish(&slot);
-        let mut posted = Posted::new(1);
+        let mut posted = Posted::new(one);
         slot.take(&mut posted);
         assert_eq!(posted.errors.len(), 1);
         let error = &posted.errors[0];
@@ -361,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_codes_is_bounded() {
-        let mut tally = Tally::new(1, false, None);
+        let mut tally = Tally::new(Shape::of_types(1), false, None);
         for code in 0..1_000u32 {
             let text = format!("{code:05}");
             let sqlstate = SqlState(text.as_bytes().try_into().unwrap());

@@ -115,10 +115,10 @@ mod tests {
     use super::*;
     use crate::control::Outage;
     use crate::engine::link::Traffic;
-    use crate::tally::Posted;
+    use crate::tally::{Posted, Shape};
 
     fn account() -> Account {
-        let mut posted = Posted::new(1);
+        let mut posted = Posted::new(Shape::of_types(1));
         posted.measured.types[0].transactions = TRANSACTIONS_FOR_P99_MIN;
         posted.measured.started = TRANSACTIONS_FOR_P99_MIN;
         Account {

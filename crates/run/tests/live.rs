@@ -91,6 +91,8 @@ fn options(workload: Workload) -> Options {
         tries_max: 10,
         wire: Wire::Libpq,
         seed: 3,
+        connects: Default::default(),
+        first_session: 0,
     }
 }
 

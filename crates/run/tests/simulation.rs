@@ -26,7 +26,7 @@ use run::engine::{NANOS_PER_SECOND, Nanos};
 use run::random::Random;
 use run::responder::{Backend, Executed, Parameters, Responder};
 use run::schedule::{Pace, Schedule};
-use run::tally::{Posted, Slot, Tally};
+use run::tally::{Posted, Shape, Slot, Tally};
 use run::workload::replay::{History, RowVerdict, VersionVerdict, Writer, WriterSpec};
 use run::workload::ycsb::{Distribution, Operation, Verb, Ycsb};
 use run::workload::{Item, Kind, Workload};
@@ -372,7 +372,7 @@ fn simulate(seed: u64, faults: Faults, pace: Pace) -> Left {
     let mut schedule = Schedule::new(pace, None, Random::for_stream(seed, 0));
     schedule.open(NANOS_PER_SECOND + 50 * MILLI, 3 * NANOS_PER_SECOND);
     let shared = Shared::new(schedule, SESSIONS);
-    let tally = Rc::new(RefCell::new(Tally::new(4, pace != Pace::Closed, None)));
+    let tally = Rc::new(RefCell::new(Tally::new(Shape::of_types(4), pace != Pace::Closed, None)));
     let records: Vec<Rc<RefCell<SessionRecord>>> = (0..SESSIONS).map(|_| Rc::default()).collect();
     let dialing = SimulatedDialing { world: Arc::clone(&world), answers: Vec::new() };
     let reactor = SimulatedReactor(Arc::clone(&world));
@@ -380,15 +380,16 @@ fn simulate(seed: u64, faults: Faults, pace: Pace) -> Left {
         let client = Client {
             plan: Arc::clone(&plan),
             number: session.index as u64,
+            node: 0,
             tally: Rc::clone(&tally),
             record: Rc::clone(&records[session.index]),
         };
         Box::pin(client.live(session))
     });
     worker.run(&mut Idle).unwrap();
-    let slot = Slot::new(4);
+    let slot = Slot::new(Shape::of_types(4));
     tally.borrow_mut().publish(&slot);
-    let mut posted = Posted::new(4);
+    let mut posted = Posted::new(Shape::of_types(4));
     slot.take(&mut posted);
     let records: Vec<SessionRecord> = records.iter().map(|record| record.borrow().clone()).collect();
     spec.finish(&records);

@@ -75,6 +75,8 @@ fn run(workload: Workload, wire: Wire, pace: Pace, transactions: u64) -> (Accoun
         tries_max: 10,
         wire,
         seed: 3,
+        connects: Default::default(),
+        first_session: 0,
     };
     let region = Region::new(ALLOCATOR);
     let account = drive(options, server.dial(), &StopFlag::default(), &mut Silent).unwrap();

@@ -193,6 +193,8 @@ fn null_server(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
             tries_max: 1,
             wire,
             seed: 1,
+            connects: run::routing::Connects::default(),
+            first_session: 0,
         };
         let account = match drive::drive(options, server.dial(), &asked, &mut Unwatched) {
             Ok(account) => account,

@@ -11,7 +11,7 @@ use super::seat::Post;
 use super::{DriveError, Observer, Second, process_cpu};
 use crate::control::{Control, StopFlag};
 use crate::engine::{NANOS_PER_SECOND, Nanos};
-use crate::tally::Posted;
+use crate::tally::{Posted, Shape};
 
 /// Between "everybody is ready" and the first start: longer than a worker takes to hear of it.
 const START_DELAY: Nanos = NANOS_PER_SECOND / 20;
@@ -29,7 +29,7 @@ pub(super) struct Collector<'a> {
     pub(super) posts: &'a [Arc<Post>],
     pub(super) wakers: &'a [Arc<Waker>],
     pub(super) stop: &'a StopFlag,
-    pub(super) kinds: usize,
+    pub(super) shape: Shape,
     pub(super) sessions: u64,
     pub(super) warmup: Nanos,
     pub(super) duration: Option<Nanos>,
@@ -87,8 +87,8 @@ impl Collector<'_> {
         self.control.open(begin, end);
         self.wake_all();
         observer.begins(begin);
-        let mut total = Posted::new(self.kinds);
-        let mut posted = Posted::new(self.kinds);
+        let mut total = Posted::new(self.shape);
+        let mut posted = Posted::new(self.shape);
         let mut is_interrupted = false;
         let mut drain_until = end.saturating_add(DRAIN_LIMIT);
         let mut second = Ticks { from: begin, cpu: process_cpu(), scheduled: 0 };

@@ -18,7 +18,7 @@ use crate::engine::worker::{Housekeeping, Worker};
 use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::random::Random;
 use crate::schedule::{Pace, Schedule};
-use crate::tally::{Slot, Tally};
+use crate::tally::{Shape, Slot, Tally};
 
 /// What a worker thread and the collector share.
 #[derive(Debug)]
@@ -32,9 +32,9 @@ pub(super) struct Post {
 }
 
 impl Post {
-    pub(super) fn new(kinds: usize) -> Post {
+    pub(super) fn new(shape: Shape) -> Post {
         Post {
-            slot: Slot::new(kinds),
+            slot: Slot::new(shape),
             scheduled: AtomicU64::new(0),
             backlog: AtomicU64::new(0),
             is_finished: AtomicBool::new(false),
@@ -48,6 +48,9 @@ pub(super) struct Seat {
     pub(super) post: Arc<Post>,
     pub(super) first_session: u64,
     pub(super) sessions: usize,
+    pub(super) shape: Shape,
+    /// The node where each of them enters.
+    pub(super) nodes: Vec<u16>,
     pub(super) pace: Pace,
     pub(super) warmup: Nanos,
     pub(super) latency_limit: Option<Nanos>,
@@ -72,14 +75,14 @@ pub(super) fn work(seat: Seat, reactor: EpollReactor, connector: Connector) -> s
     let is_open_loop = seat.pace != Pace::Closed;
     let skip = seat.latency_limit.filter(|_| is_open_loop);
     let shared = Shared::new(Schedule::new(seat.pace, skip, seat.arrivals), seat.sessions);
-    let kinds = seat.plan.workload.items().len();
-    let tally = Rc::new(RefCell::new(Tally::new(kinds, is_open_loop, seat.latency_limit)));
+    let tally = Rc::new(RefCell::new(Tally::new(seat.shape, is_open_loop, seat.latency_limit)));
     let records: Vec<Rc<RefCell<SessionRecord>>> = (0..seat.sessions).map(|_| Rc::default()).collect();
     let mut worker =
         Worker::new(reactor, Rc::clone(&shared), Box::new(connector), seat.sessions, |session| {
             let client = Client {
                 plan: Arc::clone(&seat.plan),
                 number: seat.first_session + session.index as u64,
+                node: usize::from(seat.nodes[session.index]),
                 tally: Rc::clone(&tally),
                 record: Rc::clone(&records[session.index]),
             };

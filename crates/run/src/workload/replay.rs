@@ -11,16 +11,19 @@ use super::ycsb::{Distribution, Operation, Verb, Ycsb, YcsbSession};
 use super::{Item, Kind, Workload};
 use crate::client::SessionRecord;
 use crate::random::Random;
+use crate::routing::Homes;
 
 /// Version of [`WriterSpec`]'s JSON form.
-pub const WRITER_SPEC_VERSION: u32 = 1;
+pub const WRITER_SPEC_VERSION: u32 = 2;
+/// What a run that is not held to nodes is written as: programs that know nothing of nodes can still replay it.
+const WITHOUT_HOMES: u32 = 1;
 /// Writes that are kept at once while replaying: 16 bytes each. A history with more of them is judged without staleness.
 pub const WRITES_MAX: usize = 64 << 20;
 
 /// What a run must leave in the target before it writes, so that it can be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriterSpec {
-    /// [`WRITER_SPEC_VERSION`].
+    /// At most [`WRITER_SPEC_VERSION`].
     pub version: u32,
     /// The run's seed.
     pub seed: u64,
@@ -30,6 +33,9 @@ pub struct WriterSpec {
     pub rows: u64,
     /// The first row number it may insert.
     pub first_insert: u64,
+    /// Which session drew keys of which node, and who owned which key; `None` when all drew from the whole table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub homes: Option<Homes>,
     /// Its mix, in order.
     pub mix: Vec<WriterItem>,
     /// Filled at the end: transactions that did not simply commit.
@@ -80,11 +86,12 @@ impl WriterSpec {
             },
         };
         WriterSpec {
-            version: WRITER_SPEC_VERSION,
+            version: if ycsb.homes().is_some() { WRITER_SPEC_VERSION } else { WITHOUT_HOMES },
             seed,
             sessions: ycsb.sessions(),
             rows: ycsb.rows(),
             first_insert: ycsb.first_insert(),
+            homes: ycsb.homes().cloned(),
             mix: workload.items().iter().map(item).collect(),
             exceptions: Vec::new(),
             insert_end: None,
@@ -120,7 +127,7 @@ impl WriterSpec {
     }
 
     fn plan(&self, table: &Table, run: u16) -> Result<(Workload, Ycsb), ReplayError> {
-        if self.version != WRITER_SPEC_VERSION {
+        if !(WITHOUT_HOMES..=WRITER_SPEC_VERSION).contains(&self.version) {
             return Err(ReplayError::Version { run, version: self.version });
         }
         let operation = |item: &WriterItem| match &item.operation {
@@ -141,7 +148,11 @@ impl WriterSpec {
         if self.rows == 0 || self.sessions == 0 {
             return Err(ReplayError::Damaged { run, what: "no rows or no sessions".into() });
         }
-        let ycsb = Ycsb::new(table.clone(), self.rows, self.first_insert, self.sessions, run);
+        if self.homes.as_ref().is_some_and(|homes| !homes.is_whole()) {
+            return Err(ReplayError::Damaged { run, what: "homes without nodes".into() });
+        }
+        let ycsb = Ycsb::new(table.clone(), self.rows, self.first_insert, self.sessions, run)
+            .with_homes(self.homes.clone());
         let workload = Workload::new(items, Some(ycsb.clone()), None)
             .ok_or(ReplayError::Damaged { run, what: "no weights".into() })?;
         Ok((workload, ycsb))
@@ -165,7 +176,7 @@ pub struct Writer {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
     /// Written by another version of this program.
-    #[error("run {run} was recorded in form {version}, this program knows form {WRITER_SPEC_VERSION}")]
+    #[error("run {run} was recorded in form {version}, this program knows forms up to {WRITER_SPEC_VERSION}")]
     Version {
         /// The run.
         run: u16,

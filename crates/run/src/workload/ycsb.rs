@@ -5,6 +5,8 @@
 //! run can be replayed from its numbers alone: verification knows which values may stand in the table without a log of updates.
 //! A value that is written carries (run, session, sequence) inside itself.
 
+use std::sync::Arc;
+
 use data::Permutation;
 use data::ycsb::{FIELD_BYTES, FIELD_COUNT, Table, Version};
 use wire::backend::{rows_affected, tag};
@@ -16,6 +18,7 @@ use crate::engine::link::Reply;
 use crate::engine::session::Session;
 use crate::random::Random;
 use crate::random::ycsb::Zipfian;
+use crate::routing::{DRAWS_MAX, Homes};
 use crate::statement::StatementSpec;
 
 /// YCSB's `maxscanlength`.
@@ -170,6 +173,8 @@ pub struct Ycsb {
     run: u16,
     zipfian: Zipfian,
     popularity: Permutation,
+    /// Sessions that draw only keys of one node.
+    homes: Option<Arc<Homes>>,
 }
 
 impl Ycsb {
@@ -178,7 +183,27 @@ impl Ycsb {
     pub fn new(table: Table, rows: u64, first_insert: u64, sessions: u64, run: u16) -> Ycsb {
         assert!(rows > 0, "an empty table has no row to choose");
         let popularity = Permutation::new(table.spec().seed, POPULARITY_STREAM, rows);
-        Ycsb { table, rows, first_insert, sessions, run, zipfian: Zipfian::new(rows), popularity }
+        Ycsb {
+            table,
+            rows,
+            first_insert,
+            sessions,
+            run,
+            zipfian: Zipfian::new(rows),
+            popularity,
+            homes: None,
+        }
+    }
+
+    /// The same, with sessions that draw only keys of their own nodes. Inserts are not held to it: their rows are counted through.
+    #[must_use]
+    pub fn with_homes(self, homes: Option<Homes>) -> Ycsb {
+        Ycsb { homes: homes.map(Arc::new), ..self }
+    }
+
+    /// Which session draws keys of which node, if they are held to nodes.
+    pub fn homes(&self) -> Option<&Homes> {
+        self.homes.as_deref()
     }
 
     /// The dataset's content.
@@ -217,9 +242,38 @@ impl Ycsb {
         Some((offset % self.sessions, offset / self.sessions))
     }
 
-    /// Picks the row of an operation. `inserted` counts the rows this session has inserted, the newest ones for it.
+    /// Picks the row of an operation: a popular one of the session's own node, where it has one.
     #[inline]
     fn pick(&self, distribution: Distribution, session: &YcsbSession, random: &mut Random) -> u64 {
+        match &self.homes {
+            None => self.pick_anywhere(distribution, session, random),
+            Some(homes) => self.pick_at_home(homes, distribution, session, random),
+        }
+    }
+
+    /// Draws until a row of the session's node comes. Shares within the node stay as they are over all.
+    fn pick_at_home(
+        &self,
+        homes: &Homes,
+        distribution: Distribution,
+        session: &YcsbSession,
+        random: &mut Random,
+    ) -> u64 {
+        let is_home = |row: u64| homes.is_home(session.session, &self.table.key(row));
+        let mut row = self.pick_anywhere(distribution, session, random);
+        for _ in 1..DRAWS_MAX {
+            if is_home(row) {
+                return row;
+            }
+            row = self.pick_anywhere(distribution, session, random);
+        }
+        // A node with next to nothing: the row that follows. A node without any row was refused before the run.
+        (0..self.rows).map(|step| (row + step) % self.rows).find(|row| is_home(*row)).unwrap_or(row)
+    }
+
+    /// Picks a row of the whole table. The newest ones are those that the session itself has inserted.
+    #[inline]
+    fn pick_anywhere(&self, distribution: Distribution, session: &YcsbSession, random: &mut Random) -> u64 {
         match distribution {
             Distribution::Uniform => random.below(self.rows),
             Distribution::Zipfian => self.popularity.apply(self.zipfian.sample(random)),

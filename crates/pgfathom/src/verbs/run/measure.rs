@@ -17,7 +17,7 @@ use run::dial::TargetDial;
 use run::drive::{Account, Observer, Options, Second, drive};
 use run::engine::{NANOS_PER_MICRO, Nanos};
 use run::schedule::Pace;
-use run::tally::Posted;
+use run::tally::{Posted, Shape};
 use run::verdict::{self, Opinion};
 use serde_json::json;
 use std::cell::Cell;
@@ -130,6 +130,8 @@ impl Run {
                 Wire::Libpq => wire::prepared::Wire::Libpq,
             },
             seed,
+            connects: run::routing::Connects::default(),
+            first_session: 0,
         }
     }
 
@@ -301,7 +303,7 @@ struct Period {
 
 impl Period {
     fn new(kinds: usize) -> Period {
-        Period { posted: Posted::new(kinds), from: 0 }
+        Period { posted: Posted::new(Shape::of_types(kinds)), from: 0 }
     }
 }
 

@@ -6,6 +6,7 @@ use data::ycsb::{Compressible, KeyOrder, Spec};
 
 use super::*;
 use crate::client::Exception;
+use crate::routing::KeyOwners;
 
 const ROWS: u64 = 50;
 const SEED: u64 = 11;
@@ -32,8 +33,20 @@ fn model(
     transactions: &[u64],
     exceptions: &[WriterException],
 ) -> Writer {
+    model_with(fields, mix, run, transactions, exceptions, None)
+}
+
+/// The same with sessions held to nodes.
+fn model_with(
+    fields: &mut HashMap<(u64, usize), Version>,
+    mix: &[(Verb, Distribution, u64)],
+    run: u16,
+    transactions: &[u64],
+    exceptions: &[WriterException],
+    homes: Option<Homes>,
+) -> Writer {
     let sessions = transactions.len() as u64;
-    let ycsb = Ycsb::new(table(), ROWS, ROWS, sessions, run);
+    let ycsb = Ycsb::new(table(), ROWS, ROWS, sessions, run).with_homes(homes);
     let workload = Workload::new(items(mix), Some(ycsb.clone()), None).unwrap();
     let mut inserted_max = 0;
     for (session, &count) in transactions.iter().enumerate() {
@@ -213,4 +226,82 @@ fn the_record_of_a_session_becomes_exceptions() {
     );
     let json = serde_json::to_string(&spec).unwrap();
     assert_eq!(serde_json::from_str::<WriterSpec>(&json).unwrap(), spec);
+}
+
+/// Three nodes, the partitions dealt out unevenly.
+fn homes() -> Homes {
+    Homes::new(KeyOwners::Hash { nodes: vec![0, 1, 2, 0, 0] }, vec![2, 0, 1], 2).unwrap()
+}
+
+#[test]
+fn a_run_held_to_nodes_draws_only_their_keys_and_is_replayed_exactly() {
+    for (distribution, verb) in [
+        (Distribution::Uniform, Verb::Update),
+        (Distribution::Zipfian, Verb::ReadModifyWrite),
+        (Distribution::Latest, Verb::Update),
+    ] {
+        let transactions = [60; 7];
+        let mix = [(verb, distribution, 1)];
+        let mut fields = HashMap::new();
+        let held = model_with(&mut fields, &mix, 1, &transactions, &[], Some(homes()));
+        let homes = homes();
+        let mut nodes_written = [0; 3];
+        for (&(row, _), version) in &fields {
+            let node = homes.of(u64::from(version.session()));
+            assert!(homes.is_home(u64::from(version.session()), &table().key(row)), "row {row} {version}");
+            nodes_written[usize::from(node)] += 1;
+        }
+        assert!(nodes_written.iter().all(|count| *count > 0), "{nodes_written:?}");
+        // Through its record, as verification gets it.
+        let json = serde_json::to_string(&held.spec).unwrap();
+        assert_eq!(held.spec.version, 2);
+        let spec: WriterSpec = serde_json::from_str(&json).unwrap();
+        let history = History::replay(&table(), ROWS, vec![Writer { spec, ..held.clone() }]).unwrap();
+        for row in 0..ROWS {
+            for column in 0..10 {
+                let version = fields.get(&(row, column)).copied().unwrap_or(Version::LOADED);
+                assert_eq!(history.judge(row, column, version), VersionVerdict::Acceptable);
+                let stale = history.judge(row, column, Version::LOADED) != VersionVerdict::Acceptable;
+                assert_eq!(stale, version != Version::LOADED, "row {row} column {column}");
+            }
+        }
+        // A replay that forgot the nodes would call genuine values foreign: the record is what makes it exact.
+        let forgotten = WriterSpec { homes: None, version: 1, ..held.spec.clone() };
+        let history = History::replay(&table(), ROWS, vec![Writer { spec: forgotten, ..held }]).unwrap();
+        let foreign = fields.iter().filter(|&(&(row, column), version)| {
+            history.judge(row, column, *version) == VersionVerdict::Foreign
+        });
+        assert!(foreign.count() > fields.len() / 4);
+    }
+}
+
+#[test]
+fn a_killed_run_held_to_nodes_is_told_from_foreign_writes() {
+    let mut fields = HashMap::new();
+    let mix = [(Verb::Update, Distribution::Uniform, 1)];
+    let mut writer = model_with(&mut fields, &mix, 1, &[40; 6], &[], Some(homes()));
+    writer.transactions = None;
+    let history = History::replay(&table(), ROWS, vec![writer]).unwrap();
+    for (&(row, column), &version) in &fields {
+        assert_eq!(history.judge(row, column, version), VersionVerdict::Acceptable);
+        assert_eq!(history.judge((row + 1) % ROWS, column, version), VersionVerdict::Foreign);
+    }
+}
+
+#[test]
+fn a_node_with_one_row_in_the_table_is_still_found() {
+    // Sixty-four partitions over fifty rows: most have none or one.
+    let lonely = (0..64).find(|&wanted| {
+        let owners = KeyOwners::Hash { nodes: (0..64).collect() };
+        (0..ROWS).filter(|row| owners.node_of(&table().key(*row)) == wanted).count() == 1
+    });
+    let lonely = lonely.expect("some partition has one row");
+    let homes = Homes::new(KeyOwners::Hash { nodes: (0..64).collect() }, vec![lonely], 1).unwrap();
+    assert!(homes.has_rows(lonely, &table(), ROWS));
+    let mut fields = HashMap::new();
+    model_with(&mut fields, &[(Verb::Update, Distribution::Zipfian, 1)], 1, &[30], &[], Some(homes.clone()));
+    let rows: std::collections::HashSet<u64> = fields.keys().map(|(row, _)| *row).collect();
+    assert_eq!(rows.len(), 1);
+    let empty = (0..64).find(|node| !homes.has_rows(*node, &table(), ROWS));
+    assert!(empty.is_some(), "and some partition has none");
 }
