@@ -11,8 +11,10 @@
 //! Types not listed hash in ways that depend on the cluster (an enum hashes its OID) or on ICU (a nondeterministic
 //! collation hashes a sort key): they are left out on purpose.
 
+mod key;
 mod lanes;
 
+pub use key::{Key, KeyType, float8_extended};
 pub use lanes::text_records;
 
 /// The seed with which hash partitioning hashes its keys: `HASH_PARTITION_SEED` in `src/include/catalog/partition.h`.

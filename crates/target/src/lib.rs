@@ -4,18 +4,25 @@
 //! a [`ConnSpec`] exactly as libpq would; [`control`] and [`hot`] open it, with the same TLS, the same choice among several
 //! hosts and the same errors, one for convenient queries, the other for the hot path's own protocol code.
 
+mod catalog;
+pub mod cluster;
 mod connect;
 pub mod conninfo;
 pub mod control;
+pub mod engine;
 pub mod hash;
 pub mod hot;
 pub mod local;
+pub mod placement;
 mod secret;
 mod socket;
 mod sys;
 pub mod throwaway;
 pub mod tls;
 
+pub use cluster::{Cluster, ClusterError, ClusterNode, Role};
 pub use connect::{Attempt, Cause, ConnectError};
 pub use conninfo::{ConnSpec, HostSpec};
+pub use engine::Engine;
+pub use placement::{Leaf, Placement, PlacementError};
 pub use secret::Secret;

@@ -1,0 +1,215 @@
+//! A cluster under test: its engine and its nodes, from a cluster file or from the catalog of the node that was named.
+//!
+//! Rows live on nodes, and most of what pgfathom does node by node (load a leaf where it lives, measure each pair of nodes) needs a
+//! connection to each of them. [`Cluster::from_file`] takes them as they are written; [`Cluster::discover`] asks the catalog.
+
+mod discover;
+mod error;
+
+use std::fmt;
+
+pub use error::ClusterError;
+pub(crate) use error::sql_hint;
+
+use crate::ConnSpec;
+use crate::conninfo::{Host, HostSpec, Sources};
+use crate::engine::Engine;
+use crate::local::ClusterFile;
+
+/// A set of nodes that hold one database.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cluster {
+    /// What kind of database it is.
+    pub engine: Engine,
+    /// The nodes; the first one is where things start. Never empty.
+    pub nodes: Vec<ClusterNode>,
+    /// Hash partitions that a sharded table shall have, as `up sharded --partitions` decided.
+    pub partitions: Option<u32>,
+}
+
+/// One node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterNode {
+    /// Its name in reports; no two nodes of a cluster share one.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+    /// How to connect to it, and to no other node.
+    pub spec: ConnSpec,
+}
+
+/// What a node does in its cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Role {
+    /// Takes all writes.
+    Primary,
+    /// Follows a primary; holds rows but takes no writes.
+    Standby,
+    /// Owns a part of the rows, and is an entry point to all of them.
+    Shard,
+    /// Holds every row and takes writes, like all its peers.
+    Peer,
+    /// Entry point; holds no rows of sharded tables.
+    Coordinator,
+    /// Owns a part of the rows, behind a coordinator.
+    Worker,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Role; 6] =
+        [Role::Primary, Role::Standby, Role::Shard, Role::Peer, Role::Coordinator, Role::Worker];
+
+    /// The name in `cluster.toml`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Primary => "primary",
+            Role::Standby => "standby",
+            Role::Shard => "shard",
+            Role::Peer => "peer",
+            Role::Coordinator => "coordinator",
+            Role::Worker => "worker",
+        }
+    }
+
+    /// The role of this name.
+    pub fn parse(name: &str) -> Option<Role> {
+        Role::ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Cluster {
+    /// A PostgreSQL server alone.
+    pub fn single(spec: ConnSpec) -> Cluster {
+        let node = ClusterNode { name: "single".to_owned(), role: Role::Primary, spec };
+        Cluster { engine: Engine::Postgres, nodes: vec![node], partitions: None }
+    }
+
+    /// The nodes of a cluster file, in its order. Nobody is asked anything.
+    ///
+    /// # Errors
+    /// An engine or role that is not known, two nodes of one name, a connection string that is wrong.
+    pub fn from_file(file: &ClusterFile, sources: &Sources<'_>) -> Result<Cluster, ClusterError> {
+        let engine =
+            Engine::parse(&file.engine).ok_or_else(|| ClusterError::UnknownEngine(file.engine.clone()))?;
+        let mut nodes: Vec<ClusterNode> = Vec::with_capacity(file.node.len());
+        for node in &file.node {
+            let role = Role::parse(&node.role).ok_or_else(|| ClusterError::UnknownRole {
+                node: node.name.clone(),
+                role: node.role.clone(),
+            })?;
+            if nodes.iter().any(|other| other.name == node.name) {
+                return Err(ClusterError::TwoOfOneName(node.name.clone()));
+            }
+            let resolved = node
+                .resolve(sources)
+                .map_err(|source| ClusterError::Conninfo { node: node.name.clone(), source })?;
+            nodes.push(ClusterNode { name: node.name.clone(), role, spec: resolved.spec });
+        }
+        if nodes.is_empty() {
+            return Err(ClusterError::NoNodes);
+        }
+        let partitions = file.made.as_ref().and_then(|made| made.partitions);
+        Ok(Cluster { engine, nodes, partitions })
+    }
+
+    /// Connects, finds out the engine by what its catalog holds, and lists the nodes; each of them has then been connected to once.
+    /// The node of `entry` comes first.
+    ///
+    /// # Errors
+    /// [`ClusterError::Connect`] when a node cannot be reached at the address that the catalog has for it.
+    pub fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
+        discover::discover(entry)
+    }
+
+    /// The place of a node in [`Cluster::nodes`].
+    pub fn node(&self, name: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.name == name)
+    }
+
+    /// The nodes that rows can be written to: no standbys, and no coordinator beside workers.
+    pub fn data_nodes(&self) -> impl Iterator<Item = usize> {
+        let workers = self.nodes.iter().any(|node| node.role == Role::Worker);
+        self.nodes.iter().enumerate().filter_map(move |(index, node)| match node.role {
+            Role::Standby => None,
+            Role::Coordinator if workers => None,
+            _ => Some(index),
+        })
+    }
+
+    /// Whether rows are spread or repeated over several nodes that take writes.
+    pub fn is_clustered(&self) -> bool {
+        self.data_nodes().nth(1).is_some()
+    }
+
+    /// The node at an address as the node `seen_from` knows it. A loopback address or a socket's folder there means a server on the
+    /// machine of `seen_from`; so does no address at all.
+    pub(crate) fn node_at(
+        &self,
+        seen_from: usize,
+        host: Option<&str>,
+        port: u16,
+        dbname: &str,
+    ) -> Option<usize> {
+        let seen_from = self.nodes[seen_from].spec.hosts.first()?;
+        let wanted = Machine::of_name(host, seen_from);
+        let mut found = self.nodes.iter().enumerate().filter(|(_, node)| {
+            node.spec.dbname == dbname && node.spec.hosts.iter().any(|at| at.port == port && wanted.is_of(at))
+        });
+        let (index, _) = found.next()?;
+        // Two servers on one machine can share a port number when they listen on different sockets: then the folder decides.
+        match found.next() {
+            None => Some(index),
+            Some(_) => self.nodes.iter().position(|node| {
+                let folder = |at: &HostSpec| Some(at.host.to_string()).as_deref() == host && at.port == port;
+                node.spec.dbname == dbname && node.spec.hosts.iter().any(folder)
+            }),
+        }
+    }
+}
+
+/// A machine, as far as an address tells.
+#[derive(PartialEq, Eq)]
+enum Machine {
+    /// The one we run on.
+    Here,
+    /// Another, by name or address.
+    At(String),
+}
+
+impl Machine {
+    fn of(host: &HostSpec) -> Machine {
+        match &host.host {
+            Host::Unix(_) => Machine::Here,
+            Host::Tcp(name) if is_loopback(name) => Machine::Here,
+            Host::Tcp(name) => Machine::At(name.clone()),
+        }
+    }
+
+    fn of_name(name: Option<&str>, seen_from: &HostSpec) -> Machine {
+        match name {
+            None | Some("") => Machine::of(seen_from),
+            Some(name) if name.starts_with(['/', '@']) || is_loopback(name) => Machine::of(seen_from),
+            Some(name) => Machine::At(name.to_owned()),
+        }
+    }
+
+    fn is_of(&self, host: &HostSpec) -> bool {
+        let address = host.address.map(|address| Machine::At(address.to_string()));
+        Machine::of(host) == *self || address.as_ref() == Some(self)
+    }
+}
+
+/// Whether this name means the machine that says it.
+fn is_loopback(name: &str) -> bool {
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests;

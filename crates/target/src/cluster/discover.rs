@@ -1,0 +1,131 @@
+//! The nodes of a cluster from the catalog of one of them.
+
+use super::{Cluster, ClusterError, ClusterNode, Role};
+use crate::catalog::{self, TextRow};
+use crate::conninfo::{Host, HostSpec, PORT_DEFAULT};
+use crate::control::{self, Control};
+use crate::engine::Engine;
+use crate::{ConnSpec, Secret};
+
+/// Servers of `postgres_fdw` that hold partitions of this database's tables, or that `pgfathom up` marked as nodes. Each is a node.
+const FDW_SERVERS: &str = "
+    select s.srvname, \
+           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'host'), \
+           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'port'), \
+           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'dbname') \
+    from pg_catalog.pg_foreign_server s \
+    join pg_catalog.pg_foreign_data_wrapper w on w.oid = s.srvfdw and w.fdwname = 'postgres_fdw' \
+    where exists (select from pg_catalog.pg_foreign_table f join pg_catalog.pg_class c on c.oid = f.ftrelid \
+                  where f.ftserver = s.oid and c.relispartition) \
+       or pg_catalog.obj_description(s.oid, 'pg_foreign_server') like 'pgfathom node%' \
+    order by s.srvname";
+
+/// Tells one database from another, whatever name it was reached by. A standby has its primary's system identifier, so the address counts too.
+const IDENTITY: &str = "
+    select (select system_identifier from pg_catalog.pg_control_system())::text, \
+           coalesce(pg_catalog.inet_server_addr()::text, ''), pg_catalog.current_setting('port'), \
+           pg_catalog.current_database()::text";
+
+pub(super) fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
+    let mut control = control::connect(entry)?;
+    let here = entry.clone().with_only_host(control.host_index());
+    let sql = |what: &str| {
+        let what = what.to_owned();
+        move |source| ClusterError::Sql { what, engine: Some(Engine::FdwSharded), source }
+    };
+    let servers = catalog::rows(&mut *control, FDW_SERVERS).map_err(sql("list the foreign servers"))?;
+    if servers.is_empty() {
+        return Ok(Cluster::single(here));
+    }
+    fdw_sharded(&mut control, here, &servers)
+}
+
+fn fdw_sharded(control: &mut Control, here: ConnSpec, servers: &[TextRow]) -> Result<Cluster, ClusterError> {
+    let entry_name = here.describe();
+    let mut nodes = vec![ClusterNode { name: "entry".to_owned(), role: Role::Shard, spec: here.clone() }];
+    for row in servers {
+        let name = row.get(0).unwrap_or_default().to_owned();
+        let spec = beside(&here, row.get(1), row.get(2), row.get(3))?;
+        nodes.push(ClusterNode { name, role: Role::Shard, spec });
+    }
+    let mut cluster = Cluster { engine: Engine::FdwSharded, nodes, partitions: None };
+    let identity = |control: &mut Control| -> Result<Option<TextRow>, ClusterError> {
+        let rows = catalog::rows(&mut **control, IDENTITY).map_err(|source| ClusterError::Sql {
+            what: "ask a node who it is".to_owned(),
+            engine: Some(Engine::FdwSharded),
+            source,
+        })?;
+        Ok(rows.into_iter().next())
+    };
+    let mut identities = vec![identity(control)?];
+    let mut own_name = None;
+    for index in 1..cluster.nodes.len() {
+        let node = &cluster.nodes[index];
+        let mut control = control::connect(&node.spec).map_err(|source| ClusterError::Connect {
+            entry: entry_name.clone(),
+            node: node.name.clone(),
+            address: node.spec.hosts.first().map(ToString::to_string).unwrap_or_default(),
+            source,
+        })?;
+        let found = identity(&mut control)?;
+        if let Some(same) = identities.iter().position(|other| *other == found) {
+            let name = |index: usize| cluster.nodes[index].name.clone();
+            return Err(ClusterError::SameNode { first: name(same), second: name(index) });
+        }
+        identities.push(found);
+        // The other nodes know by what name the entry goes.
+        if own_name.is_none() {
+            let theirs = catalog::rows(&mut *control, FDW_SERVERS).map_err(|source| ClusterError::Sql {
+                what: format!("list the foreign servers of node {:?}", cluster.nodes[index].name),
+                engine: Some(Engine::FdwSharded),
+                source,
+            })?;
+            own_name = theirs.iter().find_map(|row| {
+                let port = row.get(2).and_then(|port| port.parse().ok()).unwrap_or(PORT_DEFAULT);
+                let at = cluster.node_at(index, row.get(1), port, row.get(3).unwrap_or(&here.dbname))?;
+                (at == 0).then(|| row.get(0).unwrap_or_default().to_owned())
+            });
+        }
+    }
+    match own_name.filter(|name| cluster.node(name).is_none()) {
+        Some(name) => cluster.nodes[0].name = name,
+        // Nobody points back: the entry holds no partition that others need.
+        None => cluster.nodes[0].role = Role::Coordinator,
+    }
+    Ok(cluster)
+}
+
+/// The connection to a server as the node `here` names it, with our own role and password.
+fn beside(
+    here: &ConnSpec,
+    host: Option<&str>,
+    port: Option<&str>,
+    dbname: Option<&str>,
+) -> Result<ConnSpec, ClusterError> {
+    let at = here.hosts.first().expect("a connection has a host");
+    let port = match port {
+        None => PORT_DEFAULT,
+        Some(port) => port.parse().map_err(|_| ClusterError::Catalog {
+            what: "read the address of a foreign server".to_owned(),
+            problem: format!("{port:?} is not a port"),
+        })?,
+    };
+    let host = match (host.filter(|host| !host.is_empty()), &at.host) {
+        // What is local to the entry is on the entry's machine.
+        (None, _) => at.host.clone(),
+        (Some(name), Host::Tcp(ours))
+            if (name.starts_with('/') || super::is_loopback(name)) && !super::is_loopback(ours) =>
+        {
+            at.host.clone()
+        }
+        (Some(name), _) => Host::parse(name),
+    };
+    let password: Option<Secret> = here.password_for(at).cloned();
+    let mut spec = here.clone();
+    spec.hosts = vec![HostSpec { host, address: None, port, password: None }];
+    spec.password = password;
+    Ok(match dbname {
+        Some(dbname) => spec.with_dbname(dbname),
+        None => spec,
+    })
+}

@@ -1,0 +1,139 @@
+//! Why a placement cannot be read or must not be relied on.
+
+use crate::cluster::sql_hint;
+use crate::engine::Engine;
+
+/// What is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum PlacementError {
+    /// Nothing of this name.
+    #[error("there is no table {schema}.{table}")]
+    NoTable {
+        /// Schema.
+        schema: String,
+        /// Table.
+        table: String,
+    },
+    /// A relation that holds no rows of its own.
+    #[error("{schema}.{table} is not a table")]
+    NotATable {
+        /// Schema.
+        schema: String,
+        /// Relation.
+        table: String,
+    },
+    /// Leaves on a server that is none of the nodes.
+    #[error(
+        "{table} has partitions on the server {server:?} at {address}, which is none of the cluster's nodes"
+    )]
+    UnknownNode {
+        /// The table.
+        table: String,
+        /// The server by the catalog's name.
+        server: String,
+        /// Its address by the catalog.
+        address: String,
+    },
+    /// Partitions behind a wrapper that leads nowhere we know.
+    #[error("the partition {leaf} is a foreign table of {wrapper}, which pgfathom cannot follow")]
+    Wrapper {
+        /// The partition.
+        leaf: String,
+        /// The foreign data wrapper.
+        wrapper: String,
+    },
+    /// Some keys belong nowhere.
+    #[error(
+        "{table} has no partition for {missing} of {modulus} remainders: rows with such keys would be refused"
+    )]
+    Incomplete {
+        /// The table.
+        table: String,
+        /// How many remainders.
+        missing: usize,
+        /// Of how many.
+        modulus: u64,
+    },
+    /// The client and the server disagree.
+    #[error(
+        "the server routes {wrong} of {tried} keys of {table} otherwise than pgfathom computes; the key {key} belongs to {theirs}, not {ours}"
+    )]
+    Mismatch {
+        /// The table.
+        table: String,
+        /// Keys routed otherwise.
+        wrong: usize,
+        /// Keys compared.
+        tried: usize,
+        /// One of them.
+        key: String,
+        /// The leaf computed here.
+        ours: String,
+        /// The leaf by the server.
+        theirs: String,
+    },
+    /// No key was fit to be compared.
+    #[error("none of the keys that should prove the routing of {table} could be routed here")]
+    NothingToTest {
+        /// The table.
+        table: String,
+    },
+    /// The engine's placement cannot be read over this protocol.
+    #[error("the placement of a table of {engine} cannot be read over PostgreSQL's protocol")]
+    NotKnown {
+        /// The engine.
+        engine: Engine,
+    },
+    /// A question to the catalog failed.
+    #[error("cannot {what}")]
+    Sql {
+        /// What was asked.
+        what: String,
+        /// The engine.
+        engine: Engine,
+        /// The server's answer.
+        source: postgres::Error,
+    },
+    /// The catalog's answer makes no sense.
+    #[error("cannot {what}: {problem}")]
+    Catalog {
+        /// What was asked.
+        what: String,
+        /// What is wrong with the answer.
+        problem: String,
+    },
+}
+
+impl PlacementError {
+    pub(super) fn sql(
+        engine: Engine,
+        what: impl Into<String>,
+    ) -> impl FnOnce(postgres::Error) -> PlacementError {
+        let what = what.into();
+        move |source| PlacementError::Sql { what, engine, source }
+    }
+
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            PlacementError::NoTable { .. } => "load it first: pgfathom load ycsb".to_owned(),
+            PlacementError::NotATable { .. } | PlacementError::Wrapper { .. } => {
+                "name a database whose table is pgfathom's own, or load one: pgfathom load ycsb".to_owned()
+            }
+            PlacementError::UnknownNode { server, .. } => format!(
+                "add that node to the cluster file: [[node]] with name = \"{server}\", a role and the connection by which this machine reaches it"
+            ),
+            PlacementError::Incomplete { .. } => {
+                "a partition may be on its way to another node: wait until it is attached again".to_owned()
+            }
+            PlacementError::Mismatch { .. } => {
+                "load through one node, which routes by itself: --via connect".to_owned()
+            }
+            PlacementError::NothingToTest { .. } | PlacementError::NotKnown { .. } => {
+                "work through one node, which routes by itself: --via connect".to_owned()
+            }
+            PlacementError::Sql { engine, source, .. } => return sql_hint(Some(*engine), source),
+            PlacementError::Catalog { .. } => return None,
+        })
+    }
+}
