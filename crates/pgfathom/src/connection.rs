@@ -4,9 +4,9 @@ use crate::cli::Connection;
 use crate::context::Context;
 use crate::failure::Failure;
 use std::path::Path;
-use target::ConnSpec;
 use target::conninfo::{self, Request, Resolved, Sources};
 use target::local::ClusterFile;
+use target::{Cluster, ConnSpec};
 
 impl Connection {
     /// What the flags, the environment and the files of libpq say; warnings of the resolver go to the terminal.
@@ -33,11 +33,30 @@ impl Connection {
         Ok(resolved.spec)
     }
 
+    /// All nodes: those of the cluster file, in its order, or those that the catalog of the target names, after asking it. The target
+    /// comes first.
+    ///
+    /// # Errors
+    /// As [`Connection::resolve`]; also when a node that the catalog names cannot be reached.
+    pub fn resolve_cluster_of(&self, context: &Context) -> Result<Cluster, Failure> {
+        let Some(path) = &self.cluster else {
+            return Ok(Cluster::discover(&self.resolve(context)?)?);
+        };
+        let mut cluster = Cluster::from_file(&read_file(path)?, &Sources::of_process())
+            .map_err(|error| Failure::from(error).context(format!("{} is wrong", path.display())))?;
+        for node in &mut cluster.nodes {
+            if let Some(user) = &self.username {
+                node.spec = node.spec.clone().with_user(user);
+            }
+            if let Some(dbname) = &self.dbname {
+                node.spec = node.spec.clone().with_dbname(dbname);
+            }
+        }
+        Ok(cluster)
+    }
+
     fn resolve_cluster(&self, path: &Path) -> Result<Resolved, Failure> {
-        let file = ClusterFile::read(path).map_err(|error| {
-            Failure::from(error)
-                .or_hint("name the file that pgfathom up has written, cluster.toml in the cluster's folder")
-        })?;
+        let file = read_file(path)?;
         let node =
             file.node.first().ok_or_else(|| Failure::usage(format!("{} names no node", path.display())))?;
         let mut resolved = node.resolve(&Sources::of_process()).map_err(|error| {
@@ -55,4 +74,11 @@ impl Connection {
         }
         Ok(resolved)
     }
+}
+
+fn read_file(path: &Path) -> Result<ClusterFile, Failure> {
+    ClusterFile::read(path).map_err(|error| {
+        Failure::from(error)
+            .or_hint("name the file that pgfathom up has written, cluster.toml in the cluster's folder")
+    })
 }

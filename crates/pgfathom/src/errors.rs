@@ -16,7 +16,9 @@ macro_rules! explained {
 explained!(
     record::RecordError,
     run::script::ScriptError,
+    target::ClusterError,
     target::ConnectError,
+    target::PlacementError,
     target::conninfo::ConninfoError,
     target::local::LocalError,
 );
