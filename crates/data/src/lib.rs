@@ -11,9 +11,11 @@
 //! |---|---|
 //! | [`Permutation`] | a keyed bijection of [0, domain): keys of rows, scrambled ranks |
 //! | [`ycsb`] | the YCSB table: keys, fields, versions inside fields, judgement of bytes found in a database |
+//! | [`tpcc`] | the nine tables of TPC-C, and the constants of its non-uniform random numbers |
 
 mod mix;
 mod permutation;
+pub mod tpcc;
 pub mod ycsb;
 
 pub use permutation::Permutation;

@@ -100,4 +100,5 @@ def main():
                     print("field", seed, percent, row, column, run, session, sequence, value, sep="\t")
 
 
-main()
+if __name__ == "__main__":
+    main()
