@@ -29,6 +29,7 @@ pub mod reader;
 pub mod redact;
 pub mod sample;
 pub mod summary;
+pub mod sweep;
 pub mod usl;
 pub mod writer;
 
@@ -41,6 +42,7 @@ pub use model::{Run, State, Step, Verdict};
 pub use reader::RunReader;
 pub use sample::{ClientSample, ProgressSample};
 pub use summary::{LatencySummary, Summary};
+pub use sweep::Sweep;
 pub use writer::{RunDir, StepId, What};
 
 /// Version of every file of the run directory. Readers accept any lower version, and read a higher one as far as they understand it.

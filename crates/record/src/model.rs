@@ -2,6 +2,7 @@
 //! outer ones keep fields they do not know (`extra`), so that a directory of another version survives being read and rewritten.
 
 use crate::summary::{LatencySummary, Summary};
+use crate::sweep::{Place, Plan, Sweep};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -64,6 +65,9 @@ pub struct Run {
     /// The database under test; absent before the first connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
+    /// The sweep that the steps belong to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Plan>,
     /// The steps, in the order they ran.
     pub steps: Vec<Step>,
     /// Can the whole be trusted?
@@ -193,6 +197,9 @@ pub struct Step {
     /// The data it worked on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataset: Option<Dataset>,
+    /// Its place in a sweep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Place>,
     /// What was asked for: sessions, workers, rate, seed, wire mode, streams, ... by flag name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
@@ -392,13 +399,17 @@ impl Run {
     pub fn conclude(&mut self) {
         self.summary = match self.steps.as_slice() {
             [] => Summary { verb: self.verb.clone(), name: self.name.clone(), ..Summary::default() },
-            [only] if only.verb == self.verb => only.summary.clone(),
-            steps => Summary::of_steps(
-                &self.verb,
-                &self.name,
-                steps.iter().map(|step| step.summary.clone()).collect(),
-            ),
+            [only] if only.verb == self.verb && only.sweep.is_none() => only.summary.clone(),
+            steps => Summary::of_run(&self.verb, &self.name, steps),
         };
+        self.verdict = match &self.summary.sweep {
+            Some(sweep) => self.verdict_of_sweep(sweep),
+            None => self.verdict_of_steps(),
+        };
+        self.summary.valid = self.verdict.valid;
+    }
+
+    fn verdict_of_steps(&self) -> Verdict {
         let several = self.steps.len() > 1;
         let name =
             |step: &Step, text: &String| if several { format!("{}: {text}", step.key) } else { text.clone() };
@@ -406,12 +417,48 @@ impl Run {
             self.steps.iter().flat_map(|step| step.verdict.reasons.iter().map(move |text| name(step, text)));
         let notes =
             self.steps.iter().flat_map(|step| step.verdict.notes.iter().map(move |text| name(step, text)));
-        self.verdict = Verdict {
+        Verdict {
             valid: !self.steps.is_empty() && self.steps.iter().all(|step| step.verdict.valid),
             reasons: reasons.collect(),
             notes: notes.collect(),
+        }
+    }
+
+    /// A sweep stands as long as one of its steps does: those that do not are left out, and noted.
+    fn verdict_of_sweep(&self, sweep: &Sweep) -> Verdict {
+        let repeats = sweep.curves.iter().flat_map(|curve| &curve.points).flat_map(|point| &point.repeats);
+        let told = |left_out: &Option<String>, step: &str| {
+            left_out.as_ref().map(|why| format!("{step} is left out: {why}"))
         };
-        self.summary.valid = self.verdict.valid;
+        let left_out: Vec<String> =
+            repeats.clone().filter_map(|repeat| told(&repeat.left_out, &repeat.step)).collect();
+        if !self.steps.iter().any(|step| step.verdict.valid) {
+            return Verdict { valid: false, reasons: left_out, notes: vec![] };
+        }
+        let mut notes = left_out;
+        let missing =
+            self.sweep.as_ref().map_or(0, |plan| plan.steps).saturating_sub(self.steps.len() as u64);
+        if missing > 0 {
+            notes.push(match missing {
+                1 => "1 step was not begun".to_string(),
+                some => format!("{some} steps were not begun"),
+            });
+        }
+        let unsettled = repeats.filter(|repeat| repeat.settled == Some(false)).count();
+        if unsettled > 0 {
+            notes.push(format!(
+                "throughput had not settled when the measuring began, in {unsettled} of {} steps",
+                self.steps.len()
+            ));
+        }
+        notes.extend(self.sweep.iter().flat_map(|plan| plan.missing.iter().cloned()));
+        // A note that every step repeats with other numbers would hide the rest.
+        let noted =
+            self.steps.iter().filter(|step| step.verdict.valid && !step.verdict.notes.is_empty()).count();
+        if noted > 0 {
+            notes.push(format!("{noted} of {} steps have notes of their own", self.steps.len()));
+        }
+        Verdict { valid: true, reasons: vec![], notes }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The short answer of a run: what `--format json` prints and what scripts read.
 
-use crate::model::Finding;
+use crate::model::{Finding, Step};
+use crate::sweep::Sweep;
 use serde::{Deserialize, Serialize};
 
 /// Latency in microseconds: response time counts from the scheduled start, service time from the real start.
@@ -67,6 +68,9 @@ pub struct Summary {
     /// Bytes sent or read per second, as the protocol carries them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<f64>,
+    /// What a sweep over numbers of sessions found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Sweep>,
     /// Claims about causes, worst first.
     pub findings: Vec<Finding>,
     /// Summaries of the steps, if the command had several.
@@ -75,6 +79,16 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// The summary of a run of several steps, or of a sweep: what [`Summary::of_steps`] gives, and what the sweep found. A sweep over
+    /// several numbers of sessions has no throughput of its own: the mean over them says nothing.
+    pub fn of_run(verb: &str, name: &str, steps: &[Step]) -> Summary {
+        let summary = Summary::of_steps(verb, name, steps.iter().map(|step| step.summary.clone()).collect());
+        let sweep = Sweep::of(steps);
+        let points =
+            sweep.iter().flat_map(|sweep| &sweep.curves).map(|curve| curve.points.len()).sum::<usize>();
+        Summary { tps: summary.tps.filter(|_| points <= 1), sweep, ..summary }
+    }
+
     /// The summary of a command of several steps; see the type's description for what is added up and what is left out.
     pub fn of_steps(verb: &str, name: &str, steps: Vec<Summary>) -> Summary {
         let sum = |field: fn(&Summary) -> Option<u64>| {

@@ -195,8 +195,13 @@ impl RunDir {
 
     /// Begins a step. Its key is `verb-name` (`verb` alone if `name` is empty or the same), numbered if that is taken.
     pub fn begin_step(&self, verb: &str, name: &str) -> Result<StepId, RecordError> {
+        self.begin_step_as(verb, name, name)
+    }
+
+    /// As [`RunDir::begin_step`], where `word` stands for the name in the key: several steps with one name differ in it.
+    pub fn begin_step_as(&self, verb: &str, name: &str, word: &str) -> Result<StepId, RecordError> {
         let mut inner = self.lock();
-        let stem = match name {
+        let stem = match word {
             "" => file_name(verb),
             same if same == verb => file_name(verb),
             other => format!("{}-{}", file_name(verb), file_name(other)),

@@ -8,7 +8,8 @@ use record::model::{
     Check, CheckResult, Dataset, ErrorStatistics, Finding, Phase, Setting, State, Target, TypeStatistics,
 };
 use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_SERVER, SOURCE_VERIFY};
-use record::{Kind, Latency, LatencySummary, RunDir, Summary, Verdict, What};
+use record::sweep::{Curve, Fit, Mix, Place, Plan, Point, Repeat};
+use record::{Kind, Latency, LatencySummary, RunDir, Summary, Sweep, Verdict, What};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -222,8 +223,45 @@ fn full_summary() -> Summary {
             claim: "writers stall at checkpoints".into(),
             remedy: Some("raise max_wal_size".into()),
         }],
+        sweep: Some(full_sweep()),
         steps: vec![],
     }
+}
+
+fn full_sweep() -> Sweep {
+    let repeat = Repeat {
+        step: "run-ycsb-a-c8".into(),
+        tps: Some(1.0),
+        p50_us: Some(1),
+        p99_us: Some(2),
+        left_out: Some("interrupted".into()),
+        settled: Some(true),
+    };
+    let point =
+        Point { sessions: 8, tps: Some(1.0), p50_us: Some(1), p99_us: Some(2), repeats: vec![repeat] };
+    let fit = Fit {
+        lambda_tps: 1.0,
+        sigma: 0.1,
+        kappa: 0.01,
+        r2: Some(-0.5),
+        error: 0.02,
+        points: 5,
+        peak_sessions: Some(9.5),
+        ceiling_tps: Some(5.0),
+    };
+    let curve = Curve {
+        name: "ycsb-a".into(),
+        read_percent: Some(50),
+        points: vec![point],
+        best_sessions: Some(8),
+        best_tps: Some(1.0),
+        fit: Some(fit),
+        cannot_tell: Some("no law".into()),
+        knee_sessions: Some(6.5),
+        latency_knee_sessions: Some(4),
+    };
+    let mix = Mix { read_slowdown: Some(2.0), update_slowdown: Some(1.5), ..Mix::default() };
+    Sweep { curves: vec![curve], mixes: vec![mix] }
 }
 
 /// Writes a directory that uses every field and every kind of line there is.
@@ -269,6 +307,17 @@ fn full_directory() -> Folder {
     })
     .expect("writes");
     dir.edit(|run| {
+        run.sweep = Some(Plan {
+            sessions: vec![1, 2],
+            read_percent: vec![50],
+            repeats: 1,
+            steps: 2,
+            warmup_s: 60.0,
+            settle_percent: Some(5.0),
+            analyzed: vec!["node1: usertable".into()],
+            checkpoints: true,
+            missing: vec!["no checkpoint: permission denied".into()],
+        });
         run.target = Some(full_target());
         run.tool.revision = Some("abc".into());
         run.client.cpu_model = Some("a processor".into());
@@ -288,6 +337,14 @@ fn full_directory() -> Folder {
             parameters: object(json!({"key_order": "scattered"})),
         });
         step.parameters = object(json!({"sessions": 8}));
+        step.sweep = Some(Place {
+            sessions: 8,
+            repeat: 1,
+            read_percent: Some(50),
+            warmup_s: Some(3.0),
+            settled: Some(true),
+            spread_percent: Some(2.5),
+        });
         step.verdict =
             Verdict { valid: true, reasons: vec!["none".into()], notes: vec!["a checkpoint fell in".into()] };
         step.summary = full_summary();
