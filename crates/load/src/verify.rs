@@ -15,13 +15,14 @@ use std::time::Instant;
 
 use data::ycsb::Table;
 use postgres::Client;
+use target::control::Control;
 use target::{ConnSpec, ConnectError, control, hot};
 
 use self::catalog::Catalog;
 use self::crew::{Crew, Foreman};
 use self::judge::Content;
 use self::reader::Socket;
-use self::sums::Selection;
+use self::sums::{Compared, Selection};
 use crate::ledger::{self, Dataset, Writer};
 use crate::options::Stop;
 use crate::route::Route;
@@ -29,8 +30,10 @@ use crate::route::Route;
 pub use self::crew::{Phase, VerifyProgress};
 pub use self::error::VerifyError;
 pub use self::history::{Expect, LedgerHistory, VersionJudgement, WriterHistory};
+pub use self::problem::Problem;
 pub use self::report::{
-    Difference, DifferenceKind, KIND_NAMES, KINDS, Method, NAMED_MAX, StrangerReason, Verdict, VerifyReport,
+    Difference, DifferenceKind, Held, KIND_NAMES, KINDS, Method, NAMED_MAX, NodeReport, StrangerReason,
+    TableName, Verdict, VerifyReport,
 };
 
 mod catalog;
@@ -40,6 +43,7 @@ mod grid;
 mod history;
 mod judge;
 mod names;
+mod problem;
 mod reader;
 mod report;
 mod rows;
@@ -101,55 +105,151 @@ pub fn run(
     options: &VerifyOptions<'_>,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
-    run_within(spec, options, observer, LIMITS, &|_| {})
+    let mut site = Site::connect(spec, None)?;
+    run_within(&mut site, options, observer, LIMITS, &|_| {})
 }
 
-/// `forget`: takes away what the server can do, as a test of what then is done.
+/// One server with everything. `forget`: takes away what the server can do, as a test of what then is done.
 fn run_within(
-    spec: &ConnSpec,
+    site: &mut Site,
     options: &VerifyOptions<'_>,
     observer: &mut dyn FnMut(&VerifyProgress),
     limits: Limits,
     forget: &dyn Fn(&mut Catalog),
 ) -> Result<VerifyReport, VerifyError> {
     let start = Instant::now();
-    let mut control = control::connect(spec).map_err(connect_error)?;
-    // The snapshot exists on the server that answered, and on no other.
-    let spec = spec.clone().with_only_host(control.host_index());
-    let connect = || -> Result<Box<dyn Socket>, VerifyError> {
-        Ok(Box::new(hot::connect(&spec).map_err(connect_error)?))
-    };
-    let control: &mut Client = &mut control;
     let mut notes = Vec::new();
-    let snapshot = open_snapshot(control, &mut notes)?;
-    let dataset = find_dataset(control)?;
-    let writers = ledger::writers(control, &dataset)?;
-    let mut catalog = catalog::read(control, &dataset)?;
+    site.open_snapshot(&mut notes)?;
+    let dataset = find_dataset(&mut site.control)?;
+    let writers = ledger::writers(&mut *site.control, &dataset)?;
+    let mut catalog = catalog::read(&mut site.control, &dataset, site.name.as_deref())?;
     forget(&mut catalog);
-    let mut method = choose_method(options, &writers, &catalog, &mut notes);
+    let sites = std::slice::from_mut(site);
+    let found = prove(sites, &dataset, &writers, &catalog, options, observer, limits, notes)?;
+    Ok(found.into_report(start))
+}
 
+/// A server that is read: the coordinating connection, and how to open more.
+struct Site {
+    /// What it is called among others.
+    name: Option<String>,
+    /// Leads to the host that answered and to no other: the snapshot exists there only.
+    spec: ConnSpec,
+    control: Control,
+    snapshot: Option<String>,
+}
+
+impl Site {
+    fn connect(spec: &ConnSpec, name: Option<&str>) -> Result<Site, VerifyError> {
+        let control = control::connect(spec).map_err(|error| connect_error(error, name))?;
+        let spec = spec.clone().with_only_host(control.host_index());
+        Ok(Site { name: name.map(str::to_owned), spec, control, snapshot: None })
+    }
+
+    /// Begins the transaction that everything is read in, and exports its snapshot. Where that is not possible every connection sees its
+    /// own moment, and it is said so.
+    fn open_snapshot(&mut self, notes: &mut Vec<String>) -> Result<(), VerifyError> {
+        const DOING: &str = "opening a snapshot of the table";
+        let sql = |source| VerifyError::Sql { doing: DOING, source };
+        let begin = format!("begin isolation level repeatable read read only; {}", crew::SETTINGS);
+        self.control.batch_execute(&begin).map_err(sql)?;
+        match self.control.query_one("select pg_export_snapshot()", &[]) {
+            Ok(row) => self.snapshot = Some(row.get(0)),
+            Err(_) => {
+                self.control.batch_execute(&format!("rollback; {begin}")).map_err(sql)?;
+                let server = self.name.as_deref().unwrap_or("the server");
+                notes.push(format!(
+                    "{server} exports no snapshot: what is written while verify runs may look like a difference"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the phases came to.
+struct Proved {
+    method: Method,
+    notes: Vec<String>,
+    /// Rows that must be there, by table of the catalog.
+    expected: Vec<u64>,
+    /// Rows that are there, by table of the catalog.
+    found: Vec<u64>,
+    rows_uncertain: u64,
+    updates_accepted: u64,
+    values_unjudged: u64,
+    totals: [u64; KINDS],
+    differences: Vec<Difference>,
+}
+
+impl Proved {
+    fn into_report(self, start: Instant) -> VerifyReport {
+        VerifyReport {
+            method: self.method,
+            notes: self.notes,
+            rows_expected: self.expected.iter().sum(),
+            rows_found: self.found.iter().sum(),
+            rows_uncertain: self.rows_uncertain,
+            updates_accepted: self.updates_accepted,
+            values_unjudged: self.values_unjudged,
+            differences: self.differences,
+            totals: self.totals,
+            problems: Vec::new(),
+            nodes: Vec::new(),
+            duration: start.elapsed(),
+        }
+    }
+}
+
+/// Goes through the phases over all tables of the catalog, which are on these servers.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "what is read, what it should be, and how: each stands for itself"
+)]
+fn prove(
+    sites: &mut [Site],
+    dataset: &Dataset,
+    writers: &[Writer],
+    catalog: &Catalog,
+    options: &VerifyOptions<'_>,
+    observer: &mut dyn FnMut(&VerifyProgress),
+    limits: Limits,
+    mut notes: Vec<String>,
+) -> Result<Proved, VerifyError> {
+    let mut method = choose_method(options, writers, catalog, &mut notes);
+    let mut controls = Vec::new();
+    let mut servers = Vec::new();
+    for Site { name, spec, control, snapshot } in sites {
+        let (name, spec) = (name.as_deref(), &*spec);
+        controls.push(&mut **control);
+        let connect = move || -> Result<Box<dyn Socket>, VerifyError> {
+            Ok(Box::new(hot::connect(spec).map_err(|error| connect_error(error, name))?))
+        };
+        servers.push((connect, snapshot.as_deref()));
+    }
+    let servers = servers.iter().map(|(connect, snapshot)| crew::Site::new(connect, *snapshot)).collect();
     let table = Table::new(dataset.spec.clone());
-    let known = LedgerHistory::new(dataset.rows, writers);
+    let known = LedgerHistory::new(dataset.rows, writers.to_vec());
     let setting = Setting {
         content: Content {
             table: &table,
             route: Route::new(dataset.partitions),
             loaded: dataset.rows,
             history: options.history.unwrap_or(&known),
-            leaf_names: &catalog.leaf_names,
+            names: &catalog.names,
         },
-        catalog: &catalog,
-        crew: Crew::new(&connect, snapshot.as_deref(), options.stop),
+        catalog,
+        crew: Crew::new(servers, options.stop),
         jobs: options.jobs.max(1),
         limits,
     };
-    let mut foreman = Foreman::new(control, observer);
-    let mut rows_summed = None;
+    let mut foreman = Foreman::new(controls, observer);
+    let mut summed = None;
     let selections: Vec<Selection> = if method == Method::Deep {
         (0..catalog.leaves.len()).map(|leaf| Selection { leaf, buckets: None }).collect()
     } else {
-        let (leaves, rows) = sums::compare_leaves(&setting, &mut foreman)?;
-        rows_summed = Some(rows);
+        let Compared { leaves, expected, found } = sums::compare_leaves(&setting, &mut foreman)?;
+        summed = Some((expected, found));
         if leaves.is_empty() { Vec::new() } else { sums::narrow(&setting, &mut foreman, &leaves)? }
     };
     if method == Method::Fast && !selections.is_empty() {
@@ -164,45 +264,27 @@ fn run_within(
     if let Some(why) = judged.findings.unjudged_why {
         notes.push(format!("{} values cannot be judged: {why}", judged.findings.values_unjudged));
     }
+    let (expected, found) = summed.unwrap_or((judged.expected, judged.read));
     let findings = judged.findings;
-    let (rows_found, rows_uncertain) = (findings.rows_found, findings.rows_uncertain);
-    let (updates_accepted, values_unjudged) = (findings.updates_accepted, findings.values_unjudged);
+    let (rows_uncertain, updates_accepted) = (findings.rows_uncertain, findings.updates_accepted);
+    let values_unjudged = findings.values_unjudged;
     let (totals, differences) = findings.into_named(&setting.content);
-    Ok(VerifyReport {
+    Ok(Proved {
         method,
         notes,
-        rows_expected: if method == Method::Deep { judged.rows_expected } else { dataset.rows },
-        rows_found: rows_summed.unwrap_or(rows_found),
+        expected,
+        found,
         rows_uncertain,
         updates_accepted,
         values_unjudged,
-        differences,
         totals,
-        duration: start.elapsed(),
+        differences,
     })
 }
 
-fn connect_error(error: ConnectError) -> VerifyError {
-    VerifyError::Connect { hint: error.hint(), source: Box::new(error) }
-}
-
-/// Begins the transaction that everything is read in, and exports its snapshot. Where that is not possible every connection sees its
-/// own moment, and it is said so.
-fn open_snapshot(control: &mut Client, notes: &mut Vec<String>) -> Result<Option<String>, VerifyError> {
-    const DOING: &str = "opening a snapshot of the table";
-    let sql = |source| VerifyError::Sql { doing: DOING, source };
-    let begin = format!("begin isolation level repeatable read read only; {}", crew::SETTINGS);
-    control.batch_execute(&begin).map_err(sql)?;
-    match control.query_one("select pg_export_snapshot()", &[]) {
-        Ok(row) => Ok(Some(row.get(0))),
-        Err(_) => {
-            control.batch_execute(&format!("rollback; {begin}")).map_err(sql)?;
-            notes.push(
-                "the server exports no snapshot: what is written while verify runs may look like a difference".to_owned(),
-            );
-            Ok(None)
-        }
-    }
+fn connect_error(error: ConnectError, node: Option<&str>) -> VerifyError {
+    let target = node.map_or_else(|| "the target".to_owned(), |node| format!("node {node}"));
+    VerifyError::Connect { target, hint: error.hint(), source: Box::new(error) }
 }
 
 fn find_dataset(control: &mut Client) -> Result<Dataset, VerifyError> {

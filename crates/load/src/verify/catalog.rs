@@ -5,12 +5,15 @@ use postgres::Client;
 use target::hash;
 
 use super::error::VerifyError;
+use super::report::TableName;
 use crate::ledger::{self, Dataset};
 use crate::plan::{self, TABLE};
 
-/// One leaf table.
+/// One leaf table, or in a cluster a table that is none and should be empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Leaf {
+    /// The server it is on.
+    pub(super) site: usize,
     /// Schema and name, quoted; `None`: the table is gone, and so are all its rows.
     pub(super) relation: Option<String>,
     /// Size in blocks.
@@ -20,9 +23,10 @@ pub(super) struct Leaf {
 /// The table as it is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Catalog {
-    /// In order of the remainder that is routed to them.
+    /// In order of the remainder that is routed to them; then tables that nothing is routed to.
     pub(super) leaves: Vec<Leaf>,
-    pub(super) leaf_names: Vec<String>,
+    /// Their names.
+    pub(super) names: Vec<TableName>,
     /// The server has `hash_record_extended`, and it agrees with ours.
     pub(super) record_hash: bool,
     /// The server has `hashtextextended`, and it agrees with ours.
@@ -31,23 +35,46 @@ pub(super) struct Catalog {
     pub(super) block_ranges: bool,
 }
 
-/// Reads it.
-pub(super) fn read(client: &mut Client, dataset: &Dataset) -> Result<Catalog, VerifyError> {
-    let (leaf_names, leaves) = leaves(client, dataset)?;
-    for (name, leaf) in leaf_names.iter().zip(&leaves) {
-        if let Some(relation) = &leaf.relation {
-            check_columns(client, name, relation)?;
-        }
-    }
-    let (text_hash, record_hash) = hashes(client)?;
-    let block_ranges = match leaves.iter().find_map(|leaf| leaf.relation.as_ref()) {
-        Some(relation) => reads_block_ranges(client, relation)?,
-        None => false,
-    };
-    Ok(Catalog { leaves, leaf_names, record_hash, text_hash, block_ranges })
+/// Reads it from the one server that has everything; `node`: what that is called among others.
+pub(super) fn read(
+    client: &mut Client,
+    dataset: &Dataset,
+    node: Option<&str>,
+) -> Result<Catalog, VerifyError> {
+    let (names, leaves) = leaves(client, dataset)?;
+    let named = |table| TableName { table, node: node.map(str::to_owned) };
+    let mut catalog = Catalog::new(leaves, names.into_iter().map(named).collect());
+    catalog.probe(client, 0)?;
+    Ok(catalog)
 }
 
-fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) -> Result<T, VerifyError> {
+impl Catalog {
+    /// Of servers that are still to be asked what they can do.
+    pub(super) fn new(leaves: Vec<Leaf>, names: Vec<TableName>) -> Catalog {
+        Catalog { leaves, names, record_hash: true, text_hash: true, block_ranges: true }
+    }
+
+    /// Looks at a server's tables and asks it what it can do. What one server cannot do is done on none.
+    pub(super) fn probe(&mut self, client: &mut Client, site: usize) -> Result<(), VerifyError> {
+        let tables = self.names.iter().zip(&self.leaves).filter(|(_, leaf)| leaf.site == site);
+        let mut some = None;
+        for (name, leaf) in tables {
+            if let Some(relation) = &leaf.relation {
+                check_columns(client, &name.to_string(), relation)?;
+                some = Some(relation);
+            }
+        }
+        let (text_hash, record_hash) = hashes(client)?;
+        self.text_hash &= text_hash;
+        self.record_hash &= record_hash;
+        if let Some(relation) = some {
+            self.block_ranges &= reads_block_ranges(client, relation)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) -> Result<T, VerifyError> {
     result.map_err(|source| VerifyError::Sql { doing, source })
 }
 
@@ -55,7 +82,7 @@ fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) -> Result<T, 
 fn leaves(client: &mut Client, dataset: &Dataset) -> Result<(Vec<String>, Vec<Leaf>), VerifyError> {
     const DOING: &str = "looking for the tables";
     let mut names = plan::leaf_names(dataset.partitions);
-    let mut leaves = vec![Leaf { relation: None, blocks: 0 }; names.len()];
+    let mut leaves = vec![Leaf { site: 0, relation: None, blocks: 0 }; names.len()];
     let changed =
         |table: &str, problem: String| VerifyError::ChangedTable { table: table.to_owned(), problem };
     let parent = ledger::qualified(&dataset.schema_name, TABLE);
@@ -75,7 +102,7 @@ fn leaves(client: &mut Client, dataset: &Dataset) -> Result<(Vec<String>, Vec<Le
         return Err(changed(TABLE, format!("the ledger says that it was {was}")));
     }
     if !partitioned {
-        leaves[0] = Leaf { relation: Some(parent), blocks: kind.get::<_, i64>(1) as u64 };
+        leaves[0] = Leaf { site: 0, relation: Some(parent), blocks: kind.get::<_, i64>(1) as u64 };
         return Ok((names, leaves));
     }
     let rows = client.query(
@@ -91,13 +118,13 @@ fn leaves(client: &mut Client, dataset: &Dataset) -> Result<(Vec<String>, Vec<Le
         let remainder = remainder.ok_or_else(|| changed(name, format!("is a partition {bound}")))?;
         name.clone_into(&mut names[remainder]);
         let blocks = row.get::<_, i64>(3) as u64;
-        leaves[remainder] = Leaf { relation: Some(ledger::qualified(schema, name)), blocks };
+        leaves[remainder] = Leaf { site: 0, relation: Some(ledger::qualified(schema, name)), blocks };
     }
     Ok((names, leaves))
 }
 
 /// The remainder of a bound `FOR VALUES WITH (modulus 4, remainder 1)` of this modulus.
-fn remainder_of(bound: &str, modulus: u64) -> Option<usize> {
+pub(super) fn remainder_of(bound: &str, modulus: u64) -> Option<usize> {
     let inside = bound.strip_prefix("FOR VALUES WITH (modulus ")?.strip_suffix(')')?;
     let (found_modulus, remainder) = inside.split_once(", remainder ")?;
     let remainder: u64 = remainder.parse().ok()?;

@@ -1,11 +1,14 @@
-//! The threads of a verification, and the one snapshot they all read.
+//! The threads of a verification, and the snapshot they read: one per server.
 //!
 //! A coordinating connection exports its snapshot and holds it while threads come and go: every statement of every connection sees the
 //! table at the same moment, so rows that a running load updates are neither seen twice nor missed. The coordinating thread only
 //! waits, reports progress, and cancels the others' statements when somebody stops the verification or one of them fails.
+//!
+//! Of a cluster several servers are read at once. Each has a coordinating connection and a snapshot of its own: there is no moment that
+//! all servers share, and none is needed, since a row that is updated meanwhile does not change servers.
 
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -65,45 +68,55 @@ pub struct VerifyProgress {
 /// Opens a connection for reading.
 pub(super) type Connect<'a> = dyn Fn() -> Result<Box<dyn Socket>, VerifyError> + Sync + 'a;
 
-/// What threads share.
-pub(super) struct Crew<'a> {
+/// A server that is read.
+pub(super) struct Site<'a> {
     connect: &'a Connect<'a>,
-    /// Statements that put a new connection into the common snapshot.
+    /// Statements that put a new connection into the server's common snapshot.
     begin: String,
-    stop: &'a Stop,
-    /// One of the threads has failed; the others may as well end.
-    abandoned: AtomicBool,
     /// Process ids of the connections' backends.
     backends: Mutex<Vec<i32>>,
-    rows_done: AtomicU64,
 }
 
-impl<'a> Crew<'a> {
+impl<'a> Site<'a> {
     /// `snapshot`: what `pg_export_snapshot()` said; without one every connection has a snapshot of its own.
-    pub(super) fn new(connect: &'a Connect<'a>, snapshot: Option<&str>, stop: &'a Stop) -> Crew<'a> {
+    pub(super) fn new(connect: &'a Connect<'a>, snapshot: Option<&str>) -> Site<'a> {
         let import = snapshot.map_or(String::new(), |name| format!("set transaction snapshot '{name}';"));
         let begin = format!(
             "set client_encoding = 'SQL_ASCII'; begin isolation level repeatable read read only; {import} {SETTINGS}"
         );
-        Crew {
-            connect,
-            begin,
-            stop,
-            abandoned: AtomicBool::new(false),
-            backends: Mutex::new(Vec::new()),
-            rows_done: AtomicU64::new(0),
-        }
+        Site { connect, begin, backends: Mutex::new(Vec::new()) }
+    }
+}
+
+/// What threads share.
+pub(super) struct Crew<'a> {
+    sites: Vec<Site<'a>>,
+    stop: &'a Stop,
+    /// One of the threads has failed; the others may as well end.
+    abandoned: AtomicBool,
+    rows_done: AtomicU64,
+}
+
+impl<'a> Crew<'a> {
+    pub(super) fn new(sites: Vec<Site<'a>>, stop: &'a Stop) -> Crew<'a> {
+        Crew { sites, stop, abandoned: AtomicBool::new(false), rows_done: AtomicU64::new(0) }
     }
 
-    /// A connection in the common snapshot.
-    pub(super) fn open(&self) -> Result<Reader<Box<dyn Socket>>, VerifyError> {
+    /// How many servers there are.
+    pub(super) fn sites(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// A connection in the common snapshot of a server.
+    pub(super) fn open(&self, site: usize) -> Result<Reader<Box<dyn Socket>>, VerifyError> {
         self.check()?;
+        let site = &self.sites[site];
         let doing = "opening a snapshot of the table";
-        let mut reader = Reader::new((self.connect)()?);
-        reader.execute(doing, &self.begin)?;
+        let mut reader = Reader::new((site.connect)()?);
+        reader.execute(doing, &site.begin)?;
         reader.query(doing, "select pg_backend_pid()", |row| {
             let pid = number(doing, row.first().copied().flatten())? as i32;
-            self.backends.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+            site.backends.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
             Ok(())
         })?;
         // A stop that came before the backend was known has not reached it.
@@ -137,7 +150,8 @@ pub(super) fn number(doing: &str, text: Option<&str>) -> Result<i128, VerifyErro
 
 /// The coordinating thread's own things.
 pub(super) struct Foreman<'a> {
-    control: &'a mut Client,
+    /// One per site, which cancels its statements.
+    controls: Vec<&'a mut Client>,
     observer: &'a mut dyn FnMut(&VerifyProgress),
     start: Instant,
     last_tick: Instant,
@@ -147,9 +161,12 @@ pub(super) struct Foreman<'a> {
 pub(super) type Task<'a, R> = Box<dyn FnOnce() -> Result<R, VerifyError> + Send + 'a>;
 
 impl<'a> Foreman<'a> {
-    pub(super) fn new(control: &'a mut Client, observer: &'a mut dyn FnMut(&VerifyProgress)) -> Foreman<'a> {
+    pub(super) fn new(
+        controls: Vec<&'a mut Client>,
+        observer: &'a mut dyn FnMut(&VerifyProgress),
+    ) -> Foreman<'a> {
         let now = Instant::now();
-        Foreman { control, observer, start: now, last_tick: now }
+        Foreman { controls, observer, start: now, last_tick: now }
     }
 
     /// Runs each task in a thread and waits for all; the first error that is not a consequence of another is the result.
@@ -198,7 +215,9 @@ impl<'a> Foreman<'a> {
                 }
             }
         });
-        crew.backends.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        for site in &crew.sites {
+            site.backends.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
         if crew.stop.level() != StopLevel::Run {
             return Err(VerifyError::Interrupted);
         }
@@ -217,10 +236,55 @@ impl<'a> Foreman<'a> {
 
     /// Ends the statements that threads are waiting for. If the server does not hear us either, the threads find out by themselves.
     fn cancel(&mut self, crew: &Crew<'_>) {
-        let backends = crew.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let _ = self
-            .control
-            .execute("select pg_cancel_backend(pid) from unnest($1::int[]) as backend (pid)", &[&backends]);
+        for (control, site) in self.controls.iter_mut().zip(&crew.sites) {
+            let backends = site.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let _ = control.execute(
+                "select pg_cancel_backend(pid) from unnest($1::int[]) as backend (pid)",
+                &[&backends],
+            );
+        }
+    }
+}
+
+/// Pieces of work that only one server can do, handed out to that server's connections.
+pub(super) struct Queues {
+    sites: Vec<Queue>,
+}
+
+/// One server's.
+#[derive(Default)]
+struct Queue {
+    items: Vec<usize>,
+    next: AtomicUsize,
+}
+
+impl Queues {
+    /// `items`: numbers of pieces with their site.
+    pub(super) fn new(sites: usize, items: impl Iterator<Item = (usize, usize)>) -> Queues {
+        let mut queues = Queues { sites: (0..sites).map(|_| Queue::default()).collect() };
+        for (site, item) in items {
+            queues.sites[site].items.push(item);
+        }
+        queues
+    }
+
+    /// Which connections to open: the site of each, and how many further processes each may ask its server for. `jobs` is divided
+    /// among the servers that have something to do; each gets one connection at least.
+    pub(super) fn connections(&self, jobs: usize) -> Vec<(usize, usize)> {
+        let busy = self.sites.iter().filter(|queue| !queue.items.is_empty()).count();
+        let share = jobs.div_ceil(busy.max(1)).max(1);
+        let mut connections = Vec::new();
+        for (site, queue) in self.sites.iter().enumerate().filter(|(_, queue)| !queue.items.is_empty()) {
+            let count = share.min(queue.items.len());
+            connections.extend((0..count).map(|_| (site, share / count - 1)));
+        }
+        connections
+    }
+
+    /// The next piece for a connection of this site.
+    pub(super) fn next(&self, site: usize) -> Option<usize> {
+        let queue = &self.sites[site];
+        queue.items.get(queue.next.fetch_add(1, Ordering::Relaxed)).copied()
     }
 }
 
@@ -252,7 +316,7 @@ mod tests {
     use super::*;
 
     fn crew<'a>(connect: &'a Connect<'a>, stop: &'a Stop) -> Crew<'a> {
-        Crew::new(connect, Some("00000003-1"), stop)
+        Crew::new(vec![Site::new(connect, Some("00000003-1"))], stop)
     }
 
     fn no_connection() -> Result<Box<dyn Socket>, VerifyError> {
@@ -280,7 +344,25 @@ mod tests {
         let crew = crew(&no_connection, &stop);
         stop.request();
         assert!(matches!(RowCursor::new(9).take(&crew), Err(VerifyError::Interrupted)));
-        assert!(matches!(crew.open(), Err(VerifyError::Interrupted)));
+        assert!(matches!(crew.open(0), Err(VerifyError::Interrupted)));
+    }
+
+    #[test]
+    fn pieces_go_to_connections_of_their_own_server() {
+        let queues = Queues::new(3, [(0, 10), (2, 12), (0, 11), (2, 13), (2, 14)].into_iter());
+        // Four jobs over the two servers that have work.
+        assert_eq!(queues.connections(4), [(0, 0), (0, 0), (2, 0), (2, 0)]);
+        assert_eq!(queues.connections(1), [(0, 0), (2, 0)], "each server needs one");
+        assert_eq!(queues.connections(8), [(0, 1), (0, 1), (2, 0), (2, 0), (2, 0)]);
+        assert_eq!(
+            (queues.next(0), queues.next(2), queues.next(0), queues.next(0)),
+            (Some(10), Some(12), Some(11), None)
+        );
+        assert_eq!(queues.next(1), None);
+        // One server: what one server always got.
+        let one = Queues::new(1, (0..2).map(|item| (0, item)));
+        assert_eq!(one.connections(6), [(0, 2), (0, 2)]);
+        assert!(Queues::new(1, std::iter::empty()).connections(4).is_empty());
     }
 
     #[test]

@@ -43,8 +43,10 @@ pub enum VerifyError {
     #[error(transparent)]
     Ledger(#[from] LoadError),
     /// No connection.
-    #[error("cannot connect to the target")]
+    #[error("cannot connect to {target}")]
     Connect {
+        /// "the target", or a node of it.
+        target: String,
         /// The reason.
         source: Box<dyn Error + Send + Sync>,
         /// The connection layer's own suggestion.

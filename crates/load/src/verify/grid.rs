@@ -47,9 +47,9 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// One cell per leaf.
-    pub(super) fn of_leaves(route: Route) -> Grid {
-        Grid::new(route, 0, &(0..route.leaves()).collect::<Vec<_>>())
+    /// One cell per table: the leaves by their remainder, and behind them any table in which nothing should be.
+    pub(super) fn of_leaves(route: Route, tables: usize) -> Grid {
+        Grid::new(route, 0, &(0..tables).collect::<Vec<_>>())
     }
 
     /// The finest grid over these leaves of a table of `rows` rows that the limits allow.
@@ -60,7 +60,8 @@ impl Grid {
     }
 
     fn new(route: Route, bucket_bits: u32, leaves: &[usize]) -> Grid {
-        let mut slots = vec![None; route.leaves()];
+        let tables = leaves.iter().map(|leaf| leaf + 1).max().unwrap_or(0).max(route.leaves());
+        let mut slots = vec![None; tables];
         for (slot, &leaf) in leaves.iter().enumerate() {
             slots[leaf] = Some(slot as u32);
         }
@@ -262,7 +263,7 @@ mod tests {
     #[test]
     fn sums_do_not_depend_on_the_division() {
         let (table, route) = (table(), Route::new(3));
-        let coarse = Grid::of_leaves(route);
+        let coarse = Grid::of_leaves(route, route.leaves());
         let mut whole = coarse.zeros();
         add_loaded_rows(&coarse, &table, 0..3000, &mut whole);
         let fine = Grid::fine(route, 3000, &[0, 1, 2]);
@@ -303,7 +304,7 @@ mod tests {
             }
         }
         let (table, route) = (table(), Route::new(0));
-        let grid = Grid::of_leaves(route);
+        let grid = Grid::of_leaves(route, route.leaves());
         let mut sums = grid.zeros();
         add_expected_keys(&grid, &table, 100, &OneInsert, 0..110, &mut sums);
         let mut expected = Sum::default();

@@ -10,7 +10,7 @@ use wire::copy::{CopyError, Fields};
 
 use super::grid::{Place, place_of};
 use super::history::{Expect, VersionJudgement, WriterHistory};
-use super::report::{Difference, DifferenceKind, KINDS, NAMED_MAX, StrangerReason, printable};
+use super::report::{Difference, DifferenceKind, KINDS, NAMED_MAX, StrangerReason, TableName, printable};
 use crate::route::Route;
 
 /// Rows in wrong partitions that are remembered, so that they are not called missing as well.
@@ -26,15 +26,15 @@ pub(super) struct Content<'a> {
     /// Rows of the load; runs may have inserted more.
     pub(super) loaded: u64,
     pub(super) history: &'a dyn WriterHistory,
-    /// Names of the leaves by number.
-    pub(super) leaf_names: &'a [String],
+    /// Names of the tables by number: the leaves, then tables in which nothing should be.
+    pub(super) names: &'a [TableName],
 }
 
 impl Content<'_> {
     /// A difference in a row of ours.
     pub(super) fn difference(&self, kind: DifferenceKind, row: u64, leaf: usize) -> Difference {
         let key = printable(&self.table.key(row));
-        Difference { kind, key, row: Some(row), leaf: self.leaf_names[leaf].clone() }
+        Difference { kind, key, row: Some(row), table: self.names[leaf].clone() }
     }
 }
 
@@ -56,11 +56,15 @@ pub(super) struct Findings {
     /// Why the first of them is.
     pub(super) unjudged_why: Option<&'static str>,
     pub(super) totals: [u64; KINDS],
+    /// Which tables are not as they should be; those beyond its end are.
+    pub(super) differs: Vec<bool>,
     /// At most [`NAMED_MAX`] of each kind.
     named: Vec<Difference>,
     named_of_kind: [usize; KINDS],
     /// Rows found in wrong partitions.
     pub(super) misplaced: HashSet<u64>,
+    /// Those of them that were not found at home as well.
+    pub(super) not_home: HashSet<u64>,
     /// More of them were found than are remembered.
     pub(super) misplaced_overflow: bool,
     strangers: Vec<Stranger>,
@@ -84,15 +88,24 @@ struct Suspect {
 }
 
 impl Findings {
-    /// Counts a difference, and names it while there is room.
-    pub(super) fn add(&mut self, difference: impl FnOnce() -> Difference, kind: usize) {
+    /// Counts a difference in a table, and names it while there is room.
+    pub(super) fn add(&mut self, leaf: usize, kind: usize, difference: impl FnOnce() -> Difference) {
         self.totals[kind] += 1;
+        self.mark(leaf);
         if self.named_of_kind[kind] < NAMED_MAX {
             let difference = difference();
             debug_assert_eq!(difference.kind.index(), kind);
             self.named_of_kind[kind] += 1;
             self.named.push(difference);
         }
+    }
+
+    /// Notes that a table is not as it should be.
+    fn mark(&mut self, leaf: usize) {
+        if self.differs.len() <= leaf {
+            self.differs.resize(leaf + 1, false);
+        }
+        self.differs[leaf] = true;
     }
 
     fn misplace(&mut self, row: u64) {
@@ -113,11 +126,15 @@ impl Findings {
         for (total, more) in self.totals.iter_mut().zip(other.totals) {
             *total += more;
         }
+        for (leaf, _) in other.differs.iter().enumerate().filter(|(_, differs)| **differs) {
+            self.mark(leaf);
+        }
         self.named.extend(other.named);
         self.misplaced_overflow |= other.misplaced_overflow;
         for row in other.misplaced {
             self.misplace(row);
         }
+        self.not_home.extend(other.not_home);
         self.strangers.extend(other.strangers);
         self.suspects.extend(other.suspects);
     }
@@ -126,7 +143,14 @@ impl Findings {
     pub(super) fn into_named(mut self, content: &Content<'_>) -> ([u64; KINDS], Vec<Difference>) {
         self.match_strangers(content);
         self.match_suspects(content);
-        let Findings { totals, mut named, .. } = self;
+        let Findings { totals, mut named, not_home, .. } = self;
+        for difference in &mut named {
+            if let DifferenceKind::WrongNode { is_home_too, .. } = &mut difference.kind
+                && difference.row.is_some_and(|row| not_home.contains(&row))
+            {
+                *is_home_too = false;
+            }
+        }
         named.sort();
         // Threads kept up to the limit each.
         let mut kept = [0; KINDS];
@@ -221,10 +245,15 @@ impl<'a> RowJudge<'a> {
         self.judge_values(leaf, row, tuple)?;
         let place = place_of(content.route, &content.table.key(row));
         if place.leaf != leaf {
-            let home = || content.leaf_names[place.leaf].clone();
-            let difference =
-                || content.difference(DifferenceKind::WrongPartition { home: home() }, row, leaf);
-            self.findings.add(difference, 2);
+            let home = &content.names[place.leaf];
+            let kind = if home.node == content.names[leaf].node {
+                DifferenceKind::WrongPartition { home: home.clone() }
+            } else {
+                // That it is not at home as well shows when the rows that are missing get their names.
+                DifferenceKind::WrongNode { home: home.clone(), is_home_too: expect == Expect::Present }
+            };
+            let index = kind.index();
+            self.findings.add(leaf, index, || content.difference(kind, row, leaf));
             self.findings.misplace(row);
             return Ok(None);
         }
@@ -239,7 +268,7 @@ impl<'a> RowJudge<'a> {
             match value {
                 None => {
                     let kind = DifferenceKind::Null { column };
-                    self.findings.add(|| self.content.difference(kind, row, leaf), 7);
+                    self.findings.add(leaf, 7, || self.content.difference(kind, row, leaf));
                 }
                 // Most values are as they were loaded: one comparison.
                 Some(bytes) if bytes == self.expected[column] => {
@@ -274,7 +303,7 @@ impl<'a> RowJudge<'a> {
             VersionJudgement::UnknownWriter => DifferenceKind::UnknownWriter { column, version: found },
         };
         let index = kind.index();
-        self.findings.add(|| self.content.difference(kind, row, leaf), index);
+        self.findings.add(leaf, index, || self.content.difference(kind, row, leaf));
     }
 
     /// `alien`: the value, when it is not merely a damaged one of this place.
@@ -282,10 +311,11 @@ impl<'a> RowJudge<'a> {
         match alien {
             Some(value) if value.len() <= SUSPECT_BYTES_MAX && self.findings.suspects.len() < NAMED_MAX => {
                 self.findings.totals[kind.index()] += 1;
+                self.findings.mark(leaf);
                 let difference = self.content.difference(kind, row, leaf);
                 self.findings.suspects.push(Suspect { difference, row, column, value: value.to_vec() });
             }
-            _ => self.findings.add(|| self.content.difference(kind, row, leaf), 5),
+            _ => self.findings.add(leaf, 5, || self.content.difference(kind, row, leaf)),
         }
     }
 
@@ -304,9 +334,10 @@ impl<'a> RowJudge<'a> {
         let why = if row.is_some() { StrangerReason::NeverWritten } else { StrangerReason::NoKey };
         let kind = DifferenceKind::Stranger { why };
         self.findings.totals[kind.index()] += 1;
+        self.findings.mark(leaf);
         if self.findings.strangers.len() < NAMED_MAX {
             let key = key.map_or_else(|| "null".to_owned(), printable);
-            let difference = Difference { kind, key, row, leaf: self.content.leaf_names[leaf].clone() };
+            let difference = Difference { kind, key, row, table: self.content.names[leaf].clone() };
             self.findings.strangers.push(Stranger { difference, values });
         }
         Ok(())

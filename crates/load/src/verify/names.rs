@@ -4,12 +4,11 @@
 //! time as memory is set aside for; then all rows that must be there pass by once and are looked up.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use data::ycsb::Table;
 
 use super::Setting;
-use super::crew::{Foreman, Phase, RowCursor, Task};
+use super::crew::{Foreman, Phase, Queues, RowCursor, Task};
 use super::error::VerifyError;
 use super::grid::{Grid, expected_key, place_of};
 use super::history::Expect;
@@ -70,7 +69,7 @@ fn name_batch(
         for copies in rows.chunk_by(|a, b| a == b).filter(|copies| copies.len() > 1) {
             let kind = DifferenceKind::Duplicate { copies: copies.len() as u64 };
             let index = kind.index();
-            judged.findings.add(|| setting.content.difference(kind, copies[0], leaf), index);
+            judged.findings.add(leaf, index, || setting.content.difference(kind, copies[0], leaf));
         }
     }
     let rows_end = setting.content.history.rows_end();
@@ -89,9 +88,16 @@ fn name_batch(
                     let Some((_, place)) = expected else { continue };
                     let cell = grid.cell(place.leaf, place.bucket_hash);
                     let here = cell.is_some_and(|cell| selected[cell]);
+                    if !here || found[place.leaf].binary_search(&row).is_ok() {
+                        continue;
+                    }
                     // A row that stands in another partition is named for that.
-                    if here && found[place.leaf].binary_search(&row).is_err() && !misplaced.contains(&row) {
-                        findings.add(|| content.difference(DifferenceKind::Missing, row, place.leaf), 0);
+                    if misplaced.contains(&row) {
+                        findings.not_home.insert(row);
+                    } else {
+                        findings.add(place.leaf, 0, || {
+                            content.difference(DifferenceKind::Missing, row, place.leaf)
+                        });
                     }
                 }
             }
@@ -115,15 +121,18 @@ fn read_rows(
     buckets: &[Vec<u64>],
     rows_total: u64,
 ) -> Result<Vec<Vec<u64>>, VerifyError> {
-    let leaves: Vec<usize> = (0..buckets.len()).filter(|&leaf| !buckets[leaf].is_empty()).collect();
+    let sited = (0..buckets.len())
+        .filter(|&leaf| !buckets[leaf].is_empty())
+        .map(|leaf| (setting.catalog.leaves[leaf].site, leaf));
+    let queues = Queues::new(setting.crew.sites(), sited);
     let found: Vec<Mutex<Vec<u64>>> = buckets.iter().map(|_| Mutex::default()).collect();
-    let next_leaf = AtomicUsize::new(0);
-    let tasks = (0..setting.jobs.min(leaves.len())).map(|_| -> Task<'_, ()> {
-        Box::new(|| {
-            let mut reader = setting.crew.open()?;
-            while let Some(&leaf) = leaves.get(next_leaf.fetch_add(1, Ordering::Relaxed)) {
+    let (queues, found_of) = (&queues, &found);
+    let tasks = queues.connections(setting.jobs).into_iter().map(|(site, _)| -> Task<'_, ()> {
+        Box::new(move || {
+            let mut reader = setting.crew.open(site)?;
+            while let Some(leaf) = queues.next(site) {
                 let Some(relation) = &setting.catalog.leaves[leaf].relation else { continue };
-                let doing = format!("reading keys of {}", setting.catalog.leaf_names[leaf]);
+                let doing = format!("reading keys of {}", setting.catalog.names[leaf]);
                 let wanted = Buckets { mask: grid.bucket_mask(), numbers: buckets[leaf].clone() };
                 // Without the server's hash all keys come, and the others are dropped here.
                 let filter = if setting.catalog.text_hash {
@@ -147,7 +156,7 @@ fn read_rows(
                 })?;
                 setting.crew.did(rows.len() as u64);
                 rows.sort_unstable();
-                *found[leaf].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = rows;
+                *found_of[leaf].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = rows;
             }
             Ok(())
         })

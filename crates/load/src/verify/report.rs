@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use data::ycsb::Version;
 
+use super::problem::Problem;
 use crate::plan::ROW_VALUE_BYTES;
 
 /// At most this many differences of each kind are named; all are counted.
@@ -20,7 +21,37 @@ pub struct Difference {
     /// The row number of that key; `None` when it is no key of a dataset.
     pub row: Option<u64>,
     /// The leaf table that it was found in, or is missing from.
-    pub leaf: String,
+    pub table: TableName,
+}
+
+/// A table that rows are read from.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct TableName {
+    /// Its name.
+    pub table: String,
+    /// The node that it is on, in a cluster of several.
+    pub node: Option<String>,
+}
+
+impl TableName {
+    /// A table of the only node.
+    pub fn local(table: impl Into<String>) -> TableName {
+        TableName { table: table.into(), node: None }
+    }
+
+    /// A table of a node.
+    pub fn on(table: impl Into<String>, node: impl Into<String>) -> TableName {
+        TableName { table: table.into(), node: Some(node.into()) }
+    }
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            Some(node) => write!(f, "{} on {node}", self.table),
+            None => f.write_str(&self.table),
+        }
+    }
 }
 
 /// What can be wrong with a row. Columns are field numbers, bytes are counted from 0.
@@ -33,10 +64,10 @@ pub enum DifferenceKind {
         /// How often.
         copies: u64,
     },
-    /// The row is in a leaf table that its key is not routed to.
+    /// The row is in a leaf table that its key is not routed to, on the right node.
     WrongPartition {
         /// The leaf it belongs to.
-        home: String,
+        home: TableName,
     },
     /// A row that nobody put there.
     Stranger {
@@ -89,6 +120,50 @@ pub enum DifferenceKind {
         /// Who claims to have written it.
         version: Version,
     },
+    /// The row is on a node that does not own its key.
+    WrongNode {
+        /// The leaf it belongs to.
+        home: TableName,
+        /// It is there as well.
+        is_home_too: bool,
+    },
+    /// Nodes that should hold the same hold different values.
+    Diverged {
+        /// The field.
+        column: usize,
+        /// What stands there on the node that the difference names.
+        here: Held,
+        /// The other node.
+        other: String,
+        /// What stands there.
+        there: Held,
+    },
+    /// Of nodes that should hold the same rows, one has this row and another one does not.
+    OnlyOn {
+        /// The node that lacks it.
+        other: String,
+    },
+}
+
+/// What a field holds, in a word.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Held {
+    /// NULL.
+    Null,
+    /// The value of this write.
+    Write(Version),
+    /// No value that any write makes.
+    Damaged,
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Held::Null => f.write_str("null"),
+            Held::Write(version) => write!(f, "{}", Writer(*version)),
+            Held::Damaged => f.write_str("a damaged value"),
+        }
+    }
 }
 
 /// How a stranger is known.
@@ -101,7 +176,7 @@ pub enum StrangerReason {
 }
 
 /// How many kinds of differences there are.
-pub const KINDS: usize = 10;
+pub const KINDS: usize = 13;
 
 /// The words for the kinds, in the order of [`DifferenceKind::index`].
 pub const KIND_NAMES: [&str; KINDS] = [
@@ -115,6 +190,9 @@ pub const KIND_NAMES: [&str; KINDS] = [
     "null",
     "stale value",
     "value of an unknown writer",
+    "on the wrong node",
+    "value that differs between nodes",
+    "row that not every node has",
 ];
 
 impl DifferenceKind {
@@ -131,6 +209,9 @@ impl DifferenceKind {
             DifferenceKind::Null { .. } => 7,
             DifferenceKind::Stale { .. } => 8,
             DifferenceKind::UnknownWriter { .. } => 9,
+            DifferenceKind::WrongNode { .. } => 10,
+            DifferenceKind::Diverged { .. } => 11,
+            DifferenceKind::OnlyOn { .. } => 12,
         }
     }
 }
@@ -143,20 +224,34 @@ impl fmt::Display for Difference {
             write!(f, " (row {row})")?;
         }
         match &self.kind {
-            DifferenceKind::Missing => write!(f, ": missing from {}", self.leaf),
-            DifferenceKind::Duplicate { copies } => write!(f, ": {copies} copies in {}", self.leaf),
-            DifferenceKind::WrongPartition { home } => write!(f, ": is in {}, belongs in {home}", self.leaf),
+            DifferenceKind::Missing => write!(f, ": missing from {}", self.table),
+            DifferenceKind::Duplicate { copies } => write!(f, ": {copies} copies in {}", self.table),
+            DifferenceKind::WrongPartition { home } => write!(f, ": is in {}, belongs in {home}", self.table),
+            DifferenceKind::WrongNode { home, is_home_too: true } => {
+                write!(f, ": is in {} as well as in {home}, where it belongs", self.table)
+            }
+            DifferenceKind::WrongNode { home, is_home_too: false } => {
+                write!(f, ": is in {}, belongs in {home}", self.table)
+            }
+            DifferenceKind::Diverged { column, here, other, there } => {
+                write!(f, ": field{column} holds {here} in {}, but {there} on {other}", self.table)
+            }
+            DifferenceKind::OnlyOn { other } => write!(f, ": is in {}, but not on {other}", self.table),
             DifferenceKind::Stranger { why: StrangerReason::NoKey } => {
-                write!(f, ": stranger in {}, no key of this dataset", self.leaf)
+                write!(f, ": stranger in {}, no key of this dataset", self.table)
             }
             DifferenceKind::Stranger { why: StrangerReason::NeverWritten } => {
-                write!(f, ": stranger in {}, nobody wrote a row of this number", self.leaf)
+                write!(f, ": stranger in {}, nobody wrote a row of this number", self.table)
             }
             DifferenceKind::DamagedKey { right_key } => {
-                write!(f, ": damaged key in {}, the values are those of {right_key}", self.leaf)
+                write!(f, ": damaged key in {}, the values are those of {right_key}", self.table)
             }
             DifferenceKind::Damaged { column, first_bad_byte, bad_bytes, nearest } => {
-                write!(f, ": field{column} is damaged from byte {first_bad_byte} on ({bad_bytes} ")?;
+                write!(
+                    f,
+                    ": field{column}{} is damaged from byte {first_bad_byte} on ({bad_bytes} ",
+                    self.node()
+                )?;
                 f.write_str(if *bad_bytes == 1 { "byte wrong" } else { "bytes wrong" })?;
                 match nearest {
                     Some(version) => write!(f, " in the value of {})", Writer(*version)),
@@ -164,21 +259,34 @@ impl fmt::Display for Difference {
                 }
             }
             DifferenceKind::Moved { column, from_key, from_column } => {
-                write!(f, ": field{column} holds the value of {from_key} field{from_column}")
+                write!(f, ": field{column}{} holds the value of {from_key} field{from_column}", self.node())
             }
-            DifferenceKind::Null { column } => write!(f, ": field{column} is null"),
+            DifferenceKind::Null { column } => write!(f, ": field{column}{} is null", self.node()),
             DifferenceKind::Stale { column, found, latest } => {
                 write!(
                     f,
-                    ": field{column} holds {}, but {} was acknowledged",
+                    ": field{column}{} holds {}, but {} was acknowledged",
+                    self.node(),
                     Writer(*found),
                     Writer(*latest)
                 )
             }
             DifferenceKind::UnknownWriter { column, version } => {
-                write!(f, ": field{column} holds {}, which no known run made", Writer(*version))
+                write!(
+                    f,
+                    ": field{column}{} holds {}, which no known run made",
+                    self.node(),
+                    Writer(*version)
+                )
             }
         }
+    }
+}
+
+impl Difference {
+    /// In a cluster, where the row is, behind the name of a field.
+    fn node(&self) -> String {
+        if self.table.node.is_some() { format!(" in {}", self.table) } else { String::new() }
     }
 }
 
@@ -245,16 +353,40 @@ pub struct VerifyReport {
     pub differences: Vec<Difference>,
     /// All differences, by [`DifferenceKind::index`].
     pub totals: [u64; KINDS],
+    /// What is wrong with the cluster itself: where its nodes say that tables are, what its ledgers say, replication.
+    pub problems: Vec<Problem>,
+    /// The nodes of a cluster of several; empty for one server.
+    pub nodes: Vec<NodeReport>,
     /// How long it took.
     pub duration: Duration,
+}
+
+/// One node's part in a verification.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: String,
+    /// How it was done there.
+    pub method: Method,
+    /// Leaf tables that it owns.
+    pub leaves: u64,
+    /// Rows that must be there.
+    pub rows_expected: u64,
+    /// Rows that are there.
+    pub rows_found: u64,
+    /// Differences in its tables, and problems of it.
+    pub differences: u64,
 }
 
 impl VerifyReport {
     /// What it comes to.
     pub fn verdict(&self) -> Verdict {
-        if self.differences_total() > 0 {
+        let (doubts, wrongs): (Vec<&Problem>, Vec<&Problem>) =
+            self.problems.iter().partition(|problem| problem.is_doubt());
+        let lag_may_explain = !doubts.is_empty() && wrongs.is_empty() && self.lag_may_explain();
+        if (self.differences_total() > 0 && !lag_may_explain) || !wrongs.is_empty() {
             Verdict::Different
-        } else if self.values_unjudged > 0 {
+        } else if self.values_unjudged > 0 || !doubts.is_empty() {
             Verdict::CannotTell
         } else {
             Verdict::Exact
@@ -264,6 +396,12 @@ impl VerifyReport {
     /// Whether everything is as it must be.
     pub fn exact(&self) -> bool {
         self.verdict() == Verdict::Exact
+    }
+
+    /// Whether every difference is of a kind that a node has which has not yet applied what others have written.
+    fn lag_may_explain(&self) -> bool {
+        const LATE: [usize; 4] = [0, 8, 11, 12];
+        self.totals.iter().enumerate().all(|(kind, total)| *total == 0 || LATE.contains(&kind))
     }
 
     /// Differences of all kinds, named or not.
@@ -284,6 +422,9 @@ impl VerifyReport {
         let mut line = |line: fmt::Arguments<'_>| {
             let _ = writeln!(text, "{line}");
         };
+        for problem in &self.problems {
+            line(format_args!("{problem}"));
+        }
         for (kind, &total) in self.totals.iter().enumerate().filter(|(_, total)| **total > 0) {
             line(format_args!("{}: {total}", KIND_NAMES[kind]));
             let named = self.differences.iter().filter(|difference| difference.kind.index() == kind);
@@ -328,6 +469,8 @@ mod tests {
             values_unjudged,
             differences,
             totals,
+            problems: Vec::new(),
+            nodes: Vec::new(),
             duration: Duration::from_secs(1),
         }
     }
@@ -336,14 +479,14 @@ mod tests {
     fn every_difference_says_where_and_what() {
         let of = |kind| {
             let key = "user000000000000000007".to_owned();
-            Difference { kind, key, row: Some(7), leaf: "usertable_p1".into() }.to_string()
+            Difference { kind, key, row: Some(7), table: TableName::local("usertable_p1") }.to_string()
         };
         let version = Version::new(3, 2, 9);
         for (kind, text) in [
             (DifferenceKind::Missing, "missing from usertable_p1"),
             (DifferenceKind::Duplicate { copies: 2 }, "2 copies in usertable_p1"),
             (
-                DifferenceKind::WrongPartition { home: "usertable_p0".into() },
+                DifferenceKind::WrongPartition { home: TableName::local("usertable_p0") },
                 "is in usertable_p1, belongs in usertable_p0",
             ),
             (
@@ -378,7 +521,7 @@ mod tests {
             kind: DifferenceKind::Missing,
             key: "k".into(),
             row: None,
-            leaf: "usertable".into(),
+            table: TableName::local("usertable"),
         };
         let mut totals = [0; KINDS];
         totals[0] = 3;

@@ -1,9 +1,7 @@
 //! The deep way: rows are read to the client and judged one by one, while the keys that must be there are summed up beside it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::Setting;
-use super::crew::{Foreman, Phase, RowCursor, Task};
+use super::crew::{Foreman, Phase, Queues, RowCursor, Task};
 use super::error::VerifyError;
 use super::grid::{Grid, Sum, add_expected_keys};
 use super::judge::{Findings, RowJudge};
@@ -43,14 +41,16 @@ pub(super) struct Judged {
     pub(super) grid: Grid,
     /// Where rows are missing or more than once there; their keys are not known yet.
     pub(super) gaps: Vec<Gap>,
-    /// Rows that must be there, in the cells selected.
-    pub(super) rows_expected: u64,
+    /// Rows that must be there, in the cells selected, by leaf.
+    pub(super) expected: Vec<u64>,
+    /// Rows that were read, by leaf.
+    pub(super) read: Vec<u64>,
 }
 
 /// One thread's share.
 enum Share {
     Expected(Vec<Sum>),
-    Found(Vec<Sum>, Box<Findings>),
+    Found(Vec<Sum>, Box<Findings>, Vec<u64>),
 }
 
 /// Reads and judges what is selected.
@@ -67,16 +67,28 @@ pub(super) fn judge(
         grid = grid.with_mask(buckets.mask);
     }
     if selections.is_empty() {
-        return Ok(Judged { findings: Findings::default(), grid, gaps: Vec::new(), rows_expected: 0 });
+        let none = vec![0; setting.catalog.leaves.len()];
+        return Ok(Judged {
+            findings: Findings::default(),
+            grid,
+            gaps: Vec::new(),
+            expected: none.clone(),
+            read: none,
+        });
     }
     let pieces = pieces(setting, selections);
-    let next_piece = AtomicUsize::new(0);
+    let sited = pieces
+        .iter()
+        .enumerate()
+        .map(|(number, piece)| (setting.catalog.leaves[selections[piece.selection].leaf].site, number));
+    let queues = Queues::new(setting.crew.sites(), sited);
+    let (queues, pieces, grid_of) = (&queues, &pieces, &grid);
     let cursor = RowCursor::new(rows_end);
     let mut tasks: Vec<Task<'_, Share>> = Vec::new();
-    for _ in 0..setting.jobs.min(pieces.len()) {
-        tasks.push(Box::new(|| {
-            judge_pieces(setting, selections, &pieces, &next_piece, &grid)
-                .map(|(sums, findings)| Share::Found(sums, Box::new(findings)))
+    for (site, _) in queues.connections(setting.jobs) {
+        tasks.push(Box::new(move || {
+            judge_pieces(setting, selections, pieces, queues, site, grid_of)
+                .map(|(sums, findings, read)| Share::Found(sums, Box::new(findings), read))
         }));
     }
     // Computing a key takes a small part of the time that reading and judging a row takes.
@@ -92,11 +104,13 @@ pub(super) fn judge(
     }
     let (mut expected, mut found) = (grid.zeros(), grid.zeros());
     let mut findings = Findings::default();
+    let mut read = vec![0; setting.catalog.leaves.len()];
     for share in foreman.run(&setting.crew, Phase::Judge, rows_end, tasks)? {
         let (side, share) = match share {
             Share::Expected(share) => (&mut expected, share),
-            Share::Found(share, more) => {
+            Share::Found(share, more, rows) => {
                 findings.merge(*more);
+                read.iter_mut().zip(rows).for_each(|(read, rows)| *read += rows);
                 (&mut found, share)
             }
         };
@@ -108,8 +122,12 @@ pub(super) fn judge(
     let cells = (0..expected.len()).filter(|&cell| selected[cell]);
     let gaps = cells.clone().filter(|&cell| expected[cell] != found[cell]);
     let gaps = gaps.map(|cell| Gap { cell, found: found[cell].rows }).collect();
-    let rows_expected = cells.map(|cell| expected[cell].rows).sum();
-    Ok(Judged { findings, grid, gaps, rows_expected })
+    let mut rows_expected = vec![0; read.len()];
+    for cell in cells {
+        // Slots of the grid are in the order of the selections.
+        rows_expected[leaves[cell / grid.buckets() as usize]] += expected[cell].rows;
+    }
+    Ok(Judged { findings, grid, gaps, expected: rows_expected, read })
 }
 
 /// Which cells are read at all.
@@ -158,18 +176,20 @@ fn judge_pieces(
     setting: &Setting<'_>,
     selections: &[Selection],
     pieces: &[Piece],
-    next_piece: &AtomicUsize,
+    queues: &Queues,
+    site: usize,
     grid: &Grid,
-) -> Result<(Vec<Sum>, Findings), VerifyError> {
+) -> Result<(Vec<Sum>, Findings, Vec<u64>), VerifyError> {
     let mut sums = grid.zeros();
+    let mut read = vec![0; setting.catalog.leaves.len()];
     let mut judge = RowJudge::new(setting.content);
-    let mut reader = setting.crew.open()?;
+    let mut reader = setting.crew.open(site)?;
     let mut unreported = 0;
-    while let Some(piece) = pieces.get(next_piece.fetch_add(1, Ordering::Relaxed)) {
+    while let Some(piece) = queues.next(site).map(|number| &pieces[number]) {
         setting.crew.check()?;
         let Selection { leaf, buckets } = &selections[piece.selection];
         let Some(relation) = &setting.catalog.leaves[*leaf].relation else { continue };
-        let doing = format!("reading {}", setting.catalog.leaf_names[*leaf]);
+        let doing = format!("reading {}", setting.catalog.names[*leaf]);
         let conditions: Vec<String> = piece
             .condition()
             .into_iter()
@@ -182,6 +202,7 @@ fn judge_pieces(
         };
         let columns = column_names();
         let sql = format!("copy (select {columns} from only {relation}{filter}) to stdout (format binary)");
+        let before = judge.findings.rows_found;
         reader.copy_out(&doing, &sql, |tuple| {
             let home = judge.judge(*leaf, tuple);
             let home = home.map_err(|source| VerifyError::Copy { doing: doing.clone(), source })?;
@@ -197,9 +218,10 @@ fn judge_pieces(
             }
             Ok(())
         })?;
+        read[*leaf] += judge.findings.rows_found - before;
     }
     setting.crew.did(unreported);
-    Ok((sums, judge.findings))
+    Ok((sums, judge.findings, read))
 }
 
 #[cfg(test)]

@@ -2,10 +2,8 @@
 //!
 //! Where they differ, the same is done for buckets of keys; only rows of buckets that differ have to be read.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::Setting;
-use super::crew::{Foreman, Phase, RowCursor, Task, number};
+use super::crew::{Foreman, Phase, Queues, RowCursor, Task, number};
 use super::error::VerifyError;
 use super::grid::{Grid, Sum};
 use super::sys::add_loaded_rows;
@@ -55,16 +53,28 @@ enum Share {
     Found(Vec<Sum>),
 }
 
-/// Compares all leaves; returns those that differ, and how many rows the server has in all.
+/// What comparing all leaves came to.
+pub(super) struct Compared {
+    /// Leaves that differ.
+    pub(super) leaves: Vec<usize>,
+    /// Rows that were loaded into each.
+    pub(super) expected: Vec<u64>,
+    /// Rows that are there.
+    pub(super) found: Vec<u64>,
+}
+
+/// Compares all leaves.
 pub(super) fn compare_leaves(
     setting: &Setting<'_>,
     foreman: &mut Foreman<'_>,
-) -> Result<(Vec<usize>, u64), VerifyError> {
+) -> Result<Compared, VerifyError> {
     let all: Vec<usize> = (0..setting.catalog.leaves.len()).collect();
-    let grid = Grid::of_leaves(setting.content.route);
+    let grid = Grid::of_leaves(setting.content.route, all.len());
     let sides = both_sides(setting, foreman, Phase::Sum, &grid, &all)?;
-    let rows = sides.found.iter().map(|sum| sum.rows).sum();
-    Ok((all.into_iter().filter(|&leaf| sides.expected[leaf] != sides.found[leaf]).collect(), rows))
+    let rows = |sums: &[Sum]| sums.iter().map(|sum| sum.rows).collect();
+    let (expected, found) = (rows(&sides.expected), rows(&sides.found));
+    let leaves = all.into_iter().filter(|&leaf| sides.expected[leaf] != sides.found[leaf]).collect();
+    Ok(Compared { leaves, expected, found })
 }
 
 /// Finds out which buckets of these leaves differ.
@@ -103,15 +113,14 @@ fn both_sides(
     leaves: &[usize],
 ) -> Result<Sides, VerifyError> {
     let cursor = RowCursor::new(setting.content.loaded);
-    let next_leaf = AtomicUsize::new(0);
-    let connections = setting.jobs.min(leaves.len()).max(1);
-    // What a leaf's scan may use of the server beyond its own backend.
-    let helpers = setting.jobs / connections - 1;
+    let sited = leaves.iter().map(|&leaf| (setting.catalog.leaves[leaf].site, leaf));
+    let queues = Queues::new(setting.crew.sites(), sited);
     // A backend needs more than twice the time for a row than we do.
     let regenerators = setting.jobs.div_ceil(2);
     let mut tasks: Vec<Task<'_, Share>> = Vec::new();
-    for _ in 0..connections {
-        tasks.push(Box::new(|| server_sums(setting, grid, leaves, &next_leaf, helpers).map(Share::Found)));
+    let queues = &queues;
+    for (site, helpers) in queues.connections(setting.jobs) {
+        tasks.push(Box::new(move || server_sums(setting, grid, queues, site, helpers).map(Share::Found)));
     }
     for _ in 0..regenerators {
         tasks.push(Box::new(|| client_sums(setting, grid, &cursor).map(Share::Expected)));
@@ -138,23 +147,24 @@ fn client_sums(setting: &Setting<'_>, grid: &Grid, cursor: &RowCursor) -> Result
     Ok(sums)
 }
 
+/// `helpers`: what a leaf's scan may use of the server beyond its own backend.
 fn server_sums(
     setting: &Setting<'_>,
     grid: &Grid,
-    leaves: &[usize],
-    next_leaf: &AtomicUsize,
+    queues: &Queues,
+    site: usize,
     helpers: usize,
 ) -> Result<Vec<Sum>, VerifyError> {
     let mut sums = grid.zeros();
-    let mut reader = setting.crew.open()?;
+    let mut reader = setting.crew.open(site)?;
     reader.execute(
         "asking for parallel workers",
         &format!("set local max_parallel_workers_per_gather = {helpers}"),
     )?;
-    while let Some(&leaf) = leaves.get(next_leaf.fetch_add(1, Ordering::Relaxed)) {
+    while let Some(leaf) = queues.next(site) {
         setting.crew.check()?;
         let Some(relation) = &setting.catalog.leaves[leaf].relation else { continue };
-        let doing = format!("summing up {}", setting.catalog.leaf_names[leaf]);
+        let doing = format!("summing up {}", setting.catalog.names[leaf]);
         let columns = column_names();
         let bucket = if grid.buckets() == 1 { "0".to_owned() } else { bucket_sql(grid.bucket_mask()) };
         // As a whole-row reference would, but whatever columns were added, and a little faster.

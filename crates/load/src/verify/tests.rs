@@ -324,7 +324,7 @@ fn the_first_wrong_byte_and_the_writer_are_named() {
                 key(&table, 200)
             )
         );
-        assert_eq!(report.differences[0].leaf, format!("usertable_p{leaf}"));
+        assert_eq!(report.differences[0].table.table, format!("usertable_p{leaf}"));
     });
 }
 
@@ -379,8 +379,14 @@ fn less_able_servers_and_small_portions_come_to_the_same() {
             for (forget, method) in less_able {
                 let stop = Stop::new();
                 let options = VerifyOptions { deep: false, jobs: 3, history: None, stop: &stop };
-                let report =
-                    run_within(&database(cluster, &name), &options, &mut |_| {}, PORTIONS, &forget).unwrap();
+                let report = run_within(
+                    &mut Site::connect(&database(cluster, &name), None).unwrap(),
+                    &options,
+                    &mut |_| {},
+                    PORTIONS,
+                    &forget,
+                )
+                .unwrap();
                 let mut named =
                     vec![("duplicate", three.clone()), ("missing", one.clone()), ("missing", two.clone())];
                 named.sort();

@@ -32,21 +32,16 @@ fn tuple(values: &[Option<Vec<u8>>]) -> Vec<u8> {
 
 /// Judges rows of a plain table and returns the differences, `missing` added as if they had been found missing.
 fn differences(rows: &[Vec<Option<Vec<u8>>>], history: &dyn WriterHistory, missing: &[u64]) -> Vec<String> {
-    let (table, leaf_names) = (table(), ["usertable".to_owned()]);
-    let content = Content {
-        table: &table,
-        route: Route::new(0),
-        loaded: LOADED_ROWS,
-        history,
-        leaf_names: &leaf_names,
-    };
+    let (table, names) = (table(), [TableName::local("usertable")]);
+    let content =
+        Content { table: &table, route: Route::new(0), loaded: LOADED_ROWS, history, names: &names };
     let mut judge = RowJudge::new(content);
     for row in rows {
         judge.judge(0, Fields::parse(&tuple(row)).unwrap().unwrap()).unwrap();
     }
     let mut findings = judge.findings;
     for &row in missing {
-        findings.add(|| content.difference(DifferenceKind::Missing, row, 0), 0);
+        findings.add(0, 0, || content.difference(DifferenceKind::Missing, row, 0));
     }
     let (totals, named) = findings.into_named(&content);
     assert_eq!(totals.iter().sum::<u64>(), named.len() as u64);
@@ -162,13 +157,13 @@ fn updates_of_known_runs_are_accepted_and_others_named() {
 
 #[test]
 fn a_table_full_of_damage_is_counted_and_named_up_to_the_limit() {
-    let (table, leaf_names, history) = (table(), ["usertable".to_owned()], no_runs());
+    let (table, names, history) = (table(), [TableName::local("usertable")], no_runs());
     let content = Content {
         table: &table,
         route: Route::new(0),
         loaded: LOADED_ROWS,
         history: &history,
-        leaf_names: &leaf_names,
+        names: &names,
     };
     let mut parts: Vec<Findings> = Vec::new();
     for thread in 0..2 {
@@ -191,13 +186,13 @@ fn a_table_full_of_damage_is_counted_and_named_up_to_the_limit() {
 
 #[test]
 fn tuples_of_other_shapes_are_refused() {
-    let (table, leaf_names, history) = (table(), ["usertable".to_owned()], no_runs());
+    let (table, names, history) = (table(), [TableName::local("usertable")], no_runs());
     let content = Content {
         table: &table,
         route: Route::new(0),
         loaded: LOADED_ROWS,
         history: &history,
-        leaf_names: &leaf_names,
+        names: &names,
     };
     let mut narrow = row(&table, 1);
     narrow.pop();

@@ -1,0 +1,178 @@
+//! What can be wrong with a cluster besides the rows in it: what its nodes say of each other, what their ledgers say, replication.
+
+use std::fmt;
+
+/// One thing that is wrong, with the node it is wrong on.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Problem {
+    /// The node has no partitioned table of the dataset: it is no entry to the rows.
+    NoTable {
+        /// The node.
+        node: String,
+    },
+    /// The node's table has no partition for some keys: through this node their rows can neither be read nor written.
+    NotAttached {
+        /// The node.
+        node: String,
+        /// The leaf that is missing.
+        leaf: String,
+    },
+    /// No node has the leaf as a table of its own.
+    NoOwner {
+        /// The leaf.
+        leaf: String,
+    },
+    /// More than one node has the leaf as a table of its own: which rows are seen depends on where one asks.
+    TwoOwners {
+        /// The leaf.
+        leaf: String,
+        /// The node that most others take for the owner.
+        owner: String,
+        /// The other one.
+        other: String,
+    },
+    /// A node's catalog says that the leaf is somewhere else than it is.
+    Misdirected {
+        /// The node whose catalog is wrong.
+        node: String,
+        /// The leaf.
+        leaf: String,
+        /// Where that catalog points: a table on a node, or a server that is no node.
+        says: String,
+        /// Where the leaf is.
+        owner: String,
+    },
+    /// A node's foreign table points at a table that is not there.
+    Dangling {
+        /// The node whose catalog points there.
+        node: String,
+        /// The leaf.
+        leaf: String,
+        /// The table that is not there.
+        target: String,
+    },
+    /// The ledger of a node is missing, or speaks of another dataset.
+    OtherDataset {
+        /// The node.
+        node: String,
+        /// What its ledger says.
+        says: String,
+        /// What the others say.
+        others: String,
+    },
+    /// The ledger's chunks do not add up to the rows that were loaded.
+    LedgerRows {
+        /// Whose ledger, or all of them together.
+        node: Option<String>,
+        /// Rows by the ledger.
+        ledger: u64,
+        /// Rows that were loaded.
+        rows: u64,
+    },
+    /// The ledger's chunks have the right number of rows, and not the right keys.
+    LedgerChecksum {
+        /// Whose ledger, or all of them together.
+        node: Option<String>,
+    },
+    /// A node has not applied what others had written when the verification began, although it was waited for.
+    Behind {
+        /// The node.
+        node: String,
+        /// Whose writes it lacks.
+        source: String,
+        /// How much of the source's log it has still to confirm.
+        bytes: u64,
+        /// How long it was waited for, in seconds.
+        waited_s: u64,
+        /// What else the servers say about it.
+        why: String,
+    },
+}
+
+impl Problem {
+    /// Whether it leaves open if something is wrong with the rows: a node that is behind may still catch up.
+    pub fn is_doubt(&self) -> bool {
+        matches!(self, Problem::Behind { .. })
+    }
+
+    /// A word for the kind, for scripts.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Problem::NoTable { .. } => "no table",
+            Problem::NotAttached { .. } => "leaf not attached",
+            Problem::NoOwner { .. } => "leaf without owner",
+            Problem::TwoOwners { .. } => "leaf with two owners",
+            Problem::Misdirected { .. } => "leaf misdirected",
+            Problem::Dangling { .. } => "foreign table without target",
+            Problem::OtherDataset { .. } => "ledger of another dataset",
+            Problem::LedgerRows { .. } => "ledger with another number of rows",
+            Problem::LedgerChecksum { .. } => "ledger with other keys",
+            Problem::Behind { .. } => "node behind",
+        }
+    }
+
+    /// Whether it is about where tables are, about ledgers, or about replication: the names of the three checks.
+    pub fn check(&self) -> &'static str {
+        match self {
+            Problem::OtherDataset { .. } | Problem::LedgerRows { .. } | Problem::LedgerChecksum { .. } => {
+                "ledger"
+            }
+            Problem::Behind { .. } => "replication",
+            _ => "placement",
+        }
+    }
+
+    /// The node to look at, when it is one.
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Problem::NoTable { node }
+            | Problem::NotAttached { node, .. }
+            | Problem::Misdirected { node, .. }
+            | Problem::Dangling { node, .. }
+            | Problem::OtherDataset { node, .. }
+            | Problem::Behind { node, .. }
+            | Problem::TwoOwners { other: node, .. } => Some(node),
+            Problem::LedgerRows { node, .. } | Problem::LedgerChecksum { node } => node.as_deref(),
+            Problem::NoOwner { .. } => None,
+        }
+    }
+}
+
+/// One line: the node or the leaf first, because that is what people search for.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ledger = |node: &Option<String>| match node {
+            Some(node) => format!("the ledger of {node}"),
+            None => "the ledgers of all nodes together".to_owned(),
+        };
+        match self {
+            Problem::NoTable { node } => write!(f, "{node} has no table of the dataset"),
+            Problem::NotAttached { node, leaf } => {
+                write!(f, "{leaf} is no partition on {node}: its rows cannot be reached through that node")
+            }
+            Problem::NoOwner { leaf } => write!(f, "{leaf} is a table on no node"),
+            Problem::TwoOwners { leaf, owner, other } => {
+                write!(f, "{leaf} is a table on {other} as well as on {owner}")
+            }
+            Problem::Misdirected { node, leaf, says, owner } => {
+                write!(f, "{leaf}: {node} says that it is {says}, but it is on {owner}")
+            }
+            Problem::Dangling { node, leaf, target } => {
+                write!(f, "{leaf}: {node} says that it is {target}, and there is no such table")
+            }
+            Problem::OtherDataset { node, says, others } => {
+                write!(f, "the ledger of {node} says {says}, the others say {others}")
+            }
+            Problem::LedgerRows { node, ledger: in_ledger, rows } => {
+                write!(f, "{} counts {in_ledger} loaded rows instead of {rows}", ledger(node))
+            }
+            Problem::LedgerChecksum { node } => {
+                write!(f, "{} has as many rows as were loaded, but not their keys", ledger(node))
+            }
+            Problem::Behind { node, source, bytes, waited_s, why } => {
+                write!(f, "{node} still lacks {bytes} bytes of what {source} wrote, after {waited_s} s")?;
+                if why.is_empty() { Ok(()) } else { write!(f, ": {why}") }
+            }
+        }
+    }
+}
