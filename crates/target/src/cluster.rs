@@ -150,7 +150,7 @@ impl Cluster {
 
     /// The node at an address as the node `seen_from` knows it. A loopback address or a socket's folder there means a server on the
     /// machine of `seen_from`; so does no address at all.
-    pub(crate) fn node_at(
+    pub fn node_at(
         &self,
         seen_from: usize,
         host: Option<&str>,
