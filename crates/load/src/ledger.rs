@@ -6,10 +6,20 @@
 //! | `chunk` | one loaded chunk, inserted in the transaction that loads its rows: there are exactly the chunks of committed rows |
 //! | `object` | one table that is ours, by oid and by name: nothing else is ever truncated or dropped |
 //! | `writer` | one run that writes into the dataset, so that verification knows which versions can exist |
+//! | `progress` | what one loader has loaded on one node in about a minute: the rate over days |
+//! | `pending` | one chunk on its way through an entry node (`--via connect`), whose rows may be there in part |
+//! | `unlogged` | one dataset in unlogged tables; it is unlogged itself, so a crash of the server that empties them empties it |
 //!
 //! Progress is what `chunk` says and nothing else. A dataset's `id` is never used twice, and `chunk` and `writer` refer to it by
 //! a foreign key: a loader that has not noticed that its dataset was started over gets an error from its next claim instead of
 //! writing old rows into a new table.
+//!
+//! **On a cluster** each node that takes writes has a ledger of its own, for a chunk's rows and its ledger row are one transaction and a
+//! transaction is of one node. Where rows are spread over nodes, a chunk has a row on each of them, and `chunk.leaves` names the leaf
+//! tables (by remainder) whose rows of the chunk that transaction loaded; null means all leaves. **A pair of chunk and leaf is loaded
+//! if the ledger of any node says so**: a leaf that moves to another node takes its rows along but leaves its ledger rows behind, and
+//! they stay true. So the sum of `rows` over all nodes is the number of loaded rows, while the sum on one node is what was loaded *there*, not what
+//! is there now. Where every node holds every row (multimaster) each ledger speaks for its own node alone.
 //!
 //! `chunk.checksum` is the sum modulo 2^64 of `hashtextextended(ycsb_key, 8816678312871386365)` over the chunk's rows, the very
 //! hash that PostgreSQL routes hash partitions by, so it costs the loader nothing extra. The server can check the set of keys of a
@@ -21,14 +31,32 @@
 //! ```
 
 use data::ycsb::{Compressible, KeyOrder, Spec};
-use postgres::{Client, GenericClient, Row};
+use postgres::{GenericClient, Row};
 
 use crate::Method;
 use crate::error::LoadError;
-use crate::plan::ChunkSet;
+use crate::options::Via;
 
-/// Version of the ledger's own tables, kept in the comment of the schema.
-pub const LEDGER_VERSION: u32 = 1;
+mod chunk;
+mod history;
+mod owned;
+mod pending;
+mod writer;
+
+pub use chunk::{ChunkTotals, chunk_totals};
+pub(crate) use chunk::{Claim, Coverage, coverage, done_chunks};
+pub use history::{HISTORY_INTERVAL, HistoryPoint, history};
+pub(crate) use history::{HistoryRow, append_history};
+pub(crate) use owned::{Relation, adopt_table, own_table, owned_names, relations};
+pub(crate) use pending::{note_pending_sql, pending_chunks, settle_pending, settle_pending_sql};
+pub use writer::{Writer, create_writer, finish_writer, update_writer_spec, writer_times, writers};
+
+/// Version of the ledger's own tables, kept in the comment of the schema. A load makes version 2 of version 1; everything that only reads
+/// takes both.
+pub const LEDGER_VERSION: u32 = 2;
+
+/// The oldest version that this program reads and continues.
+pub const LEDGER_VERSION_MIN: u32 = 1;
 
 /// The schema of the ledger.
 pub const SCHEMA: &str = "pgfathom";
@@ -43,7 +71,7 @@ pub const RUN_NO_MAX: i32 = (1 << 14) - 1;
 const SCHEMA_MARK: &str = "pgfathom ledger ";
 
 /// Start of the comment of each table of ours; the rest describes its dataset.
-const TABLE_MARK: &str = "pgfathom dataset ";
+pub(crate) const TABLE_MARK: &str = "pgfathom dataset ";
 
 /// Keys of the advisory locks that keep two pgfathoms from changing the same things at once. The first number says "pgfathom".
 pub(crate) mod lock {
@@ -60,8 +88,16 @@ pub(crate) mod lock {
         0x7067 << 48 | i64::from(dataset) << 12 | leaf as i64
     }
     const _: () = assert!(crate::plan::PARTITIONS_MAX <= 1 << 12);
+
+    /// One chunk that is being loaded: the letters `ph`, the lowest bits of the dataset, and the chunk in 24 bits, which is what
+    /// [`crate::plan::CHUNKS_MAX`] needs. Two datasets that share their lowest 24 bits would only wait for each other needlessly.
+    pub(crate) fn chunk(dataset: i32, chunk: u64) -> i64 {
+        0x7068 << 48 | (i64::from(dataset) & 0xFF_FFFF) << 24 | chunk as i64
+    }
+    const _: () = assert!(crate::plan::CHUNKS_MAX <= 1 << 24);
 }
 
+/// Version 1.
 const DDL: &str = "
 create table pgfathom.dataset (
     id           int generated always as identity primary key,
@@ -113,6 +149,48 @@ comment on table pgfathom.writer is 'one row per run that writes versions into a
 comment on column pgfathom.writer.transactions is 'transactions per session, an array, filled when the run has finished';
 ";
 
+/// What version 2 adds. No row is rewritten: columns come with constant defaults, and only the index of `chunk` is built anew.
+const DDL_2: &str = "
+alter table pgfathom.dataset
+    add column token       bigint not null default 0,
+    add column nodes       text[] not null default '{}',
+    add column via         text not null default 'owner',
+    add column tablespaces text[],
+    add column unlogged    boolean not null default false;
+alter table pgfathom.chunk
+    add column leaf   int not null default 0,
+    add column leaves smallint[],
+    drop constraint chunk_pkey,
+    add primary key (dataset, chunk, leaf);
+create table pgfathom.progress (
+    dataset int not null references pgfathom.dataset on delete cascade,
+    at      timestamptz not null default clock_timestamp(),
+    node    text not null,
+    loader  bigint not null,
+    seconds float8 not null,
+    rows    bigint not null,
+    bytes   bigint not null,
+    streams int not null
+);
+create index on pgfathom.progress (dataset, at);
+create table pgfathom.pending (
+    dataset  int not null references pgfathom.dataset on delete cascade,
+    chunk    bigint not null,
+    noted_at timestamptz not null default clock_timestamp(),
+    primary key (dataset, chunk)
+);
+create unlogged table pgfathom.unlogged (
+    dataset int primary key references pgfathom.dataset on delete cascade
+);
+comment on column pgfathom.dataset.token is 'the same on every node of a cluster; another number belongs to another load';
+comment on column pgfathom.dataset.nodes is 'names of the nodes that hold rows, in order; empty: one server';
+comment on column pgfathom.chunk.leaf is 'the first of leaves; 0 where it covers all';
+comment on column pgfathom.chunk.leaves is 'the leaf tables (by remainder) whose rows of the chunk this row stands for; null: all of them';
+comment on table pgfathom.progress is 'rows loaded per node, loader and interval of about a minute';
+comment on table pgfathom.pending is 'chunks that are loaded through this node into others and may be there in part';
+comment on table pgfathom.unlogged is 'datasets in unlogged tables: empty after a crash, as they are';
+";
+
 /// A dataset as the ledger has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dataset {
@@ -138,30 +216,21 @@ pub struct Dataset {
     pub loaded: bool,
 }
 
-/// What the chunks of a dataset sum up to.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct ChunkTotals {
-    /// Chunks in the ledger.
-    pub chunks: u64,
-    /// Rows in them.
-    pub rows: u64,
-    /// Bytes of values in them.
-    pub bytes: u64,
-    /// Sum of their checksums modulo 2^64.
-    pub checksum: u64,
-}
-
-/// A run that writes into a dataset.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Writer {
-    /// 1 and up: the run number inside the versions it writes.
-    pub run_no: u16,
-    /// What it was told to do, as JSON.
-    pub spec: String,
-    /// It ended in order: `transactions` is exact. Otherwise it was killed and any sequence number may exist.
-    pub finished: bool,
-    /// Transactions (the highest sequence number) per session.
-    pub transactions: Vec<u64>,
+/// How a dataset lies on its servers: what version 2 of the ledger knows beyond the identity.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Layout {
+    /// The same on every node of a cluster; 0 on a single server.
+    pub token: i64,
+    /// Names of the nodes that hold rows, in the order in which leaves were dealt to them; empty: one server.
+    pub nodes: Vec<String>,
+    /// How rows get to their nodes.
+    pub via: Via,
+    /// Tablespaces that leaves and their indexes are dealt to; `None`: made before the ledger knew.
+    pub tablespaces: Option<Vec<String>>,
+    /// The tables are unlogged.
+    pub unlogged: bool,
+    /// The tables are unlogged and a crash of the server has emptied them.
+    pub emptied: bool,
 }
 
 fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) -> Result<T, LoadError> {
@@ -173,48 +242,102 @@ fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) -> Result<T, 
 /// # Errors
 /// When the schema exists and is not ours or of a version this program does not know, or the query fails.
 pub fn exists(client: &mut impl GenericClient) -> Result<bool, LoadError> {
+    Ok(version(client)?.is_some())
+}
+
+/// The version of the ledger, when there is one.
+fn version(client: &mut impl GenericClient) -> Result<Option<u32>, LoadError> {
     let found = client.query_opt(
         "select obj_description(oid, 'pg_namespace') from pg_namespace where nspname = $1",
         &[&SCHEMA],
     );
-    let Some(row) = sql("looking for the ledger", found)? else { return Ok(false) };
+    let Some(row) = sql("looking for the ledger", found)? else { return Ok(None) };
     let comment: Option<String> = row.get(0);
     let version = comment.as_deref().and_then(|comment| comment.strip_prefix(SCHEMA_MARK));
     let version = version.and_then(|rest| rest.split([':', ' ']).next()?.parse::<u32>().ok());
     match version {
-        Some(LEDGER_VERSION) => Ok(true),
+        Some(found @ LEDGER_VERSION_MIN..=LEDGER_VERSION) => Ok(Some(found)),
         Some(found) => Err(LoadError::LedgerVersion { found, known: LEDGER_VERSION }),
         None => Err(LoadError::ForeignSchema),
     }
 }
 
-/// Creates the ledger when it is missing. To be called inside a transaction that holds the setup lock.
+/// Creates the ledger when it is missing, and brings an older one to the present version. To be called inside a transaction that holds
+/// the setup lock. Waits for chunks in flight of an older program, which can go on afterwards: the new columns have defaults.
 pub(crate) fn create_if_missing(client: &mut impl GenericClient) -> Result<(), LoadError> {
-    if exists(client)? {
-        return Ok(());
-    }
-    let ddl = format!(
-        "create schema {SCHEMA}; comment on schema {SCHEMA} is '{SCHEMA_MARK}{LEDGER_VERSION}: what pgfathom has \
-         loaded into this database and how far; written by pgfathom only'; {DDL}"
+    let comment = format!(
+        "comment on schema {SCHEMA} is '{SCHEMA_MARK}{LEDGER_VERSION}: what pgfathom has loaded into this database and how far; \
+         written by pgfathom only'"
     );
-    sql("creating the schema pgfathom", client.batch_execute(&ddl))
+    match version(client)? {
+        None => {
+            let ddl = format!("create schema {SCHEMA}; {comment}; {DDL} {DDL_2}");
+            sql("creating the schema pgfathom", client.batch_execute(&ddl))
+        }
+        Some(1) => sql("upgrading the ledger", client.batch_execute(&format!("{comment}; {DDL_2}"))),
+        Some(_) => Ok(()),
+    }
 }
 
-/// The dataset of this name, if the ledger has it.
+/// The dataset of this name, if the ledger has it. One in unlogged tables that a crash has emptied is not `loaded`.
 ///
 /// # Errors
 /// When the ledger is not ours, damaged, or the query fails.
 pub fn find_dataset(client: &mut impl GenericClient, name: &str) -> Result<Option<Dataset>, LoadError> {
-    if !exists(client)? {
-        return Ok(None);
-    }
+    let intact = match version(client)? {
+        None => return Ok(None),
+        Some(1) => "",
+        Some(_) => " and (not unlogged or id in (select dataset from pgfathom.unlogged))",
+    };
     let row = client.query_opt(
-        "select id, name, schema_name, format, seed::text, rows, key_order, compressible, partitions, method, chunk_rows,
-                loaded_at is not null
-         from pgfathom.dataset where name = $1",
+        &format!(
+            "select id, name, schema_name, format, seed::text, rows, key_order, compressible, partitions, method, chunk_rows,
+                    loaded_at is not null{intact}
+             from pgfathom.dataset where name = $1"
+        ),
         &[&name],
     );
     sql("reading pgfathom.dataset", row)?.map(|row| dataset_of(&row)).transpose()
+}
+
+/// How a dataset lies on its servers. A ledger of version 1 knows of single servers only.
+///
+/// # Errors
+/// When the dataset is gone, the ledger is damaged, or the query fails.
+pub fn layout(client: &mut impl GenericClient, id: i32) -> Result<Layout, LoadError> {
+    if version(client)? == Some(1) {
+        return Ok(Layout::default());
+    }
+    let row = client.query_opt(
+        "select token, nodes, via, tablespaces, unlogged,
+                unlogged and id not in (select dataset from pgfathom.unlogged)
+         from pgfathom.dataset where id = $1",
+        &[&id],
+    );
+    let row = sql("reading pgfathom.dataset", row)?.ok_or(LoadError::Restarted)?;
+    let via = row.get::<_, &str>(2).parse();
+    Ok(Layout {
+        token: row.get(0),
+        nodes: row.get(1),
+        via: via.map_err(|_| LoadError::DamagedLedger { table: "dataset", column: "via" })?,
+        tablespaces: row.get(3),
+        unlogged: row.get(4),
+        emptied: row.get(5),
+    })
+}
+
+/// Notes how a new dataset lies on its servers.
+pub(crate) fn set_layout(client: &mut impl GenericClient, id: i32, layout: &Layout) -> Result<(), LoadError> {
+    let updated = client.execute(
+        "update pgfathom.dataset set token = $2, nodes = $3, via = $4, tablespaces = $5, unlogged = $6 where id = $1",
+        &[&id, &layout.token, &layout.nodes, &layout.via.as_str(), &layout.tablespaces, &layout.unlogged],
+    );
+    sql("writing pgfathom.dataset", updated)?;
+    if layout.unlogged {
+        let marked = client.execute("insert into pgfathom.unlogged (dataset) values ($1)", &[&id]);
+        sql("writing pgfathom.unlogged", marked)?;
+    }
+    Ok(())
 }
 
 fn dataset_of(row: &Row) -> Result<Dataset, LoadError> {
@@ -271,184 +394,6 @@ pub(crate) fn mark_loaded(client: &mut impl GenericClient, id: i32) -> Result<()
     sql("marking the dataset as loaded", updated).map(|_| ())
 }
 
-/// The chunks that are loaded. `count` is how many the dataset has; a number beyond it means that the ledger is damaged.
-pub(crate) fn done_chunks(client: &mut Client, id: i32, count: u64) -> Result<ChunkSet, LoadError> {
-    use postgres::fallible_iterator::FallibleIterator;
-    let doing = "reading pgfathom.chunk";
-    let mut done = ChunkSet::new(count);
-    // Row by row: millions of them shall not be collected first.
-    let mut rows = sql(doing, client.query_raw("select chunk from pgfathom.chunk where dataset = $1", [id]))?;
-    while let Some(row) = sql(doing, rows.next())? {
-        let chunk = u64::try_from(row.get::<_, i64>(0)).ok().filter(|chunk| *chunk < count);
-        done.insert(chunk.ok_or(LoadError::DamagedLedger { table: "chunk", column: "chunk" })?);
-    }
-    Ok(done)
-}
-
-/// What the chunks of a dataset sum up to.
-///
-/// # Errors
-/// When the query fails or sums are out of range.
-pub fn chunk_totals(client: &mut impl GenericClient, id: i32) -> Result<ChunkTotals, LoadError> {
-    let row = client.query_one(
-        "select count(*), coalesce(sum(rows), 0)::bigint, coalesce(sum(bytes), 0)::bigint,
-                mod(mod(coalesce(sum(checksum), 0), 18446744073709551616) + 18446744073709551616, 18446744073709551616)::text
-         from pgfathom.chunk where dataset = $1",
-        &[&id],
-    );
-    let row = sql("summing up pgfathom.chunk", row)?;
-    let damaged = |column| LoadError::DamagedLedger { table: "chunk", column };
-    let count = |index: usize, column| u64::try_from(row.get::<_, i64>(index)).map_err(|_| damaged(column));
-    Ok(ChunkTotals {
-        chunks: count(0, "chunk")?,
-        rows: count(1, "rows")?,
-        bytes: count(2, "bytes")?,
-        checksum: row.get::<_, &str>(3).parse().map_err(|_| damaged("checksum"))?,
-    })
-}
-
-/// One row of `pgfathom.chunk` as the loader inserts it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim {
-    pub(crate) dataset: i32,
-    pub(crate) chunk: u64,
-    pub(crate) first_row: u64,
-    pub(crate) rows: u64,
-    pub(crate) bytes: u64,
-    pub(crate) checksum: u64,
-    pub(crate) stream: usize,
-}
-
-impl Claim {
-    /// The statement that claims a chunk and records it in one: it inserts 1 row, or 0 when the chunk is committed already, and
-    /// waits while another transaction holds it.
-    pub(crate) fn insert_sql(&self) -> String {
-        self.insert_where_sql("true")
-    }
-
-    /// The same, but it inserts nothing either when `condition` does not hold.
-    pub(crate) fn insert_where_sql(&self, condition: &str) -> String {
-        format!(
-            "insert into pgfathom.chunk (dataset, chunk, first_row, rows, bytes, checksum, stream) \
-             select {}, {}, {}, {}, {}, {}, {} where {condition} on conflict do nothing",
-            self.dataset,
-            self.chunk,
-            self.first_row,
-            self.rows,
-            self.bytes,
-            // The column is signed; two's complement keeps sums modulo 2^64 right.
-            self.checksum as i64,
-            self.stream
-        )
-    }
-
-    /// The statement that fills in what a claim could not know: the rows of a leaf are counted while they are sent.
-    pub(crate) fn update_sql(&self) -> String {
-        format!(
-            "update pgfathom.chunk set rows = {}, bytes = {}, checksum = {} where dataset = {} and chunk = {}",
-            self.rows, self.bytes, self.checksum as i64, self.dataset, self.chunk
-        )
-    }
-}
-
-/// Notes that the table of this name (in the dataset's schema) is ours, and marks the table itself.
-pub(crate) fn own_table(
-    client: &mut impl GenericClient,
-    dataset: &Dataset,
-    name: &str,
-) -> Result<(), LoadError> {
-    let inserted = client.execute(
-        "insert into pgfathom.object (dataset, name, oid)
-         select $1, c.relname, c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
-         where n.nspname = $2 and c.relname = $3",
-        &[&dataset.id, &dataset.schema_name, &name],
-    );
-    sql("writing pgfathom.object", inserted)?;
-    let comment =
-        format!("comment on table {} is '{}'", qualified(&dataset.schema_name, name), table_comment(dataset));
-    sql("marking a table as ours", client.batch_execute(&comment))
-}
-
-/// The comment of a table of ours. No part of it can hold a quote.
-fn table_comment(dataset: &Dataset) -> String {
-    format!(
-        "{TABLE_MARK}{} {}: format {}, {} rows, seed {}, {} keys, compressible {}",
-        dataset.name,
-        dataset.id,
-        dataset.format,
-        dataset.rows,
-        dataset.spec.seed,
-        dataset.spec.key_order,
-        dataset.spec.compressible
-    )
-}
-
-/// A relation that bears a name we want.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Relation {
-    pub(crate) name: String,
-    /// `pg_class.relkind`.
-    pub(crate) kind: char,
-    /// The ledger lists it, by its oid or (after a dump and restore, which changes oids) by its name and its marker.
-    pub(crate) ours: bool,
-}
-
-impl Relation {
-    /// What it is, in words.
-    pub(crate) fn kind_name(&self) -> &'static str {
-        match self.kind {
-            'r' | 'p' => "table",
-            'v' => "view",
-            'm' => "materialized view",
-            'f' => "foreign table",
-            'i' | 'I' => "index",
-            'S' => "sequence",
-            'c' => "composite type",
-            _ => "relation",
-        }
-    }
-}
-
-/// The relations of `schema` that bear one of `names`. `id` is the dataset they should belong to, when there is one.
-pub(crate) fn relations(
-    client: &mut impl GenericClient,
-    schema: &str,
-    names: &[String],
-    id: Option<i32>,
-) -> Result<Vec<Relation>, LoadError> {
-    let rows = match id {
-        Some(id) => client.query(
-            "select c.relname::text, c.relkind::text, o.name is not null and
-                    (o.oid = c.oid or coalesce(obj_description(c.oid, 'pg_class'), '') like $4)
-             from pg_class c join pg_namespace n on n.oid = c.relnamespace
-             left join pgfathom.object o on o.dataset = $3 and o.name = c.relname
-             where n.nspname = $1 and c.relname = any($2) order by 1",
-            &[&schema, &names, &id, &format!("{TABLE_MARK}%")],
-        ),
-        None => client.query(
-            "select c.relname::text, c.relkind::text, false
-             from pg_class c join pg_namespace n on n.oid = c.relnamespace
-             where n.nspname = $1 and c.relname = any($2) order by 1",
-            &[&schema, &names],
-        ),
-    };
-    let rows = sql("looking for existing tables", rows)?;
-    Ok(rows
-        .iter()
-        .map(|row| Relation {
-            name: row.get(0),
-            kind: row.get::<_, &str>(1).chars().next().unwrap_or('?'),
-            ours: row.get(2),
-        })
-        .collect())
-}
-
-/// The names of all tables of a dataset.
-pub(crate) fn owned_names(client: &mut impl GenericClient, id: i32) -> Result<Vec<String>, LoadError> {
-    let rows = client.query("select name from pgfathom.object where dataset = $1 order by name", &[&id]);
-    Ok(sql("reading pgfathom.object", rows)?.iter().map(|row| row.get(0)).collect())
-}
-
 /// `"schema"."name"`, quoted as SQL demands.
 pub fn qualified(schema: &str, name: &str) -> String {
     format!("{}.{}", quoted(schema), quoted(name))
@@ -457,121 +402,6 @@ pub fn qualified(schema: &str, name: &str) -> String {
 /// An identifier in double quotes.
 pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// Registers a run that will write versions into the dataset, and returns its run number.
-///
-/// # Errors
-/// When all 16383 run numbers of the dataset are used, `spec_json` is no JSON, or the query fails.
-pub fn create_writer(client: &mut Client, dataset: &Dataset, spec_json: &str) -> Result<u16, LoadError> {
-    let doing = "registering the run in pgfathom.writer";
-    let mut transaction = sql(doing, client.transaction())?;
-    // Share row exclusive excludes itself, so two runs that start at once get two numbers.
-    sql(doing, transaction.batch_execute("lock table pgfathom.writer in share row exclusive mode"))?;
-    let last = transaction
-        .query_one("select coalesce(max(run_no), 0) from pgfathom.writer where dataset = $1", &[&dataset.id]);
-    let run_no = sql(doing, last)?.get::<_, i32>(0) + 1;
-    if run_no > RUN_NO_MAX {
-        return Err(LoadError::WritersExhausted { runs: RUN_NO_MAX as u32 });
-    }
-    let inserted = transaction.execute(
-        "insert into pgfathom.writer (dataset, run_no, spec) values ($1, $2, $3::text::jsonb)",
-        &[&dataset.id, &run_no, &spec_json],
-    );
-    sql(doing, inserted)?;
-    sql(doing, transaction.commit())?;
-    Ok(run_no as u16)
-}
-
-/// Notes that a run ended in order, with its transactions per session.
-///
-/// # Errors
-/// When the writer is not in the ledger (its dataset was started over) or the query fails.
-pub fn finish_writer(
-    client: &mut impl GenericClient,
-    dataset: &Dataset,
-    run_no: u16,
-    transactions: &[u64],
-) -> Result<(), LoadError> {
-    let json = serde_json::to_string(transactions).expect("a list of numbers is JSON");
-    let updated = client.execute(
-        "update pgfathom.writer set finished = true, finished_at = now(), transactions = $3::text::jsonb
-         where dataset = $1 and run_no = $2",
-        &[&dataset.id, &i32::from(run_no), &json],
-    );
-    match sql("finishing the run in pgfathom.writer", updated)? {
-        1 => Ok(()),
-        _ => Err(LoadError::Restarted),
-    }
-}
-
-/// Replaces what a run was told to do: it has learned more about itself.
-///
-/// # Errors
-/// When the writer is not in the ledger (its dataset was started over), `spec_json` is no JSON, or the query fails.
-pub fn update_writer_spec(
-    client: &mut impl GenericClient,
-    dataset: &Dataset,
-    run_no: u16,
-    spec_json: &str,
-) -> Result<(), LoadError> {
-    let updated = client.execute(
-        "update pgfathom.writer set spec = $3::text::jsonb where dataset = $1 and run_no = $2",
-        &[&dataset.id, &i32::from(run_no), &spec_json],
-    );
-    match sql("describing the run in pgfathom.writer", updated)? {
-        1 => Ok(()),
-        _ => Err(LoadError::Restarted),
-    }
-}
-
-/// When each run of a dataset wrote: run number, start and end in microseconds since 1970 by the server's clock. Without an end it is
-/// still on, or was killed.
-///
-/// # Errors
-/// When the query fails.
-pub fn writer_times(
-    client: &mut impl GenericClient,
-    dataset: &Dataset,
-) -> Result<Vec<(u16, i64, Option<i64>)>, LoadError> {
-    let rows = client.query(
-        "select run_no, (extract(epoch from started_at) * 1000000)::int8, (extract(epoch from finished_at) * 1000000)::int8
-         from pgfathom.writer where dataset = $1 order by run_no",
-        &[&dataset.id],
-    );
-    let rows = sql("reading pgfathom.writer", rows)?;
-    rows.iter()
-        .map(|row| {
-            let run_no = u16::try_from(row.get::<_, i32>(0));
-            let run_no =
-                run_no.map_err(|_| LoadError::DamagedLedger { table: "writer", column: "run_no" })?;
-            Ok((run_no, row.get(1), row.get(2)))
-        })
-        .collect()
-}
-
-/// All runs that wrote or write into the dataset, in order of run number.
-///
-/// # Errors
-/// When the query fails or `transactions` is not an array of counts.
-pub fn writers(client: &mut impl GenericClient, dataset: &Dataset) -> Result<Vec<Writer>, LoadError> {
-    let rows = client.query(
-        "select run_no, spec::text, finished, coalesce(transactions, '[]')::text
-         from pgfathom.writer where dataset = $1 order by run_no",
-        &[&dataset.id],
-    );
-    let damaged = |column| LoadError::DamagedLedger { table: "writer", column };
-    let rows = sql("reading pgfathom.writer", rows)?;
-    rows.iter()
-        .map(|row| {
-            Ok(Writer {
-                run_no: u16::try_from(row.get::<_, i32>(0)).map_err(|_| damaged("run_no"))?,
-                spec: row.get(1),
-                finished: row.get(2),
-                transactions: serde_json::from_str(row.get(3)).map_err(|_| damaged("transactions"))?,
-            })
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -585,12 +415,10 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_above_the_sign_bit_is_stored_in_twos_complement() {
-        let claim =
-            Claim { dataset: 1, chunk: 2, first_row: 3, rows: 4, bytes: 5, checksum: u64::MAX, stream: 6 };
-        assert!(claim.insert_sql().contains("select 1, 2, 3, 4, 5, -1, 6 where true on conflict do nothing"));
-        assert!(
-            claim.update_sql().contains("rows = 4, bytes = 5, checksum = -1 where dataset = 1 and chunk = 2")
-        );
+    fn locks_of_chunks_and_leaves_never_meet() {
+        assert_ne!(lock::chunk(1, 5), lock::leaf(1, 5));
+        assert_ne!(lock::chunk(1, 5), lock::chunk(2, 5));
+        assert_ne!(lock::chunk(1, crate::plan::CHUNKS_MAX - 1), lock::chunk(2, 0));
+        assert!(lock::chunk(i32::MAX, crate::plan::CHUNKS_MAX - 1) >> 48 == 0x7068);
     }
 }

@@ -52,6 +52,49 @@ impl std::str::FromStr for Method {
     }
 }
 
+/// Which way rows take to the nodes of a cluster that they are spread over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Via {
+    /// Each row straight to its leaf table on the node that owns it.
+    #[default]
+    Owner,
+    /// All rows into the parent table on the first node, which sends them on: the slow way, as a control.
+    Connect,
+}
+
+impl Via {
+    /// The word for it on the command line and in the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Via::Owner => "owner",
+            Via::Connect => "connect",
+        }
+    }
+}
+
+impl std::fmt::Display for Via {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The text is neither `owner` nor `connect`.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unknown way \"{0}\": expected owner or connect")]
+pub struct ViaError(String);
+
+impl std::str::FromStr for Via {
+    type Err = ViaError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "owner" => Ok(Via::Owner),
+            "connect" => Ok(Via::Connect),
+            _ => Err(ViaError(text.to_owned())),
+        }
+    }
+}
+
 /// How long a stream tries to get back to a server that went away.
 pub const RECONNECT_LIMIT: Duration = Duration::from_secs(300);
 

@@ -35,6 +35,10 @@ pub(crate) fn prepare(client: &mut Client, options: &Options) -> Result<Prepared
     let schema: Option<String> =
         transaction.query_one("select current_schema()::text", &[]).map_err(failed)?.get(0);
     let schema = schema.ok_or(LoadError::NoSchema)?;
+    if ledger::exists(&mut transaction)? {
+        // One of an older version is brought up to date, whatever it holds.
+        ledger::create_if_missing(&mut transaction)?;
+    }
     let mut existing = ledger::find_dataset(&mut transaction, ledger::YCSB)?;
     if let Some(old) = existing.take_if(|_| options.restart) {
         remove(&mut transaction, &old)?;

@@ -138,15 +138,47 @@ fn a_foreign_schema_and_other_ledger_versions_are_refused() {
         client.batch_execute("create schema pgfathom").unwrap();
         let error = load(&target, &options(5, 0)).unwrap_err();
         assert!(matches!(error, LoadError::ForeignSchema), "{error}");
-        client.batch_execute("comment on schema pgfathom is 'pgfathom ledger 2: from the future'").unwrap();
+        client.batch_execute("comment on schema pgfathom is 'pgfathom ledger 3: from the future'").unwrap();
         let error = load(&target, &options(5, 0)).unwrap_err();
-        assert!(matches!(error, LoadError::LedgerVersion { found: 2, known: 1 }), "{error}");
+        assert!(matches!(error, LoadError::LedgerVersion { found: 3, known: 2 }), "{error}");
         client.batch_execute("drop schema pgfathom").unwrap();
         load(&target, &options(5, 0)).unwrap();
         client.batch_execute("set search_path = ''").unwrap();
         client.batch_execute("alter role postgres set search_path = nowhere").unwrap();
         let error = load(&target, &options(5, 0)).unwrap_err();
         assert!(matches!(error, LoadError::NoSchema), "{error}");
+    });
+}
+
+/// What an older pgfathom left is continued: its ledger gets the new columns, its chunks stay what they are.
+#[test]
+fn a_ledger_of_version_1_is_read_and_continued() {
+    each_postgres(|installation| {
+        let cluster = start(installation);
+        let target = cluster.spec();
+        load(&target, &options(2_000, 3)).unwrap();
+        let mut client = connect(&target);
+        let chunk = "select leaf is not null and leaves is null from pgfathom.chunk limit 1";
+        client
+            .batch_execute(
+                "alter table pgfathom.dataset drop column token, drop column nodes, drop column via,
+                     drop column tablespaces, drop column unlogged;
+                 alter table pgfathom.chunk drop constraint chunk_pkey, drop column leaf, drop column leaves,
+                     add primary key (dataset, chunk);
+                 drop table pgfathom.progress, pgfathom.pending, pgfathom.unlogged;
+                 comment on schema pgfathom is 'pgfathom ledger 1: of an older program';
+                 update pgfathom.dataset set loaded_at = null",
+            )
+            .unwrap();
+        let found = load::ledger::find_dataset(&mut client, load::ledger::YCSB).unwrap().unwrap();
+        assert!(!found.loaded, "an old ledger can be read as it is");
+        assert_eq!(load::ledger::layout(&mut client, found.id).unwrap(), load::ledger::Layout::default());
+        assert_eq!(load::ledger::chunk_totals(&mut client, found.id).unwrap().rows, 2_000);
+        assert!(client.query_one(chunk, &[]).is_err(), "reading upgrades nothing");
+        let report = load(&target, &options(2_000, 3)).unwrap();
+        assert_eq!((report.outcome, report.rows), (Outcome::Complete, 0));
+        assert!(client.query_one(chunk, &[]).unwrap().get::<_, bool>(0));
+        assert_exact(&target, 2_000, 3, &spec(1), true);
     });
 }
 

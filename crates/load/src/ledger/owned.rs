@@ -1,0 +1,119 @@
+//! Which tables are ours: `pgfathom.object`, and the mark that each of them bears.
+
+use postgres::GenericClient;
+
+use super::{Dataset, TABLE_MARK, qualified, sql};
+use crate::error::LoadError;
+
+/// Notes that the table of this name (in the dataset's schema) is ours, and marks the table itself.
+pub(crate) fn own_table(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+    name: &str,
+) -> Result<(), LoadError> {
+    let inserted = client.execute(
+        "insert into pgfathom.object (dataset, name, oid)
+         select $1, c.relname, c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
+         where n.nspname = $2 and c.relname = $3",
+        &[&dataset.id, &dataset.schema_name, &name],
+    );
+    sql("writing pgfathom.object", inserted)?;
+    let comment =
+        format!("comment on table {} is '{}'", qualified(&dataset.schema_name, name), table_comment(dataset));
+    sql("marking a table as ours", client.batch_execute(&comment))
+}
+
+/// Notes that a partition of our table that was not made by us is the leaf of this name now: somebody has moved it.
+pub(crate) fn adopt_table(
+    client: &mut impl GenericClient,
+    dataset: i32,
+    name: &str,
+    oid: u32,
+) -> Result<(), LoadError> {
+    let adopted = client.execute(
+        "insert into pgfathom.object (dataset, name, oid) values ($1, $2, $3)
+         on conflict (dataset, name) do update set oid = excluded.oid where object.oid <> excluded.oid",
+        &[&dataset, &name, &oid],
+    );
+    sql("writing pgfathom.object", adopted).map(|_| ())
+}
+
+/// The comment of a table of ours. No part of it can hold a quote.
+fn table_comment(dataset: &Dataset) -> String {
+    format!(
+        "{TABLE_MARK}{} {}: format {}, {} rows, seed {}, {} keys, compressible {}",
+        dataset.name,
+        dataset.id,
+        dataset.format,
+        dataset.rows,
+        dataset.spec.seed,
+        dataset.spec.key_order,
+        dataset.spec.compressible
+    )
+}
+
+/// A relation that bears a name we want.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Relation {
+    pub(crate) name: String,
+    /// `pg_class.relkind`.
+    pub(crate) kind: char,
+    /// The ledger lists it, by its oid or (after a dump and restore, which changes oids) by its name and its marker.
+    pub(crate) ours: bool,
+}
+
+impl Relation {
+    /// What it is, in words.
+    pub(crate) fn kind_name(&self) -> &'static str {
+        match self.kind {
+            'r' | 'p' => "table",
+            'v' => "view",
+            'm' => "materialized view",
+            'f' => "foreign table",
+            'i' | 'I' => "index",
+            'S' => "sequence",
+            'c' => "composite type",
+            _ => "relation",
+        }
+    }
+}
+
+/// The relations of `schema` that bear one of `names`. `id` is the dataset they should belong to, when there is one.
+pub(crate) fn relations(
+    client: &mut impl GenericClient,
+    schema: &str,
+    names: &[String],
+    id: Option<i32>,
+) -> Result<Vec<Relation>, LoadError> {
+    let rows = match id {
+        Some(id) => client.query(
+            "select c.relname::text, c.relkind::text, o.name is not null and
+                    (o.oid = c.oid or coalesce(obj_description(c.oid, 'pg_class'), '') like $4)
+             from pg_class c join pg_namespace n on n.oid = c.relnamespace
+             left join pgfathom.object o on o.dataset = $3 and o.name = c.relname
+             where n.nspname = $1 and c.relname = any($2) order by 1",
+            &[&schema, &names, &id, &format!("{TABLE_MARK}%")],
+        ),
+        None => client.query(
+            "select c.relname::text, c.relkind::text, false
+             from pg_class c join pg_namespace n on n.oid = c.relnamespace
+             where n.nspname = $1 and c.relname = any($2) order by 1",
+            &[&schema, &names],
+        ),
+    };
+    let rows = sql("looking for existing tables", rows)?;
+    Ok(rows
+        .iter()
+        .map(|row| Relation {
+            name: row.get(0),
+            kind: row.get::<_, &str>(1).chars().next().unwrap_or('?'),
+            ours: row.get(2),
+        })
+        .collect())
+}
+
+/// The names of all tables of a dataset.
+pub(crate) fn owned_names(client: &mut impl GenericClient, id: i32) -> Result<Vec<String>, LoadError> {
+    let rows = client.query("select name from pgfathom.object where dataset = $1 order by name", &[&id]);
+    Ok(sql("reading pgfathom.object", rows)?.iter().map(|row| row.get(0)).collect())
+}
