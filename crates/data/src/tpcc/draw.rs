@@ -18,9 +18,10 @@ pub(super) const ORIGINAL: [u8; 8] = *b"ORIGINAL";
 
 /// Letters per word of the stream: 16 bits each, so that one letter in 62 is not likelier than another by more than 1 in 1,000.
 const LETTERS_PER_WORD: usize = 4;
-/// Letters that are made at once: a fixed number of them compiles to vector instructions.
-const LETTERS_AT_ONCE: usize = 16;
-const WORDS_AT_ONCE: usize = LETTERS_AT_ONCE / LETTERS_PER_WORD;
+/// Letters that are made at once.
+const LETTERS_AT_ONCE: usize = 64;
+/// What the compiler makes vectors of; a multiple of it leaves nothing to be done one by one.
+const VECTOR_LANES: usize = 16;
 
 /// Characters of an a-string (clause 4.3.2.2): digits, upper-case and lower-case letters.
 const ALPHANUMERIC: u32 = 62;
@@ -119,25 +120,29 @@ impl Draws {
     #[inline(always)]
     fn characters<const LETTERS: u32>(&self, column: u64, out: &mut [u8]) {
         let mut draw = 1;
-        let mut groups = out.chunks_exact_mut(LETTERS_AT_ONCE);
-        for group in &mut groups {
-            group.copy_from_slice(&self.group::<LETTERS>(column, draw));
-            draw += WORDS_AT_ONCE as u64;
-        }
-        let rest = groups.into_remainder();
-        if !rest.is_empty() {
-            rest.copy_from_slice(&self.group::<LETTERS>(column, draw)[..rest.len()]);
+        for piece in out.chunks_mut(LETTERS_AT_ONCE) {
+            let used = piece.len().div_ceil(LETTERS_PER_WORD);
+            let mut lanes = [0u16; LETTERS_AT_ONCE];
+            for lanes in lanes.chunks_exact_mut(LETTERS_PER_WORD).take(used) {
+                let word = self.draw(column, draw);
+                for (n, lane) in lanes.iter_mut().enumerate() {
+                    *lane = (word >> (16 * n)) as u16;
+                }
+                draw += 1;
+            }
+            let mut letters = [0; LETTERS_AT_ONCE];
+            let whole = piece.len().next_multiple_of(VECTOR_LANES);
+            translate::<LETTERS>(&lanes[..whole], &mut letters[..whole]);
+            piece.copy_from_slice(&letters[..piece.len()]);
         }
     }
+}
 
-    /// The characters of [`WORDS_AT_ONCE`] words.
-    #[inline(always)]
-    fn group<const LETTERS: u32>(&self, column: u64, first: u64) -> [u8; LETTERS_AT_ONCE] {
-        let words: [u64; WORDS_AT_ONCE] = std::array::from_fn(|n| self.draw(column, first + n as u64));
-        std::array::from_fn(|n| {
-            let lane = (words[n / LETTERS_PER_WORD] >> (16 * (n % LETTERS_PER_WORD))) as u16;
-            character(((u32::from(lane) * LETTERS) >> 16) as u8)
-        })
+/// Makes characters from random bits. Not inlined: among the arithmetic of the words it would not become vector instructions.
+#[inline(never)]
+fn translate<const LETTERS: u32>(lanes: &[u16], out: &mut [u8]) {
+    for (out, lane) in out.iter_mut().zip(lanes) {
+        *out = character(((u32::from(*lane) * LETTERS) >> 16) as u16) as u8;
     }
 }
 
@@ -154,8 +159,8 @@ fn within(word: u64, range: RangeInclusive<u32>) -> u32 {
 
 /// Digits, upper case, lower case: in the order of ASCII, whose gaps are 7 and 6 wide. Without branches or a table.
 #[inline(always)]
-fn character(number: u8) -> u8 {
-    b'0' + number + if number > 9 { 7 } else { 0 } + if number > 35 { 6 } else { 0 }
+fn character(number: u16) -> u16 {
+    48 + number + if number > 9 { 7 } else { 0 } + if number > 35 { 6 } else { 0 }
 }
 
 #[cfg(test)]
@@ -164,7 +169,7 @@ mod tests {
 
     #[test]
     fn characters_are_digits_then_letters() {
-        let all: Vec<u8> = (0..62).map(character).collect();
+        let all: Vec<u8> = (0..62).map(|number| character(number) as u8).collect();
         assert_eq!(all, b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
     }
 
