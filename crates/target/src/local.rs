@@ -3,10 +3,12 @@
 mod cluster;
 mod cluster_file;
 mod error;
+mod folder;
 mod installation;
 mod preset;
 pub(crate) mod process;
 mod registry;
+mod server;
 pub(crate) mod topology;
 
 pub use cluster::{LocalCluster, Removed, UpOptions, default_dir, down, is_up, up};

@@ -9,7 +9,12 @@ use clap::{Args, ValueEnum};
 use record::Exit;
 use serde_json::json;
 use std::path::PathBuf;
-use target::local::{self, CLUSTER_FILE_NAME, LocalCluster, Search, UpOptions};
+use target::local::{
+    self, CLUSTER_FILE_NAME, LocalCluster, PARTITIONS_PER_NODE_DEFAULT, Search, Topology, UpOptions,
+};
+
+/// Nodes of a cluster of several, unless said otherwise.
+const NODES_DEFAULT: u32 = 3;
 
 /// The flags of `up`.
 #[derive(Debug, Args)]
@@ -17,16 +22,24 @@ use target::local::{self, CLUSTER_FILE_NAME, LocalCluster, Search, UpOptions};
 Examples:
   pgfathom up single
   pgfathom up single --dir /tmp/pg --port 5433 --set shared_buffers=1GB
+  pgfathom up sharded --nodes 3 --partitions 12
 pgfathom down stops and deletes it.")]
 pub struct Up {
-    /// What to start: single, one server
+    /// What to start: single, one server; sharded, hash partitions over several servers with postgres_fdw
     #[arg(value_name = "KIND", value_enum, hide_possible_values = true)]
     pub kind: Kind,
+    /// Servers of a sharded cluster [default: 3]
+    #[arg(long, value_name = "N", help_heading = "Topology")]
+    pub nodes: Option<u32>,
+    /// Hash partitions of each table of a sharded cluster, all nodes together [default: 4 per node]
+    #[arg(long, value_name = "P", help_heading = "Topology")]
+    pub partitions: Option<u32>,
     /// Folder of the cluster: new or empty, or of a stopped cluster of ours [default: /var/lib/pgfathom/KIND for root, else
     /// ~/.local/share/pgfathom/KIND]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     pub dir: Option<PathBuf>,
-    /// Port, also part of the socket's name [default: 5432, with --tcp the first free one from there]
+    /// Port of the first server, also part of its socket's name; the others follow [default: 5432, with --tcp the first
+    /// free one from there]
     #[arg(short, long, value_name = "PORT", value_parser = port, help_heading = "Cluster")]
     pub port: Option<u16>,
     /// Folder of the Unix socket [default: run, inside the cluster's folder]
@@ -61,6 +74,17 @@ pub struct Up {
 pub enum Kind {
     /// One server
     Single,
+    /// Hash partitions over several servers
+    Sharded,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Single => "single",
+            Kind::Sharded => "sharded",
+        }
+    }
 }
 
 /// Settings to start from.
@@ -102,18 +126,44 @@ fn setting(text: &str) -> Result<(String, String), ValueError> {
 }
 
 impl Up {
+    /// The cluster that the flags describe; a flag that this kind does not know is refused rather than ignored.
+    fn topology(&self) -> Result<Topology, Failure> {
+        let flags = [
+            ("--nodes", self.nodes.is_some(), &[Kind::Sharded][..]),
+            ("--partitions", self.partitions.is_some(), &[Kind::Sharded][..]),
+        ];
+        for (flag, given, kinds) in flags {
+            if given && !kinds.contains(&self.kind) {
+                let names: Vec<String> =
+                    kinds.iter().map(|kind| format!("pgfathom up {}", kind.name())).collect();
+                return Err(Failure::usage(format!("{flag} means nothing to up {}", self.kind.name()))
+                    .hint(format!("leave it out, or: {}", names.join(", or: "))));
+            }
+        }
+        let nodes = self.nodes.unwrap_or(NODES_DEFAULT);
+        Ok(match self.kind {
+            Kind::Single => Topology::Single,
+            Kind::Sharded => Topology::Sharded {
+                nodes,
+                partitions: self.partitions.unwrap_or(nodes.saturating_mul(PARTITIONS_PER_NODE_DEFAULT)),
+            },
+        })
+    }
+
     /// Starts the cluster and says how to reach it.
     ///
     /// # Errors
     /// When there are no binaries, the folder or port is taken, or the server does not start.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let topology = self.topology()?;
         let search = Search { pg_bin: self.pg_bin.clone() };
         let found = local::find_installations(&search, |name| std::env::var_os(name))?;
         let installation =
             found.into_iter().next().ok_or_else(|| Failure::usage("no PostgreSQL server was found"))?;
-        let dir = self.dir.clone().unwrap_or_else(|| local::default_dir("single"));
+        let dir = self.dir.clone().unwrap_or_else(|| local::default_dir(self.kind.name()));
         context.terminal.detail(&format!("up: {installation}"));
         let options = UpOptions {
+            topology,
             port: self.port,
             socket_dir: self.socket_dir,
             tcp: self.tcp,
@@ -144,29 +194,59 @@ fn version(cluster: &LocalCluster) -> &str {
     cluster.file.made.as_ref().map_or("", |made| made.version.as_str())
 }
 
+fn kind(cluster: &LocalCluster) -> &str {
+    cluster.file.made.as_ref().map_or("", |made| made.kind.as_str())
+}
+
 fn text(cluster: &LocalCluster) -> String {
     let file = cluster.dir.join(CLUSTER_FILE_NAME);
-    let mut lines = vec![format!("up       single   PostgreSQL {}", version(cluster))];
-    if cluster.initdb_s > 0.0 {
-        lines[0].push_str(&format!("   initdb {}", human::seconds(cluster.initdb_s)));
+    let nodes = &cluster.file.node;
+    let mut first = format!("up       {}   PostgreSQL {}", kind(cluster), version(cluster));
+    if nodes.len() > 1 {
+        first.push_str(&format!("   {} nodes", nodes.len()));
     }
-    lines[0].push_str(&format!("   start {}", human::seconds(cluster.start_s)));
+    if let Some(partitions) = cluster.file.made.as_ref().and_then(|made| made.partitions) {
+        first.push_str(&format!("   {partitions} partitions"));
+    }
+    for (what, seconds) in [("initdb", cluster.initdb_s), ("connect", cluster.connect_s)] {
+        if seconds > 0.0 {
+            first.push_str(&format!("   {what} {}", human::seconds(seconds)));
+        }
+    }
+    first.push_str(&format!("   start {}", human::seconds(cluster.start_s)));
+    let mut lines = vec![first];
     lines.push(format!("cluster  {}", file.display()));
-    lines.push(format!("connect  psql '{}'", cluster.spec.describe()));
+    if nodes.len() > 1 {
+        let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
+        lines.extend(nodes.iter().map(|node| {
+            format!("node     {:width$}   {:8}   psql '{}'", node.name, node.role, node.connection)
+        }));
+    } else {
+        lines.push(format!("connect  psql '{}'", cluster.spec.describe()));
+    }
     lines.push(format!("next     pgfathom load ycsb --rows 1M --cluster {}", file.display()));
     lines.push(format!("remove   pgfathom down {}", cluster.dir.display()));
     lines.join("\n")
 }
 
 fn json(cluster: &LocalCluster) -> serde_json::Value {
+    let nodes: Vec<serde_json::Value> = cluster
+        .file
+        .node
+        .iter()
+        .map(|node| json!({"name": node.name, "role": node.role, "connection": node.connection}))
+        .collect();
     json!({
         "verb": "up",
-        "kind": "single",
+        "kind": kind(cluster),
+        "engine": cluster.file.engine,
         "version": version(cluster),
         "dir": cluster.dir.display().to_string(),
         "cluster_file": cluster.dir.join(CLUSTER_FILE_NAME).display().to_string(),
         "connection": cluster.spec.describe(),
+        "nodes": nodes,
         "initdb_s": cluster.initdb_s,
+        "connect_s": cluster.connect_s,
         "start_s": cluster.start_s,
     })
 }

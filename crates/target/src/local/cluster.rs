@@ -1,49 +1,35 @@
-//! `up single` and `down`: a PostgreSQL of one's own in one folder, and its complete removal.
+//! `up` and `down`: servers of one's own in one folder, and their complete removal.
 //!
-//! Everything lives in the cluster's folder: `data`, `log`, the socket's folder `run`, `cluster.toml`, and, written before anything else, the
-//! marker that says that the folder is ours. Whatever interrupts `up`, the marker is there and `down` can find and remove the rest. `up` holds a lock on the marker
-//! while it works, so `down` never pulls the folder from under it.
+//! Everything lives in the cluster's folder: per server `data` and `log` (of a cluster of several: in a folder of its name), the folder `run` of all sockets,
+//! `cluster.toml`, and, written before anything else, the marker that says that the folder is ours. Whatever interrupts `up`, the marker is there and `down` can
+//! find and remove the rest. `up` holds a lock on the marker while it works, so `down` never pulls the folder from under it.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, Write};
-use std::net::TcpListener;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use super::cluster_file::{CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, Made, Node};
-use super::process::{self, Lifetime, OsUser, PidFile};
+use super::folder::{self, MARKER_NAME};
+use super::process::{self, OsUser};
+use super::server::{self, Server};
+use super::topology::{self, Link, Peer, Planned, Topology};
 use super::{Installation, LocalError, Preset, Registry, preset};
 use crate::conninfo::{ConnSpec, PORT_DEFAULT};
-
-/// The file that makes a folder ours.
-const MARKER_NAME: &str = ".pgfathom-cluster";
-/// Its first line.
-const MARKER_FIRST_LINE: &str = "pgfathom cluster 1";
-/// The longest path of a Unix socket on Linux, in bytes (`sun_path` less its terminating zero).
-const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// How long a start may take, crash recovery included.
-const START_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long a fast stop may take before it becomes an immediate one.
-const FAST_STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// And then, before it becomes a kill.
-const IMMEDIATE_STOP_TIMEOUT: Duration = Duration::from_secs(15);
-/// With less than this free, a failed start without a word in the log is put down to the full disk.
-const DISK_FULL_BYTES: u64 = 32 << 20;
-/// The superuser's name.
-const SUPERUSER: &str = "postgres";
 
 /// What to make.
 #[derive(Clone, Debug)]
 pub struct UpOptions {
     /// The cluster's folder: new, empty, or a stopped cluster of ours, which is then started again.
     pub dir: PathBuf,
+    /// One server or several, and how they are connected.
+    pub topology: Topology,
     /// The binaries.
     pub installation: Installation,
-    /// The port; `None`: 5432, or with `tcp` the first free one from there.
+    /// The first server's port, the others follow; `None`: 5432, or with `tcp` the first free one from there.
     pub port: Option<u16>,
-    /// The socket's folder; `None`: inside the cluster's folder, or under `/tmp` when that path is too long.
+    /// The sockets' folder; `None`: inside the cluster's folder, or under `/tmp` when that path is too long.
     pub socket_dir: Option<PathBuf>,
     /// Listen on 127.0.0.1 too. TCP then asks for a SCRAM password, which the user has to set first.
     pub tcp: bool,
@@ -60,10 +46,11 @@ pub struct UpOptions {
 }
 
 impl UpOptions {
-    /// A cluster in `dir`, everything else by default.
+    /// A single server in `dir`, everything else by default.
     pub fn new(dir: &Path, installation: Installation) -> UpOptions {
         UpOptions {
             dir: dir.to_owned(),
+            topology: Topology::Single,
             installation,
             port: None,
             socket_dir: None,
@@ -74,6 +61,15 @@ impl UpOptions {
             initdb: Vec::new(),
             registry: Registry::of_process(),
         }
+    }
+
+    /// What every server's `postgresql.conf` is to say, the strongest last.
+    fn all_settings(&self) -> Vec<(String, String)> {
+        let nodes = u64::try_from(self.topology.nodes().len()).unwrap_or(1);
+        let mut settings = self.preset.settings(preset::memory_mb() / nodes.max(1));
+        settings.extend(self.topology.settings(self.installation.version.major));
+        settings.extend(self.settings.iter().cloned());
+        settings
     }
 }
 
@@ -99,10 +95,12 @@ pub struct LocalCluster {
     pub file: ClusterFile,
     /// How to connect to its first node.
     pub spec: ConnSpec,
-    /// How long initdb took; zero for a cluster that was only started again.
+    /// How long initdb took, that of the slowest node; zero for a cluster that was only started again.
     pub initdb_s: f64,
-    /// How long the server took to accept connections.
+    /// How long the servers took to accept connections, that of the slowest node.
     pub start_s: f64,
+    /// How long it took to make the servers a cluster: standbys copied, nodes told of each other. Zero for a single server.
+    pub connect_s: f64,
 }
 
 /// What `down` did.
@@ -118,34 +116,53 @@ pub struct Removed {
 pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     let dir = std::path::absolute(&options.dir).map_err(LocalError::io("find", &options.dir))?;
     let user = OsUser::for_server()?;
-    if is_marked(&dir) {
+    if folder::is_marked(&dir) {
         return start_again(&dir, options, user.as_ref());
     }
+    options.topology.check()?;
     let occupied = fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
     if occupied || dir.is_file() {
         return Err(LocalError::NotEmpty { dir });
     }
     if let Some(user) = &user {
-        check_reachable(user, &dir)?;
-        check_reachable(user, &options.installation.bin_dir.join("postgres"))?;
+        folder::check_reachable(user, &dir)?;
+        folder::check_reachable(user, &options.installation.bin_dir.join("postgres"))?;
     }
-    let socket_dir = choose_socket_dir(&dir, options)?;
-    let port = choose_port(&socket_dir, options)?;
-    check_socket_path(&socket_dir, port)?;
+    let socket_dir = folder::choose_socket_dir(&dir, options.socket_dir.as_deref())?;
+    let mut ports = Ports::new(options, &socket_dir);
+    let planned = options.topology.nodes();
+    let servers: Vec<Server> = planned
+        .iter()
+        .map(|node| {
+            let port = ports.next().map_err(|error| say_node(error, &planned, &node.name))?;
+            folder::check_socket_path(&socket_dir, port)?;
+            Ok(Server {
+                name: node.name.clone(),
+                role: node.role,
+                dir: if planned.len() == 1 { dir.clone() } else { dir.join(&node.name) },
+                socket_dir: socket_dir.clone(),
+                port,
+                user: user.clone(),
+                installation: options.installation.clone(),
+            })
+        })
+        .collect::<Result<_, LocalError>>()?;
 
     let existed = dir.is_dir();
-    make_private_dir(&dir)?;
+    folder::make_private_dir(&dir)?;
     if let Some(user) = &user {
         user.own(&dir)?;
     }
-    let marked = mark(&dir, &socket_dir);
+    let subfolders: Vec<String> =
+        if servers.len() == 1 { Vec::new() } else { servers.iter().map(|s| s.name.clone()).collect() };
+    let marked = folder::mark(&dir, &socket_dir, &subfolders);
     if marked.is_err() && !existed {
         let _ = fs::remove_file(dir.join(MARKER_NAME));
         let _ = fs::remove_dir(&dir);
     }
     let _lock = marked?;
     let result =
-        options.registry.add(&dir).and_then(|()| make(&dir, &socket_dir, port, options, user.as_ref()));
+        options.registry.add(&dir).and_then(|()| make(&dir, servers, &planned, &Mutex::new(ports), options));
     if result.is_err() {
         // What this attempt made goes; if even that fails, `down` can do it later.
         let _ = remove(&dir);
@@ -157,181 +174,210 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     result
 }
 
+/// An error said of a node, unless there is only one.
+fn say_node(error: LocalError, planned: &[Planned], name: &str) -> LocalError {
+    if planned.len() > 1 { error.on(name) } else { error }
+}
+
+/// Ports for the servers of one cluster, one after the other.
+#[derive(Debug)]
+struct Ports {
+    next: u16,
+    fixed: bool,
+    tcp: bool,
+    socket_dir: PathBuf,
+}
+
+impl Ports {
+    fn new(options: &UpOptions, socket_dir: &Path) -> Ports {
+        Ports {
+            next: options.port.unwrap_or(PORT_DEFAULT),
+            fixed: options.port.is_some(),
+            tcp: options.tcp,
+            socket_dir: socket_dir.to_owned(),
+        }
+    }
+
+    fn next(&mut self) -> Result<u16, LocalError> {
+        let port = if self.fixed {
+            folder::claim_port(self.next, &self.socket_dir, self.tcp)?
+        } else {
+            folder::first_free_port(self.next, &self.socket_dir, self.tcp)?
+        };
+        self.next = port.checked_add(1).unwrap_or(port);
+        Ok(port)
+    }
+}
+
 /// The steps after the marker.
 fn make(
     dir: &Path,
-    socket_dir: &Path,
-    port: u16,
+    servers: Vec<Server>,
+    planned: &[Planned],
+    ports: &Mutex<Ports>,
     options: &UpOptions,
-    user: Option<&OsUser>,
 ) -> Result<LocalCluster, LocalError> {
-    make_socket_dir(socket_dir, user)?;
-    let (data_dir, log) = (dir.join("data"), dir.join("log"));
-    let begin = Instant::now();
-    let mut command = process::command(&options.installation.program("initdb"), user, dir);
-    command.arg("-D").arg(&data_dir).args(["-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C"]);
-    match options.checksums {
-        Some(true) => command.arg("--data-checksums"),
-        // Older versions have no flag for it: there it is off by itself.
-        Some(false) if options.installation.version.major >= 18 => command.arg("--no-data-checksums"),
-        _ => &mut command,
-    };
-    command.args(&options.initdb);
-    crate::sys::die_with_parent(&mut command, rustix::process::Signal::TERM);
-    process::run_to_end(command, "initdb")?;
-    let initdb_s = begin.elapsed().as_secs_f64();
+    if let Some(first) = servers.first() {
+        folder::make_socket_dir(&first.socket_dir, first.user())?;
+    }
+    let settings = options.all_settings();
+    let made: Vec<(Server, f64, f64)> = topology::at_once(servers.len(), |number| {
+        let mut server = servers[number].clone();
+        let times = make_server(&mut server, &settings, ports, options);
+        let (initdb_s, start_s) = times.map_err(|error| say_node(error, planned, &server.name))?;
+        Ok((server, initdb_s, start_s))
+    })?;
+    let slowest = |time: fn(&(Server, f64, f64)) -> f64| made.iter().map(time).fold(0.0, f64::max);
+    let (initdb_s, start_s) = (slowest(|made| made.1), slowest(|made| made.2));
+    let servers: Vec<Server> = made.into_iter().map(|(server, ..)| server).collect();
 
-    let hba = "# Written by pgfathom: the socket's folder is closed to other users, so it needs no password; TCP does.\n\
-               local all all trust\nlocal replication all trust\n\
-               host all all all scram-sha-256\nhost replication all all scram-sha-256\n";
-    write_as(&data_dir.join("pg_hba.conf"), hba.as_bytes(), user)?;
-    let mut port = port;
-    let start_s = loop {
-        write_settings(&data_dir, socket_dir, port, options, user)?;
-        match start(&options.installation, &data_dir, &log, user) {
+    let begin = Instant::now();
+    let peers: Vec<Peer> = servers
+        .iter()
+        .map(|server| Peer { name: server.name.clone(), spec: server.spec(), link: Link::of(&server.spec()) })
+        .collect();
+    topology::connect_nodes(&options.topology, &peers, options.installation.version.major)?;
+    let connect_s = if servers.len() == 1 { 0.0 } else { begin.elapsed().as_secs_f64() };
+
+    let file = describe(&servers, options);
+    file.write(&dir.join(CLUSTER_FILE_NAME))?;
+    let spec = peers.into_iter().next().map(|peer| peer.spec).ok_or_else(|| LocalError::Topology {
+        problem: "a cluster without nodes".to_owned(),
+        hint: "--nodes 3".to_owned(),
+    })?;
+    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s })
+}
+
+/// Makes one server's files and starts it. Gives the seconds of both.
+fn make_server(
+    server: &mut Server,
+    settings: &[(String, String)],
+    ports: &Mutex<Ports>,
+    options: &UpOptions,
+) -> Result<(f64, f64), LocalError> {
+    server.make_dir()?;
+    let begin = Instant::now();
+    server.initdb(options.checksums, &options.initdb)?;
+    let initdb_s = begin.elapsed().as_secs_f64();
+    loop {
+        server.write_settings(options.tcp, settings)?;
+        match server.start() {
             // Somebody took the port between our look and the server's.
             Err(LocalError::Start { log, .. })
-                if options.port.is_none() && log.contains("Address already in use") && port < u16::MAX =>
+                if options.port.is_none() && log.contains("Address already in use") =>
             {
-                port = first_free_port(port + 1, socket_dir, options)?;
+                server.port = ports.lock().unwrap_or_else(PoisonError::into_inner).next()?;
             }
-            result => break result?,
+            result => return Ok((initdb_s, result?)),
         }
-    };
-    let spec = ConnSpec::unix(socket_dir, port, SUPERUSER, SUPERUSER);
-    let file = ClusterFile {
+    }
+}
+
+/// What `cluster.toml` says.
+fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
+    let user = servers.first().and_then(Server::user);
+    ClusterFile {
         format: CLUSTER_FILE_FORMAT,
-        engine: "postgres".to_owned(),
+        engine: options.topology.engine().to_owned(),
         made: Some(Made {
             by: concat!("pgfathom ", env!("CARGO_PKG_VERSION")).to_owned(),
-            kind: "single".to_owned(),
+            kind: options.topology.kind().to_owned(),
             binaries: options.installation.bin_dir.clone(),
             version: options.installation.version.to_string(),
             preset: options.preset.name().to_owned(),
-            partitions: None,
+            partitions: options.topology.partitions(),
             os_user: user.map(|user| user.name.clone()),
         }),
-        node: vec![Node {
-            name: "single".to_owned(),
-            role: "primary".to_owned(),
-            connection: spec.describe(),
-            ssh: None,
-            data_directory: Some(data_dir),
-            log: Some(log),
-        }],
-    };
-    file.write(&dir.join(CLUSTER_FILE_NAME))?;
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s })
+        node: servers
+            .iter()
+            .map(|server| Node {
+                name: server.name.clone(),
+                role: server.role.name().to_owned(),
+                connection: server.spec().describe(),
+                ssh: None,
+                data_directory: Some(server.data_dir()),
+                log: Some(server.log()),
+            })
+            .collect(),
+    }
 }
 
-/// Appends our settings to what initdb wrote, of which a copy is kept.
-fn write_settings(
-    data_dir: &Path,
-    socket_dir: &Path,
-    port: u16,
-    options: &UpOptions,
-    user: Option<&OsUser>,
-) -> Result<(), LocalError> {
-    let conf = data_dir.join("postgresql.conf");
-    let original = data_dir.join("postgresql.conf.initdb");
-    if !original.exists() {
-        fs::copy(&conf, &original).map_err(LocalError::io("copy", &conf))?;
-    }
-    let mut text = fs::read_to_string(&original).map_err(LocalError::io("read", &original))?;
-    let ours = [
-        ("port", port.to_string()),
-        ("listen_addresses", if options.tcp { "127.0.0.1" } else { "" }.to_owned()),
-        ("unix_socket_directories", socket_dir.display().to_string()),
-        ("unix_socket_permissions", "0700".to_owned()),
-        ("log_line_prefix", "%m [%p] %q%u@%d ".to_owned()),
-        ("lc_messages", "C".to_owned()),
-    ];
-    text.push_str("\n# Written by pgfathom up.\n");
-    let ours = ours.into_iter().map(|(name, value)| (name.to_owned(), value));
-    let settings =
-        ours.chain(options.preset.settings(preset::memory_mb())).chain(options.settings.iter().cloned());
-    for (name, value) in settings {
-        text.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
-    }
-    write_as(&conf, text.as_bytes(), user)
-}
-
-/// Starts a cluster of ours that is stopped, for example since the machine was restarted.
+/// Starts the servers of a cluster of ours that do not run, for example since the machine was restarted.
 fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result<LocalCluster, LocalError> {
-    let lock = lock_marker(dir)?;
+    let lock = folder::lock_marker(dir)?;
     let file = match ClusterFile::read(dir) {
         Ok(file) => file,
         Err(LocalError::Io { .. }) => return Err(LocalError::Incomplete { dir: dir.to_owned() }),
         Err(error) => return Err(error),
     };
-    let (data_dir, log) = (dir.join("data"), dir.join("log"));
-    if !process::servers_in(&data_dir).is_empty() {
-        return Err(LocalError::AlreadyUp {
+    if let Some(made) = &file.made
+        && made.kind != options.topology.kind()
+    {
+        return Err(LocalError::OtherKind {
             dir: dir.to_owned(),
-            connection: file.node[0].connection.clone(),
+            kind: made.kind.clone(),
+            wanted: options.topology.kind(),
         });
     }
     // The binaries that made it, as long as they are there: another major version could not read the files.
     let made = file.made.as_ref().and_then(|made| Installation::at(&made.binaries).ok());
     let installation = made.unwrap_or_else(|| options.installation.clone());
-    let socket_dir = marked_socket_dir(dir).unwrap_or_else(|| dir.join("run"));
-    if PidFile::read(&data_dir).is_some() {
-        // No server runs in this folder, whatever process has that number now; PostgreSQL itself would refuse to start.
-        let path = data_dir.join("postmaster.pid");
-        fs::remove_file(&path).map_err(LocalError::io("remove", &path))?;
-        remove_sockets(&socket_dir, &data_dir);
+    let socket_dir = folder::marked_socket_dir(dir).unwrap_or_else(|| dir.join("run"));
+    let server = |node: &Node| -> Server {
+        let data_dir = node.data_directory.clone().unwrap_or_else(|| dir.join("data"));
+        Server {
+            name: node.name.clone(),
+            role: topology::NodeRole::parse(&node.role),
+            dir: data_dir.parent().map_or_else(|| dir.to_owned(), Path::to_owned),
+            socket_dir: socket_dir.clone(),
+            port: PORT_DEFAULT,
+            user: user.cloned(),
+            installation: installation.clone(),
+        }
+    };
+    let stopped: Vec<Server> = file.node.iter().map(server).filter(|server| !server.is_up()).collect();
+    if stopped.is_empty() {
+        let connection = file.node.first().map(|node| node.connection.clone()).unwrap_or_default();
+        return Err(LocalError::AlreadyUp { dir: dir.to_owned(), connection });
     }
-    make_socket_dir(&socket_dir, user)?;
-    let start_s = start(&installation, &data_dir, &log, user)?;
+    folder::make_socket_dir(&socket_dir, user)?;
+    let several = file.node.len() > 1;
+    let times = topology::at_once(stopped.len(), |number| {
+        let mut server = stopped[number].clone();
+        server.start_again().map_err(|error| if several { error.on(&server.name) } else { error })
+    })?;
     drop(lock);
-    let port = PidFile::read(&data_dir).and_then(|pid_file| pid_file.port).unwrap_or(PORT_DEFAULT);
-    let spec = ConnSpec::unix(&socket_dir, port, SUPERUSER, SUPERUSER);
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s })
+    let spec = first_spec(&file, &socket_dir);
+    let start_s = times.into_iter().fold(0.0, f64::max);
+    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0 })
 }
 
-/// Starts the server and waits until it accepts connections; it stays when we go. Gives the time it took.
-fn start(
-    installation: &Installation,
-    data_dir: &Path,
-    log: &Path,
-    user: Option<&OsUser>,
-) -> Result<f64, LocalError> {
-    let begin = Instant::now();
-    let mut child = process::spawn_postmaster(installation, data_dir, log, user, Lifetime::Independent)?;
-    match process::wait_ready(&mut child, data_dir, log, START_TIMEOUT) {
-        Ok(()) => Ok(begin.elapsed().as_secs_f64()),
-        Err(LocalError::Start { log, .. }) if log.is_empty() && free_bytes(data_dir) < DISK_FULL_BYTES => {
-            // A full disk takes no log lines either.
-            Err(LocalError::DiskFull { path: data_dir.to_owned(), free_bytes: free_bytes(data_dir) })
-        }
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(error)
-        }
-    }
-}
-
-fn free_bytes(path: &Path) -> u64 {
-    rustix::fs::statvfs(path).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+/// How to connect to the first node of a file that `up` wrote.
+fn first_spec(file: &ClusterFile, socket_dir: &Path) -> ConnSpec {
+    let data_dir = file.node.first().and_then(|node| node.data_directory.clone()).unwrap_or_default();
+    let port = process::PidFile::read(&data_dir).and_then(|file| file.port).unwrap_or(PORT_DEFAULT);
+    ConnSpec::unix(socket_dir, port, server::SUPERUSER, server::SUPERUSER)
 }
 
 /// Whether a server runs in the cluster's folder.
 pub fn is_up(dir: &Path) -> bool {
-    !process::servers_in(&dir.join("data")).is_empty()
+    folder::is_marked(dir)
+        && folder::marked_node_dirs(dir)
+            .iter()
+            .any(|node| !process::servers_in(&node.join("data")).is_empty())
 }
 
 /// Stops and removes a cluster of ours; works on what any interrupted `up` or `down` left.
 pub fn down(dir: &Path, registry: &Registry) -> Result<Removed, LocalError> {
     let dir = std::path::absolute(dir).map_err(LocalError::io("find", dir))?;
-    if !is_marked(&dir) {
+    if !folder::is_marked(&dir) {
         let there = dir.exists();
         if !there {
             registry.remove(&dir);
         }
         return Err(LocalError::NotOurs { dir, there });
     }
-    let lock = lock_marker(&dir)?;
+    let lock: File = folder::lock_marker(&dir)?;
     let removed = remove(&dir)?;
     drop(lock);
     registry.remove(&dir);
@@ -341,232 +387,46 @@ pub fn down(dir: &Path, registry: &Registry) -> Result<Removed, LocalError> {
 /// Stops the servers of a marked folder and removes everything of ours in it, the marker last.
 fn remove(dir: &Path) -> Result<Removed, LocalError> {
     let mut removed = Removed::default();
-    let data_dir = dir.join("data");
-    if stop_server(&data_dir)? {
-        removed.stopped += 1;
+    let node_dirs = folder::marked_node_dirs(dir);
+    let data_dirs: Vec<PathBuf> = node_dirs.iter().map(|node| node.join("data")).collect();
+    let say = |error: LocalError, number: usize| match node_dirs[number].file_name() {
+        Some(name) if node_dirs.len() > 1 => error.on(&name.to_string_lossy()),
+        _ => error,
+    };
+    let stopped = topology::at_once(data_dirs.len(), |number| {
+        server::stop_for_good(&data_dirs[number]).map_err(|error| say(error, number))
+    })?;
+    removed.stopped =
+        u32::try_from(stopped.into_iter().filter(|stopped| *stopped).count()).unwrap_or(u32::MAX);
+    if let Some(outside) = folder::marked_socket_dir(dir).filter(|socket_dir| !socket_dir.starts_with(dir)) {
+        folder::remove_outside_socket_dir(&outside, &data_dirs);
     }
-    if let Some(outside) = marked_socket_dir(dir).filter(|socket_dir| !socket_dir.starts_with(dir)) {
-        remove_outside_socket_dir(&outside, &data_dir);
-    }
-    for name in ["data", "run", "log", CLUSTER_FILE_NAME, "cluster.toml.new", MARKER_NAME] {
-        if name == MARKER_NAME {
-            let entries = fs::read_dir(dir).map_err(LocalError::io("read", dir))?;
-            removed.left = entries
-                .flatten()
-                .map(|entry| entry.path())
-                .filter(|path| !path.ends_with(MARKER_NAME))
-                .collect();
-            removed.left.sort();
-        }
-        let path = dir.join(name);
-        let result = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        match result {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(LocalError::io("remove", path)(error));
-            }
-            _ => {}
+    for node_dir in &node_dirs {
+        remove_entry(&node_dir.join("data"))?;
+        remove_entry(&node_dir.join("log"))?;
+        if node_dir != dir && fs::read_dir(node_dir).is_ok_and(|mut entries| entries.next().is_none()) {
+            remove_entry(node_dir)?;
         }
     }
+    for name in ["run", CLUSTER_FILE_NAME, "cluster.toml.new"] {
+        remove_entry(&dir.join(name))?;
+    }
+    let entries = fs::read_dir(dir).map_err(LocalError::io("read", dir))?;
+    removed.left =
+        entries.flatten().map(|entry| entry.path()).filter(|path| !path.ends_with(MARKER_NAME)).collect();
+    removed.left.sort();
+    remove_entry(&dir.join(MARKER_NAME))?;
     if removed.left.is_empty() {
         fs::remove_dir(dir).map_err(LocalError::io("remove", dir))?;
     }
     Ok(removed)
 }
 
-/// Stops whatever server runs in a data directory: fast, then at once, then with force. False when none runs.
-pub(super) fn stop_server(data_dir: &Path) -> Result<bool, LocalError> {
-    let Some(postmaster) = process::postmaster_in(data_dir) else { return Ok(false) };
-    let steps = [
-        (rustix::process::Signal::INT, FAST_STOP_TIMEOUT),
-        (rustix::process::Signal::QUIT, IMMEDIATE_STOP_TIMEOUT),
-        (rustix::process::Signal::KILL, IMMEDIATE_STOP_TIMEOUT),
-    ];
-    for (signal, timeout) in steps {
-        process::send_signal(postmaster, signal).map_err(LocalError::io("signal the server in", data_dir))?;
-        let begin = Instant::now();
-        while begin.elapsed() < timeout {
-            if process::servers_in(data_dir).is_empty() {
-                return Ok(true);
-            }
-            std::thread::sleep(process::POLL_INTERVAL);
-        }
+/// Removes a file or a folder with all that is in it; one that is not there is no error.
+fn remove_entry(path: &Path) -> Result<(), LocalError> {
+    let result = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LocalError::io("remove", path)(error)),
+        _ => Ok(()),
     }
-    let waited_s = steps.iter().map(|(_, timeout)| timeout.as_secs()).sum();
-    Err(LocalError::NotStopped { data_dir: data_dir.to_owned(), pid: postmaster, waited_s })
-}
-
-/// Whether the folder carries our marker.
-pub(super) fn is_marked(dir: &Path) -> bool {
-    fs::read_to_string(dir.join(MARKER_NAME)).is_ok_and(|text| text.lines().next() == Some(MARKER_FIRST_LINE))
-}
-
-/// Writes the marker and holds its lock.
-fn mark(dir: &Path, socket_dir: &Path) -> Result<File, LocalError> {
-    let path = dir.join(MARKER_NAME);
-    let text =
-        format!("{MARKER_FIRST_LINE}\npid {}\nsocket_dir {}\n", std::process::id(), socket_dir.display());
-    let write = || -> io::Result<File> {
-        let mut file = File::options().create(true).read(true).write(true).truncate(false).open(&path)?;
-        file.lock()?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        Ok(file)
-    };
-    write().map_err(LocalError::io("write", &path))
-}
-
-/// Takes the marker's lock, or says who has it.
-fn lock_marker(dir: &Path) -> Result<File, LocalError> {
-    let path = dir.join(MARKER_NAME);
-    let mut file = File::open(&path).map_err(LocalError::io("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(_) => {
-            let mut text = String::new();
-            let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
-            let pid = text.lines().find_map(|line| line.strip_prefix("pid ")?.parse().ok());
-            Err(LocalError::Busy { dir: dir.to_owned(), pid })
-        }
-    }
-}
-
-fn marked_socket_dir(dir: &Path) -> Option<PathBuf> {
-    let text = fs::read_to_string(dir.join(MARKER_NAME)).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("socket_dir ")).map(PathBuf::from)
-}
-
-/// Removes our socket from a folder outside; the folder itself only when it is one that we made.
-fn remove_outside_socket_dir(socket_dir: &Path, data_dir: &Path) {
-    remove_sockets(socket_dir, data_dir);
-    if is_short_socket_dir(socket_dir) {
-        let _ = fs::remove_dir(socket_dir);
-    }
-}
-
-/// Removes the sockets and their lock files that a dead server of this data directory left.
-fn remove_sockets(socket_dir: &Path, data_dir: &Path) {
-    for entry in fs::read_dir(socket_dir).into_iter().flatten().flatten() {
-        let path = entry.path();
-        // The lock file names the data directory in its second line, so sockets of others stay.
-        let ours = fs::read_to_string(&path)
-            .is_ok_and(|text| text.lines().nth(1).is_some_and(|line| Path::new(line) == data_dir));
-        if path.extension().is_some_and(|extension| extension == "lock") && ours {
-            let _ = fs::remove_file(path.with_extension(""));
-            let _ = fs::remove_file(&path);
-        }
-    }
-}
-
-/// Names of socket folders that `up` makes under `/tmp`.
-const SHORT_SOCKET_PREFIX: &str = "pgfathom-s-";
-
-fn choose_socket_dir(dir: &Path, options: &UpOptions) -> Result<PathBuf, LocalError> {
-    if let Some(named) = &options.socket_dir {
-        return std::path::absolute(named).map_err(LocalError::io("find", named));
-    }
-    let inside = dir.join("run");
-    if check_socket_path(&inside, u16::MAX).is_ok() {
-        return Ok(inside);
-    }
-    let candidates = (0..)
-        .map(|number| PathBuf::from(format!("/tmp/{SHORT_SOCKET_PREFIX}{}-{number}", std::process::id())));
-    Ok(candidates.into_iter().find(|path| !path.exists()).unwrap_or(inside))
-}
-
-fn check_socket_path(socket_dir: &Path, port: u16) -> Result<(), LocalError> {
-    let path = socket_dir.join(format!(".s.PGSQL.{port}"));
-    if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
-        return Err(LocalError::SocketPath { path, limit_bytes: SOCKET_PATH_BYTES_MAX });
-    }
-    Ok(())
-}
-
-/// The port that was asked for, if nobody has it; else the first free one.
-fn choose_port(socket_dir: &Path, options: &UpOptions) -> Result<u16, LocalError> {
-    match options.port {
-        Some(port) => match who_listens(port, socket_dir, options.tcp) {
-            Some(place) => Err(LocalError::PortInUse { port, place }),
-            None => Ok(port),
-        },
-        None => first_free_port(PORT_DEFAULT, socket_dir, options),
-    }
-}
-
-fn first_free_port(from: u16, socket_dir: &Path, options: &UpOptions) -> Result<u16, LocalError> {
-    /// How many ports are looked at.
-    const TRIES: u16 = 200;
-    (from..from.saturating_add(TRIES))
-        .find(|port| who_listens(*port, socket_dir, options.tcp).is_none())
-        .ok_or_else(|| LocalError::PortInUse { port: from, place: "every port from there".to_owned() })
-}
-
-/// Where somebody listens on that port already, if anybody does.
-fn who_listens(port: u16, socket_dir: &Path, tcp: bool) -> Option<String> {
-    let socket = socket_dir.join(format!(".s.PGSQL.{port}"));
-    // A socket without a server behind it is a leftover, which PostgreSQL removes by itself.
-    if UnixStream::connect(&socket).is_ok() {
-        return Some(format!("the socket {}", socket.display()));
-    }
-    match TcpListener::bind(("127.0.0.1", port)) {
-        Err(error) if tcp && error.kind() == io::ErrorKind::AddrInUse => Some(format!("127.0.0.1:{port}")),
-        _ => None,
-    }
-}
-
-/// The server's user must be able to walk to the folder's parent (the folder itself will be its own) or to the file.
-fn check_reachable(user: &OsUser, path: &Path) -> Result<(), LocalError> {
-    let blocked = path
-        .ancestors()
-        .skip(1)
-        .filter(|folder| folder.is_dir())
-        .collect::<Vec<_>>()
-        .into_iter()
-        .rev()
-        .find(|folder| !user.may_enter(folder));
-    match blocked {
-        Some(blocked) => Err(LocalError::Unreachable {
-            user: user.name.clone(),
-            path: path.to_owned(),
-            blocked: blocked.to_owned(),
-        }),
-        None => Ok(()),
-    }
-}
-
-/// Makes a folder that only its owner (and root) may enter, with the folders above it. One that is there is taken as it is.
-fn make_private_dir(dir: &Path) -> Result<(), LocalError> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    if let Some(parent) = dir.parent() {
-        fs::create_dir_all(parent).map_err(LocalError::io("create", parent))?;
-    }
-    fs::DirBuilder::new().mode(0o700).create(dir).map_err(LocalError::io("create", dir))
-}
-
-/// Makes the socket's folder and gives it to the server's user; one that is there belongs to somebody and is left alone.
-fn make_socket_dir(dir: &Path, user: Option<&OsUser>) -> Result<(), LocalError> {
-    if dir.is_dir() && !is_short_socket_dir(dir) {
-        return Ok(());
-    }
-    if is_short_socket_dir(dir) {
-        // In a folder where everybody may write, only one that nobody made before us is safe.
-        let _ = fs::remove_dir(dir);
-        fs::DirBuilder::new().mode(0o700).create(dir).map_err(LocalError::io("create", dir))?;
-    } else {
-        make_private_dir(dir)?;
-    }
-    user.map_or(Ok(()), |user| user.own(dir))
-}
-
-fn is_short_socket_dir(dir: &Path) -> bool {
-    dir.parent() == Some(Path::new("/tmp"))
-        && dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SHORT_SOCKET_PREFIX))
-}
-
-/// Writes a file as the server's own.
-fn write_as(path: &Path, content: &[u8], user: Option<&OsUser>) -> Result<(), LocalError> {
-    fs::write(path, content).map_err(LocalError::io("write", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(LocalError::io("chmod", path))?;
-    user.map_or(Ok(()), |user| user.own(path))
 }

@@ -104,6 +104,16 @@ pub enum LocalError {
         /// Its connection string.
         connection: String,
     },
+    /// The folder holds a cluster of another kind.
+    #[error("{} holds a cluster of the kind {kind}, not {wanted}", dir.display())]
+    OtherKind {
+        /// The folder.
+        dir: PathBuf,
+        /// What lies there.
+        kind: String,
+        /// What was asked for.
+        wanted: &'static str,
+    },
     /// An earlier `up` was interrupted.
     #[error("{} holds what an interrupted up left behind", dir.display())]
     Incomplete {
@@ -244,6 +254,9 @@ impl LocalError {
             LocalError::NotEmpty { .. } => Some("name a new or empty folder with --dir".to_owned()),
             LocalError::AlreadyUp { dir, .. } => {
                 Some(format!("use it as it is, or remove it: pgfathom down {}", dir.display()))
+            }
+            LocalError::OtherKind { dir, kind, .. } => {
+                Some(format!("choose another --dir, or: pgfathom up {kind} --dir {0}, or: pgfathom down {0}", dir.display()))
             }
             LocalError::Incomplete { dir } => Some(format!("pgfathom down {}, then up again", dir.display())),
             LocalError::NotOurs { there: true, .. } => {

@@ -58,7 +58,7 @@ impl Registry {
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             let Ok(text) = fs::read_to_string(entry.path()) else { continue };
             let dir = PathBuf::from(text);
-            if super::cluster::is_marked(&dir) {
+            if super::folder::is_marked(&dir) {
                 found.push(dir);
             } else if !dir.exists() {
                 let _ = fs::remove_file(entry.path());

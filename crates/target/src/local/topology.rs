@@ -41,11 +41,15 @@ pub(crate) enum NodeRole {
 }
 
 impl NodeRole {
+    const ALL: [(&'static str, NodeRole); 2] = [("primary", NodeRole::Primary), ("shard", NodeRole::Shard)];
+
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            NodeRole::Primary => "primary",
-            NodeRole::Shard => "shard",
-        }
+        NodeRole::ALL.iter().find(|(_, role)| *role == self).map_or("", |(name, _)| name)
+    }
+
+    /// By name; what is none of ours is a server that takes writes.
+    pub(crate) fn parse(name: &str) -> NodeRole {
+        NodeRole::ALL.iter().find(|(known, _)| *known == name).map_or(NodeRole::Primary, |(_, role)| *role)
     }
 }
 
