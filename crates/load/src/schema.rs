@@ -59,7 +59,7 @@ pub(crate) fn prepare(client: &mut Client, options: &Options) -> Result<Prepared
 ///
 /// Its row goes first. That waits for chunks in flight, which hold a share lock on it, while this transaction holds no lock that a
 /// chunk could want; later chunks of the old dataset fail on the foreign key. So nothing waits in a circle.
-fn remove(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
+pub(crate) fn remove(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
     let names = ledger::owned_names(client, dataset.id)?;
     let relations = ledger::relations(client, &dataset.schema_name, &names, Some(dataset.id))?;
     ledger::delete_dataset(client, dataset.id)?;
@@ -100,7 +100,7 @@ fn create(
         chunk_rows: chunks.chunk_rows(),
         loaded: false,
     };
-    clear_names(client, &dataset, &options.force)?;
+    clear_names(client, &dataset.schema_name, &table_names(partitions), &options.force)?;
     dataset.id = ledger::insert_dataset(client, &dataset)?;
     client
         .batch_execute(&create_sql(&dataset, options.tablespace.as_deref()))
@@ -121,14 +121,14 @@ fn table_names(partitions: u32) -> Vec<String> {
 }
 
 /// Makes sure that the names are free: drops what the user named with `--force`, refuses the rest.
-fn clear_names(
+pub(crate) fn clear_names(
     client: &mut impl GenericClient,
-    dataset: &Dataset,
+    schema_name: &str,
+    names: &[String],
     force: &[String],
 ) -> Result<(), LoadError> {
-    let names = table_names(dataset.partitions);
     // Dropping one relation may take others along, so look again each time.
-    while let Some(foreign) = ledger::relations(client, &dataset.schema_name, &names, None)?.first() {
+    while let Some(foreign) = ledger::relations(client, schema_name, names, None)?.first() {
         let kind = drop_kind(foreign);
         let Some(kind) = kind.filter(|_| force.contains(&foreign.name)) else {
             return Err(LoadError::ForeignTable {
@@ -138,7 +138,7 @@ fn clear_names(
             });
         };
         client
-            .batch_execute(&format!("drop {kind} {}", qualified(&dataset.schema_name, &foreign.name)))
+            .batch_execute(&format!("drop {kind} {}", qualified(schema_name, &foreign.name)))
             .map_err(|source| LoadError::sql(format!("dropping {} (--force)", foreign.name), source))?;
     }
     Ok(())
