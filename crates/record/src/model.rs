@@ -1,6 +1,7 @@
 //! `run.json`: what was done, to what, by what, and the answer. Every struct is read with defaults for missing fields, and the
 //! outer ones keep fields they do not know (`extra`), so that a directory of another version survives being read and rewritten.
 
+use crate::matrix;
 use crate::summary::{LatencySummary, Summary};
 use crate::sweep::{Place, Plan, Sweep};
 use serde::{Deserialize, Serialize};
@@ -210,6 +211,9 @@ pub struct Step {
     /// Per transaction type, measured part only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<TypeStatistics>,
+    /// Per connect node, measured part only, where sessions were sent to several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeStatistics>,
     /// Errors by SQLSTATE, most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ErrorStatistics>,
@@ -318,6 +322,27 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+/// The sessions that entered at one node, in the measured part.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeStatistics {
+    /// The node's name.
+    pub name: String,
+    /// What it does in its cluster: `primary`, `standby`, `shard`, ...
+    pub role: String,
+    /// Sessions that entered there.
+    pub sessions: u64,
+    /// Committed.
+    pub transactions: u64,
+    /// Failed for good.
+    pub errors: u64,
+    /// Committed per second.
+    pub tps: f64,
+    /// Response time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<LatencySummary>,
+}
+
 /// Errors with one SQLSTATE.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -399,11 +424,14 @@ impl Run {
     pub fn conclude(&mut self) {
         self.summary = match self.steps.as_slice() {
             [] => Summary { verb: self.verb.clone(), name: self.name.clone(), ..Summary::default() },
-            [only] if only.verb == self.verb && only.sweep.is_none() => only.summary.clone(),
+            [only] if only.verb == self.verb && only.sweep.is_none() && only.verb != matrix::VERB => {
+                only.summary.clone()
+            }
             steps => Summary::of_run(&self.verb, &self.name, steps),
         };
         self.verdict = match &self.summary.sweep {
             Some(sweep) => self.verdict_of_sweep(sweep),
+            None if self.summary.matrix.is_some() => matrix::verdict(&self.steps),
             None => self.verdict_of_steps(),
         };
         self.summary.valid = self.verdict.valid;

@@ -1,5 +1,6 @@
 //! The short answer of a run: what `--format json` prints and what scripts read.
 
+use crate::matrix::Matrix;
 use crate::model::{Finding, Step};
 use crate::sweep::Sweep;
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,9 @@ pub struct Summary {
     /// What a sweep over numbers of sessions found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
+    /// What the same transaction gave for every pair of nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matrix: Option<Matrix>,
     /// Claims about causes, worst first.
     pub findings: Vec<Finding>,
     /// Summaries of the steps, if the command had several.
@@ -80,9 +84,14 @@ pub struct Summary {
 
 impl Summary {
     /// The summary of a run of several steps, or of a sweep: what [`Summary::of_steps`] gives, and what the sweep found. A sweep over
-    /// several numbers of sessions has no throughput of its own: the mean over them says nothing.
+    /// several numbers of sessions has no throughput of its own: the mean over them says nothing. Nor has a node matrix, whose cells
+    /// stand in `matrix` and need not stand in `steps` once more.
     pub fn of_run(verb: &str, name: &str, steps: &[Step]) -> Summary {
         let summary = Summary::of_steps(verb, name, steps.iter().map(|step| step.summary.clone()).collect());
+        if let Some(matrix) = Matrix::of_steps(steps) {
+            let findings = [matrix.findings(), summary.findings].concat();
+            return Summary { tps: None, steps: vec![], matrix: Some(matrix), findings, ..summary };
+        }
         let sweep = Sweep::of(steps);
         let points =
             sweep.iter().flat_map(|sweep| &sweep.curves).map(|curve| curve.points.len()).sum::<usize>();

@@ -4,12 +4,14 @@
 //! silently demand something that is not checked. A full validator would bring more crates than the rest of this one.
 
 use record::event::{self, Event};
+use record::matrix::{Outlier, Part, RoundTripsBy};
 use record::model::{
-    Check, CheckResult, Dataset, ErrorStatistics, Finding, Phase, Setting, State, Target, TypeStatistics,
+    Check, CheckResult, Dataset, ErrorStatistics, Finding, NodeStatistics, Phase, Setting, State, Target,
+    TypeStatistics,
 };
 use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_SERVER, SOURCE_VERIFY};
 use record::sweep::{Curve, Fit, Mix, Place, Plan, Point, Repeat};
-use record::{Kind, Latency, LatencySummary, RunDir, Summary, Sweep, Verdict, What};
+use record::{Kind, Latency, LatencySummary, Matrix, RunDir, Summary, Sweep, Verdict, What};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -224,8 +226,27 @@ fn full_summary() -> Summary {
             remedy: Some("raise max_wal_size".into()),
         }],
         sweep: Some(full_sweep()),
+        matrix: Some(full_matrix()),
         steps: vec![],
     }
+}
+
+fn full_matrix() -> Matrix {
+    let mut matrix =
+        Matrix::of_rates(&["a", "b"], "select", &[vec![Some(9.0), Some(1.0)], vec![None, Some(8.0)]]);
+    let operation = &mut matrix.operations[0];
+    operation.cells[1].round_trips = Some(5.0);
+    operation.cells[1].round_trips_by = Some(RoundTripsBy::Counted);
+    operation.cells[1].ping_us = Some(100.0);
+    operation.cells[1].predicted_us_p50 = Some(600.0);
+    operation.outliers.push(Outlier {
+        what: Part::Path,
+        connect: Some("a".into()),
+        data: Some("b".into()),
+        ratio: 0.2,
+        deviations: -9.0,
+    });
+    matrix
 }
 
 fn full_sweep() -> Sweep {
@@ -358,6 +379,15 @@ fn full_directory() -> Folder {
             latency_us: full_summary().latency_us,
             service_us: full_summary().service_us,
             overflow: 1,
+        }];
+        step.nodes = vec![NodeStatistics {
+            name: "n1".into(),
+            role: "shard".into(),
+            sessions: 4,
+            transactions: 10,
+            errors: 1,
+            tps: 1.0,
+            latency_us: full_summary().latency_us,
         }];
         step.errors = vec![ErrorStatistics {
             sqlstate: "40001".into(),

@@ -1,0 +1,312 @@
+//! The node matrix: the same transaction for every pair of connect node and data node, and what stands out in it.
+//!
+//! A matrix is read from the steps of a run directory, one step per cell and operation, so a run that was cut short has a matrix with
+//! holes and not none. What stands out is judged robustly: rates are compared as ratios (logarithms), rows and columns are separated by
+//! a median polish (Tukey, "Exploratory Data Analysis", 1977) over the cells that are not a node's own, and what lies beyond
+//! [`DEVIATIONS_MIN`] median absolute deviations *and* beyond [`RATIO_MIN`] is named. One sick node spoils its whole row and column; means
+//! would let it spoil the judgement, too.
+
+mod findings;
+mod polish;
+
+use crate::model::{PHASE_MEASURE, Step, Verdict};
+use polish::Grid;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Verb of the steps that are cells.
+pub const VERB: &str = "matrix";
+/// Parameter of a cell's step: `select`, `update`.
+pub const OPERATION: &str = "operation";
+/// Parameter of a cell's step: the node where its sessions enter.
+pub const CONNECT: &str = "connect";
+/// Parameter of a cell's step: the node where its rows live; absent when every node holds every row.
+pub const DATA: &str = "data";
+/// Name of the only column when every node holds every row.
+pub const EVERY_NODE: &str = "every node";
+/// A rate that differs less than this from the others' is not named, however even the others are.
+pub const RATIO_MIN: f64 = 1.5;
+/// Nor is one within so many robust standard deviations (1.4826 median absolute deviations) of the others.
+pub const DEVIATIONS_MIN: f64 = 3.0;
+/// Fewer nodes than this cannot tell which of them differs.
+pub const NODES_MIN: usize = 3;
+
+/// All of it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Matrix {
+    /// Names of the rows: nodes where sessions entered.
+    pub connect: Vec<String>,
+    /// Names of the columns: nodes where the rows live.
+    pub data: Vec<String>,
+    /// One table each.
+    pub operations: Vec<Operation>,
+}
+
+/// One operation, over all pairs.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Operation {
+    /// `select`, `update`.
+    pub name: String,
+    /// Those that were measured, row by row.
+    pub cells: Vec<Cell>,
+    /// Median rate of each row, a node's own cell left out; null where nothing was measured.
+    pub row_medians: Vec<Option<f64>>,
+    /// Of each column likewise.
+    pub column_medians: Vec<Option<f64>>,
+    /// Median rate of the cells on the diagonal: a node's own rows, asked through itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_median: Option<f64>,
+    /// Median rate of all other cells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_median: Option<f64>,
+    /// What differs, worst first.
+    pub outliers: Vec<Outlier>,
+}
+
+/// One pair of nodes.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cell {
+    /// Where the sessions entered.
+    pub connect: String,
+    /// Where the rows live.
+    pub data: String,
+    /// Committed per second.
+    pub tps: f64,
+    /// Committed.
+    pub transactions: u64,
+    /// Failed for good.
+    pub errors: u64,
+    /// Response time, median.
+    pub latency_us_p50: u64,
+    /// Response time, 99 %.
+    pub latency_us_p99: u64,
+    /// Round trips between the nodes for one transaction; absent where nobody could tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_trips: Option<f64>,
+    /// How that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_trips_by: Option<RoundTripsBy>,
+    /// One round trip between the two nodes, as it was measured or stands in for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ping_us: Option<f64>,
+    /// The slower of the two nodes' own medians, and the counted round trips times the ping.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predicted_us_p50: Option<f64>,
+}
+
+/// How round trips are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RoundTripsBy {
+    /// The data node's `pg_stat_statements` counted the statements that came from the connect node; each is one round trip.
+    Counted,
+    /// What the cell's median has beyond the nodes' own, divided by the ping: it holds everything else that takes longer there, too.
+    Estimated,
+    /// A way of a newer version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl RoundTripsBy {
+    /// The word in `run.json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            RoundTripsBy::Counted => "counted",
+            RoundTripsBy::Estimated => "estimated",
+            RoundTripsBy::Unknown => "unknown",
+        }
+    }
+}
+
+/// What differs from its peers.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Outlier {
+    /// Which part of the matrix.
+    pub what: Part,
+    /// The connect node, of a row or path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect: Option<String>,
+    /// The data node, of a column or path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// Its rate as a multiple of its peers'.
+    pub ratio: f64,
+    /// The same in robust standard deviations of the logarithm.
+    pub deviations: f64,
+}
+
+/// A part of the matrix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Sessions that enter at this node, whatever they ask for.
+    Row,
+    /// Rows of this node, from wherever they are asked for.
+    Column,
+    /// A node's own rows through itself.
+    Own,
+    /// This one pair.
+    #[default]
+    Path,
+}
+
+impl Cell {
+    /// The node's own rows, asked through itself.
+    pub fn is_own(&self) -> bool {
+        self.connect == self.data
+    }
+
+    /// From the step of one cell; `None` when it is none, or nothing was measured in it.
+    fn of_step(step: &Step) -> Option<(String, Cell)> {
+        let word = |name: &str| step.parameters.get(name).and_then(Value::as_str).map(str::to_string);
+        let number = |name: &str| step.totals.get(name).and_then(Value::as_f64);
+        if step.verb != VERB {
+            return None;
+        }
+        let cell = Cell {
+            connect: word(CONNECT)?,
+            data: word(DATA).unwrap_or_else(|| EVERY_NODE.to_string()),
+            tps: step.summary.tps?,
+            transactions: step.summary.transactions?,
+            errors: step.summary.errors,
+            latency_us_p50: step.summary.latency_us.map_or(0, |latency| latency.p50),
+            latency_us_p99: step.summary.latency_us.map_or(0, |latency| latency.p99),
+            round_trips: number("round_trips"),
+            round_trips_by: step
+                .totals
+                .get("round_trips_by")
+                .and_then(|by| serde_json::from_value(by.clone()).ok()),
+            ping_us: number("ping_us"),
+            predicted_us_p50: number("predicted_us_p50"),
+        };
+        Some((word(OPERATION)?, cell))
+    }
+}
+
+impl Matrix {
+    /// The matrix that these steps measured; `None` when none of them is a cell.
+    pub fn of_steps(steps: &[Step]) -> Option<Matrix> {
+        let mut matrix = Matrix::default();
+        for (name, cell) in steps.iter().filter_map(Cell::of_step) {
+            note(&mut matrix.connect, &cell.connect);
+            note(&mut matrix.data, &cell.data);
+            match matrix.operations.iter_mut().find(|operation| operation.name == name) {
+                Some(operation) => operation.cells.push(cell),
+                None => {
+                    matrix.operations.push(Operation { name, cells: vec![cell], ..Operation::default() });
+                }
+            }
+        }
+        matrix.judge();
+        (!matrix.operations.is_empty()).then_some(matrix)
+    }
+
+    /// A matrix of rates alone, row by row; `None` is a cell that was not measured.
+    pub fn of_rates(nodes: &[&str], operation: &str, rates: &[Vec<Option<f64>>]) -> Matrix {
+        let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+        let cells = rates.iter().zip(nodes).flat_map(|(row, connect)| {
+            row.iter().zip(nodes).filter_map(|(rate, data)| {
+                Some(Cell {
+                    connect: connect.to_string(),
+                    data: data.to_string(),
+                    tps: (*rate)?,
+                    ..Cell::default()
+                })
+            })
+        });
+        let name = operation.to_string();
+        let operations = vec![Operation { name, cells: cells.collect(), ..Operation::default() }];
+        let mut matrix = Matrix { connect: names.clone(), data: names, operations };
+        matrix.judge();
+        matrix
+    }
+
+    fn judge(&mut self) {
+        let Matrix { connect, data, operations } = self;
+        for operation in operations {
+            operation.judge(connect, data);
+        }
+    }
+}
+
+impl Operation {
+    /// The cell of this pair, if it was measured.
+    pub fn cell(&self, connect: &str, data: &str) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.connect == connect && cell.data == data)
+    }
+
+    /// How many times as fast a node's own rows are.
+    pub fn own_per_remote(&self) -> Option<f64> {
+        Some(self.own_median? / self.remote_median.filter(|rate| *rate > 0.0)?)
+    }
+
+    fn judge(&mut self, connect: &[String], data: &[String]) {
+        let rate = |row: &String, column: &String| {
+            self.cell(row, column).map(|cell| cell.tps).filter(|tps| *tps > 0.0)
+        };
+        let rates: Vec<Vec<Option<f64>>> =
+            connect.iter().map(|row| data.iter().map(|column| rate(row, column)).collect()).collect();
+        let is_own = |row: usize, column: usize| connect[row] == data[column];
+        let own: Vec<Option<f64>> =
+            connect.iter().map(|row| data.contains(row).then(|| rate(row, row)).flatten()).collect();
+        let grid = Grid::of(&rates, is_own);
+        self.row_medians = grid.row_medians();
+        self.column_medians = grid.column_medians();
+        self.own_median = polish::median(own.iter().flatten().copied());
+        self.remote_median = grid.median();
+        self.outliers = polish::outliers(&grid, &own, connect, data);
+    }
+}
+
+impl Step {
+    /// Time of the step's measured parts, in seconds: a cell is measured in several rounds.
+    pub fn measured_s(&self) -> f64 {
+        let measured = self.phases.iter().filter(|phase| phase.name == PHASE_MEASURE);
+        let us: u64 =
+            measured.map(|phase| phase.end_us.unwrap_or(phase.start_us).saturating_sub(phase.start_us)).sum();
+        us as f64 / 1e6
+    }
+}
+
+/// Cells named one by one in a verdict; more are counted.
+const CELLS_NAMED_MAX: usize = 4;
+
+/// Whether a matrix can be trusted: when all of its cells can. What all cells note in turn is counted, not repeated.
+pub(crate) fn verdict(steps: &[Step]) -> Verdict {
+    let invalid: Vec<&Step> = steps.iter().filter(|step| !step.verdict.valid).collect();
+    let told = |step: &&&Step| format!("{}: {}", step.name, step.verdict.reasons.join("; "));
+    let mut reasons: Vec<String> = invalid.iter().take(CELLS_NAMED_MAX).map(|step| told(&step)).collect();
+    if invalid.len() > CELLS_NAMED_MAX {
+        reasons.push(format!("and {} more cells", invalid.len() - CELLS_NAMED_MAX));
+    }
+    let mut noted: Vec<(&str, usize)> = vec![];
+    for note in steps.iter().flat_map(|step| &step.verdict.notes) {
+        // The same remark with other numbers is the same remark.
+        let is_same = |known: &str| {
+            known.chars().filter(|c| !c.is_ascii_digit()).eq(note.chars().filter(|c| !c.is_ascii_digit()))
+        };
+        match noted.iter_mut().find(|(known, _)| is_same(known)) {
+            Some((_, count)) => *count += 1,
+            None => noted.push((note, 1)),
+        }
+    }
+    let notes = noted.into_iter().map(|(note, count)| match count {
+        1 => note.to_string(),
+        _ => format!("in {count} of {} cells: {note}", steps.len()),
+    });
+    Verdict { valid: !steps.is_empty() && invalid.is_empty(), reasons, notes: notes.collect() }
+}
+
+/// Adds a name that is not there yet.
+fn note(names: &mut Vec<String>, name: &str) {
+    if !names.iter().any(|known| known == name) {
+        names.push(name.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests;
