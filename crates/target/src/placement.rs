@@ -57,6 +57,8 @@ pub struct Placement {
     engine: Engine,
     schema: String,
     table: String,
+    /// Name and type of each column that decides where a row belongs.
+    key: Vec<(String, String)>,
     leaves: Vec<Leaf>,
     routing: Routing,
     on_every_node: bool,
@@ -105,6 +107,11 @@ impl Placement {
     /// The table, unquoted.
     pub fn table(&self) -> &str {
         &self.table
+    }
+
+    /// The columns that decide where a row belongs, in the order that [`Placement::by_server`] wants.
+    pub fn key_columns(&self) -> impl Iterator<Item = &str> {
+        self.key.iter().map(|(name, _)| name.as_str())
     }
 
     /// The leaf of a key that is one column, given as the server writes it. `None`: only the server can tell.

@@ -31,19 +31,24 @@ fn key_query(relation: &str) -> String {
                 coalesce(l.collisdeterministic, true)::text, pg_catalog.format_type(o.opcintype, -1) \
          from pg_catalog.pg_partitioned_table p \
          cross join lateral unnest(p.partattrs::int2[], p.partclass::oid[], p.partcollation::oid[]) \
-              with ordinality as k (attnum, opclass, collation, place) \
+              with ordinality as k (attnum, class, collated, place) \
          left join pg_catalog.pg_attribute a on a.attrelid = p.partrelid and a.attnum = k.attnum and k.attnum > 0 \
-         left join pg_catalog.pg_opclass o on o.oid = k.opclass \
+         left join pg_catalog.pg_opclass o on o.oid = k.class \
          left join pg_catalog.pg_amproc m on m.amprocfamily = o.opcfamily and m.amproclefttype = o.opcintype \
               and m.amprocrighttype = o.opcintype and m.amprocnum = 2 \
          left join pg_catalog.pg_proc f on f.oid = m.amproc \
-         left join pg_catalog.pg_collation l on l.oid = k.collation \
+         left join pg_catalog.pg_collation l on l.oid = k.collated \
          where p.partrelid = pg_catalog.to_regclass({relation}) order by k.place"
     )
 }
 
-/// One row per leaf: where it is and what it holds.
-fn leaves_query(relation: &str) -> String {
+/// One row per leaf: where it is and what it holds. A table without partitions is its own leaf; `pg_partition_tree` knows none there.
+fn leaves_query(relation: &str, partitioned: bool) -> String {
+    let tree = if partitioned {
+        format!("pg_catalog.pg_partition_tree(pg_catalog.to_regclass({relation}))")
+    } else {
+        format!("(select pg_catalog.to_regclass({relation}) as relid, 0 as level, true as isleaf)")
+    };
     let option = |options: &str, name: &str| {
         format!(
             "(select option_value from pg_catalog.pg_options_to_table({options}) where option_name = '{name}')"
@@ -52,8 +57,7 @@ fn leaves_query(relation: &str) -> String {
     format!(
         "select c.oid::text, n.nspname::text, c.relname::text, t.level::text, c.relkind::text, \
                 pg_catalog.pg_get_expr(c.relpartbound, c.oid), s.srvname::text, w.fdwname::text, {}, {}, {}, {}, {} \
-         from pg_catalog.pg_partition_tree(pg_catalog.to_regclass({relation})) t \
-         join pg_catalog.pg_class c on c.oid = t.relid join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+         from {tree} t join pg_catalog.pg_class c on c.oid = t.relid join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
          left join pg_catalog.pg_foreign_table f on f.ftrelid = c.oid \
          left join pg_catalog.pg_foreign_server s on s.oid = f.ftserver \
          left join pg_catalog.pg_foreign_data_wrapper w on w.oid = s.srvfdw \
@@ -89,7 +93,7 @@ pub(super) fn read(
     };
     let ascii_only = !matches!(found.get(2), Some("UTF8" | "SQL_ASCII"));
     let keys = ask("read the partition key", key_query(&relation))?;
-    let rows = ask("list the partitions", leaves_query(&relation))?;
+    let rows = ask("list the partitions", leaves_query(&relation, partitioned.is_some()))?;
     let mut levels = Vec::with_capacity(rows.len());
     let mut leaves = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -109,11 +113,13 @@ pub(super) fn read(
         Some("l") => Routing::Server("it is partitioned by list".to_owned()),
         Some(other) => Routing::Server(format!("its partitioning strategy {other:?} is not known")),
     };
-    if leaves.is_empty() && routing == Routing::Whole {
-        return Err(no_table());
-    }
+    let key = ask("list the key columns", columns_query(&relation))?
+        .iter()
+        .filter_map(|row| Some((row.get(0)?.to_owned(), row.get(1)?.to_owned())))
+        .collect();
     Ok(Placement {
         engine,
+        key,
         schema: schema.to_owned(),
         table: table.to_owned(),
         leaves,
@@ -244,9 +250,7 @@ pub(super) fn by_server(
 ) -> Result<Vec<Option<usize>>, PlacementError> {
     let table = &placement.table;
     let failed = |what: &str| PlacementError::sql(placement.engine, format!("{what} of {table}"));
-    let relation = literal(&qualified(&placement.schema, table));
-    let columns =
-        catalog::rows(control, &columns_query(&relation)).map_err(failed("read the partition key"))?;
+    let columns = &placement.key;
     let names: Vec<String> =
         placement.leaves.iter().map(|leaf| literal(&qualified(&leaf.seen_as.0, &leaf.seen_as.1))).collect();
     let constraints = catalog::rows(
@@ -286,10 +290,7 @@ pub(super) fn by_server(
         let cast: Vec<String> = columns
             .iter()
             .enumerate()
-            .map(|(column, row)| {
-                let name = identifier(row.get(0).unwrap_or_default());
-                format!("c{column}::{} as {name}", row.get(1).unwrap_or("text"))
-            })
+            .map(|(column, (name, sql_type))| format!("c{column}::{sql_type} as {}", identifier(name)))
             .collect();
         let inner: Vec<String> = (0..columns.len()).map(|column| format!("c{column}")).collect();
         let sql = format!(
@@ -305,14 +306,21 @@ pub(super) fn by_server(
     Ok(answers)
 }
 
-/// Names and types of the columns that the partition constraints of all levels speak of, those of the table's own key first.
+/// Names and types of the columns that the partition constraints of all levels speak of: plain key columns in their order, then those inside
+/// expressions. (A column that a partition key's expression uses depends internally on its table, `StorePartitionKey` in `heap.c`.)
 fn columns_query(relation: &str) -> String {
     format!(
-        "select a.attname::text, pg_catalog.format_type(a.atttypid, -1) from \
-         (select p.partattrs::int2[] as attrs from pg_catalog.pg_partitioned_table p \
-          where p.partrelid = pg_catalog.to_regclass({relation})) p \
-         cross join lateral unnest(p.attrs) with ordinality as k (attnum, place) \
-         join pg_catalog.pg_attribute a on a.attrelid = pg_catalog.to_regclass({relation}) and a.attnum = k.attnum \
-         order by k.place"
+        "with level as (select t.relid, t.level, p.partattrs::int2[] as attrs \
+                        from pg_catalog.pg_partition_tree(pg_catalog.to_regclass({relation})) t \
+                        join pg_catalog.pg_partitioned_table p on p.partrelid = t.relid), \
+         used as (select l.relid, l.level, k.attnum, k.place from level l \
+                  cross join lateral unnest(l.attrs) with ordinality as k (attnum, place) where k.attnum > 0 \
+                  union all \
+                  select l.relid, l.level, d.objsubid, 1000 + d.objsubid from level l join pg_catalog.pg_depend d \
+                  on d.classid = 'pg_catalog.pg_class'::regclass and d.objid = l.relid and d.objsubid > 0 \
+                  and d.refclassid = d.classid and d.refobjid = l.relid and d.refobjsubid = 0 and d.deptype = 'i') \
+         select a.attname::text, min(pg_catalog.format_type(a.atttypid, -1)) from used u \
+         join pg_catalog.pg_attribute a on a.attrelid = u.relid and a.attnum = u.attnum \
+         group by a.attname order by min(u.level * 10000 + u.place)"
     )
 }
