@@ -16,6 +16,9 @@ use crate::conninfo::{Host, HostSpec, Sources};
 use crate::engine::Engine;
 use crate::local::ClusterFile;
 
+/// The comment on a foreign server that is a node of its cluster. Servers that hold partitions need none.
+pub(crate) const NODE_MARK: &str = "pgfathom node";
+
 /// A set of nodes that hold one database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cluster {
@@ -150,13 +153,7 @@ impl Cluster {
 
     /// The node at an address as the node `seen_from` knows it. A loopback address or a socket's folder there means a server on the
     /// machine of `seen_from`; so does no address at all.
-    pub fn node_at(
-        &self,
-        seen_from: usize,
-        host: Option<&str>,
-        port: u16,
-        dbname: &str,
-    ) -> Option<usize> {
+    pub fn node_at(&self, seen_from: usize, host: Option<&str>, port: u16, dbname: &str) -> Option<usize> {
         let seen_from = self.nodes[seen_from].spec.hosts.first()?;
         let wanted = Machine::of_name(host, seen_from);
         let mut found = self.nodes.iter().enumerate().filter(|(_, node)| {

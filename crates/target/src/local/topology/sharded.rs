@@ -94,6 +94,11 @@ pub(crate) fn statements(me: usize, peers: &[Peer], major: u32) -> Vec<Statement
             format!("create the user mapping for {}", peer.name),
             format!("create user mapping for current_user server {} options ({})", peer.name, listed(&login)),
         ));
+        // By this the nodes are found from any one of them, also while no table is there yet.
+        statements.push(Statement::new(
+            format!("mark the foreign server {}", peer.name),
+            format!("comment on server {} is {}", peer.name, literal(crate::cluster::NODE_MARK)),
+        ));
     }
     statements
 }
