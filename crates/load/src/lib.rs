@@ -8,6 +8,7 @@
 //! are committed together or not at all, so continuing is nothing but loading the chunks that have no row.
 
 mod copy;
+mod dispatch;
 pub mod error;
 mod fill;
 mod freeze;
@@ -21,6 +22,7 @@ pub mod rows;
 mod schema;
 mod session;
 mod stream;
+pub mod tpcc;
 pub mod verify;
 
 pub use error::LoadError;

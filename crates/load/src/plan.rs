@@ -89,7 +89,7 @@ impl Chunks {
 }
 
 /// A set of chunk numbers: one bit each.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChunkSet {
     words: Vec<u64>,
     len: u64,
@@ -109,6 +109,64 @@ impl ChunkSet {
         *word |= bit;
         self.len += u64::from(new);
         new
+    }
+
+    /// All numbers of a range, in a set of numbers below `capacity`.
+    pub fn of_range(capacity: u64, range: std::ops::Range<u64>) -> ChunkSet {
+        let mut set = ChunkSet::new(capacity);
+        for index in range {
+            set.insert(index);
+        }
+        set
+    }
+
+    /// Takes a number out; `false` when it was not there.
+    pub fn remove(&mut self, index: u64) -> bool {
+        let Some(word) = self.words.get_mut((index / 64) as usize) else { return false };
+        let bit = 1 << (index % 64);
+        let there = *word & bit != 0;
+        *word &= !bit;
+        self.len -= u64::from(there);
+        there
+    }
+
+    /// Takes every number out.
+    pub fn clear(&mut self) {
+        self.words.fill(0);
+        self.len = 0;
+    }
+
+    /// The least number of the set that is not below `from`.
+    pub fn next_from(&self, from: u64) -> Option<u64> {
+        let first = (from / 64) as usize;
+        let mut word = self.words.get(first)? & (u64::MAX << (from % 64));
+        let mut at = first;
+        while word == 0 {
+            at += 1;
+            word = *self.words.get(at)?;
+        }
+        Some(at as u64 * 64 + u64::from(word.trailing_zeros()))
+    }
+
+    /// Takes out the numbers that are in `other` too, and returns them.
+    pub fn take(&mut self, other: &ChunkSet) -> ChunkSet {
+        let mut taken = ChunkSet { words: vec![0; self.words.len()], len: 0 };
+        for ((ours, theirs), common) in self.words.iter_mut().zip(&other.words).zip(&mut taken.words) {
+            *common = *ours & theirs;
+            *ours &= !theirs;
+            taken.len += u64::from(common.count_ones());
+        }
+        self.len -= taken.len;
+        taken
+    }
+
+    /// Adds the numbers of `other`, which has the same capacity.
+    pub fn add(&mut self, other: &ChunkSet) {
+        self.len = 0;
+        for (ours, theirs) in self.words.iter_mut().zip(&other.words) {
+            *ours |= theirs;
+            self.len += u64::from(ours.count_ones());
+        }
     }
 
     /// Whether the number is in the set.
@@ -250,6 +308,34 @@ mod tests {
             }
             prop_assert_eq!(set.len(), reference.len() as u64);
             prop_assert!((0..192).all(|n| set.contains(n) == reference.contains(&n)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn sets_are_searched_and_divided(
+            a in proptest::collection::btree_set(0u64..200, 0..60),
+            b in proptest::collection::btree_set(0u64..200, 0..60),
+            from in 0u64..220,
+        ) {
+            let set = |numbers: &std::collections::BTreeSet<u64>| {
+                let mut set = ChunkSet::new(200);
+                numbers.iter().for_each(|number| { set.insert(*number); });
+                set
+            };
+            let (mut ours, theirs) = (set(&a), set(&b));
+            prop_assert_eq!(ours.next_from(from), a.range(from..).next().copied());
+            let common = ours.take(&theirs);
+            prop_assert_eq!(&common, &set(&(&a & &b)));
+            prop_assert_eq!(&ours, &set(&(&a - &b)));
+            ours.add(&theirs);
+            prop_assert_eq!(&ours, &set(&(&a | &b)));
+            for number in &b {
+                prop_assert!(ours.remove(*number));
+                prop_assert!(!ours.remove(*number));
+            }
+            prop_assert_eq!(&ours, &set(&(&a - &b)));
+            prop_assert_eq!(ChunkSet::of_range(200, 10..from.clamp(10, 200)).len(), from.clamp(10, 200) - 10);
         }
     }
 

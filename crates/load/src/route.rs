@@ -59,13 +59,68 @@ pub struct Buckets {
     order: Vec<u32>,
     /// Where each leaf's rows end in `order`.
     ends: Vec<u32>,
+    /// Sum of each leaf's key hashes modulo 2^64.
+    sums: Vec<u64>,
     first_row: u64,
+}
+
+/// The rows of a chunk that belong to some leaves, sorted by leaf, on their way to a stream that did not have to hash them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sorted {
+    first_row: u64,
+    /// In ascending order of leaf.
+    spans: Vec<Span>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Span {
+    leaf: u16,
+    sum: u64,
+    count: u32,
+    /// Offsets in the chunk; `None`: all of them, as they come.
+    offsets: Option<Box<[u32]>>,
+}
+
+impl Sorted {
+    /// Rows in it.
+    pub fn len(&self) -> u64 {
+        self.spans.iter().map(|span| u64::from(span.count)).sum()
+    }
+
+    /// Whether it holds no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn span(&self, leaf: u16) -> Option<&Span> {
+        self.spans.binary_search_by_key(&leaf, |span| span.leaf).ok().map(|place| &self.spans[place])
+    }
+
+    /// How many rows belong to this leaf; `None` when the leaf is not one of those that were asked for.
+    pub fn count(&self, leaf: u16) -> Option<u64> {
+        self.span(leaf).map(|span| u64::from(span.count))
+    }
+
+    /// Sum of the key hashes of a leaf's rows, modulo 2^64.
+    pub fn checksum(&self, leaf: u16) -> u64 {
+        self.span(leaf).map_or(0, |span| span.sum)
+    }
+
+    /// The row numbers of this leaf, ascending.
+    pub fn rows(&self, leaf: u16) -> impl Iterator<Item = u64> + '_ {
+        let span = self.span(leaf);
+        let places = 0..span.map_or(0, |span| span.count);
+        let offsets = span.and_then(|span| span.offsets.as_deref());
+        places
+            .map(move |place| self.first_row + u64::from(offsets.map_or(place, |list| list[place as usize])))
+    }
 }
 
 impl Buckets {
     /// Empty buckets.
     pub fn new(route: Route) -> Buckets {
-        Buckets { route, leaf_of: Vec::new(), order: Vec::new(), ends: Vec::new(), first_row: 0 }
+        let (leaf_of, order, ends, sums) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Buckets { route, leaf_of, order, ends, sums, first_row: 0 }
     }
 
     /// Sorts the rows of a chunk by leaf and returns its checksum: the sum of the key hashes modulo 2^64.
@@ -79,19 +134,19 @@ impl Buckets {
         self.leaf_of.clear();
         self.ends.clear();
         self.ends.resize(self.route.leaves(), 0);
-        let mut checksum = 0u64;
+        self.sums.clear();
+        self.sums.resize(self.route.leaves(), 0);
         if self.route.leaves() == 1 {
-            for row in rows {
-                checksum = checksum.wrapping_add(key_hash(&table.key(row)));
-            }
-            self.ends[0] = count as u32;
+            let hashes = rows.map(|row| key_hash(&table.key(row)));
+            let checksum = hashes.fold(0u64, u64::wrapping_add);
+            (self.ends[0], self.sums[0]) = (count as u32, checksum);
             return checksum;
         }
         for row in rows {
             let hash = key_hash(&table.key(row));
-            checksum = checksum.wrapping_add(hash);
-            let leaf = self.route.leaf(hash);
-            self.ends[leaf as usize] += 1;
+            let leaf = self.route.leaf(hash) as usize;
+            self.ends[leaf] += 1;
+            self.sums[leaf] = self.sums[leaf].wrapping_add(hash);
             self.leaf_of.push(leaf as u16);
         }
         // Counting sort: `ends` holds counts, then starts, and is moved to the ends while rows are placed.
@@ -106,7 +161,27 @@ impl Buckets {
             self.order[*end as usize] = offset as u32;
             *end += 1;
         }
-        checksum
+        self.sums.iter().copied().fold(0, u64::wrapping_add)
+    }
+
+    /// A copy of what belongs to these leaves, which ascend.
+    pub fn sorted(&self, leaves: &[u16]) -> Sorted {
+        let plain = self.route.leaves() == 1;
+        let span = |&leaf: &u16| {
+            let places = self.start(usize::from(leaf)) as usize..self.ends[usize::from(leaf)] as usize;
+            Span {
+                leaf,
+                sum: self.sums[usize::from(leaf)],
+                count: places.len() as u32,
+                offsets: (!plain).then(|| self.order[places].into()),
+            }
+        };
+        Sorted { first_row: self.first_row, spans: leaves.iter().map(span).collect() }
+    }
+
+    /// Sum of the key hashes of a leaf's rows, modulo 2^64.
+    pub fn checksum(&self, leaf: usize) -> u64 {
+        self.sums[leaf]
     }
 
     /// How many rows of the chunk belong to this leaf.
@@ -214,8 +289,19 @@ mod tests {
             let checksum = buckets.fill(&table, first..first + count);
             let mut seen = Vec::new();
             let mut sum = 0u64;
+            // Every second leaf, as a node may own them.
+            let owned: Vec<u16> = (0..route.leaves() as u16).step_by(2).collect();
+            let sorted = buckets.sorted(&owned);
+            prop_assert_eq!(sorted.len(), owned.iter().map(|leaf| buckets.len(usize::from(*leaf))).sum::<u64>());
             for leaf in 0..route.leaves() {
                 let rows: Vec<u64> = buckets.rows(leaf).collect();
+                if leaf % 2 == 0 {
+                    prop_assert_eq!(sorted.count(leaf as u16), Some(rows.len() as u64));
+                    prop_assert!(sorted.rows(leaf as u16).eq(rows.iter().copied()));
+                    prop_assert_eq!(sorted.checksum(leaf as u16), buckets.checksum(leaf));
+                } else {
+                    prop_assert_eq!(sorted.count(leaf as u16), None);
+                }
                 prop_assert_eq!(rows.len() as u64, buckets.len(leaf));
                 prop_assert_eq!(rows.is_empty(), buckets.is_empty(leaf));
                 prop_assert!(rows.is_sorted_by(|a, b| a < b));

@@ -1,0 +1,408 @@
+//! Which stream loads what next: the chunks that are missing, node by node.
+//!
+//! A stream belongs to one node and loads parts of chunks there: the rows of a chunk whose leaf tables that node owns. One transaction is of
+//! one node, so a part is what a transaction loads and a ledger row records. On a single server a part is a whole chunk.
+//!
+//! **Each row is hashed once.** Only hashing tells which leaf a row belongs to, and a hash tells it for all nodes. So the stream that
+//! needs a chunk first hashes it and leaves the other nodes' shares here ([`Dispatcher::share`]); their streams take what is prepared before they
+//! hash anything themselves. A node that falls behind would let its shares pile up, so they are kept up to [`PREPARED_ROWS_MAX`] rows per
+//! node; what does not fit is hashed again when that node gets to it, at a tenth of the price of making the rows. Thus a slow node
+//! holds up nobody: every node goes through the chunks at its own pace.
+//!
+//! **Parts change** when a leaf moves. What is missing is kept as classes: sets of chunks that miss the same leaves on the same node.
+//! Before anything has happened there is one class per node; [`missing`] makes them from what the ledgers say, and [`Dispatcher::replan`]
+//! puts new ones in place while streams are at work: a part that is on its way is finished under the plan it was taken
+//! from, which the checks inside its transaction allow or not, and then subtracted from the new plan.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::ledger::Coverage;
+use crate::plan::ChunkSet;
+use crate::route::Sorted;
+
+/// Rows that other streams have hashed for a node and that wait for it, at four bytes each: 64 MB of memory for 16 GB of values.
+pub(crate) const PREPARED_ROWS_MAX: u64 = 1 << 24;
+
+/// The pause before a chunk that another loader works on is looked at again.
+pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a chunk that one stream is about to hash is left to it by the streams of other nodes. Hashing takes milliseconds; a stream that has
+/// not come to it by now waits for its server.
+const HASHING_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Leaf tables, by remainder, ascending.
+pub(crate) type Leaves = Arc<[u16]>;
+
+/// What identifies the attachment of a leaf to its parent on the node that owns it. It changes when the leaf is detached and attached
+/// again, also when it comes back as the same table.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Attachment {
+    /// The leaf table.
+    pub(crate) oid: u32,
+    /// `xmin` of its row in `pg_inherits`: the transaction that attached it.
+    pub(crate) xmin: String,
+}
+
+/// What a node owns, by leaf.
+pub(crate) type Owned = BTreeMap<u16, Option<Attachment>>;
+
+/// Chunks that miss the same leaves on the same node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Class {
+    pub(crate) leaves: Leaves,
+    pub(crate) chunks: ChunkSet,
+}
+
+/// What a node has to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NodePlan {
+    /// The leaves that are there, and how to recognise them.
+    pub(crate) owned: Arc<Owned>,
+    /// What is missing; no chunk is in two classes.
+    pub(crate) classes: Vec<Class>,
+}
+
+impl NodePlan {
+    /// What a node with these leaves misses of `chunks`, given what ledgers say.
+    pub(crate) fn new(
+        owned: Owned,
+        chunks: &ChunkSet,
+        coverage: &[(Option<Vec<u16>>, ChunkSet)],
+    ) -> NodePlan {
+        let leaves: Vec<u16> = owned.keys().copied().collect();
+        NodePlan { classes: missing(&leaves, chunks, coverage), owned: Arc::new(owned) }
+    }
+
+    /// Parts to load.
+    pub(crate) fn parts(&self) -> u64 {
+        self.classes.iter().map(|class| class.chunks.len()).sum()
+    }
+}
+
+/// Which of `chunks` miss which of `leaves`.
+fn missing(leaves: &[u16], chunks: &ChunkSet, coverage: &[(Option<Vec<u16>>, ChunkSet)]) -> Vec<Class> {
+    let mut classes: Vec<Class> = Vec::new();
+    if !leaves.is_empty() && !chunks.is_empty() {
+        classes.push(Class { leaves: leaves.into(), chunks: chunks.clone() });
+    }
+    for (covered, done) in coverage {
+        let mut smaller = Vec::new();
+        for class in &mut classes {
+            let left = left_of(&class.leaves, covered.as_deref());
+            if left.len() < class.leaves.len() {
+                smaller.push((left, class.chunks.take(done)));
+            }
+        }
+        for (left, chunks) in
+            smaller.into_iter().filter(|(left, chunks)| !left.is_empty() && !chunks.is_empty())
+        {
+            add_class(&mut classes, left, &chunks);
+        }
+        classes.retain(|class| !class.chunks.is_empty());
+    }
+    classes
+}
+
+/// `leaves` without those that are covered; `None` covers all.
+fn left_of(leaves: &[u16], covered: Option<&[u16]>) -> Vec<u16> {
+    match covered {
+        None => Vec::new(),
+        Some(covered) => leaves.iter().copied().filter(|leaf| covered.binary_search(leaf).is_err()).collect(),
+    }
+}
+
+fn add_class(classes: &mut Vec<Class>, leaves: Vec<u16>, chunks: &ChunkSet) {
+    match classes.iter_mut().find(|class| *class.leaves == *leaves) {
+        Some(class) => class.chunks.add(chunks),
+        None => classes.push(Class { leaves: leaves.into(), chunks: chunks.clone() }),
+    }
+}
+
+/// A part that a stream shall load.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub(crate) chunk: u64,
+    pub(crate) leaves: Leaves,
+    pub(crate) owned: Arc<Owned>,
+    /// Its rows, when somebody has hashed them.
+    pub(crate) sorted: Option<Arc<Sorted>>,
+}
+
+/// What a stream shall do next.
+#[derive(Clone, Debug)]
+pub(crate) enum Next {
+    /// Load this.
+    Task(Task),
+    /// Ask again soon: others are at what is left, or a new plan is being made.
+    Wait,
+    /// Nothing is left anywhere.
+    End,
+}
+
+#[derive(Debug)]
+struct Queue {
+    owned: Arc<Owned>,
+    /// Classes, each with the chunk from which to look for the next one.
+    classes: Vec<(Class, u64)>,
+    /// Shares that others have hashed. Each chunk of it is in a class, and its leaves are that class's.
+    prepared: BTreeMap<u64, Arc<Sorted>>,
+    prepared_rows: u64,
+    /// Chunks that streams of this node have in their hands. They stay in their classes until they are loaded.
+    flying: BTreeSet<u64>,
+    /// Chunks that another loader had in its hands, and when to look again.
+    busy: VecDeque<(Instant, u64)>,
+}
+
+impl Queue {
+    fn new(plan: NodePlan) -> Queue {
+        Queue {
+            owned: plan.owned,
+            classes: plan.classes.into_iter().map(|class| (class, 0)).collect(),
+            prepared: BTreeMap::new(),
+            prepared_rows: 0,
+            flying: BTreeSet::new(),
+            busy: VecDeque::new(),
+        }
+    }
+
+    fn todo(&self) -> u64 {
+        self.classes.iter().map(|(class, _)| class.chunks.len()).sum()
+    }
+
+    fn leaves_of(&self, chunk: u64) -> Option<Leaves> {
+        let class = self.classes.iter().find(|(class, _)| class.chunks.contains(chunk));
+        class.map(|(class, _)| Arc::clone(&class.leaves))
+    }
+
+    /// The first chunk that nobody of us has in hand.
+    fn first_free(&mut self, hashing: &BTreeMap<u64, Instant>, now: Instant) -> Option<u64> {
+        let taken = |chunk: &u64| {
+            self.flying.contains(chunk)
+                || hashing.get(chunk).is_some_and(|until| now < *until)
+                || self.busy.iter().any(|(_, busy)| busy == chunk)
+        };
+        for (class, from) in &mut self.classes {
+            // What lies before the first chunk of the class is loaded.
+            *from = class.chunks.next_from(*from).unwrap_or(u64::MAX);
+            let mut at = *from;
+            while let Some(chunk) = class.chunks.next_from(at) {
+                if !taken(&chunk) {
+                    return Some(chunk);
+                }
+                at = chunk + 1;
+            }
+        }
+        None
+    }
+
+    /// These leaves of a chunk are loaded.
+    fn cover(&mut self, chunk: u64, leaves: Option<&[u16]>) {
+        let Some(place) = self.classes.iter().position(|(class, _)| class.chunks.contains(chunk)) else {
+            return;
+        };
+        let left = left_of(&self.classes[place].0.leaves, leaves);
+        if left.len() == self.classes[place].0.leaves.len() {
+            return;
+        }
+        self.classes[place].0.chunks.remove(chunk);
+        if let Some(sorted) = self.prepared.remove(&chunk) {
+            self.prepared_rows -= sorted.len();
+        }
+        if left.is_empty() {
+            return;
+        }
+        match self.classes.iter_mut().find(|(class, _)| *class.leaves == *left) {
+            Some((class, from)) => {
+                class.chunks.insert(chunk);
+                *from = (*from).min(chunk);
+            }
+            None => {
+                let mut chunks = self.classes[place].0.chunks.clone();
+                chunks.clear();
+                chunks.insert(chunk);
+                self.classes.push((Class { leaves: left.into(), chunks }, chunk));
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    queues: Vec<Queue>,
+    /// Chunks that a stream is about to hash for others too, and until when they are left to it.
+    hashing: BTreeMap<u64, Instant>,
+    /// A stream has found that the plan is not true any more; nobody takes anything until there is a new one.
+    stale: bool,
+}
+
+/// Hands out parts to the streams of all nodes.
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    /// What is loaded on one node need not be loaded on another: rows are spread over the nodes, not repeated on each.
+    spread: bool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(spread: bool, plans: Vec<NodePlan>) -> Dispatcher {
+        let queues = plans.into_iter().map(Queue::new).collect();
+        let state = State { queues, hashing: BTreeMap::new(), stale: false };
+        Dispatcher { spread, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// A panic of another stream leaves nothing half done: whatever it had in hand stays in its class.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a stream of this node shall do next.
+    pub(crate) fn next(&self, node: usize, now: Instant) -> Next {
+        let mut state = self.state();
+        let State { queues, hashing, stale } = &mut *state;
+        if *stale {
+            return Next::Wait;
+        }
+        let alone = queues.len() == 1;
+        let queue = &mut queues[node];
+        let ready = queue.prepared.keys().find(|chunk| {
+            !queue.flying.contains(chunk) && !queue.busy.iter().any(|(_, busy)| busy == *chunk)
+        });
+        let chunk = ready.copied().or_else(|| queue.first_free(hashing, now)).or_else(|| {
+            let (when, _) = queue.busy.front()?;
+            if *when > now {
+                return None;
+            }
+            let (_, chunk) = queue.busy.pop_front()?;
+            (!queue.flying.contains(&chunk)).then_some(chunk)
+        });
+        let found = chunk.and_then(|chunk| Some((chunk, queue.leaves_of(chunk)?)));
+        let Some((chunk, leaves)) = found else {
+            let over = queues.iter().all(|queue| queue.todo() == 0);
+            return if over { Next::End } else { Next::Wait };
+        };
+        queue.flying.insert(chunk);
+        let sorted = queue.prepared.remove(&chunk);
+        if let Some(sorted) = &sorted {
+            queue.prepared_rows -= sorted.len();
+        } else if !alone {
+            hashing.insert(chunk, now + HASHING_PATIENCE);
+        }
+        Next::Task(Task { chunk, leaves, owned: Arc::clone(&queue.owned), sorted })
+    }
+
+    /// A stream of this node has hashed the chunk of its task: keeps what other nodes need of it. `sort` picks the rows of some leaves.
+    pub(crate) fn share(&self, node: usize, chunk: u64, sort: impl Fn(&[u16]) -> Sorted) {
+        // Picking is done without the lock; a plan that changes meanwhile makes it useless, not wrong.
+        let wanted: Vec<(usize, Leaves)> = {
+            let state = self.state();
+            let others = state.queues.iter().enumerate().filter(|(other, queue)| {
+                *other != node && !queue.flying.contains(&chunk) && queue.prepared_rows < PREPARED_ROWS_MAX
+            });
+            others.filter_map(|(other, queue)| Some((other, queue.leaves_of(chunk)?))).collect()
+        };
+        let mut made: Vec<(Leaves, Arc<Sorted>)> = Vec::new();
+        for (_, leaves) in &wanted {
+            if !made.iter().any(|(done, _)| done == leaves) {
+                made.push((Arc::clone(leaves), Arc::new(sort(leaves))));
+            }
+        }
+        let mut state = self.state();
+        state.hashing.remove(&chunk);
+        for (other, leaves) in wanted {
+            let queue = &mut state.queues[other];
+            let sorted = made.iter().find(|(done, _)| *done == leaves).map(|(_, sorted)| Arc::clone(sorted));
+            if let Some(sorted) = sorted
+                && queue.leaves_of(chunk).is_some_and(|now| now == leaves)
+                && !queue.flying.contains(&chunk)
+                && !queue.prepared.contains_key(&chunk)
+            {
+                queue.prepared_rows += sorted.len();
+                queue.prepared.insert(chunk, sorted);
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// A stream has no more to do with the task's chunk: `covered` leaves of it are loaded (`None`: all), by whomever; `Some(&[])` if none.
+    pub(crate) fn end(&self, node: usize, chunk: u64, covered: Option<&[u16]>) {
+        let mut state = self.state();
+        state.hashing.remove(&chunk);
+        state.queues[node].flying.remove(&chunk);
+        for (other, queue) in state.queues.iter_mut().enumerate() {
+            if other == node || self.spread {
+                queue.cover(chunk, covered);
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Another loader has the task's chunk in its hands.
+    pub(crate) fn set_aside(&self, node: usize, chunk: u64, now: Instant) {
+        let mut state = self.state();
+        state.hashing.remove(&chunk);
+        let queue = &mut state.queues[node];
+        queue.flying.remove(&chunk);
+        queue.busy.push_back((now + BUSY_PAUSE, chunk));
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The plan is not true any more: nobody gets anything before [`Dispatcher::replan`].
+    pub(crate) fn set_stale(&self) {
+        self.state().stale = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether a new plan is wanted.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.state().stale
+    }
+
+    /// Puts a new plan in place. What streams have in their hands stays with them.
+    pub(crate) fn replan(&self, plans: Vec<NodePlan>) {
+        let mut state = self.state();
+        for (queue, plan) in state.queues.iter_mut().zip(plans) {
+            let flying = std::mem::take(&mut queue.flying);
+            *queue = Queue { flying, ..Queue::new(plan) };
+        }
+        state.stale = false;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// What each node owns by the present plan.
+    pub(crate) fn owned(&self) -> Vec<Arc<Owned>> {
+        self.state().queues.iter().map(|queue| Arc::clone(&queue.owned)).collect()
+    }
+
+    /// Parts that are not loaded, by node.
+    pub(crate) fn todo(&self) -> Vec<u64> {
+        self.state().queues.iter().map(Queue::todo).collect()
+    }
+
+    /// Waits until something changes, at most this long.
+    pub(crate) fn wait(&self, at_most: Duration) {
+        let state = self.state();
+        let _unused = self.changed.wait_timeout(state, at_most).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// All ledgers' coverage as one, where rows are spread over the nodes.
+pub(crate) fn united(ledgers: Vec<Coverage>) -> Coverage {
+    let mut all = Coverage::new();
+    for (leaves, chunks) in ledgers.into_iter().flatten() {
+        match all.iter_mut().find(|(known, _)| *known == leaves) {
+            Some((_, known)) => known.add(&chunks),
+            None => all.push((leaves, chunks)),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;
