@@ -172,6 +172,15 @@ pub enum LoadError {
         /// How many there are.
         runs: u32,
     },
+    /// Somebody holds the table of runs for long.
+    #[error("another session keeps pgfathom.writer locked: no run can be registered")]
+    WritersBusy,
+    /// Two ledgers of a cluster have different runs under one number.
+    #[error("the nodes' ledgers disagree about run {run_no}: they have different runs under that number")]
+    TwoWriters {
+        /// The number.
+        run_no: u16,
+    },
 }
 
 impl LoadError {
@@ -272,6 +281,12 @@ impl LoadError {
                  deterministic collation".into()
             }
             LoadError::Restarted => "run the same command again once the other one is through".into(),
+            LoadError::WritersBusy => {
+                "end that session (pg_locks names it), or wait until it is through, and run again".into()
+            }
+            LoadError::TwoWriters { .. } => {
+                "was one node restored from a backup, or used alone? load the dataset anew with --restart".into()
+            }
             LoadError::WritersExhausted { .. } => "load the dataset anew with --restart".into(),
         };
         Some(hint)

@@ -24,6 +24,7 @@ mod session;
 mod stream;
 pub mod tpcc;
 pub mod verify;
+pub mod writers;
 
 pub use error::LoadError;
 pub use fill::{LoadReport, Outcome, load_ycsb};

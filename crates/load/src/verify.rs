@@ -20,6 +20,7 @@ use target::{ConnSpec, ConnectError, control, hot};
 
 use self::catalog::Catalog;
 use self::crew::{Crew, Foreman};
+use self::grid::Sum;
 use self::judge::Content;
 use self::reader::Socket;
 use self::sums::{Compared, Selection};
@@ -27,6 +28,7 @@ use crate::ledger::{self, Dataset, Writer};
 use crate::options::Stop;
 use crate::route::Route;
 
+pub use self::cluster::run_cluster;
 pub use self::crew::{Phase, VerifyProgress};
 pub use self::error::VerifyError;
 pub use self::history::{Expect, LedgerHistory, VersionJudgement, WriterHistory};
@@ -37,6 +39,7 @@ pub use self::report::{
 };
 
 mod catalog;
+mod cluster;
 mod crew;
 mod error;
 mod grid;
@@ -47,6 +50,7 @@ mod problem;
 mod reader;
 mod report;
 mod rows;
+mod spread;
 mod sums;
 mod sys;
 
@@ -125,7 +129,7 @@ fn run_within(
     let mut catalog = catalog::read(&mut site.control, &dataset, site.name.as_deref())?;
     forget(&mut catalog);
     let sites = std::slice::from_mut(site);
-    let found = prove(sites, &dataset, &writers, &catalog, options, observer, limits, notes)?;
+    let found = prove(sites, &dataset, &writers, &catalog, options, observer, limits, false, notes)?;
     Ok(found.into_report(start))
 }
 
@@ -180,6 +184,10 @@ struct Proved {
     values_unjudged: u64,
     totals: [u64; KINDS],
     differences: Vec<Difference>,
+    /// Which tables of the catalog are not as they should be; those beyond its end are.
+    differs: Vec<bool>,
+    /// What the ledgers' chunks must add up to, by leaf; empty unless it was asked for.
+    ledger_keys: Vec<Sum>,
 }
 
 impl Proved {
@@ -214,6 +222,7 @@ fn prove(
     options: &VerifyOptions<'_>,
     observer: &mut dyn FnMut(&VerifyProgress),
     limits: Limits,
+    want_ledger_keys: bool,
     mut notes: Vec<String>,
 ) -> Result<Proved, VerifyError> {
     let mut method = choose_method(options, writers, catalog, &mut notes);
@@ -257,6 +266,7 @@ fn prove(
     }
     let mut judged = rows::judge(&setting, &mut foreman, &selections)?;
     names::name(&setting, &mut foreman, &mut judged)?;
+    let ledger_keys = if want_ledger_keys { sums::ledger_keys(&setting, &mut foreman)? } else { Vec::new() };
 
     if judged.findings.misplaced_overflow {
         notes.push("so many rows are in wrong partitions that some are counted as missing too".to_owned());
@@ -265,7 +275,8 @@ fn prove(
         notes.push(format!("{} values cannot be judged: {why}", judged.findings.values_unjudged));
     }
     let (expected, found) = summed.unwrap_or((judged.expected, judged.read));
-    let findings = judged.findings;
+    let mut findings = judged.findings;
+    let differs = std::mem::take(&mut findings.differs);
     let (rows_uncertain, updates_accepted) = (findings.rows_uncertain, findings.updates_accepted);
     let values_unjudged = findings.values_unjudged;
     let (totals, differences) = findings.into_named(&setting.content);
@@ -279,6 +290,8 @@ fn prove(
         values_unjudged,
         totals,
         differences,
+        differs,
+        ledger_keys,
     })
 }
 

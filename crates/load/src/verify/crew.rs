@@ -38,6 +38,8 @@ pub enum Phase {
     Judge,
     /// Keys are compared, where rows are missing or more than they should be.
     Name,
+    /// The keys that the ledgers of a cluster must account for are summed up.
+    Ledger,
 }
 
 impl Phase {
@@ -48,6 +50,7 @@ impl Phase {
             Phase::Narrow => "narrow",
             Phase::Judge => "judge",
             Phase::Name => "name",
+            Phase::Ledger => "ledger",
         }
     }
 }

@@ -21,6 +21,20 @@ pub enum VerifyError {
         /// Its name.
         dataset: String,
     },
+    /// Some chunks are missing on a node.
+    #[error("the load of dataset {dataset} is not complete on node {node}")]
+    IncompleteOn {
+        /// Its name.
+        dataset: String,
+        /// The node.
+        node: String,
+    },
+    /// Nobody has written down how to read this kind of cluster node by node.
+    #[error("a cluster of {engine} cannot be verified node by node")]
+    Engine {
+        /// The engine.
+        engine: target::Engine,
+    },
     /// The dataset was made by another version of the format.
     #[error("the dataset {dataset} has format {found}, this program knows format {known}")]
     Format {
@@ -110,7 +124,12 @@ impl VerifyError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             VerifyError::NoDataset => "load one first: pgfathom load ycsb --rows 1M",
-            VerifyError::Incomplete { .. } => "run the same load command again: it continues; then verify",
+            VerifyError::Engine { .. } => {
+                "postgres, fdw-sharded and multimaster can; name one node with -h and -p to verify what it alone says"
+            }
+            VerifyError::Incomplete { .. } | VerifyError::IncompleteOn { .. } => {
+                "run the same load command again: it continues; then verify"
+            }
             VerifyError::Format { found, known, .. } if found > known => {
                 "use the newer pgfathom that loaded it"
             }

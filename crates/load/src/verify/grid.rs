@@ -179,6 +179,14 @@ pub(super) fn add_expected_keys(
     }
 }
 
+/// Adds the keys of loaded rows as the ledger sums them up: by leaf, the sum of their [`route::key_hash`].
+pub(super) fn add_ledger_keys(route: Route, table: &Table, rows: std::ops::Range<u64>, sums: &mut [Sum]) {
+    for row in rows {
+        let hash = route::key_hash(&table.key(row));
+        sums[route.leaf(hash) as usize].add(1, hash);
+    }
+}
+
 /// Key and place of a row, if it must be there.
 #[inline(always)]
 pub(super) fn expected_key(

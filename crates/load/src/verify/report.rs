@@ -374,8 +374,10 @@ pub struct NodeReport {
     pub rows_expected: u64,
     /// Rows that are there.
     pub rows_found: u64,
-    /// Differences in its tables, and problems of it.
-    pub differences: u64,
+    /// Tables of it in which something differs.
+    pub tables_differing: u64,
+    /// Problems of it.
+    pub problems: u64,
 }
 
 impl VerifyReport {

@@ -5,7 +5,7 @@
 use super::Setting;
 use super::crew::{Foreman, Phase, Queues, RowCursor, Task, number};
 use super::error::VerifyError;
-use super::grid::{Grid, Sum};
+use super::grid::{Grid, Sum, add_ledger_keys};
 use super::sys::add_loaded_rows;
 use crate::rows::column_names;
 
@@ -136,6 +136,27 @@ fn both_sides(
         }
     }
     Ok(sides)
+}
+
+/// What the chunks of a ledger must add up to, by leaf: rows, and the sum of their keys' hashes.
+pub(super) fn ledger_keys(setting: &Setting<'_>, foreman: &mut Foreman<'_>) -> Result<Vec<Sum>, VerifyError> {
+    let content = &setting.content;
+    let cursor = RowCursor::new(content.loaded);
+    let tasks = (0..setting.jobs).map(|_| -> Task<'_, Vec<Sum>> {
+        Box::new(|| {
+            let mut sums = vec![Sum::default(); content.route.leaves()];
+            while let Some(rows) = cursor.take(&setting.crew)? {
+                setting.crew.did(rows.end - rows.start);
+                add_ledger_keys(content.route, content.table, rows, &mut sums);
+            }
+            Ok(sums)
+        })
+    });
+    let mut sums = vec![Sum::default(); content.route.leaves()];
+    for share in foreman.run(&setting.crew, Phase::Ledger, content.loaded, tasks.collect())? {
+        sums.iter_mut().zip(share).for_each(|(sum, part)| sum.add(part.rows, part.hash));
+    }
+    Ok(sums)
 }
 
 fn client_sums(setting: &Setting<'_>, grid: &Grid, cursor: &RowCursor) -> Result<Vec<Sum>, VerifyError> {

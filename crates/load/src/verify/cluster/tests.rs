@@ -1,0 +1,487 @@
+//! Verification of clusters against live servers: clusters that are exact, and clusters damaged in every way there is.
+
+use std::io::Write as _;
+
+use data::ycsb::{Compressible, KeyOrder, Spec, Table};
+use target::conninfo::Sources;
+use target::throwaway::{Installation, ThrowawayCluster, installations};
+
+use super::*;
+use crate::ledger::Layout;
+use crate::options::Stop;
+use crate::plan::{TABLE, leaf_names};
+use crate::route::{self, Route};
+use crate::verify::{DifferenceKind, KIND_NAMES, Method, Verdict};
+
+const NODES: u32 = 3;
+const PARTITIONS: u32 = 6;
+const ROWS: u64 = 3000;
+const CHUNK_ROWS: u64 = 1000;
+
+/// Runs a test on a cluster of every PostgreSQL that is installed, one after the other: three servers each are enough at once.
+fn on_each(start: impl Fn(&Installation) -> ThrowawayCluster, test: impl Fn(&ThrowawayCluster)) {
+    let all = installations();
+    assert!(!all.is_empty(), "these tests need a PostgreSQL");
+    for installation in &all {
+        test(&start(installation));
+    }
+}
+
+fn sharded(installation: &Installation) -> ThrowawayCluster {
+    ThrowawayCluster::sharded(installation, NODES, PARTITIONS).unwrap()
+}
+
+fn cluster_of(servers: &ThrowawayCluster) -> Cluster {
+    Cluster::from_file(servers.file(), &Sources::of_process()).unwrap()
+}
+
+/// The node of a leaf as `load` deals them.
+fn owner(leaf: usize) -> usize {
+    leaf % NODES as usize
+}
+
+fn home(table: &Table, row: u64) -> usize {
+    Route::new(PARTITIONS).leaf(route::key_hash(&table.key(row))) as usize
+}
+
+fn key(table: &Table, row: u64) -> String {
+    String::from_utf8(table.key(row).to_vec()).unwrap()
+}
+
+/// Copies rows into a table of a node.
+fn copy(servers: &ThrowawayCluster, node: usize, relation: &str, table: &Table, rows: &[u64]) {
+    let mut client = crate::verify::control::connect(&servers.node(node).spec()).unwrap();
+    let mut copy = client.copy_in(&format!("copy {relation} from stdin (format binary)")).unwrap();
+    copy.write_all(&wire::copy::HEADER).unwrap();
+    let mut message = crate::rows::RowMessage::new(crate::rows::MESSAGE_BYTES);
+    for (index, &row) in rows.iter().enumerate() {
+        message.push(table, row);
+        if message.is_full() || index + 1 == rows.len() {
+            // Without the frame of the protocol, which the library adds.
+            copy.write_all(&message.message()[5..]).unwrap();
+            message.clear();
+        }
+    }
+    copy.write_all(&wire::copy::TRAILER).unwrap();
+    copy.finish().unwrap();
+}
+
+fn dataset(partitions: u32) -> Dataset {
+    Dataset {
+        id: 0,
+        name: ledger::YCSB.to_owned(),
+        schema_name: "public".to_owned(),
+        format: data::FORMAT_VERSION,
+        spec: Spec { seed: 42, key_order: KeyOrder::Scattered, compressible: Compressible::NONE },
+        rows: ROWS,
+        partitions,
+        method: crate::Method::Copy,
+        chunk_rows: CHUNK_ROWS,
+        loaded: false,
+    }
+}
+
+/// The dataset in a node's ledger.
+fn enter(servers: &ThrowawayCluster, node: usize, dataset: &Dataset, names: &[String]) -> Dataset {
+    let mut client = crate::verify::control::connect(&servers.node(node).spec()).unwrap();
+    let client: &mut postgres::Client = &mut client;
+    ledger::create_if_missing(client).unwrap();
+    let id = ledger::insert_dataset(client, dataset).unwrap();
+    let dataset = Dataset { id, ..dataset.clone() };
+    let nodes = servers.file().node.iter().map(|node| node.name.clone()).collect();
+    ledger::set_layout(client, id, &Layout { token: 77, nodes, ..Layout::default() }).unwrap();
+    for name in names {
+        ledger::own_table(client, &dataset, name).unwrap();
+    }
+    dataset
+}
+
+fn columns() -> String {
+    (0..10).map(|column| format!(", field{column} varchar(100)")).collect()
+}
+
+/// Tables, rows and ledgers of a sharded dataset, without the loader that is tested elsewhere.
+fn load_sharded(servers: &ThrowawayCluster) -> Table {
+    let dataset = dataset(PARTITIONS);
+    let table = Table::new(dataset.spec.clone());
+    let leaves = leaf_names(PARTITIONS);
+    let mut rows: Vec<Vec<u64>> = vec![Vec::new(); leaves.len()];
+    (0..ROWS).for_each(|row| rows[home(&table, row)].push(row));
+    for node in 0..NODES as usize {
+        let mut sql = format!(
+            "create table {TABLE} (ycsb_key varchar(64) not null{}) partition by hash (ycsb_key);",
+            columns()
+        );
+        for (leaf, name) in leaves.iter().enumerate() {
+            let bound = format!("for values with (modulus {PARTITIONS}, remainder {leaf})");
+            sql += &if owner(leaf) == node {
+                format!("create table {name} partition of {TABLE} {bound};")
+            } else {
+                let server = &servers.file().node[owner(leaf)].name;
+                format!(
+                    "create foreign table {name} partition of {TABLE} {bound} server {server} options (schema_name 'public', table_name '{name}');"
+                )
+            };
+        }
+        servers.node(node).execute(&sql).unwrap();
+        let ours: Vec<usize> = (0..leaves.len()).filter(|&leaf| owner(leaf) == node).collect();
+        let names: Vec<String> = ours.iter().map(|&leaf| leaves[leaf].clone()).collect();
+        let dataset = enter(servers, node, &dataset, &names);
+        for &leaf in &ours {
+            copy(servers, node, &leaves[leaf], &table, &rows[leaf]);
+            servers
+                .node(node)
+                .execute(&format!("alter table {0} add primary key (ycsb_key); analyze {0}", leaves[leaf]))
+                .unwrap();
+        }
+        for chunk in 0..ROWS.div_ceil(CHUNK_ROWS) {
+            let in_chunk = |row: &&u64| **row / CHUNK_ROWS == chunk;
+            let here: Vec<u64> =
+                ours.iter().flat_map(|&leaf| rows[leaf].iter().filter(in_chunk).copied()).collect();
+            let checksum =
+                here.iter().fold(0u64, |sum, &row| sum.wrapping_add(route::key_hash(&table.key(row))));
+            let list: Vec<String> = ours.iter().map(usize::to_string).collect();
+            servers
+                .node(node)
+                .execute(&format!(
+                    "insert into pgfathom.chunk (dataset, chunk, first_row, rows, bytes, checksum, stream, leaf, leaves)
+                     values ({}, {chunk}, {}, {}, 0, {}, 0, {}, '{{{}}}')",
+                    dataset.id,
+                    chunk * CHUNK_ROWS,
+                    here.len(),
+                    checksum as i64,
+                    ours[0],
+                    list.join(",")
+                ))
+                .unwrap();
+        }
+        mark_loaded(servers, node, &dataset);
+    }
+    table
+}
+
+fn mark_loaded(servers: &ThrowawayCluster, node: usize, dataset: &Dataset) {
+    let mut client = crate::verify::control::connect(&servers.node(node).spec()).unwrap();
+    ledger::mark_loaded(&mut *client, dataset.id).unwrap();
+}
+
+fn check(cluster: &Cluster, deep: bool) -> Result<VerifyReport, VerifyError> {
+    let stop = Stop::new();
+    let options = VerifyOptions { deep, jobs: 2, history: None, stop: &stop };
+    run_cluster(cluster, &options, &mut |_| {})
+}
+
+/// Differences by kind, key and table; problems in words.
+fn named(report: &VerifyReport) -> (Vec<(&'static str, String, String)>, Vec<String>) {
+    let mut named: Vec<_> = report
+        .differences
+        .iter()
+        .map(|d| (KIND_NAMES[d.kind.index()], d.key.clone(), d.table.to_string()))
+        .collect();
+    named.sort();
+    (named, report.problems.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn an_exact_cluster_is_called_exact_through_any_node() {
+    on_each(sharded, |servers| {
+        load_sharded(servers);
+        let cluster = cluster_of(servers);
+        for deep in [false, true] {
+            let report = check(&cluster, deep).unwrap();
+            assert_eq!(report.verdict(), Verdict::Exact, "{}", report.text());
+            assert_eq!((report.rows_expected, report.rows_found), (ROWS, ROWS));
+            assert_eq!(report.method, if deep { Method::Deep } else { Method::Fast });
+            assert!(report.notes.is_empty() && report.problems.is_empty(), "{}", report.text());
+            let nodes: Vec<(&str, u64)> =
+                report.nodes.iter().map(|node| (node.name.as_str(), node.leaves)).collect();
+            assert_eq!(nodes, [("n1", 2), ("n2", 2), ("n3", 2)]);
+            assert_eq!(report.nodes.iter().map(|node| node.rows_found).sum::<u64>(), ROWS);
+            assert!(report.nodes.iter().all(|node| node.rows_found == node.rows_expected
+                && node.rows_found > ROWS / 5
+                && node.tables_differing + node.problems == 0));
+        }
+        // Each node's catalog knows the others, whatever node is asked.
+        for entry in 0..NODES as usize {
+            let found = Cluster::discover(&servers.node(entry).spec()).unwrap();
+            let report = check(&found, false).unwrap();
+            assert_eq!(report.verdict(), Verdict::Exact, "{}", report.text());
+            assert_eq!((report.nodes.len(), report.rows_found), (NODES as usize, ROWS));
+        }
+    });
+}
+
+/// One way of damaging a cluster: statements on nodes, how they are undone, and what must be named.
+struct Damage {
+    name: &'static str,
+    sql: Vec<(usize, String)>,
+    undo: Vec<(usize, String)>,
+    rows: Vec<(&'static str, String, String)>,
+    problems: Vec<String>,
+}
+
+fn damages(table: &Table) -> Vec<Damage> {
+    let of_leaf = |leaf: usize| (0..ROWS).filter(move |&row| home(table, row) == leaf);
+    let first = |leaf: usize| of_leaf(leaf).next().unwrap();
+    // Leaf 0 and 3 are on n1, leaf 1 and 4 on n2, leaf 2 and 5 on n3.
+    let (row0, row1) = (key(table, first(0)), key(table, first(1)));
+    let row1_again = key(table, of_leaf(1).nth(1).unwrap());
+    // The server refuses rows in wrong partitions, so for a moment it is told that there is no partition.
+    let smuggle = |leaf: &str, values: &str| {
+        format!(
+            "update pg_class set relispartition = false where relname = '{leaf}'; insert into {leaf} {values};
+             update pg_class set relispartition = true where relname = '{leaf}'"
+        )
+    };
+    let row_sql = |row: u64| {
+        let mut fields = [[0; data::ycsb::FIELD_BYTES]; data::ycsb::FIELD_COUNT];
+        table.row_fields(row, &mut fields);
+        let fields: String =
+            fields.iter().map(|field| format!(", '{}'", std::str::from_utf8(field).unwrap())).collect();
+        format!("values ('{}'{fields})", key(table, row))
+    };
+    let delete = |leaf: &str, key: &str| format!("delete from {leaf} where ycsb_key = '{key}'");
+    vec![
+        Damage {
+            name: "deleted",
+            sql: vec![(1, delete("usertable_p1", &row1))],
+            undo: vec![(1, format!("insert into usertable_p1 {}", row_sql(first(1))))],
+            rows: vec![("missing", row1.clone(), "usertable_p1 on n2".into())],
+            problems: vec![],
+        },
+        Damage {
+            name: "damaged value",
+            sql: vec![(
+                1,
+                format!("update usertable_p1 set field4 = overlay(field4 placing '!' from 78 for 1) where ycsb_key = '{row1}'"),
+            )],
+            undo: vec![
+                (1, delete("usertable_p1", &row1)),
+                (1, format!("insert into usertable_p1 {}", row_sql(first(1)))),
+            ],
+            rows: vec![("damaged value", row1.clone(), "usertable_p1 on n2".into())],
+            problems: vec![],
+        },
+        Damage {
+            name: "a stranger",
+            sql: vec![(2, smuggle("usertable_p5", "values ('hello', 'x')"))],
+            undo: vec![(2, delete("usertable_p5", "hello"))],
+            rows: vec![("stranger", "hello".into(), "usertable_p5 on n3".into())],
+            problems: vec![],
+        },
+        Damage {
+            name: "a copy on another node",
+            sql: vec![(0, smuggle("usertable_p0", &row_sql(first(1))))],
+            undo: vec![(0, delete("usertable_p0", &row1))],
+            rows: vec![("on the wrong node", row1.clone(), "usertable_p0 on n1".into())],
+            problems: vec![],
+        },
+        Damage {
+            name: "moved to another node",
+            sql: vec![(0, smuggle("usertable_p0", &row_sql(first(1)))), (1, delete("usertable_p1", &row1))],
+            undo: vec![
+                (0, delete("usertable_p0", &row1)),
+                (1, format!("insert into usertable_p1 {}", row_sql(first(1)))),
+            ],
+            rows: vec![("on the wrong node", row1.clone(), "usertable_p0 on n1".into())],
+            problems: vec![],
+        },
+        Damage {
+            name: "in the other leaf of its node",
+            sql: vec![(0, smuggle("usertable_p3", &row_sql(first(0))))],
+            undo: vec![(0, delete("usertable_p3", &row0))],
+            rows: vec![("in the wrong partition", row0.clone(), "usertable_p3 on n1".into())],
+            problems: vec![],
+        },
+        Damage {
+            name: "a table left behind by a move",
+            sql: vec![(
+                2,
+                format!(
+                    "create table usertable_p1_old (like usertable); comment on table usertable_p1_old is 'pgfathom dataset ycsb 1: moved away';
+                     insert into usertable_p1_old {}; insert into usertable_p1_old {}",
+                    row_sql(first(1)),
+                    row_sql(of_leaf(1).nth(1).unwrap())
+                ),
+            )],
+            undo: vec![(2, "drop table usertable_p1_old".into())],
+            rows: vec![
+                ("on the wrong node", row1.clone(), "usertable_p1_old on n3".into()),
+                ("on the wrong node", row1_again, "usertable_p1_old on n3".into()),
+            ],
+            problems: vec![],
+        },
+        Damage {
+            name: "a leaf with two owners",
+            sql: vec![(
+                0,
+                "drop foreign table usertable_p1; create table usertable_p1 partition of usertable for values with (modulus 6, remainder 1)".into(),
+            )],
+            undo: vec![(0, "drop table usertable_p1".into()), (0, foreign(1, "n2", "usertable_p1"))],
+            rows: vec![],
+            problems: vec!["usertable_p1 is a table on n1 as well as on n2".into()],
+        },
+        Damage {
+            name: "a row in the second owner",
+            sql: vec![(
+                0,
+                format!(
+                    "drop foreign table usertable_p1; create table usertable_p1 partition of usertable for values with (modulus 6, remainder 1);
+                     insert into usertable_p1 {}",
+                    row_sql(first(1))
+                ),
+            )],
+            undo: vec![(0, "drop table usertable_p1".into()), (0, foreign(1, "n2", "usertable_p1"))],
+            rows: vec![("on the wrong node", row1.clone(), "usertable_p1 on n1".into())],
+            problems: vec!["usertable_p1 is a table on n1 as well as on n2".into()],
+        },
+        Damage {
+            name: "a foreign table that points at nothing",
+            sql: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n2", "nowhere")))],
+            undo: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n2", "usertable_p1")))],
+            rows: vec![],
+            problems: vec!["usertable_p1: n1 says that it is nowhere on n2, and there is no such table".into()],
+        },
+        Damage {
+            name: "entry nodes that disagree",
+            sql: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n3", "usertable_p1")))],
+            undo: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n2", "usertable_p1")))],
+            rows: vec![],
+            problems: vec!["usertable_p1: n1 says that it is usertable_p1 on n3, but it is on n2".into()],
+        },
+        Damage {
+            name: "a leaf that a node does not know",
+            sql: vec![(2, "drop foreign table usertable_p1".into())],
+            undo: vec![(2, foreign(1, "n2", "usertable_p1"))],
+            rows: vec![],
+            problems: vec!["usertable_p1 is no partition on n3: its rows cannot be reached through that node".into()],
+        },
+        Damage {
+            name: "a leaf detached on its owner",
+            sql: vec![(1, "alter table usertable detach partition usertable_p1".into())],
+            undo: vec![(
+                1,
+                "alter table usertable attach partition usertable_p1 for values with (modulus 6, remainder 1)".into(),
+            )],
+            rows: vec![],
+            problems: vec!["usertable_p1 is no partition on n2: its rows cannot be reached through that node".into()],
+        },
+        Damage {
+            name: "a ledger with other keys",
+            sql: vec![(1, "update pgfathom.chunk set checksum = checksum + 1 where chunk = 1".into())],
+            undo: vec![(1, "update pgfathom.chunk set checksum = checksum - 1 where chunk = 1".into())],
+            rows: vec![],
+            problems: vec!["the ledger of n2 has as many rows as were loaded, but not their keys".into()],
+        },
+        Damage {
+            name: "a ledger that speaks of another dataset",
+            sql: vec![(2, "update pgfathom.dataset set seed = 43".into())],
+            undo: vec![(2, "update pgfathom.dataset set seed = 42".into())],
+            rows: vec![],
+            problems: vec!["the ledger of n3 says 3000 rows in 6 partitions in schema public, seed 43, scattered keys, compressible 1.0, \
+                 format 1, load 4d, the others say 3000 rows in 6 partitions in schema public, seed 42, scattered keys, compressible 1.0, format 1, load 4d".into()],
+        },
+        Damage {
+            name: "a ledger of another load",
+            sql: vec![(2, "update pgfathom.dataset set token = 78".into())],
+            undo: vec![(2, "update pgfathom.dataset set token = 77".into())],
+            rows: vec![],
+            problems: vec!["the ledger of n3 says 3000 rows in 6 partitions in schema public, seed 42, scattered keys, compressible 1.0, \
+                 format 1, load 4e, the others say 3000 rows in 6 partitions in schema public, seed 42, scattered keys, compressible 1.0, format 1, load 4d".into()],
+        },
+    ]
+}
+
+fn foreign(leaf: usize, server: &str, target: &str) -> String {
+    format!(
+        "create foreign table usertable_p{leaf} partition of usertable for values with (modulus {PARTITIONS}, remainder {leaf})
+         server {server} options (schema_name 'public', table_name '{target}')"
+    )
+}
+
+#[test]
+fn every_damage_of_a_cluster_is_named_and_nothing_else() {
+    on_each(sharded, |servers| {
+        let table = load_sharded(servers);
+        let cluster = cluster_of(servers);
+        for Damage { name, sql, undo, mut rows, problems } in damages(&table) {
+            // As single statements, because a query of several is one transaction, in which the catalog is not looked at anew.
+            let apply = |sql: &[(usize, String)]| {
+                for (node, sql) in sql {
+                    for statement in sql.split("; ") {
+                        let done = servers.node(*node).execute(statement);
+                        done.unwrap_or_else(|error| panic!("{name}: {statement}: {error:?}"));
+                    }
+                }
+            };
+            apply(&sql);
+            rows.sort();
+            for deep in [false, true] {
+                let report = check(&cluster, deep).unwrap();
+                assert_eq!(
+                    named(&report),
+                    (rows.clone(), problems.clone()),
+                    "{name}, deep {deep}: {}",
+                    report.text()
+                );
+                assert_eq!(report.differences_total(), rows.len() as u64, "{name}: {}", report.text());
+                assert_eq!(report.verdict(), Verdict::Different, "{name}");
+                let also_home = report.differences.iter().any(|difference| {
+                    matches!(difference.kind, DifferenceKind::WrongNode { is_home_too: true, .. })
+                });
+                let is_on_wrong_node = rows.iter().any(|(kind, ..)| *kind == "on the wrong node");
+                assert_eq!(
+                    also_home,
+                    is_on_wrong_node && name != "moved to another node",
+                    "{}",
+                    report.text()
+                );
+            }
+            apply(&undo);
+        }
+        let report = check(&cluster, false).unwrap();
+        assert_eq!(report.verdict(), Verdict::Exact, "everything was undone: {}", report.text());
+    });
+}
+
+/// A leaf that was moved with everything that belongs to it is where it is, though the ledger of its old node speaks of it.
+#[test]
+fn a_leaf_that_moved_is_verified_where_it_is() {
+    on_each(sharded, |servers| {
+        let table = load_sharded(servers);
+        let rows: Vec<u64> = (0..ROWS).filter(|&row| home(&table, row) == 1).collect();
+        let bound = "for values with (modulus 6, remainder 1)";
+        servers.node(1).execute("drop table usertable_p1").unwrap();
+        servers.node(1).execute(&foreign(1, "n3", "usertable_p1")).unwrap();
+        servers.node(0).execute("drop foreign table usertable_p1").unwrap();
+        servers.node(0).execute(&foreign(1, "n3", "usertable_p1")).unwrap();
+        servers.node(2).execute("drop foreign table usertable_p1").unwrap();
+        servers
+            .node(2)
+            .execute(&format!("create table usertable_p1 partition of usertable {bound}"))
+            .unwrap();
+        copy(servers, 2, "usertable_p1", &table, &rows);
+        let report = check(&cluster_of(servers), false).unwrap();
+        assert_eq!(report.verdict(), Verdict::Exact, "{}", report.text());
+        assert_eq!(report.nodes.iter().map(|node| node.leaves).collect::<Vec<_>>(), [2, 1, 3]);
+        // Which of the nodes' ledgers is wrong cannot be told any more, only that they are.
+        servers.node(0).execute("update pgfathom.chunk set rows = rows + 1 where chunk = 0").unwrap();
+        let report = check(&cluster_of(servers), false).unwrap();
+        assert_eq!(
+            named(&report).1,
+            [format!("the ledgers of all nodes together counts {} loaded rows instead of {ROWS}", ROWS + 1)]
+        );
+    });
+}
+
+#[test]
+fn a_cluster_that_is_not_loaded_is_refused() {
+    let servers = sharded(&installations()[0]);
+    let cluster = cluster_of(&servers);
+    assert!(matches!(check(&cluster, false), Err(VerifyError::NoDataset)));
+    load_sharded(&servers);
+    servers.node(1).execute("update pgfathom.dataset set loaded_at = null").unwrap();
+    let error = check(&cluster, false).unwrap_err();
+    assert_eq!(error.to_string(), "the load of dataset ycsb is not complete on node n2");
+    assert!(error.hint().unwrap().contains("same load command"));
+}

@@ -1,0 +1,298 @@
+//! The runs that write into a dataset, in a cluster whose nodes have a ledger each.
+//!
+//! A run may write on any node, and whoever verifies may come through any node. So a run enters itself in the ledger of *every* node that
+//! can hold rows, before its first write: wherever a value of it is found, its number is known there. Reading takes the union: a node that
+//! was down when a run ended, or that came later, does not make a run unknown that another node knows.
+//!
+//! Numbers are given once in the cluster. A run that begins takes the tables of all nodes, none of them by waiting while it holds another:
+//! two runs that begin at once, each from its own entry node, would otherwise each wait for the other. As long as it is on, a run
+//! holds an advisory lock on every node, so that anybody, through any node, can tell it from a killed one.
+
+use std::time::{Duration, Instant};
+
+use target::ConnSpec;
+use target::cluster::Cluster;
+use target::control::{self, Control};
+
+use crate::error::LoadError;
+use crate::ledger::{self, Dataset, RUN_NO_MAX, Writer};
+
+/// The runs that several ledgers of one dataset know, in order of their numbers.
+///
+/// # Errors
+/// When two ledgers have different runs under one number.
+pub fn merge(ledgers: Vec<Vec<Writer>>) -> Result<Vec<Writer>, LoadError> {
+    let mut merged: Vec<Writer> = Vec::new();
+    for writer in ledgers.into_iter().flatten() {
+        match merged.iter_mut().find(|known| known.run_no == writer.run_no) {
+            None => merged.push(writer),
+            Some(known) if known.finished && writer.finished => {
+                if known.transactions != writer.transactions || known.spec != writer.spec {
+                    return Err(LoadError::TwoWriters { run_no: writer.run_no });
+                }
+            }
+            Some(known) if writer.finished => *known = writer,
+            Some(_) => {}
+        }
+    }
+    merged.sort_by_key(|writer| writer.run_no);
+    Ok(merged)
+}
+
+/// How long a run that begins tries to be the only one that does.
+const LOCK_WAIT: Duration = Duration::from_secs(30);
+/// How long it waits before it tries again, at least.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// The ledgers of all nodes that a run may write on, each with a connection of its own.
+pub struct Registry {
+    places: Vec<Place>,
+}
+
+/// One node's.
+struct Place {
+    spec: ConnSpec,
+    control: Control,
+    dataset: Dataset,
+    /// Runs whose mark this connection holds.
+    marks: Vec<u16>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").field("nodes", &self.places.len()).finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    /// Connects to every node that takes writes. `None`: no ledger of theirs has a YCSB dataset.
+    ///
+    /// # Errors
+    /// When a node cannot be reached or its ledger cannot be read.
+    pub fn open(cluster: &Cluster) -> Result<Option<Registry>, LoadError> {
+        let mut places = Vec::new();
+        for node in cluster.data_nodes() {
+            let spec = cluster.nodes[node].spec.clone();
+            let mut control = control::connect(&spec).map_err(|error| LoadError::Connect(Box::new(error)))?;
+            // A node whose ledger has been lost is verification's business.
+            if let Some(dataset) = ledger::find_dataset(&mut *control, ledger::YCSB)? {
+                places.push(Place { spec, control, dataset, marks: Vec::new() });
+            }
+        }
+        Ok((!places.is_empty()).then_some(Registry { places }))
+    }
+
+    /// The dataset, as the first node has it.
+    pub fn dataset(&self) -> &Dataset {
+        &self.places[0].dataset
+    }
+
+    /// The runs that any of the nodes knows, in order of their numbers.
+    ///
+    /// # Errors
+    /// When a ledger cannot be read, or two have different runs under one number.
+    pub fn writers(&mut self) -> Result<Vec<Writer>, LoadError> {
+        let ledgers =
+            self.places.iter_mut().map(|place| ledger::writers(&mut *place.control, &place.dataset));
+        merge(ledgers.collect::<Result<_, _>>()?)
+    }
+
+    /// When each run wrote, in microseconds since 1970 by the clock of one node that knows all of them. Servers' clocks differ, so where no node does,
+    /// all runs are given the same time: then nobody takes one of them for earlier.
+    ///
+    /// # Errors
+    /// When a ledger cannot be read.
+    pub fn times(&mut self) -> Result<Vec<(u16, i64, Option<i64>)>, LoadError> {
+        let writers = self.writers()?;
+        for place in &mut self.places {
+            let times = ledger::writer_times(&mut *place.control, &place.dataset)?;
+            let known = |writer: &Writer| {
+                times
+                    .iter()
+                    .any(|(run_no, _, end)| *run_no == writer.run_no && end.is_some() == writer.finished)
+            };
+            if writers.iter().all(known) {
+                return Ok(times);
+            }
+        }
+        Ok(writers.iter().map(|writer| (writer.run_no, 0, writer.finished.then_some(0))).collect())
+    }
+
+    /// Registers a run on every node and returns its number, the next one of the whole cluster.
+    ///
+    /// # Errors
+    /// When all run numbers of the dataset are used, `spec_json` is no JSON, or a node's ledger cannot be written.
+    pub fn create(&mut self, spec_json: &str) -> Result<u16, LoadError> {
+        let begin = Instant::now();
+        let mut pause = LOCK_PAUSE;
+        loop {
+            let created = self.try_create(spec_json);
+            if !matches!(created, Ok(Some(_))) {
+                for place in &mut self.places {
+                    // A connection that is lost has rolled back by itself.
+                    let _ = place.control.batch_execute("rollback");
+                }
+            }
+            match created {
+                Ok(Some(run_no)) => return Ok(run_no),
+                Ok(None) if begin.elapsed() > LOCK_WAIT => return Err(LoadError::WritersBusy),
+                Ok(None) => {
+                    // Two that let go at the same moment must not come back at the same moment for ever.
+                    let jitter = u64::from(std::process::id() ^ begin.elapsed().subsec_nanos()) % 32;
+                    std::thread::sleep(pause + Duration::from_millis(jitter));
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// `None`: somebody else is at it.
+    fn try_create(&mut self, spec_json: &str) -> Result<Option<u16>, LoadError> {
+        const DOING: &str = "registering the run in pgfathom.writer";
+        let sql = |source| LoadError::sql(DOING, source);
+        let mut last = 0;
+        for place in &mut self.places {
+            // The mode excludes itself, so two runs that start at once get two numbers.
+            let locked = place
+                .control
+                .batch_execute("begin; lock table pgfathom.writer in share row exclusive mode nowait");
+            match locked {
+                Err(error) if error.code().is_some_and(|code| code.code() == "55P03") => return Ok(None),
+                other => other.map_err(sql)?,
+            }
+            let row = place.control.query_one(
+                "select coalesce(max(run_no), 0) from pgfathom.writer where dataset = $1",
+                &[&place.dataset.id],
+            );
+            last = last.max(row.map_err(sql)?.get::<_, i32>(0));
+        }
+        let run_no = last + 1;
+        if run_no > RUN_NO_MAX {
+            return Err(LoadError::WritersExhausted { runs: RUN_NO_MAX as u32 });
+        }
+        for place in &mut self.places {
+            let inserted = place.control.execute(
+                "insert into pgfathom.writer (dataset, run_no, spec) values ($1, $2, $3::text::jsonb)",
+                &[&place.dataset.id, &run_no, &spec_json],
+            );
+            inserted.map_err(sql)?;
+        }
+        for place in &mut self.places {
+            place.control.batch_execute("commit").map_err(sql)?;
+        }
+        Ok(Some(run_no as u16))
+    }
+
+    /// Marks a run as being on, for as long as this registry lives: an advisory lock on every node. False when somebody else has the mark; for a
+    /// run that has no end in the ledger it means that it is on, and true that it was killed.
+    ///
+    /// # Errors
+    /// When a node cannot be asked.
+    pub fn mark(&mut self, run_no: u16) -> Result<bool, LoadError> {
+        let sql = |source| LoadError::sql("marking the run as being on", source);
+        for index in 0..self.places.len() {
+            let place = &mut self.places[index];
+            if place.marks.contains(&run_no) {
+                continue;
+            }
+            let row = place
+                .control
+                .query_one("select pg_try_advisory_lock($1)", &[&mark_key(place.dataset.id, run_no)]);
+            if row.map_err(sql)?.get(0) {
+                place.marks.push(run_no);
+                continue;
+            }
+            for place in &mut self.places[..index] {
+                let key = mark_key(place.dataset.id, run_no);
+                place.control.execute("select pg_advisory_unlock($1)", &[&key]).map_err(sql)?;
+                place.marks.retain(|mark| *mark != run_no);
+            }
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Replaces what a run was told to do: it has learned more about itself.
+    ///
+    /// # Errors
+    /// When no node has the run, or a ledger cannot be written.
+    pub fn update_spec(&mut self, run_no: u16, spec_json: &str) -> Result<(), LoadError> {
+        let mut updated = Err(LoadError::Restarted);
+        for place in &mut self.places {
+            match ledger::update_writer_spec(&mut *place.control, &place.dataset, run_no, spec_json) {
+                // A ledger that does not have the run, as it was made later.
+                Err(LoadError::Restarted) => {}
+                other => {
+                    other?;
+                    updated = Ok(());
+                }
+            }
+        }
+        updated
+    }
+
+    /// Notes on every node that a run ended in order: what it did, and the transactions of each session. A node that was lost meanwhile is connected
+    /// to again. One that stays away is passed over as long as another one takes it down.
+    ///
+    /// # Errors
+    /// When no node has the run, or none can be written.
+    pub fn finish(&mut self, run_no: u16, spec_json: &str, transactions: &[u64]) -> Result<(), LoadError> {
+        let finished = self.places.iter_mut().map(|place| {
+            // Only the second statement makes the run a finished one; cut in between, it is judged like a killed one.
+            let tell = |control: &mut Control, dataset: &Dataset| {
+                ledger::update_writer_spec(&mut **control, dataset, run_no, spec_json)?;
+                ledger::finish_writer(&mut **control, dataset, run_no, transactions)
+            };
+            if !place.control.is_closed() && tell(&mut place.control, &place.dataset).is_ok() {
+                return Ok(());
+            }
+            place.control =
+                control::connect(&place.spec).map_err(|error| LoadError::Connect(Box::new(error)))?;
+            place.marks.clear();
+            tell(&mut place.control, &place.dataset)
+        });
+        some(finished.collect())
+    }
+}
+
+/// Well if any of them is.
+fn some(results: Vec<Result<(), LoadError>>) -> Result<(), LoadError> {
+    let any = results.iter().any(Result::is_ok);
+    match results.into_iter().find_map(Result::err) {
+        Some(error) if !any => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The key of a run's mark among the advisory locks of one database.
+fn mark_key(dataset: i32, run_no: u16) -> i64 {
+    /// Run numbers have 14 bits.
+    const RUN_BITS: i64 = 14;
+    /// The first bytes of "pgfathom", so that nobody else's lock is met.
+    const PREFIX: i64 = 0x7067_6661 << 32;
+    PREFIX | i64::from(dataset) << RUN_BITS | i64::from(run_no)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writer(run_no: u16, finished: bool) -> Writer {
+        let transactions = if finished { vec![u64::from(run_no)] } else { Vec::new() };
+        Writer { run_no, spec: "{}".into(), finished, transactions }
+    }
+
+    #[test]
+    fn what_any_ledger_knows_is_known_and_an_end_counts() {
+        let merged = merge(vec![
+            vec![writer(1, false), writer(3, false)],
+            vec![writer(1, true), writer(2, true)],
+            vec![],
+        ]);
+        assert_eq!(merged.unwrap(), [writer(1, true), writer(2, true), writer(3, false)]);
+        let other = Writer { transactions: vec![77], ..writer(1, true) };
+        let error = merge(vec![vec![writer(1, true)], vec![other]]).unwrap_err();
+        assert!(error.hint().is_some() && error.to_string().contains("run 1"), "{error}");
+    }
+}
