@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use std::path::Path;
 use target::conninfo::{self, Request, Resolved, Sources};
-use target::local::ClusterFile;
+use target::local::{ClusterFile, LocalError};
 use target::{Cluster, ConnSpec};
 
 impl Connection {
@@ -57,14 +57,10 @@ impl Connection {
 
     fn resolve_cluster(&self, path: &Path) -> Result<Resolved, Failure> {
         let file = read_file(path)?;
-        let node =
-            file.node.first().ok_or_else(|| Failure::usage(format!("{} names no node", path.display())))?;
-        let mut resolved = node.resolve(&Sources::of_process()).map_err(|error| {
-            Failure::from(error).context(format!(
-                "{}: node {:?}: its connection is wrong",
-                path.display(),
-                node.name
-            ))
+        let mut resolved = file.entry(&Sources::of_process()).map_err(|error| match error {
+            LocalError::NodeConnection { node, source } => Failure::from(source)
+                .context(format!("{}: node {node:?}: its connection is wrong", path.display())),
+            error => Failure::from(error).context(format!("{} is wrong", path.display())),
         })?;
         if let Some(user) = &self.username {
             resolved.spec = resolved.spec.with_user(user);

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use error::{ConninfoError, Origin};
+pub(crate) use spec::quoted;
 pub use spec::{
     ConnSpec, Host, HostSpec, Keepalives, LoadBalance, PORT_DEFAULT, RootCert, SessionAttrs, SslMode,
     TlsOptions, TlsVersion,

@@ -3,12 +3,13 @@
 mod cluster;
 mod cluster_file;
 mod error;
-mod folder;
+pub(crate) mod folder;
 mod installation;
 mod preset;
 pub(crate) mod process;
 mod registry;
 mod server;
+pub(crate) mod standby;
 pub(crate) mod topology;
 
 pub use cluster::{LocalCluster, Removed, UpOptions, default_dir, down, is_up, up};
@@ -19,4 +20,6 @@ pub use preset::Preset;
 pub(crate) use process::OsUser;
 pub use process::StopMode;
 pub use registry::Registry;
-pub use topology::{NODES_MAX, PARTITIONS_MAX, PARTITIONS_PER_NODE_DEFAULT, Topology};
+pub use topology::{
+    CommitLevel, NODES_MAX, PARTITIONS_MAX, PARTITIONS_PER_NODE_DEFAULT, Replication, SyncStandbys, Topology,
+};

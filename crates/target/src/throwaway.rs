@@ -117,6 +117,19 @@ impl Throwaway {
         }
     }
 
+    /// A folder like this one's, without files yet, for a copy.
+    fn empty_neighbour(&self) -> Result<Throwaway, LocalError> {
+        let (base, lock) = make_base(self.user.as_ref())?;
+        Ok(Throwaway {
+            installation: self.installation.clone(),
+            base,
+            port: conninfo::PORT_DEFAULT,
+            user: self.user.clone(),
+            child: None,
+            _lock: lock,
+        })
+    }
+
     fn initdb(&self, options: &Options) -> Result<(), LocalError> {
         let mut command =
             process::command(&self.installation.program("initdb"), self.user.as_ref(), &self.base);

@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use target::conninfo::Sources;
 use target::control;
 use target::local::ClusterFile;
-use target::throwaway::{Installation, ThrowawayCluster, installations};
+use target::throwaway::{Installation, StopMode, Throwaway, ThrowawayCluster, installations};
 
 fn each(test: impl Fn(&Installation) + Sync) {
     let all = installations();
@@ -130,4 +131,60 @@ fn a_deadlock_over_two_nodes_ends_by_itself() {
             });
         }
     });
+}
+
+/// The standbys of a server by their state, as `s1=sync s2=potential`.
+fn standbys(node: &Throwaway) -> String {
+    let sql = "select coalesce(string_agg(application_name || '=' || sync_state, ' ' order by application_name), '') \
+               from pg_stat_replication where state = 'streaming'";
+    node.value(sql).unwrap().unwrap()
+}
+
+#[test]
+fn standbys_follow_and_follow_the_next_primary_too() {
+    each(|installation| {
+        let mut cluster = ThrowawayCluster::replicated(installation, 2, "FIRST 2 (s1, s2)").unwrap();
+        let file = cluster.file().clone();
+        let roles: Vec<&str> = file.node.iter().map(|node| node.role.as_str()).collect();
+        assert_eq!((file.engine.as_str(), roles), ("postgres", vec!["primary", "standby", "standby"]));
+        assert_eq!(file.made.as_ref().unwrap().sync.as_deref(), Some("FIRST 2 (s1, s2)"));
+        assert_eq!(standbys(cluster.node(0)), "s1=sync s2=sync");
+        cluster
+            .node(0)
+            .execute(
+                "set synchronous_commit = remote_apply; create table t as select generate_series(1, 1000) i",
+            )
+            .unwrap();
+        for standby in &cluster.nodes()[1..] {
+            assert_eq!(standby.value("select count(*) from t").unwrap().as_deref(), Some("1000"));
+            assert!(standby.execute("insert into t values (0)").is_err(), "a standby takes no writes");
+        }
+
+        // The entry of the file finds whoever takes writes.
+        let entry = file.entry(&Sources::of_process()).unwrap().spec;
+        assert_eq!(control::connect(&entry).unwrap().host_index(), 0);
+        cluster.node_mut(0).kill9().unwrap();
+        assert_eq!(cluster.node(1).value("select pg_promote()").unwrap().as_deref(), Some("t"));
+        assert_eq!(control::connect(&entry).unwrap().host_index(), 1);
+        cluster.node(1).execute("insert into t values (1001)").unwrap();
+        eventually("s2 follows the new primary", || standbys(cluster.node(1)) == "s2=async");
+        eventually("s2 has the new row", || {
+            cluster.node(2).value("select max(i) from t").unwrap().as_deref() == Some("1001")
+        });
+    });
+}
+
+#[test]
+fn a_commit_waits_for_whom_it_was_told_to_wait() {
+    each(|installation| {
+        let any = ThrowawayCluster::replicated(installation, 2, "ANY 1 (s1, s2)").unwrap();
+        assert_eq!(standbys(any.node(0)), "s1=quorum s2=quorum");
+        drop(any);
+        let mut cluster = ThrowawayCluster::replicated(installation, 1, "async").unwrap();
+        assert_eq!(standbys(cluster.node(0)), "s1=async");
+        cluster.node_mut(1).stop(StopMode::Fast).unwrap();
+        cluster.node(0).execute("create table t(i int)").unwrap();
+    });
+    let error = ThrowawayCluster::replicated(&installations()[0], 1, "FIRST 1 (s2)").unwrap_err();
+    assert!(error.to_string().contains("no standby is called \"s2\""), "{error}");
 }

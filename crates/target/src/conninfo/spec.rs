@@ -372,7 +372,7 @@ impl fmt::Display for ConnSpec {
 }
 
 /// `value` as a connection string needs it: quoted when empty or when it holds blanks, quotes or backslashes.
-pub(super) fn quoted(value: &str) -> String {
+pub(crate) fn quoted(value: &str) -> String {
     let plain = |c: char| !super::keyvalue::blank(c) && c != '\'' && c != '\\';
     if !value.is_empty() && value.chars().all(plain) {
         return value.to_owned();

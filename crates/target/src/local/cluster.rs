@@ -15,8 +15,10 @@ use super::folder::{self, MARKER_NAME};
 use super::process::{self, OsUser};
 use super::server::{self, Server};
 use super::topology::{self, Link, Peer, Planned, Topology};
-use super::{Installation, LocalError, Preset, Registry, preset};
-use crate::conninfo::{ConnSpec, PORT_DEFAULT};
+use super::{Installation, LocalError, Preset, Registry, preset, standby};
+use crate::Secret;
+use crate::cluster::Role;
+use crate::conninfo::{ConnSpec, PORT_DEFAULT, Sources};
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -93,7 +95,7 @@ pub struct LocalCluster {
     pub dir: PathBuf,
     /// Its file, with the nodes.
     pub file: ClusterFile,
-    /// How to connect to its first node.
+    /// How to connect to the node that takes writes, see [`ClusterFile::entry`].
     pub spec: ConnSpec,
     /// How long initdb took, that of the slowest node; zero for a cluster that was only started again.
     pub initdb_s: f64,
@@ -144,6 +146,8 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
                 port,
                 user: user.clone(),
                 installation: options.installation.clone(),
+                tcp: options.tcp,
+                password: None,
             })
         })
         .collect::<Result<_, LocalError>>()?;
@@ -221,30 +225,45 @@ fn make(
         folder::make_socket_dir(&first.socket_dir, first.user())?;
     }
     let settings = options.all_settings();
-    let made: Vec<(Server, f64, f64)> = topology::at_once(servers.len(), |number| {
-        let mut server = servers[number].clone();
+    let (copies, originals): (Vec<Server>, Vec<Server>) =
+        servers.into_iter().partition(|server| server.role == Role::Standby);
+    let made: Vec<(Server, f64, f64)> = topology::at_once(originals.len(), |number| {
+        let mut server = originals[number].clone();
         let times = make_server(&mut server, &settings, ports, options);
         let (initdb_s, start_s) = times.map_err(|error| say_node(error, planned, &server.name))?;
         Ok((server, initdb_s, start_s))
     })?;
     let slowest = |time: fn(&(Server, f64, f64)) -> f64| made.iter().map(time).fold(0.0, f64::max);
     let (initdb_s, start_s) = (slowest(|made| made.1), slowest(|made| made.2));
-    let servers: Vec<Server> = made.into_iter().map(|(server, ..)| server).collect();
+    let mut servers: Vec<Server> = made.into_iter().map(|(server, ..)| server).collect();
 
     let begin = Instant::now();
-    let peers: Vec<Peer> = servers
-        .iter()
-        .map(|server| Peer { name: server.name.clone(), spec: server.spec(), link: Link::of(&server.spec()) })
-        .collect();
+    let several = planned.len() > 1;
+    if options.tcp && several {
+        let password = new_password()?;
+        for server in &mut servers {
+            server.password = Some(password.clone());
+            topology::tell(&server.peer(), &topology::link_role(&password))?;
+        }
+    }
+    if !copies.is_empty() {
+        add_standbys(&mut servers, copies, &settings, ports, options)?;
+    }
+    let peers: Vec<Peer> = servers.iter().map(Server::peer).collect();
     topology::connect_nodes(&options.topology, &peers, options.installation.version.major)?;
-    let connect_s = if servers.len() == 1 { 0.0 } else { begin.elapsed().as_secs_f64() };
+    if let (Some(replication), Some(primary)) = (options.topology.replication(), servers.first()) {
+        // Only now: a primary that waits for standbys which are not there yet commits nothing.
+        let sync = ("synchronous_standby_names".to_owned(), replication.sync.setting());
+        let settings: Vec<(String, String)> = settings.iter().cloned().chain([sync]).collect();
+        primary.write_settings(options.tcp, &settings)?;
+        primary.reload()?;
+        topology::replicated::await_synchronous(&primary.peer(), &replication.sync)?;
+    }
+    let connect_s = if several { begin.elapsed().as_secs_f64() } else { 0.0 };
 
     let file = describe(&servers, options);
     file.write(&dir.join(CLUSTER_FILE_NAME))?;
-    let spec = peers.into_iter().next().map(|peer| peer.spec).ok_or_else(|| LocalError::Topology {
-        problem: "a cluster without nodes".to_owned(),
-        hint: "--nodes 3".to_owned(),
-    })?;
+    let spec = file.entry(&Sources::of_process())?.spec;
     Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s })
 }
 
@@ -259,18 +278,90 @@ fn make_server(
     let begin = Instant::now();
     server.initdb(options.checksums, &options.initdb)?;
     let initdb_s = begin.elapsed().as_secs_f64();
+    let start_s =
+        start_at_free_port(server, ports, options, |server| server.write_settings(options.tcp, settings))?;
+    Ok((initdb_s, start_s))
+}
+
+/// Writes a server's settings and starts it; at another port when somebody took its own between our look and the server's. Gives the seconds.
+fn start_at_free_port(
+    server: &mut Server,
+    ports: &Mutex<Ports>,
+    options: &UpOptions,
+    write_settings: impl Fn(&Server) -> Result<(), LocalError>,
+) -> Result<f64, LocalError> {
     loop {
-        server.write_settings(options.tcp, settings)?;
+        write_settings(server)?;
         match server.start() {
-            // Somebody took the port between our look and the server's.
             Err(LocalError::Start { log, .. })
                 if options.port.is_none() && log.contains("Address already in use") =>
             {
                 server.port = ports.lock().unwrap_or_else(PoisonError::into_inner).next()?;
             }
-            result => return Ok((initdb_s, result?)),
+            result => return result,
         }
     }
+}
+
+/// Copies the first server to each of `copies`, and starts these as its standbys.
+fn add_standbys(
+    servers: &mut Vec<Server>,
+    mut copies: Vec<Server>,
+    settings: &[(String, String)],
+    ports: &Mutex<Ports>,
+    options: &UpOptions,
+) -> Result<(), LocalError> {
+    let Some(primary) = servers.first().cloned() else { return Ok(()) };
+    let names: Vec<String> =
+        std::iter::once(&primary).chain(&copies).map(|server| server.name.clone()).collect();
+    topology::tell(&primary.peer(), &topology::replicated::slots(0, &names, true))?;
+    for copy in &mut copies {
+        copy.password.clone_from(&primary.password);
+        copy.make_dir()?;
+    }
+    let targets: Vec<PathBuf> = copies.iter().map(Server::data_dir).collect();
+    standby::copy(&primary.spec(), &primary.data_dir(), &targets, primary.user())
+        .map_err(|error| error.on(&primary.name))?;
+    // Each knows the ports of the others, so they are settled first.
+    let links = |copies: &[Server]| -> Vec<(String, Link)> {
+        std::iter::once(&primary)
+            .chain(copies)
+            .map(|server| (server.name.clone(), server.peer().link))
+            .collect()
+    };
+    let planned = links(&copies);
+    let write = |number: usize, server: &Server, links: &[(String, Link)]| {
+        let own = topology::replicated::standby_settings(number + 1, links);
+        let settings: Vec<(String, String)> = settings.iter().cloned().chain(own).collect();
+        server.write_settings(options.tcp, &settings)
+    };
+    let started: Vec<Server> = topology::at_once(copies.len(), |number| {
+        let mut server = copies[number].clone();
+        let started =
+            start_at_free_port(&mut server, ports, options, |server| write(number, server, &planned));
+        started.map_err(|error| error.on(&server.name))?;
+        Ok(server)
+    })?;
+    let settled = links(&started);
+    if settled != planned {
+        for (number, server) in started.iter().enumerate() {
+            write(number, server, &settled)?;
+            server.reload()?;
+        }
+    }
+    servers.extend(started);
+    Ok(())
+}
+
+/// A password that nobody has to remember: the nodes of one cluster reach each other with it over TCP.
+fn new_password() -> Result<Secret, LocalError> {
+    const BYTES: usize = 24;
+    let source = Path::new("/dev/urandom");
+    let mut bytes = [0_u8; BYTES];
+    File::open(source)
+        .and_then(|mut file| io::Read::read_exact(&mut file, &mut bytes))
+        .map_err(LocalError::io("read", source))?;
+    Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
 }
 
 /// What `cluster.toml` says.
@@ -286,6 +377,7 @@ fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
             version: options.installation.version.to_string(),
             preset: options.preset.name().to_owned(),
             partitions: options.topology.partitions(),
+            sync: options.topology.replication().map(|replication| replication.sync.to_string()),
             os_user: user.map(|user| user.name.clone()),
         }),
         node: servers
@@ -327,12 +419,14 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
         let data_dir = node.data_directory.clone().unwrap_or_else(|| dir.join("data"));
         Server {
             name: node.name.clone(),
-            role: topology::NodeRole::parse(&node.role),
+            role: Role::parse(&node.role).unwrap_or(Role::Primary),
             dir: data_dir.parent().map_or_else(|| dir.to_owned(), Path::to_owned),
             socket_dir: socket_dir.clone(),
             port: PORT_DEFAULT,
             user: user.cloned(),
             installation: installation.clone(),
+            tcp: false,
+            password: None,
         }
     };
     let stopped: Vec<Server> = file.node.iter().map(server).filter(|server| !server.is_up()).collect();
@@ -347,16 +441,9 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
         server.start_again().map_err(|error| if several { error.on(&server.name) } else { error })
     })?;
     drop(lock);
-    let spec = first_spec(&file, &socket_dir);
+    let spec = file.entry(&Sources::of_process())?.spec;
     let start_s = times.into_iter().fold(0.0, f64::max);
     Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0 })
-}
-
-/// How to connect to the first node of a file that `up` wrote.
-fn first_spec(file: &ClusterFile, socket_dir: &Path) -> ConnSpec {
-    let data_dir = file.node.first().and_then(|node| node.data_directory.clone()).unwrap_or_default();
-    let port = process::PidFile::read(&data_dir).and_then(|file| file.port).unwrap_or(PORT_DEFAULT);
-    ConnSpec::unix(socket_dir, port, server::SUPERUSER, server::SUPERUSER)
 }
 
 /// Whether a server runs in the cluster's folder.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::LocalError;
-use crate::conninfo::{self, ConninfoError, Resolved, Sources};
+use crate::cluster::Role;
+use crate::conninfo::{self, ConninfoError, Resolved, SessionAttrs, Sources};
 
 /// The version of the file's format.
 pub const CLUSTER_FILE_FORMAT: u32 = 1;
@@ -46,6 +47,9 @@ pub struct Made {
     /// Hash partitions of each sharded table, all nodes together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u32>,
+    /// Which standbys a commit waits for, as in `synchronous_standby_names`, or `async`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<String>,
     /// The operating system user that runs the servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os_user: Option<String>,
@@ -80,6 +84,37 @@ impl Node {
 }
 
 impl ClusterFile {
+    /// How to reach the node that takes writes: the first node; in a cluster with standbys all its hosts, asked for `read-write` unless
+    /// the first connection asks for something else, so that a session finds the new primary after a failover.
+    ///
+    /// # Errors
+    /// [`LocalError::NodeConnection`].
+    pub fn entry(&self, sources: &Sources<'_>) -> Result<Resolved, LocalError> {
+        let resolve = |node: &Node| {
+            node.resolve(sources)
+                .map_err(|source| LocalError::NodeConnection { node: node.name.clone(), source })
+        };
+        let Some((first, others)) = self.node.split_first() else {
+            return Err(LocalError::Topology {
+                problem: "the cluster has no nodes".to_owned(),
+                hint: "a cluster file names at least one [[node]]".to_owned(),
+            });
+        };
+        let mut entry = resolve(first)?;
+        let standbys = self.node.iter().any(|node| node.role == Role::Standby.name());
+        if standbys {
+            for node in others {
+                let mut other = resolve(node)?;
+                entry.spec.hosts.append(&mut other.spec.hosts);
+                entry.warnings.append(&mut other.warnings);
+            }
+            if entry.spec.target_session_attrs == SessionAttrs::Any {
+                entry.spec.target_session_attrs = SessionAttrs::ReadWrite;
+            }
+        }
+        Ok(entry)
+    }
+
     /// Reads a file, or the one in a cluster's folder.
     pub fn read(path: &Path) -> Result<ClusterFile, LocalError> {
         let path = if path.is_dir() { path.join(CLUSTER_FILE_NAME) } else { path.to_owned() };

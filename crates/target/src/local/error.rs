@@ -197,6 +197,32 @@ pub enum LocalError {
         /// Its error.
         source: postgres::Error,
     },
+    /// A standby does not stream.
+    #[error("standby {node} did not follow the primary within {waited_s} s")]
+    NotFollowing {
+        /// The standby, or the standbys of which too few do.
+        node: String,
+        /// How long we waited.
+        waited_s: u64,
+    },
+    /// The primary has files elsewhere.
+    #[error(
+        "the primary has a tablespace {name} in {location}, so no standby on this machine can be copied from it"
+    )]
+    Tablespace {
+        /// Its name.
+        name: String,
+        /// Its folder, which the copy would share.
+        location: String,
+    },
+    /// A connection of a cluster file is wrong.
+    #[error("node {node:?}: its connection is wrong")]
+    NodeConnection {
+        /// The node's name.
+        node: String,
+        /// What is wrong.
+        source: crate::conninfo::ConninfoError,
+    },
     /// An extension that the topology needs is not installed.
     #[error("the extension {name} is not installed beside these PostgreSQL binaries")]
     Extension {
@@ -277,6 +303,13 @@ impl LocalError {
                 Some(format!("a client may hold it up; kill -QUIT {pid} stops it at once"))
             }
             LocalError::Topology { hint, .. } | LocalError::Extension { hint, .. } => Some(hint.clone()),
+            LocalError::NotFollowing { .. } => {
+                Some("the log of that node, beside its data directory, says why".to_owned())
+            }
+            LocalError::Tablespace { name, .. } => Some(format!(
+                "a copy would write into the same folder: move its tables and drop tablespace {name}, or set up the standby on another machine"
+            )),
+            LocalError::NodeConnection { source, .. } => source.hint(),
             LocalError::Node { source, .. } => source.hint(),
             LocalError::Connect(error) => error.hint(),
             LocalError::Sql { source, .. } => control::server_error(source).and_then(|error| error.hint),

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::folder::{make_private_dir, remove_sockets, write_as};
 use super::process::{self, Lifetime, OsUser, PidFile};
-use super::topology::NodeRole;
+use super::topology::{self, Link, Peer};
 use super::{Installation, LocalError};
+use crate::Secret;
+use crate::cluster::Role;
 use crate::conninfo::{ConnSpec, PORT_DEFAULT};
 
 /// How long a start may take, crash recovery included.
@@ -23,13 +25,17 @@ pub(super) const SUPERUSER: &str = "postgres";
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     pub(super) name: String,
-    pub(super) role: NodeRole,
+    pub(super) role: Role,
     /// The folder that holds `data` and `log`.
     pub(super) dir: PathBuf,
     pub(super) socket_dir: PathBuf,
     pub(super) port: u16,
     pub(super) user: Option<OsUser>,
     pub(super) installation: Installation,
+    /// Whether it listens on 127.0.0.1 too.
+    pub(super) tcp: bool,
+    /// With which the other nodes come in over TCP.
+    pub(super) password: Option<Secret>,
 }
 
 impl Server {
@@ -48,6 +54,22 @@ impl Server {
     /// How to connect over its socket.
     pub(super) fn spec(&self) -> ConnSpec {
         ConnSpec::unix(&self.socket_dir, self.port, SUPERUSER, SUPERUSER)
+    }
+
+    /// The same for a topology: the other nodes come over TCP when there is any, so that what they say to each other goes the way it does between machines.
+    pub(super) fn peer(&self) -> Peer {
+        let spec = self.spec();
+        let link = match &self.password {
+            Some(password) if self.tcp => Link {
+                host: "127.0.0.1".to_owned(),
+                port: self.port,
+                user: topology::LINK_ROLE.to_owned(),
+                password: Some(password.clone()),
+                dbname: spec.dbname.clone(),
+            },
+            _ => Link::of(&spec),
+        };
+        Peer { name: self.name.clone(), spec, link }
     }
 
     /// Makes its folder, when the cluster's own is not it.

@@ -2,10 +2,14 @@
 //!
 //! A topology is a value; the SQL that makes one node know the others is a pure function of the nodes, so that it can be read and tested without a server.
 
+pub(crate) mod replicated;
 pub(crate) mod sharded;
+
+pub use replicated::{CommitLevel, Replication, SyncStandbys};
 
 use super::LocalError;
 use crate::Secret;
+use crate::cluster::Role;
 use crate::conninfo::{self, ConnSpec};
 use crate::control;
 
@@ -22,6 +26,8 @@ pub enum Topology {
     /// One server.
     #[default]
     Single,
+    /// A primary and its standbys.
+    Replicated(Replication),
     /// Hash partitions over several servers by postgres_fdw; any node is an entry point.
     Sharded {
         /// Servers.
@@ -31,33 +37,11 @@ pub enum Topology {
     },
 }
 
-/// What a node is in its cluster; the names stand in `cluster.toml`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NodeRole {
-    /// Takes writes, alone.
-    Primary,
-    /// Owns some partitions.
-    Shard,
-}
-
-impl NodeRole {
-    const ALL: [(&'static str, NodeRole); 2] = [("primary", NodeRole::Primary), ("shard", NodeRole::Shard)];
-
-    pub(crate) fn name(self) -> &'static str {
-        NodeRole::ALL.iter().find(|(_, role)| *role == self).map_or("", |(name, _)| name)
-    }
-
-    /// By name; what is none of ours is a server that takes writes.
-    pub(crate) fn parse(name: &str) -> NodeRole {
-        NodeRole::ALL.iter().find(|(known, _)| *known == name).map_or(NodeRole::Primary, |(_, role)| *role)
-    }
-}
-
 /// A node to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Planned {
     pub(crate) name: String,
-    pub(crate) role: NodeRole,
+    pub(crate) role: Role,
 }
 
 impl Topology {
@@ -65,6 +49,7 @@ impl Topology {
     pub fn kind(&self) -> &'static str {
         match self {
             Topology::Single => "single",
+            Topology::Replicated(_) => "replicated",
             Topology::Sharded { .. } => "sharded",
         }
     }
@@ -72,19 +57,29 @@ impl Topology {
     /// The engine's name in `cluster.toml`.
     pub fn engine(&self) -> &'static str {
         match self {
-            Topology::Single => "postgres",
+            Topology::Single | Topology::Replicated(_) => "postgres",
             Topology::Sharded { .. } => "fdw-sharded",
         }
     }
 
     /// The nodes, in the order of the cluster file.
     pub(crate) fn nodes(&self) -> Vec<Planned> {
-        let numbered = |prefix: &str, count: u32, role: NodeRole| -> Vec<Planned> {
+        let numbered = |prefix: &str, count: u32, role: Role| -> Vec<Planned> {
             (1..=count).map(|number| Planned { name: format!("{prefix}{number}"), role }).collect()
         };
         match self {
-            Topology::Single => vec![Planned { name: "single".to_owned(), role: NodeRole::Primary }],
-            Topology::Sharded { nodes, .. } => numbered("n", *nodes, NodeRole::Shard),
+            Topology::Single => vec![Planned { name: "single".to_owned(), role: Role::Primary }],
+            Topology::Replicated(replication) => {
+                let mut nodes = vec![Planned { name: "primary".to_owned(), role: Role::Primary }];
+                nodes.extend(
+                    (1..=replication.standbys).map(|number| Planned {
+                        name: replicated::standby_name(number),
+                        role: Role::Standby,
+                    }),
+                );
+                nodes
+            }
+            Topology::Sharded { nodes, .. } => numbered("n", *nodes, Role::Shard),
         }
     }
 
@@ -92,7 +87,15 @@ impl Topology {
     pub fn partitions(&self) -> Option<u32> {
         match self {
             Topology::Sharded { partitions, .. } => Some(*partitions),
-            Topology::Single => None,
+            Topology::Single | Topology::Replicated(_) => None,
+        }
+    }
+
+    /// Which standbys a commit waits for, where there are any.
+    pub(crate) fn replication(&self) -> Option<&Replication> {
+        match self {
+            Topology::Replicated(replication) => Some(replication),
+            Topology::Single | Topology::Sharded { .. } => None,
         }
     }
 
@@ -125,6 +128,7 @@ impl Topology {
     pub(crate) fn settings(&self, major: u32) -> Vec<(String, String)> {
         let settings = match self {
             Topology::Single => Vec::new(),
+            Topology::Replicated(replication) => replicated::settings(replication, major),
             Topology::Sharded { .. } => sharded::settings(major),
         };
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -142,7 +146,7 @@ pub(crate) struct Peer {
 }
 
 /// How the nodes of a cluster reach one of them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -163,8 +167,22 @@ impl Link {
     }
 }
 
+/// The role in which nodes come to each other over TCP.
+pub(crate) const LINK_ROLE: &str = "pgfathom_node";
+
+/// Makes [`LINK_ROLE`]. A superuser, because it reads and writes whatever tables the cluster has.
+pub(crate) fn link_role(password: &Secret) -> Vec<Statement> {
+    vec![Statement::new(
+        format!("create the role {LINK_ROLE}"),
+        format!(
+            "create role {LINK_ROLE} login superuser replication password {}",
+            literal(password.reveal())
+        ),
+    )]
+}
+
 /// One thing to say to a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Statement {
     /// What it does, for a message: the SQL itself may hold a password.
     pub(crate) what: String,
@@ -198,9 +216,11 @@ pub(crate) fn tell(peer: &Peer, statements: &[Statement]) -> Result<(), LocalErr
 }
 
 /// Makes each node know the others. All nodes run; their tables are made later, by whoever loads.
+/// Standbys have been copied and started before; what is left is that the primary waits for them, which the caller does once they stream.
 pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> Result<(), LocalError> {
     match topology {
         Topology::Single => Ok(()),
+        Topology::Replicated(_) => replicated::connect(peers),
         Topology::Sharded { .. } => on_each(peers, |me| {
             sharded::check(&peers[me])?;
             tell(&peers[me], &sharded::statements(me, peers, major))

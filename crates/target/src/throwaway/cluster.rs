@@ -4,11 +4,14 @@
 //! on a cluster of `up` needs no cluster of `up`.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use super::{Options, Throwaway};
-use crate::local::topology::{self, Link, Peer, Topology};
+use crate::cluster::Role;
+use crate::local::topology::{self, Link, Peer, Planned, Topology, replicated};
 use crate::local::{
-    CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, Installation, LocalError, Made, Node,
+    CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, Installation, LocalError, Made, Node, Replication,
+    SyncStandbys, standby,
 };
 
 /// Several servers that know each other. They end with this value, or with our process.
@@ -29,6 +32,17 @@ impl ThrowawayCluster {
         ThrowawayCluster::start(installation, &Topology::Sharded { nodes, partitions }, &[])
     }
 
+    /// A primary and its standbys (`s1`, `s2`, ...), in this order; `sync` as for `up replicated --sync`, for example `ANY 1 (s1, s2)` or `async`.
+    pub fn replicated(
+        installation: &Installation,
+        standbys: u32,
+        sync: &str,
+    ) -> Result<ThrowawayCluster, LocalError> {
+        let sync = SyncStandbys::parse(sync, standbys)?;
+        let topology = Topology::Replicated(Replication { standbys, sync, commit: None });
+        ThrowawayCluster::start(installation, &topology, &[])
+    }
+
     /// Any topology; `settings` go to every node's `postgresql.conf`, after those of the topology.
     pub fn start(
         installation: &Installation,
@@ -43,9 +57,13 @@ impl ThrowawayCluster {
             settings: topology.settings(major).into_iter().chain(theirs).collect(),
             ..Options::default()
         };
-        let nodes = topology::at_once(planned.len(), |number| {
+        let originals = planned.iter().filter(|node| node.role != Role::Standby).count();
+        let mut nodes = topology::at_once(originals, |number| {
             options.start(installation).map_err(|error| error.on(&planned[number].name))
         })?;
+        if originals < planned.len() {
+            add_standbys(&mut nodes, &planned, &options)?;
+        }
         let peers: Vec<Peer> = std::iter::zip(&planned, &nodes)
             .map(|(planned, node)| Peer {
                 name: planned.name.clone(),
@@ -54,6 +72,15 @@ impl ThrowawayCluster {
             })
             .collect();
         topology::connect_nodes(topology, &peers, major)?;
+        if let (Some(replication), Some(primary), Some(peer)) =
+            (topology.replication(), nodes.first(), peers.first())
+        {
+            let mut options = options.clone();
+            options.settings.push(("synchronous_standby_names".to_owned(), replication.sync.setting()));
+            primary.write_settings(&options)?;
+            primary.reload()?;
+            topology::replicated::await_synchronous(peer, &replication.sync)?;
+        }
         let file = ClusterFile {
             format: CLUSTER_FILE_FORMAT,
             engine: topology.engine().to_owned(),
@@ -64,6 +91,7 @@ impl ThrowawayCluster {
                 version: installation.version.to_string(),
                 preset: "throwaway".to_owned(),
                 partitions: topology.partitions(),
+                sync: topology.replication().map(|replication| replication.sync.to_string()),
                 os_user: nodes.first().and_then(|node| node.user.as_ref()).map(|user| user.name.clone()),
             }),
             node: std::iter::zip(&planned, &nodes)
@@ -106,6 +134,42 @@ impl ThrowawayCluster {
     pub fn node_mut(&mut self, index: usize) -> &mut Throwaway {
         &mut self.nodes[index]
     }
+}
+
+/// Copies the only node there is yet to the others of the plan, and starts these as its standbys.
+fn add_standbys(
+    nodes: &mut Vec<Throwaway>,
+    planned: &[Planned],
+    options: &Options,
+) -> Result<(), LocalError> {
+    let Some(primary) = nodes.first() else { return Ok(()) };
+    let names: Vec<String> = planned.iter().map(|node| node.name.clone()).collect();
+    let peer = Peer { name: names[0].clone(), spec: primary.spec(), link: Link::of(&primary.spec()) };
+    topology::tell(&peer, &replicated::slots(0, &names, true))?;
+    let copies: Vec<Throwaway> =
+        planned[1..].iter().map(|_| primary.empty_neighbour()).collect::<Result<_, _>>()?;
+    let targets: Vec<PathBuf> = copies.iter().map(Throwaway::data_dir).collect();
+    standby::copy(&primary.spec(), &primary.data_dir(), &targets, primary.user.as_ref())?;
+    let links: Vec<(String, Link)> = std::iter::zip(&names, std::iter::once(primary).chain(&copies))
+        .map(|(name, node)| (name.clone(), Link::of(&node.spec())))
+        .collect();
+    // Starting takes each by itself: every one waits only for its own server.
+    let slots: Vec<Mutex<Option<Throwaway>>> =
+        copies.into_iter().map(|copy| Mutex::new(Some(copy))).collect();
+    let started = topology::at_once(slots.len(), |number| {
+        let mut copy = slots[number]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .expect("each is taken once, by its own thread");
+        let mut options = options.clone();
+        options.settings.extend(replicated::standby_settings(number + 1, &links));
+        copy.write_settings(&options)?;
+        copy.start_again().map_err(|error| error.on(&names[number + 1]))?;
+        Ok(copy)
+    })?;
+    nodes.extend(started);
+    Ok(())
 }
 
 impl Drop for ThrowawayCluster {
