@@ -44,6 +44,8 @@ pub struct Control {
     pub ready: AtomicUsize,
     /// The run's begin on the monotonic clock; 0 while it is not set.
     begin: AtomicU64,
+    /// The measured part begins here; only moved forward in time by a warm-up that ends early.
+    measure_from: AtomicU64,
     /// Starts end here.
     end: AtomicU64,
     /// Drop everything at once.
@@ -74,6 +76,7 @@ impl Default for Control {
             connected: AtomicUsize::new(0),
             ready: AtomicUsize::new(0),
             begin: AtomicU64::new(0),
+            measure_from: AtomicU64::new(Nanos::MAX),
             end: AtomicU64::new(Nanos::MAX),
             abandon: AtomicBool::new(false),
             attention: AtomicUsize::new(0),
@@ -87,9 +90,17 @@ impl Default for Control {
 
 impl Control {
     /// Opens the run.
-    pub fn open(&self, begin: Nanos, end: Nanos) {
+    pub fn open(&self, begin: Nanos, measure_from: Nanos, end: Nanos) {
         self.end.store(end, Ordering::Relaxed);
+        self.measure_from.store(measure_from, Ordering::Relaxed);
         self.begin.store(begin, Ordering::Release);
+        self.attention.fetch_add(1, Ordering::Release);
+    }
+
+    /// Ends the warm-up early: the measured part lasts from `measure_from`, a moment to come, to `end`, if the run does not end before.
+    pub fn measure(&self, measure_from: Nanos, end: Nanos) {
+        self.end.fetch_min(end, Ordering::Relaxed);
+        self.measure_from.fetch_min(measure_from, Ordering::Relaxed);
         self.attention.fetch_add(1, Ordering::Release);
     }
 
@@ -117,6 +128,11 @@ impl Control {
             0 => None,
             begin => Some((begin, self.end.load(Ordering::Relaxed))),
         }
+    }
+
+    /// Where the measured part begins, once the run is open.
+    pub fn measure_from(&self) -> Nanos {
+        self.measure_from.load(Ordering::Relaxed)
     }
 
     /// Everything is to be dropped.

@@ -68,6 +68,12 @@ pub trait Observer {
 }
 
 /// One second of a run.
+    /// Asked during the warm-up: whether it may end early because enough has been seen.
+    fn is_settled(&mut self) -> bool {
+        false
+    }
+    /// The warm-up ends early: the measured part begins at this moment.
+    fn measures_from(&mut self, _moment: Nanos) {}
 #[derive(Clone, Copy, Debug)]
 pub struct Second<'a> {
     /// Its start on the monotonic clock.
@@ -218,7 +224,6 @@ pub fn drive(
                 Pace::Poisson { per_second } => Pace::Poisson { per_second: per_second * share },
                 Pace::Regular { per_second } => Pace::Regular { per_second: per_second * share },
             },
-            warmup: options.warmup.as_nanos() as Nanos,
             latency_limit: options.latency_limit.map(|limit| limit.as_nanos() as Nanos),
             arrivals: Random::for_stream(options.seed, options.first_session + index as u64),
         };

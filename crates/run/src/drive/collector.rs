@@ -82,9 +82,10 @@ impl Collector<'_> {
     pub(super) fn collect(&self, observer: &mut dyn Observer) -> Result<Collected, DriveError> {
         self.wait_until_ready()?;
         let begin = monotonic_ns() + START_DELAY;
-        let measure_from = begin + self.warmup;
-        let end = self.duration.map_or(Nanos::MAX, |duration| measure_from + duration);
-        self.control.open(begin, end);
+        let mut measure_from = begin + self.warmup;
+        let end_of = |measure_from| self.duration.map_or(Nanos::MAX, |duration| measure_from + duration);
+        let end = end_of(measure_from);
+        self.control.open(begin, measure_from, end);
         self.wake_all();
         observer.begins(begin);
         let mut total = Posted::new(self.shape);
@@ -111,6 +112,15 @@ impl Collector<'_> {
             }
             if finished {
                 break;
+            }
+            // The moment lies ahead, so that all workers hear of it before it has come.
+            let soon = now + START_DELAY;
+            if soon < measure_from && !is_interrupted && observer.is_settled() {
+                measure_from = soon;
+                drain_until = end_of(soon).saturating_add(DRAIN_LIMIT);
+                self.control.measure(soon, end_of(soon));
+                self.wake_all();
+                observer.measures_from(soon);
             }
             if self.stop.asked() > asked {
                 asked = self.stop.asked();

@@ -52,7 +52,6 @@ pub(super) struct Seat {
     /// The node where each of them enters.
     pub(super) nodes: Vec<u16>,
     pub(super) pace: Pace,
-    pub(super) warmup: Nanos,
     pub(super) latency_limit: Option<Nanos>,
     pub(super) arrivals: Random,
 }
@@ -93,7 +92,6 @@ pub(super) fn work(seat: Seat, reactor: EpollReactor, connector: Connector) -> s
         post: Arc::clone(&seat.post),
         shared: Rc::clone(&shared),
         tally: Rc::clone(&tally),
-        warmup: seat.warmup,
         heard: usize::MAX,
         next_tick: 0,
         measure_from: Nanos::MAX,
@@ -128,7 +126,6 @@ struct Housekeeper {
     post: Arc<Post>,
     shared: Rc<Shared>,
     tally: Rc<RefCell<Tally>>,
-    warmup: Nanos,
     /// The control's attention count when it was last looked at.
     heard: usize,
     next_tick: Nanos,
@@ -148,11 +145,9 @@ impl Housekeeper {
     fn hear(&mut self, now: Nanos) {
         let Some((begin, end)) = self.control.window() else { return };
         if self.measure_from == Nanos::MAX {
-            self.measure_from = begin + self.warmup;
             self.next_tick = begin;
-            self.tally.borrow_mut().measure_from(self.measure_from);
             self.shared.schedule.borrow_mut().open(begin, end);
-        } else if end <= now {
+        } else {
             self.shared.schedule.borrow_mut().stop(end);
         }
     }
@@ -164,6 +159,7 @@ impl Housekeeping for Housekeeper {
         now >= self.next_tick || self.control.attention() != self.heard
     }
 
+        let measure_from = self.control.measure_from();
     fn next_tick(&self) -> Nanos {
         self.next_tick
     }
@@ -172,6 +168,11 @@ impl Housekeeping for Housekeeper {
         let attention = self.control.attention();
         if attention != self.heard {
             self.heard = attention;
+        if measure_from < self.measure_from {
+            self.measure_from = measure_from;
+            self.tally.borrow_mut().measure_from(measure_from);
+            self.next_tick = self.next_tick.min(measure_from.max(now + 1));
+        }
             self.hear(now);
         }
         if self.measure_from == Nanos::MAX {
