@@ -79,7 +79,7 @@ fn prepare_session(client: &mut Client) -> Result<(), LoadError> {
 }
 
 /// Remembers which server process works for us.
-fn note_pid(client: &mut Client, pid: &AtomicI32) -> Result<(), LoadError> {
+pub(crate) fn note_pid(client: &mut Client, pid: &AtomicI32) -> Result<(), LoadError> {
     let row = client.query_one("select pg_backend_pid()", &[]);
     let row = row.map_err(|source| LoadError::sql("setting up the session", source))?;
     pid.store(row.get(0), Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl Finish<'_> {
     }
 
     /// Waits for `workers` results, ticking; cancels what the workers' sessions are at when the stop is noticed or one of them has failed.
-    fn watch(
+    pub(crate) fn watch(
         &self,
         results: &std::sync::mpsc::Receiver<Result<(), LoadError>>,
         workers: usize,
@@ -208,7 +208,7 @@ impl Finish<'_> {
     }
 
     /// Runs `work` on a connection of its own, again when the server is lost and comes back within the limit.
-    fn persist(
+    pub(crate) fn persist(
         &self,
         give_up: &dyn Fn() -> bool,
         work: &mut dyn FnMut(&mut Client) -> Result<(), LoadError>,
