@@ -27,7 +27,7 @@ impl Dial for TargetDial {
             Socket::Unix(stream) => Stream::Unix(stream),
             Socket::Tcp(stream) => Stream::Tcp(stream),
         };
-        stream.set_nonblocking().map_err(|error| DialError {
+        stream.set_nonblocking(true).map_err(|error| DialError {
             message: format!("could not make the connection non-blocking: {error}"),
             sqlstate: None,
             hint: None,

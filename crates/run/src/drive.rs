@@ -13,6 +13,7 @@ use crate::client::{Plan, SessionRecord};
 use crate::control::{Control, Failure, Outage, StopFlag};
 use crate::engine::connector::{Connector, Dial};
 use crate::engine::link::Traffic;
+use crate::engine::poller::{Choice, Poller};
 use crate::engine::reactor::EpollReactor;
 use crate::engine::{NANOS_PER_MICRO, NANOS_PER_SECOND, Nanos};
 use crate::random::Random;
@@ -51,6 +52,8 @@ pub struct Options {
     pub tries_max: u64,
     /// Messages and formats.
     pub wire: wire::prepared::Wire,
+    /// How workers wait for sockets.
+    pub poller: Choice,
     /// Chooses every draw.
     pub seed: u64,
     /// The node where each session enters, where nodes are told apart.
@@ -65,15 +68,15 @@ pub trait Observer {
     fn begins(&mut self, begin: Nanos);
     /// A second has passed.
     fn second(&mut self, second: &Second<'_>);
-}
-
-/// One second of a run.
     /// Asked during the warm-up: whether it may end early because enough has been seen.
     fn is_settled(&mut self) -> bool {
         false
     }
     /// The warm-up ends early: the measured part begins at this moment.
     fn measures_from(&mut self, _moment: Nanos) {}
+}
+
+/// One second of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Second<'a> {
     /// Its start on the monotonic clock.
@@ -121,6 +124,8 @@ pub struct Account {
     pub worker_wait_share_max: Option<f64>,
     /// System calls and bytes of all sessions, connecting and warm-up included.
     pub traffic: Traffic,
+    /// How the workers waited for sockets.
+    pub poller: Poller,
     /// Times without a connection.
     pub outages: Vec<Outage>,
     /// Connections lost, and made again.
@@ -161,6 +166,9 @@ pub enum DriveError {
     /// Somebody asked to stop before it began.
     #[error("interrupted before the run began")]
     Interrupted,
+    /// io_uring was asked for by name.
+    #[error("this machine's kernel refuses an io_uring: {0}")]
+    NoRing(#[source] std::io::Error),
     /// The system refused a thread, a timer or an epoll set.
     #[error("this machine refused a resource of the run: {0}")]
     Io(#[from] std::io::Error),
@@ -177,6 +185,10 @@ impl DriveError {
             DriveError::Io(_) => {
                 Some("raise the limit of open files (ulimit -n) or use fewer sessions (-c)".into())
             }
+            DriveError::NoRing(_) => Some(
+                "leave --poller out, or use --poller epoll; io_uring needs Linux 6.1 or later and kernel.io_uring_disabled = 0"
+                    .into(),
+            ),
             DriveError::Interrupted => None,
         }
     }
@@ -189,6 +201,7 @@ pub fn drive(
     stop: &StopFlag,
     observer: &mut dyn Observer,
 ) -> Result<Account, DriveError> {
+    let poller = options.poller.resolve().map_err(DriveError::NoRing)?;
     let control = Arc::new(Control::default());
     let workers = options.workers.clamp(1, options.sessions.max(1) as usize);
     let shape = Shape { types: options.workload.items().len(), nodes: options.connects.nodes() };
@@ -229,7 +242,7 @@ pub fn drive(
         };
         let thread = std::thread::Builder::new()
             .name(format!("worker {index}"))
-            .spawn(move || work(seat, reactor, connector))?;
+            .spawn(move || work(seat, poller, reactor, connector))?;
         threads.push(thread);
     }
     let collector = Collector {
@@ -253,7 +266,7 @@ pub fn drive(
         results.push(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
     }
     let collected = collected?;
-    Ok(account(collected, results, &control, &posts))
+    Ok(account(collected, results, &control, &posts, poller))
 }
 
 /// CPU time of this process, all threads, user and system.
@@ -262,7 +275,13 @@ pub fn process_cpu() -> Nanos {
     time.tv_sec as u64 * NANOS_PER_SECOND + time.tv_nsec as u64
 }
 
-fn account(collected: Collected, results: Vec<Worked>, control: &Control, posts: &[Arc<Post>]) -> Account {
+fn account(
+    collected: Collected,
+    results: Vec<Worked>,
+    control: &Control,
+    posts: &[Arc<Post>],
+    poller: Poller,
+) -> Account {
     let end = results.iter().map(|result| result.end).max().unwrap_or(collected.measure_from);
     let window = (end.saturating_sub(collected.measure_from)).max(NANOS_PER_MICRO) as f64;
     let mut posted = collected.posted;
@@ -282,6 +301,7 @@ fn account(collected: Collected, results: Vec<Worked>, control: &Control, posts:
         worker_cpu_share_max: 0.0,
         worker_wait_share_max: None,
         traffic: Traffic::default(),
+        poller,
         outages: control.outages(),
         lost: control.lost.load(Ordering::Relaxed),
         reconnected: control.reconnected.load(Ordering::Relaxed),

@@ -15,6 +15,7 @@ pub mod routing;
 pub mod schedule;
 pub mod script;
 pub mod statement;
+mod sys;
 pub mod tally;
 pub mod verdict;
 pub mod workload;

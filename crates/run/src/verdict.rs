@@ -134,6 +134,7 @@ mod tests {
             worker_cpu_share_max: 0.5,
             worker_wait_share_max: Some(0.1),
             traffic: Traffic::default(),
+            poller: crate::engine::poller::Poller::Epoll,
             outages: Vec::new(),
             lost: 0,
             reconnected: 0,

@@ -11,6 +11,7 @@ use run::control::StopFlag;
 use run::dial::TargetDial;
 use run::drive::{Account, DriveError, Observer, Options, Second, drive};
 use run::engine::Nanos;
+use run::engine::poller::Choice;
 use run::schedule::Pace;
 use run::script::{Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
 use run::workload::script::Scripts;
@@ -90,6 +91,7 @@ fn options(workload: Workload) -> Options {
         latency_limit: None,
         tries_max: 10,
         wire: Wire::Libpq,
+        poller: Choice::Auto,
         seed: 3,
         connects: Default::default(),
         first_session: 0,
@@ -290,6 +292,15 @@ fn backlog_counts_into_response_time_and_not_into_lag() {
 
 #[test]
 fn a_server_restart_in_mid_run_is_an_outage_and_not_the_end() {
+    restart_in_mid_run(Choice::Auto);
+}
+
+#[test]
+fn a_server_restart_in_mid_run_is_no_end_for_epoll_either() {
+    restart_in_mid_run(Choice::Epoll);
+}
+
+fn restart_in_mid_run(poller: Choice) {
     on_each(|_, cluster| {
         fill(&cluster);
         let spec = cluster.spec();
@@ -306,7 +317,7 @@ fn a_server_restart_in_mid_run_is_an_outage_and_not_the_end() {
             })),
             ..Watch::default()
         };
-        let options = Options { duration: Some(Duration::from_secs(5)), ..options(ycsb("ycsb-a", 4)) };
+        let options = Options { poller, duration: Some(Duration::from_secs(5)), ..options(ycsb("ycsb-a", 4)) };
         let account =
             drive(options, Arc::new(TargetDial::new(spec)), &StopFlag::default(), &mut watch).unwrap();
         assert!(watch.begun);

@@ -234,7 +234,7 @@ impl Reactor for SimulatedReactor {
         lock(&self.0).now
     }
 
-    fn watch(&mut self, _: RawFd, _: usize) -> io::Result<()> {
+    fn adopt(&mut self, _: usize, _: &mut Link) -> io::Result<()> {
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use data::ycsb::{Compressible, KeyOrder, Spec, Table};
 use run::control::StopFlag;
 use run::drive::{Account, Observer, Options, Second, drive};
 use run::engine::Nanos;
+use run::engine::poller::Choice;
 use run::null_server::NullServer;
 use run::schedule::Pace;
 use run::script::{BUILTINS as SCRIPTS, Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
@@ -61,7 +62,7 @@ fn script(name: &str) -> Workload {
     Workload::new(vec![item], None, Some(scripts)).unwrap()
 }
 
-fn run(workload: Workload, wire: Wire, pace: Pace, transactions: u64) -> (Account, usize) {
+fn run(workload: Workload, poller: Choice, wire: Wire, pace: Pace, transactions: u64) -> (Account, usize) {
     let server = NullServer::start().unwrap();
     let options = Options {
         workload,
@@ -74,6 +75,7 @@ fn run(workload: Workload, wire: Wire, pace: Pace, transactions: u64) -> (Accoun
         latency_limit: None,
         tries_max: 10,
         wire,
+        poller,
         seed: 3,
         connects: Default::default(),
         first_session: 0,
@@ -99,23 +101,29 @@ fn a_transaction_allocates_nothing_and_sends_and_receives_a_fixed_number_of_time
         ("simple-update", || script("simple-update"), 5),
         ("tpcb-like", || script("tpcb-like"), 7),
     ];
-    for (name, workload, round_trips) in cases {
+    // Where the kernel has no io_uring, epoll is the only way there is.
+    let ways: &[Choice] =
+        if Choice::IoUring.resolve().is_ok() { &[Choice::Epoll, Choice::IoUring] } else { &[Choice::Epoll] };
+    for (poller, (name, workload, round_trips)) in
+        ways.iter().flat_map(|way| cases.iter().map(move |case| (*way, *case)))
+    {
         for (wire, pace) in [(Wire::Libpq, CLOSED), (Wire::Lean, CLOSED), (Wire::Libpq, OPEN)] {
-            let (short, short_allocations) = run(workload(), wire, pace, SHORT);
-            let (long, long_allocations) = run(workload(), wire, pace, LONG);
+            let (short, short_allocations) = run(workload(), poller, wire, pace, SHORT);
+            let (long, long_allocations) = run(workload(), poller, wire, pace, LONG);
             let more = (LONG - SHORT) * SESSIONS;
             let allocations = long_allocations.saturating_sub(short_allocations);
             assert!(
                 allocations <= UNRELATED_ALLOCATIONS_MAX,
-                "{name} {wire:?} {pace:?}: {allocations} allocations in {more} transactions"
+                "{name} {poller:?} {wire:?} {pace:?}: {allocations} allocations in {more} transactions"
             );
             let sends = long.traffic.sends - short.traffic.sends;
-            assert_eq!(sends, more * round_trips, "{name} {wire:?} {pace:?}: sends");
+            assert_eq!(sends, more * round_trips, "{name} {poller:?} {wire:?} {pace:?}: sends");
             // A reply that the kernel hands over in two pieces costs one more: rare, and never less than one.
             let receives = long.traffic.receives - short.traffic.receives;
             assert!(
                 (more * round_trips..more * round_trips + more / 100).contains(&receives),
-                "{name}: {receives} receives"
+                "{name} {poller:?}: {receives} receives of {}",
+                more * round_trips
             );
             assert!(short.buffer_bytes > 0);
             assert_eq!(long.buffer_bytes, short.buffer_bytes, "{name}: buffers do not grow with the run");

@@ -108,6 +108,16 @@ pub struct Run {
         help_heading = "Load"
     )]
     pub wire: Wire,
+    /// How workers wait for sockets: auto takes io_uring where the kernel has it, which costs the client less; epoll, io_uring
+    #[arg(
+        long,
+        value_name = "POLLER",
+        value_enum,
+        default_value = "auto",
+        hide_possible_values = true,
+        help_heading = "Load"
+    )]
+    pub poller: Poller,
     /// Progress every so many seconds
     #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
     pub progress: Option<Duration>,
@@ -255,6 +265,28 @@ pub enum Wire {
     Lean,
     /// Those of libpq's PQsendQueryPrepared
     Libpq,
+}
+
+/// How workers wait for sockets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Poller {
+    /// The better one of this machine
+    Auto,
+    /// Readiness
+    Epoll,
+    /// Completions
+    #[value(name = "io_uring")]
+    IoUring,
+}
+
+impl From<Poller> for run::engine::poller::Choice {
+    fn from(poller: Poller) -> Self {
+        match poller {
+            Poller::Auto => Self::Auto,
+            Poller::Epoll => Self::Epoll,
+            Poller::IoUring => Self::IoUring,
+        }
+    }
 }
 
 /// A workload and its share: `ycsb-a@3`.

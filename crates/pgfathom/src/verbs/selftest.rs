@@ -192,6 +192,7 @@ fn null_server(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
             latency_limit: None,
             tries_max: 1,
             wire,
+            poller: run::engine::poller::Choice::Auto,
             seed: 1,
             connects: run::routing::Connects::default(),
             first_session: 0,

@@ -12,8 +12,10 @@ use crate::client::{Client, Plan, SessionRecord};
 use crate::control::Control;
 use crate::engine::connector::Connector;
 use crate::engine::link::Traffic;
-use crate::engine::reactor::EpollReactor;
+use crate::engine::poller::Poller;
+use crate::engine::reactor::{EpollReactor, Reactor};
 use crate::engine::session::Shared;
+use crate::engine::uring::UringReactor;
 use crate::engine::worker::{Housekeeping, Worker};
 use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::random::Random;
@@ -70,7 +72,22 @@ pub(super) struct Worked {
 }
 
 /// The thread's life: drives its sessions until all have ended.
-pub(super) fn work(seat: Seat, reactor: EpollReactor, connector: Connector) -> std::io::Result<Worked> {
+pub(super) fn work(
+    seat: Seat,
+    poller: Poller,
+    epoll: EpollReactor,
+    connector: Connector,
+) -> std::io::Result<Worked> {
+    match poller {
+        Poller::Epoll => sit(seat, epoll, connector),
+        Poller::IoUring => {
+            let reactor = UringReactor::new(epoll, seat.sessions)?;
+            sit(seat, reactor, connector)
+        }
+    }
+}
+
+fn sit(seat: Seat, reactor: impl Reactor, connector: Connector) -> std::io::Result<Worked> {
     let is_open_loop = seat.pace != Pace::Closed;
     let skip = seat.latency_limit.filter(|_| is_open_loop);
     let shared = Shared::new(Schedule::new(seat.pace, skip, seat.arrivals), seat.sessions);
@@ -144,11 +161,17 @@ impl Housekeeper {
 
     fn hear(&mut self, now: Nanos) {
         let Some((begin, end)) = self.control.window() else { return };
+        let measure_from = self.control.measure_from();
         if self.measure_from == Nanos::MAX {
             self.next_tick = begin;
             self.shared.schedule.borrow_mut().open(begin, end);
         } else {
             self.shared.schedule.borrow_mut().stop(end);
+        }
+        if measure_from < self.measure_from {
+            self.measure_from = measure_from;
+            self.tally.borrow_mut().measure_from(measure_from);
+            self.next_tick = self.next_tick.min(measure_from.max(now + 1));
         }
     }
 }
@@ -159,7 +182,6 @@ impl Housekeeping for Housekeeper {
         now >= self.next_tick || self.control.attention() != self.heard
     }
 
-        let measure_from = self.control.measure_from();
     fn next_tick(&self) -> Nanos {
         self.next_tick
     }
@@ -168,11 +190,6 @@ impl Housekeeping for Housekeeper {
         let attention = self.control.attention();
         if attention != self.heard {
             self.heard = attention;
-        if measure_from < self.measure_from {
-            self.measure_from = measure_from;
-            self.tally.borrow_mut().measure_from(measure_from);
-            self.next_tick = self.next_tick.min(measure_from.max(now + 1));
-        }
             self.hear(now);
         }
         if self.measure_from == Nanos::MAX {

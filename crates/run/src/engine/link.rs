@@ -1,7 +1,7 @@
 //! One connection's buffers: what is to be sent, what was received, and where the reply ends.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
@@ -36,12 +36,21 @@ pub enum Stream {
 
 impl Stream {
     /// Makes a socket non-blocking; a simulated stream always is.
-    pub fn set_nonblocking(&self) -> io::Result<()> {
+    pub fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
         match self {
-            Stream::Unix(stream) => stream.set_nonblocking(true),
-            Stream::Tcp(stream) => stream.set_nonblocking(true),
+            Stream::Unix(stream) => stream.set_nonblocking(is_nonblocking),
+            Stream::Tcp(stream) => stream.set_nonblocking(is_nonblocking),
             Stream::Simulated(_) => Ok(()),
         }
+    }
+
+    /// Nothing more is sent or received; the peer learns it. Best effort: the peer may be gone.
+    fn shut_down(&self) {
+        let _ = match self {
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Simulated(_) => Ok(()),
+        };
     }
 
     /// The descriptor to watch; a simulated stream has none.
@@ -80,17 +89,18 @@ impl Write for Stream {
     }
 }
 
-/// The system call without libc's wrapper, whose cancellation points cost every call of a process with threads.
+/// The system call without libc's wrapper, whose cancellation points cost every call of a process with threads. It never waits, whatever
+/// the socket's own mode: an io_uring needs sockets that are not in non-blocking mode.
 #[inline]
 fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
-    let (received, _) = rustix::net::recv(socket, buffer, RecvFlags::empty())?;
+    let (received, _) = rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT)?;
     Ok(received)
 }
 
 /// Likewise; a peer that is gone is an error and not a signal.
 #[inline]
 fn send(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
+    Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
 }
 
 /// Why a connection is of no use any more.
@@ -170,6 +180,8 @@ pub struct Link {
     scanner: ReplyScanner,
     outgoing: Vec<u8>,
     sent: usize,
+    /// A ring holds the socket, too: closing it here would not tell the peer.
+    is_in_ring: bool,
     /// Counts since the connection was made.
     pub traffic: Traffic,
 }
@@ -189,6 +201,7 @@ impl Link {
             scanner: ReplyScanner::default(),
             outgoing: Vec::with_capacity(SEND_BUFFER_BYTES),
             sent: 0,
+            is_in_ring: false,
             traffic: Traffic::default(),
         }
     }
@@ -246,7 +259,7 @@ impl Link {
     /// Bytes wait to be sent.
     #[inline]
     pub fn has_output(&self) -> bool {
-        !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+        self.sent < self.outgoing.len() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
     /// Sends as much as the socket takes. What is left goes out at the next writable edge.
@@ -349,8 +362,66 @@ impl Link {
         }
     }
 
+    /// The descriptor, if an io_uring can carry the bytes: a socket without TLS.
+    pub(super) fn plain_fd(&self) -> Option<RawFd> {
+        if self.tls.is_some() { None } else { self.fd() }
+    }
+
+    /// From now on an io_uring carries the bytes, which wants a socket that is not in non-blocking mode.
+    pub(super) fn travels_by_ring(&mut self) -> io::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.is_in_ring = true;
+        Ok(())
+    }
+
+    /// What a ring has received.
+    #[inline]
+    pub(super) fn deliver(&mut self, bytes: &[u8]) {
+        self.traffic.receives += 1;
+        self.traffic.received_bytes += bytes.len() as u64;
+        let end = self.filled + bytes.len();
+        if end > self.incoming.len() {
+            self.incoming.resize(end.next_power_of_two(), 0);
+        }
+        self.incoming[self.filled..end].copy_from_slice(bytes);
+        self.filled = end;
+    }
+
+    /// What is to be sent.
+    #[inline]
+    pub(super) fn unsent(&self) -> &[u8] {
+        &self.outgoing[self.sent..]
+    }
+
+    /// A ring has what was unsent. The bytes stay here until it is sure of them, see [`Link::forget_sent`], because it may give back some.
+    #[inline]
+    pub(super) fn handed_over(&mut self) {
+        self.traffic.sends += 1;
+        self.traffic.sent_bytes += self.unsent().len() as u64;
+        self.sent = self.outgoing.len();
+    }
+
+    /// The ring is sure of all that it has.
+    #[inline]
+    pub(super) fn forget_sent(&mut self) {
+        self.outgoing.drain(..self.sent);
+        self.sent = 0;
+    }
+
+    /// The last so many bytes were not sent after all.
+    pub(super) fn take_back(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.sent);
+        self.sent -= bytes;
+        self.traffic.sent_bytes = self.traffic.sent_bytes.saturating_sub(bytes as u64);
+    }
+
+    /// Ends both directions.
+    pub(super) fn shut_down(&self) {
+        self.stream.shut_down();
+    }
+
     /// The connection has ended: with the server's last words if it left any in the buffer.
-    fn closed(&self) -> LinkError {
+    pub(super) fn closed(&self) -> LinkError {
         Frames::new(&self.incoming[self.consumed..self.filled])
             .filter(|frame| frame.tag == tag::ERROR_RESPONSE)
             .map(|frame| ServerError::parse(frame.body))
@@ -371,5 +442,13 @@ impl Link {
     /// The bytes its buffers hold, for the memory test.
     pub fn buffer_bytes(&self) -> usize {
         self.incoming.capacity() + self.outgoing.capacity()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.is_in_ring {
+            self.stream.shut_down();
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! The engine: one thread, many sessions, no async runtime.
 //!
-//! A session runs an `async fn`; awaiting a reply suspends it, and the worker's epoll loop polls exactly those sessions
+//! A session runs an `async fn`; awaiting a reply suspends it, and the worker's loop polls exactly those sessions
 //! whose replies are complete. There are no wakers (a no-op one is passed), no `Arc`, no channel and no allocation per
 //! transaction: what a general runtime needs to move tasks between threads is what a load generator cannot afford.
 //!
 //! - [`reactor`]: readiness and time, real (epoll, timerfd) or simulated.
+//! - [`uring`]: the same through an io_uring, where the kernel has one: sends and receives of many sessions in one system call.
+//! - [`poller`]: which of the two a run uses.
 //! - [`link`]: one connection's buffers: sends, receives, finds the end of a reply.
 //! - [`session`]: what an `async fn` sees of its connection and of the schedule.
 //! - [`worker`]: the loop.
@@ -12,8 +14,10 @@
 
 pub mod connector;
 pub mod link;
+pub mod poller;
 pub mod reactor;
 pub mod session;
+pub mod uring;
 pub mod worker;
 
 /// Nanoseconds on CLOCK_MONOTONIC (or on a simulation's clock).

@@ -12,6 +12,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
+use super::link::{Link, LinkError};
 use super::{NANOS_PER_SECOND, Nanos};
 
 /// A session that can go on.
@@ -23,14 +24,30 @@ pub struct Ready {
     pub is_closed: bool,
 }
 
-/// Where a worker learns the time and which sessions can go on.
+/// Where a worker learns the time and which sessions can go on, and how bytes travel.
 pub trait Reactor {
     /// The time now.
     fn now(&self) -> Nanos;
 
-    /// Watches `fd` for session `index`, edge-triggered, until it is closed. Room to send is watched for only on demand:
+    /// From now on watches session `index`'s new connection, until it is closed. Room to send is watched for only on demand:
     /// a unix socket signals it each time the peer reads, which would double the wake-ups of every transaction.
-    fn watch(&mut self, fd: RawFd, index: usize) -> io::Result<()>;
+    fn adopt(&mut self, index: usize, link: &mut Link) -> io::Result<()>;
+
+    /// Takes what has come for a session that was found ready; see [`Link::receive`].
+    #[inline]
+    fn receive(&mut self, _index: usize, link: &mut Link, to_the_end: bool) -> Result<(), LinkError> {
+        link.receive(to_the_end)
+    }
+
+    /// Sends what the session has written; see [`Link::send`].
+    #[inline]
+    fn send(&mut self, _index: usize, link: &mut Link) -> Result<(), LinkError> {
+        link.send()
+    }
+
+    /// A session that was found ready has no connection any more: what has come for it is dropped.
+    #[inline]
+    fn discard(&mut self, _index: usize) {}
 
     /// From now on the session also wants to know when there is room to send (or does not any more).
     fn watch_room(&mut self, fd: RawFd, index: usize, wanted: bool) -> io::Result<()>;
@@ -80,9 +97,55 @@ impl EpollReactor {
         Arc::clone(&self.waker)
     }
 
+    /// The epoll set itself, which can be watched by another poller.
+    pub(super) fn fd(&self) -> RawFd {
+        self.poll.as_raw_fd()
+    }
+
+    /// Watches or no longer watches a socket for room to send, and for nothing else.
+    pub(super) fn watch_only_room(&mut self, fd: RawFd, index: usize, wanted: bool) -> io::Result<()> {
+        let registry = self.poll.registry();
+        if wanted {
+            registry.register(&mut SourceFd(&fd), Token(index), Interest::WRITABLE)
+        } else {
+            registry.deregister(&mut SourceFd(&fd))
+        }
+    }
+
+    /// Takes all events that are there, without waiting.
+    pub(super) fn poll_now(&mut self, ready: &mut Vec<Ready>) -> io::Result<()> {
+        loop {
+            self.poll(Some(Duration::ZERO), ready)?;
+            if self.events.iter().count() < EVENTS_PER_WAIT {
+                return Ok(());
+            }
+        }
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()> {
+        match self.poll.poll(&mut self.events, timeout) {
+            // A signal: the worker looks at its stop flag and comes back.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            other => other?,
+        }
+        for event in &self.events {
+            match event.token() {
+                TIMER_TOKEN => self.armed_for = None,
+                WAKER_TOKEN => {}
+                Token(index) => {
+                    let is_closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
+                    ready.push(Ready { index, is_closed });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Arms the timer for an absolute time. An armed timer that already ends at the right moment costs no system call:
     /// a closed loop arms it once a second.
-    fn arm(&mut self, deadline: Nanos) -> io::Result<()> {
+    pub(super) fn arm(&mut self, deadline: Nanos) -> io::Result<()> {
+        // Zero would disarm it.
+        let deadline = deadline.max(1);
         if self.armed_for == Some(deadline) {
             return Ok(());
         }
@@ -103,8 +166,11 @@ impl Reactor for EpollReactor {
         monotonic_ns()
     }
 
-    fn watch(&mut self, fd: RawFd, index: usize) -> io::Result<()> {
-        self.poll.registry().register(&mut SourceFd(&fd), Token(index), Interest::READABLE)
+    fn adopt(&mut self, index: usize, link: &mut Link) -> io::Result<()> {
+        match link.fd() {
+            Some(fd) => self.poll.registry().register(&mut SourceFd(&fd), Token(index), Interest::READABLE),
+            None => Ok(()),
+        }
     }
 
     fn watch_room(&mut self, fd: RawFd, index: usize, wanted: bool) -> io::Result<()> {
@@ -116,25 +182,10 @@ impl Reactor for EpollReactor {
         let timeout = if deadline <= now {
             Some(Duration::ZERO)
         } else {
-            self.arm(deadline.max(1))?;
+            self.arm(deadline)?;
             None
         };
-        match self.poll.poll(&mut self.events, timeout) {
-            // A signal: the worker looks at its stop flag and comes back.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            other => other?,
-        }
-        for event in &self.events {
-            match event.token() {
-                TIMER_TOKEN => self.armed_for = None,
-                WAKER_TOKEN => {}
-                Token(index) => {
-                    let is_closed = event.is_read_closed() || event.is_write_closed() || event.is_error();
-                    ready.push(Ready { index, is_closed });
-                }
-            }
-        }
-        Ok(())
+        self.poll(timeout, ready)
     }
 }
 

@@ -197,9 +197,9 @@ impl<R: Reactor> Worker<R> {
         let slot = &mut self.slots[index];
         let mut state = slot.session.state.borrow_mut();
         let Some(link) = state.link.as_mut() else { return Ok(()) };
-        if let Err(error) = link.send() {
+        if let Err(error) = self.reactor.send(index, link) {
             // A server that ends the session says why before it closes: its last words may be in the receive buffer.
-            let error = match (error, link.receive(true)) {
+            let error = match (error, self.reactor.receive(index, link, true)) {
                 (_, Err(fatal @ LinkError::Fatal(_))) => fatal,
                 (error, _) => error,
             };
@@ -225,8 +225,11 @@ impl<R: Reactor> Worker<R> {
             }
             let mut state = self.slots[index].session.state.borrow_mut();
             let received = match state.link.as_mut() {
-                Some(link) => link.receive(is_closed),
-                None => Ok(()),
+                Some(link) => self.reactor.receive(index, link, is_closed),
+                None => {
+                    self.reactor.discard(index);
+                    Ok(())
+                }
             };
             // The one reading of the clock for this transaction's end, the next one's start, and the turn that follows.
             self.shared.now.set(self.reactor.now());
@@ -240,7 +243,14 @@ impl<R: Reactor> Worker<R> {
                     self.advance(index)?;
                 }
                 (Err(error), _) | (_, Some(Err(error))) => lose(&mut state, error, index, &mut self.running),
-                (Ok(()), _) => {}
+                (Ok(()), _) => {
+                    // TLS has something to answer, or a ring gives back what the socket did not take.
+                    let has_output = state.link.as_ref().is_some_and(Link::has_output);
+                    drop(state);
+                    if has_output {
+                        self.send(index)?;
+                    }
+                }
             }
         }
         self.ready.clear();
@@ -255,13 +265,11 @@ impl<R: Reactor> Worker<R> {
 
     fn take_connections(&mut self) -> io::Result<()> {
         self.dialing.collect(&mut self.answers);
-        for (index, answer) in self.answers.drain(..) {
+        for (index, mut answer) in self.answers.drain(..) {
             let slot = &mut self.slots[index];
             slot.waits_for_room = false;
-            if let Ok(link) = &answer
-                && let Some(fd) = link.fd()
-            {
-                self.reactor.watch(fd, index)?;
+            if let Ok(link) = &mut answer {
+                self.reactor.adopt(index, link)?;
             }
             let mut state = slot.session.state.borrow_mut();
             state.dialed = Some(answer);

@@ -129,6 +129,7 @@ impl Run {
                 Wire::Lean => wire::prepared::Wire::Lean,
                 Wire::Libpq => wire::prepared::Wire::Libpq,
             },
+            poller: self.poller.into(),
             seed,
             connects: run::routing::Connects::default(),
             first_session: 0,
@@ -161,6 +162,10 @@ impl Run {
         opinion: &Opinion,
         is_open_loop: bool,
     ) {
+        let poller = account.poller.name().into();
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.parameters.insert("poller".into(), poller);
+        }));
         let measured = &account.posted.measured;
         let seconds = account.measured().as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
