@@ -189,6 +189,7 @@ fn wrong_values() {
                 "-M/--protocol: \"fast\" is not known",
                 "simple, extended, prepared",
             ),
+            usage("run -b ycsb-a --poller kqueue", "--poller: \"kqueue\" is not known", "auto, epoll, io_uring"),
             usage("run -b ycsb-a --wire jdbc", "--wire: \"jdbc\" is not known", "lean, libpq"),
             usage("run -b ycsb-a --max-tries many", "--max-tries: \"many\" is not a number", "whole number"),
             usage("run -b ycsb-a --random-seed x", "--random-seed: \"x\" is not a number", "whole number"),
