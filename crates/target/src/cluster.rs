@@ -7,6 +7,7 @@ mod discover;
 mod error;
 
 use std::fmt;
+use std::path::PathBuf;
 
 pub use error::ClusterError;
 pub(crate) use error::sql_hint;
@@ -156,19 +157,26 @@ impl Cluster {
     pub fn node_at(&self, seen_from: usize, host: Option<&str>, port: u16, dbname: &str) -> Option<usize> {
         let seen_from = self.nodes[seen_from].spec.hosts.first()?;
         let wanted = Machine::of_name(host, seen_from);
+        // Two servers on one machine can share a port number when they listen on different sockets: then the folder decides.
+        let folder = host.filter(|host| host.starts_with('/')).filter(|_| wanted == Machine::Here).map(real);
         let mut found = self.nodes.iter().enumerate().filter(|(_, node)| {
-            node.spec.dbname == dbname && node.spec.hosts.iter().any(|at| at.port == port && wanted.is_of(at))
+            node.spec.dbname == dbname
+                && node.spec.hosts.iter().any(|at| {
+                    let same_folder = match (&at.host, &folder) {
+                        (Host::Unix(theirs), Some(folder)) => real(&theirs.to_string_lossy()) == *folder,
+                        _ => true,
+                    };
+                    at.port == port && wanted.is_of(at) && same_folder
+                })
         });
         let (index, _) = found.next()?;
-        // Two servers on one machine can share a port number when they listen on different sockets: then the folder decides.
-        match found.next() {
-            None => Some(index),
-            Some(_) => self.nodes.iter().position(|node| {
-                let folder = |at: &HostSpec| Some(at.host.to_string()).as_deref() == host && at.port == port;
-                node.spec.dbname == dbname && node.spec.hosts.iter().any(folder)
-            }),
-        }
+        found.next().is_none().then_some(index)
     }
+}
+
+/// A folder without symbolic links: `/var/run` is `/run`.
+fn real(folder: &str) -> PathBuf {
+    std::fs::canonicalize(folder).unwrap_or_else(|_| PathBuf::from(folder))
 }
 
 /// A machine, as far as an address tells.
