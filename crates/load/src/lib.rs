@@ -23,6 +23,7 @@ mod schema;
 mod session;
 mod stream;
 pub mod tpcc;
+pub mod tpcc;
 pub mod verify;
 pub mod writers;
 
