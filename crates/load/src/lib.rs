@@ -23,7 +23,6 @@ mod schema;
 mod session;
 mod stream;
 pub mod tpcc;
-pub mod tpcc;
 pub mod verify;
 pub mod writers;
 
