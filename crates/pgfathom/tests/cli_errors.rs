@@ -167,11 +167,7 @@ fn wrong_values() {
             usage("run -b ycsb-a -t 0", "-t/--transactions: must be at least 1", "whole number"),
             usage("run -b ycsb-a -c 0", "-c/--client: must be at least 1", "whole number"),
             usage("run -b ycsb-a -c -3", "-3 stands where a value or a flag is expected", "ever negative"),
-            usage(
-                "run -b ycsb-a -c 1,2,4",
-                "-c/--client: \"1,2,4\" is several numbers",
-                "one number of sessions",
-            ),
+            usage("demo -c 1,2,4", "-c/--client: \"1,2,4\" is several numbers", "pgfathom run -c 1,2,4,8"),
             usage("run -b ycsb-a -c 1e9", "-c/--client: 1000000000 is more than 16384 sessions", "smaller"),
             usage("run -b ycsb-a -c 8 -c 9", "-c/--client is given twice", "once"),
             usage("run -b ycsb-a -j 1.5", "-j/--jobs: \"1.5\" is not whole", "whole number"),
@@ -189,7 +185,11 @@ fn wrong_values() {
                 "-M/--protocol: \"fast\" is not known",
                 "simple, extended, prepared",
             ),
-            usage("run -b ycsb-a --poller kqueue", "--poller: \"kqueue\" is not known", "auto, epoll, io_uring"),
+            usage(
+                "run -b ycsb-a --poller kqueue",
+                "--poller: \"kqueue\" is not known",
+                "auto, epoll, io_uring",
+            ),
             usage("run -b ycsb-a --wire jdbc", "--wire: \"jdbc\" is not known", "lean, libpq"),
             usage("run -b ycsb-a --max-tries many", "--max-tries: \"many\" is not a number", "whole number"),
             usage("run -b ycsb-a --random-seed x", "--random-seed: \"x\" is not a number", "whole number"),
@@ -234,6 +234,98 @@ fn wrong_values() {
             usage("up sharded", "KIND: \"sharded\" is not known", "known: single"),
             usage("demo --rows 0", "--rows: must be at least 1", "whole number"),
             usage("self -T 0", "-T/--time: must be more than 0", "write seconds"),
+        ],
+        |_| (),
+    );
+}
+
+#[test]
+fn wrong_sweeps() {
+    check(
+        &[
+            usage(
+                "run -b ycsb-a -c 1,2,...,256",
+                "-c/--client: \"1,2,...,256\" can go on in two ways",
+                "1,2,4,...,256 or 1,2,3,...,256",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,2,4,...,100",
+                "-c/--client: \"1,2,4,...,100\": the row does not lead to 100",
+                "end with 64 or 128",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,5,7,...,99",
+                "-c/--client: \"1,5,7,...,99\": 1, 5, 7 go on neither by one ratio nor by one step",
+                "1,2,4,...,256 or 10,20,30,...,100",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,...,8",
+                "-c/--client: \"1,...,8\": two or three numbers before the dots must tell how it goes on",
+                "1,2,4,...,256",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,2,4,...",
+                "-c/--client: \"1,2,4,...\" does not say where it ends",
+                "1,2,4,...,256",
+            ),
+            usage("run -b ycsb-a -c 1,2,2", "-c/--client: \"1,2,2\" has 2 twice", "--repeat 2"),
+            usage("run -b ycsb-a -c 1,,2", "-c/--client: \"1,,2\" has a comma too many", "1,2,4,8"),
+            usage("run -b ycsb-a -c 1,two", "-c/--client: \"two\" is not a number", "whole number"),
+            usage("run -b ycsb-a -c 1,0", "-c/--client: must be at least 1", "whole number"),
+            usage(
+                "run -b ycsb-a -c 1,20000",
+                "-c/--client: 20000 is more than 16384 sessions",
+                "give a smaller number",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,2,3,...,5000",
+                "-c/--client: \"1,2,3,...,5000\" is more than 200 numbers of sessions",
+                "doubling",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,2,4 -R 100",
+                "-R fixes the rate that a sweep over sessions is to find",
+                "--repeat N",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,2,3,...,100 --repeat 6",
+                "the sweep has 600 steps, more than 500",
+                "fewer",
+            ),
+            usage("run -b ycsb-a --repeat 0", "--repeat: must be at least 1", "whole number"),
+            usage("run -b ycsb-a --repeat 1000", "--repeat: 1000 is more than 100 passes", "smaller"),
+            usage(
+                "run --read-update 60/30",
+                "--read-update: \"60/30\" does not add up to 100",
+                "100/0,50/50,0/100",
+            ),
+            usage("run --read-update 50", "--read-update: \"50\" is not reads/updates", "100/0,50/50,0/100"),
+            usage(
+                "run --read-update 50/50,50/50",
+                "--read-update: \"50/50\" is given twice",
+                "add up to 100",
+            ),
+            usage(
+                "run -b ycsb-a --read-update 50/50",
+                "-b/--builtin and --read-update exclude each other",
+                "one of the two",
+            ),
+            usage(
+                "run --read-update 50/50 -M simple",
+                "-M: the YCSB workloads use prepared statements only",
+                "leave -M away",
+            ),
+            usage(
+                "run -b ycsb-a --settle 5",
+                "--settle belongs to a sweep, and this is a single run",
+                "-c 1,2,4",
+            ),
+            usage(
+                "run -b ycsb-a --no-analyze",
+                "--no-analyze belongs to a sweep, and this is a single run",
+                "leave --no-analyze away",
+            ),
+            usage("run -b ycsb-a -c 1,2 --settle lots", "--settle: \"lots\" is not a percentage", "0 to 100"),
         ],
         |_| (),
     );

@@ -72,8 +72,9 @@ fn the_flags_of_each_verb_are_these() {
         (
             "run",
             format!(
-                "{connection} --builtin --client --define --file --jobs --keys --latency-limit --max-tries --no-vacuum --output-dir \
-                 --progress --protocol --random-seed --rate --regular --scale --time --transactions --warmup --wire"
+                "{connection} --builtin --client --define --file --jobs --keys --latency-limit --max-tries --no-analyze \
+                 --no-checkpoint --no-vacuum --output-dir --poller --progress --protocol --random-seed --rate --read-update \
+                 --regular --repeat --scale --settle --time --transactions --warmup --wire"
             ),
         ),
         ("up", "--checksums --dir --pg-bin --port --preset --set --socket-dir --tcp".to_string()),

@@ -2,6 +2,10 @@
 
 mod measure;
 mod mix;
+mod prepare;
+mod sessions;
+mod settle;
+mod sweep;
 
 use crate::cli::{Connection, Format, RunDirectory};
 use crate::context::Context;
@@ -12,6 +16,7 @@ use crate::recording::Recording;
 use crate::verbs::load::cpus;
 use clap::{Args, FromArgMatches, ValueEnum};
 use record::{Exit, StepId};
+use sessions::Sessions;
 use std::time::Duration;
 use target::ConnSpec;
 use target::control::Control;
@@ -24,13 +29,15 @@ const MAX_TRIES_DEFAULT: &str = "10";
 const TIME_DEFAULT: Duration = Duration::from_secs(10);
 
 /// The flags of `run`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   pgfathom run -b ycsb-a -c 8 -T 60 DBNAME              half reads, half updates, eight sessions
   pgfathom run -b ycsb-c@9 -b ycsb-update@1 -c 32 ...   a mix of nine to one
   pgfathom run -f order.sql -R 5000 -L 50 -T 10m ...    a pgbench script at a fixed mean rate
-  pgfathom run -b tpcb-like -c 8 -T 60 bench            on tables made by pgbench -i")]
+  pgfathom run -b tpcb-like -c 8 -T 60 bench            on tables made by pgbench -i
+  pgfathom run -b ycsb-a -c 1,2,4,...,256 --warmup 10m -T 5m ...         a sweep that names the knee
+  pgfathom run --read-update 100/0,50/50,0/100 -c 1,4,16 -T 1m ...       mixes against their pure ones")]
 pub struct Run {
     /// Which database.
     #[command(flatten)]
@@ -54,9 +61,9 @@ pub struct Run {
     /// Do not vacuum pgbench's tables before the run
     #[arg(short, long, help_heading = "Workload")]
     pub no_vacuum: bool,
-    /// Number of sessions (database connections)
-    #[arg(short, long, value_name = "N", default_value = "1", value_parser = clients, help_heading = "Load")]
-    pub client: u64,
+    /// Number of sessions (database connections); several, as 1,2,4,8 or 1,2,4,...,256, make a sweep with a step for each
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = session_list, help_heading = "Load")]
+    pub client: Sessions,
     /// Number of worker threads that own the sessions [default: one per 32 sessions, at most the number of CPUs]
     #[arg(short, long, value_name = "N", value_parser = jobs, help_heading = "Load")]
     pub jobs: Option<u64>,
@@ -118,6 +125,15 @@ pub struct Run {
         help_heading = "Load"
     )]
     pub poller: Poller,
+    /// What makes several runs of it.
+    #[command(flatten)]
+    pub sweep: sweep::Flags,
+    /// What is told in front of the progress of a step.
+    #[arg(skip)]
+    pub told: String,
+    /// It is a step of a sweep.
+    #[arg(skip)]
+    pub is_step: bool,
     /// Progress every so many seconds
     #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
     pub progress: Option<Duration>,
@@ -179,6 +195,11 @@ impl Run {
             context.terminal.data(&mix::list());
             return Ok(Exit::Ok);
         }
+        self.check_sweep()?;
+        if self.is_sweep() {
+            self.check_first_step()?;
+            return self.run_sweep(context);
+        }
         self.check_workload()?;
         let spec = self.connection.resolve(context)?;
         let mut control = target::control::connect(&spec)?;
@@ -238,7 +259,7 @@ impl Run {
     fn workers(&self) -> usize {
         match self.jobs {
             Some(jobs) => jobs as usize,
-            None => (self.client.div_ceil(SESSIONS_PER_WORKER) as usize).clamp(1, cpus()),
+            None => (self.client.first().div_ceil(SESSIONS_PER_WORKER) as usize).clamp(1, cpus()),
         }
     }
 
@@ -344,12 +365,17 @@ fn limited(text: &str, max: u64, what: &str) -> Result<u64, ValueError> {
     }
 }
 
+/// One or several numbers of sessions.
+fn session_list(text: &str) -> Result<Sessions, ValueError> {
+    sessions::parse(text, clients)
+}
+
 /// A number of sessions.
 pub(crate) fn clients(text: &str) -> Result<u64, ValueError> {
     if text.contains(',') {
         return Err(ValueError::new(
             format!("{text:?} is several numbers"),
-            "this version drives one number of sessions per run: give one, and run again for the next",
+            "give one number of sessions; a sweep over several is made by pgfathom run -c 1,2,4,8",
         ));
     }
     limited(text, run::drive::SESSIONS_MAX, "sessions")

@@ -1,6 +1,7 @@
 //! Drives the workload as one step of a run directory: samples, histograms and events while it lasts, the account at its end.
 
 use super::mix::Assembled;
+use super::settle::Settling;
 use super::{Run, Wire};
 use crate::failure::Failure;
 use crate::recording::Recording;
@@ -76,6 +77,9 @@ impl Run {
             step,
             items: &items,
             progress: terminal::Progress::new(&context.terminal, self.progress),
+            told: &self.told,
+            settling: (self.is_step && !self.warmup.is_zero())
+                .then(|| Settling::new(self.warmup, self.settle_percent())),
             begin: 0,
             measure_from: 0,
             warmup: options.warmup,
@@ -86,7 +90,11 @@ impl Run {
         };
         let account = drive(options, Arc::new(TargetDial::new(spec.clone())), &stop, &mut watcher);
         context.terminal.end_progress();
+        let settling = watcher.settling;
         let account = account?;
+        if let Some(settling) = settling {
+            self.write_settling(recording, step, &settling, &account);
+        }
         if let (Some(announced), Some(dataset)) = (assembled.writer, &assembled.dataset) {
             finish_writer(control, spec, dataset, announced, &account)?;
         }
@@ -113,7 +121,7 @@ impl Run {
         };
         Options {
             workload: assembled.workload.clone(),
-            sessions: self.client,
+            sessions: self.client.first(),
             workers: self.workers(),
             pace,
             duration: if self.transactions.is_some() {
@@ -151,6 +159,24 @@ impl Run {
             "wire": options.wire.name(),
             "seed": options.seed,
         }))
+    }
+
+    /// How the warm-up of a sweep's step went.
+    fn write_settling(
+        &self,
+        recording: &Recording<'_>,
+        step: &StepId,
+        settling: &Settling,
+        account: &Account,
+    ) {
+        let warmup_s = account.measure_from.saturating_sub(account.begin) as f64 / 1e9;
+        recording.keep(recording.dir().edit_step(step, |step| {
+            if let Some(place) = &mut step.sweep {
+                place.warmup_s = Some(warmup_s);
+                place.settled = settling.is_settled();
+                place.spread_percent = settling.spread_percent();
+            }
+        }));
     }
 
     fn write_account(
@@ -318,6 +344,10 @@ struct Watcher<'a> {
     step: &'a StepId,
     items: &'a [(String, u64)],
     progress: terminal::Progress<'a>,
+    /// Put in front of every line of progress.
+    told: &'a str,
+    /// In a sweep: whether throughput settles in the warm-up.
+    settling: Option<Settling>,
     begin: Nanos,
     measure_from: Nanos,
     warmup: Duration,
@@ -397,7 +427,12 @@ impl Observer for Watcher<'_> {
             self.phase(PHASE_DRAIN, end);
         }
         self.keep(second);
-        let Watcher { progress, since_told, is_open_loop, phase, begin, duration, warmup, .. } = self;
+        if let Some(settling) = self.settling.as_mut().filter(|_| second.is_warmup) {
+            settling.add(second.posted.warmup.transactions(), (second.to - second.from) as f64 / 1e9);
+        }
+        let Watcher {
+            progress, since_told, is_open_loop, phase, begin, duration, warmup, told: step, ..
+        } = self;
         since_told.posted.add(second.posted);
         let is_told = Cell::new(false);
         let text = || {
@@ -410,13 +445,22 @@ impl Observer for Watcher<'_> {
             format!("{:.0} %  ", (done * 100.0 / (*warmup + duration).as_secs_f64()).min(100.0))
         });
         progress.tell(
-            |width| format!("{share}{}", text()).chars().take(width).collect(),
-            || format!("progress: {}", text()),
+            |width| format!("{step}{share}{}", text()).chars().take(width).collect(),
+            || format!("progress: {step}{}", text()),
         );
         if is_told.get() {
             since_told.posted.reset();
             since_told.from = second.to;
         }
+    }
+
+    fn is_settled(&mut self) -> bool {
+        self.settling.as_ref().is_some_and(|settling| settling.is_settled() == Some(true))
+    }
+
+    fn measures_from(&mut self, moment: Nanos) {
+        self.measure_from = moment;
+        self.warmup = Duration::from_nanos(moment.saturating_sub(self.begin));
     }
 }
 

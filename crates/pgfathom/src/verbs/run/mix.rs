@@ -15,6 +15,10 @@ use target::control::Control;
 /// Shares of a YCSB workload are percents, so a script's weight counts a hundred times.
 const WEIGHT_UNIT: u64 = 100;
 
+/// The tables of pgbench -i.
+const PGBENCH_TABLES: [&str; 4] =
+    ["pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"];
+
 /// A workload that is ready to be driven.
 #[derive(Debug)]
 pub(crate) struct Assembled {
@@ -37,6 +41,15 @@ pub(crate) struct Announced {
     pub run_no: u16,
     /// What it will do.
     pub spec: WriterSpec,
+}
+
+/// The tables that a workload works on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Tables {
+    /// These, with their schema where it is known.
+    Named(Vec<(Option<String>, &'static str)>),
+    /// Those of the user's own scripts, whichever they are.
+    Unknown,
 }
 
 /// One thing the user asked for.
@@ -133,6 +146,40 @@ impl Run {
                 .hint("add -f script.sql, or leave -D away"));
         }
         Ok(asked)
+    }
+
+    /// The workloads' names, joined.
+    pub(super) fn workload_name(&self) -> Result<String, Failure> {
+        let name = |asked: &Asked| match asked {
+            Asked::Ycsb(builtin, _) => builtin.name.to_string(),
+            Asked::Script(source) => short_name(&source.name),
+        };
+        Ok(self.asked()?.iter().map(name).collect::<Vec<_>>().join("+"))
+    }
+
+    /// The tables it works on.
+    ///
+    /// # Errors
+    /// When the target lacks the dataset.
+    pub(super) fn tables(&self, control: &mut Control) -> Result<Tables, Failure> {
+        let mut named = vec![];
+        for asked in self.asked()? {
+            match asked {
+                Asked::Ycsb(..) if named.iter().any(|(_, table)| *table == "usertable") => {}
+                Asked::Ycsb(..) => named.push((Some(self.dataset(control)?.1.schema_name), "usertable")),
+                Asked::Script(source) if is_builtin(&source) => {
+                    for table in PGBENCH_TABLES
+                        .into_iter()
+                        .filter(|table| !named.contains(&(None, *table)))
+                        .collect::<Vec<_>>()
+                    {
+                        named.push((None, table));
+                    }
+                }
+                Asked::Script(_) => return Ok(Tables::Unknown),
+            }
+        }
+        Ok(Tables::Named(named))
     }
 
     /// Checks the workload's flags and files, touching no server.
@@ -237,7 +284,7 @@ impl Run {
             let announced = announce(control, dataset, WriterSpec::new(&workload, known, seed))?;
             let table = data::ycsb::Table::new(dataset.spec.clone());
             let first_insert = announced.spec.first_insert;
-            ycsb = Some(Ycsb::new(table, dataset.rows, first_insert, self.client, announced.run_no));
+            ycsb = Some(Ycsb::new(table, dataset.rows, first_insert, self.client.first(), announced.run_no));
             writer = Some(announced);
         }
         Ok(Assembled { workload: build(ycsb)?, name, dataset, writer, uses_pgbench_tables })
@@ -262,7 +309,7 @@ impl Run {
             );
         }
         let table = data::ycsb::Table::new(dataset.spec.clone());
-        Ok((Ycsb::new(table, dataset.rows, dataset.rows, self.client, 0), dataset))
+        Ok((Ycsb::new(table, dataset.rows, dataset.rows, self.client.first(), 0), dataset))
     }
 
     /// pgbench's scale: what the user says, or the branches of pgbench's tables where they are used.
