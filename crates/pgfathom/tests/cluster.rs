@@ -90,3 +90,43 @@ fn json_tells_scripts_how_to_connect() {
     assert_eq!(told["stopped"], 1);
     assert!(!std::path::Path::new(dir).exists());
 }
+
+#[test]
+fn flags_of_other_kinds_and_impossible_clusters_are_refused() {
+    let folder = Folder::new();
+    let refused = |arguments: &[&str], error: &str, hint: &str| {
+        let ended = run(folder.path(), &[&["up"], arguments].concat());
+        assert_eq!(ended.exit, Some(1), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.starts_with(&format!("error: {error}")), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(hint), "{arguments:?}: {}", ended.stderr);
+    };
+    refused(&["single", "--nodes", "3"], "--nodes means nothing to up single", "pgfathom up sharded");
+    refused(
+        &["sharded", "--standbys", "1"],
+        "--standbys means nothing to up sharded",
+        "pgfathom up replicated",
+    );
+    refused(
+        &["replicated", "--standbys", "1", "--sync", "FIRST 2 (s1, s2)"],
+        "--sync \"FIRST 2 (s1, s2)\": no standby is called \"s2\"",
+        "hint: write \"FIRST 1 (s1)\"",
+    );
+    refused(&["sharded", "--nodes", "65"], "a local cluster has 1 to 64 nodes, not 65", "--nodes 3");
+    refused(&["sharded", "--partitions", "2"], "2 partitions on 3 nodes", "--partitions 12");
+    refused(
+        &["single", "--preset", "replication-1"],
+        "preset replication-1: up single has no standbys",
+        "up replicated",
+    );
+    refused(
+        &["replicated", "--set", "synchronous_standby_names=s1"],
+        "synchronous_standby_names cannot be set before the standbys are there",
+        "--sync",
+    );
+    refused(
+        &["citus", "--dir", "citus", "--nodes", "2"],
+        "node coordinator: the extension citus is not installed",
+        "--pg-bin",
+    );
+    assert!(!folder.path().join("citus").exists(), "a failed up leaves nothing");
+}

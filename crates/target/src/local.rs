@@ -21,5 +21,6 @@ pub(crate) use process::OsUser;
 pub use process::StopMode;
 pub use registry::Registry;
 pub use topology::{
-    CommitLevel, NODES_MAX, PARTITIONS_MAX, PARTITIONS_PER_NODE_DEFAULT, Replication, SyncStandbys, Topology,
+    CommitLevel, NODES_MAX, PARTITIONS_MAX, PARTITIONS_PER_NODE_DEFAULT, PUBLICATION, Replication,
+    SyncStandbys, Topology,
 };

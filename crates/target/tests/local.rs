@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use target::conninfo::Sources;
 use target::local::{
-    ClusterFile, Installation, LocalCluster, LocalError, Registry, UpOptions, down, installations, up,
+    ClusterFile, Installation, LocalCluster, LocalError, Registry, Replication, SyncStandbys, Topology,
+    UpOptions, down, installations, up,
 };
 use target::{control, hot};
 
@@ -262,6 +263,132 @@ fn a_failed_up_leaves_nothing() {
     }
 }
 
+fn several() -> [Topology; 3] {
+    [
+        Topology::Sharded { nodes: 2, partitions: 4 },
+        Topology::Replicated(Replication { standbys: 1, sync: SyncStandbys::default_for(1), commit: None }),
+        Topology::Multimaster { nodes: 2 },
+    ]
+}
+
+fn shown(spec: &target::ConnSpec, sql: &str) -> Vec<String> {
+    let mut client = control::connect(spec).unwrap();
+    client.query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+/// Over TCP, which the nodes then use among each other with a password that nobody has typed.
+#[test]
+fn clusters_of_several_go_up_start_again_and_go_away() {
+    std::thread::scope(|scope| {
+        for (installation, topology) in installations().iter().flat_map(|i| several().map(|t| (i.clone(), t)))
+        {
+            scope.spawn(move || {
+                let place = Place::new();
+                let options = UpOptions { topology, tcp: true, ..place.options(&installation) };
+                if matches!(options.topology, Topology::Multimaster { .. }) && installation.version.major < 16
+                {
+                    let error = up(&options).unwrap_err();
+                    assert!(error.to_string().contains("PostgreSQL 16 or newer"), "{error}");
+                    assert!(!options.dir.exists());
+                    return;
+                }
+                let cluster = up(&options).unwrap();
+                assert_eq!(ClusterFile::read(&cluster.dir).unwrap(), cluster.file);
+                assert_eq!(cluster.file.node.len(), 2);
+                let specs: Vec<target::ConnSpec> = cluster
+                    .file
+                    .node
+                    .iter()
+                    .map(|node| node.resolve(&Sources::of_process()).unwrap().spec)
+                    .collect();
+                let links = match &options.topology {
+                    Topology::Sharded { .. } => {
+                        "select array_to_string(srvoptions, ' ') from pg_foreign_server"
+                    }
+                    Topology::Replicated(_) => "select conninfo from pg_stat_wal_receiver",
+                    _ => "select subconninfo from pg_subscription",
+                };
+                let found = shown(&specs[1], links);
+                assert!(found.len() == 1 && found[0].contains("host=127.0.0.1"), "{found:?}");
+                let waits = "select sync_state from pg_stat_replication";
+                if options.topology.kind() == "replicated" {
+                    assert_eq!(shown(&specs[0], waits), ["sync"]);
+                    assert_eq!(cluster.spec.hosts.len(), 2);
+                }
+
+                // One node dies: up starts it again, and only it.
+                let pid = |node: usize| -> u32 {
+                    let data_dir = cluster.file.node[node].data_directory.clone().unwrap();
+                    let text = fs::read_to_string(data_dir.join("postmaster.pid")).unwrap();
+                    text.lines().next().unwrap().parse().unwrap()
+                };
+                let (first, second) = (pid(0), pid(1));
+                signal("-KILL", second);
+                let data_dir = cluster.file.node[1].data_directory.clone().unwrap();
+                eventually("the node dies", || processes_below(&data_dir).is_empty());
+                up(&options).unwrap();
+                assert!(pid(0) == first && pid(1) != second);
+                control::connect(&specs[1]).unwrap();
+                let error = up(&options).unwrap_err();
+                assert!(matches!(error, LocalError::AlreadyUp { .. }), "{error}");
+                let error = up(&UpOptions { topology: Topology::Single, ..options.clone() }).unwrap_err();
+                assert!(error.to_string().contains("not single"), "{error}");
+
+                // One is dead when everything goes.
+                signal("-KILL", pid(1));
+                eventually("the node dies", || processes_below(&data_dir).is_empty());
+                let removed = down(&cluster.dir, &place.registry()).unwrap();
+                assert_eq!((removed.stopped, removed.left.len()), (1, 0));
+                place.assert_gone(&cluster.dir);
+            });
+        }
+    });
+}
+
+#[test]
+fn what_goes_wrong_on_one_node_names_it() {
+    let place = Place::new();
+    let installation = &installations()[0];
+    let sharded = Topology::Sharded { nodes: 3, partitions: 3 };
+    let sockets = place.0.join("s");
+    let neighbour =
+        UpOptions { socket_dir: Some(sockets.clone()), port: Some(5990), ..place.options(installation) };
+    up(&neighbour).unwrap();
+    let options = UpOptions {
+        topology: sharded,
+        dir: place.0.join("d"),
+        socket_dir: Some(sockets),
+        port: Some(5989),
+        ..place.options(installation)
+    };
+    let error = up(&options).unwrap_err();
+    assert!(error.to_string().starts_with("node n2: "), "{error}");
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("port 5990 is taken") && error.hint().unwrap().contains("--port"), "{cause}");
+    assert!(!options.dir.exists());
+
+    // Files of others in a node's folder stay, and so does the folder.
+    let cluster = up(&UpOptions { port: None, ..options }).unwrap();
+    fs::write(cluster.dir.join("n2/notes"), "mine").unwrap();
+    let removed = down(&cluster.dir, &place.registry()).unwrap();
+    assert_eq!((removed.stopped, removed.left), (3, vec![cluster.dir.join("n2")]));
+    assert_eq!(fs::read_to_string(cluster.dir.join("n2/notes")).unwrap(), "mine");
+
+    // A frozen server hears no signal but one.
+    fs::remove_dir_all(&cluster.dir).unwrap();
+    let cluster = up(&UpOptions {
+        dir: place.0.join("e"),
+        topology: Topology::Sharded { nodes: 2, partitions: 2 },
+        ..place.options(installation)
+    })
+    .unwrap();
+    for pid in processes_below(&cluster.dir.join("n1")) {
+        signal("-STOP", pid);
+    }
+    assert_eq!(down(&cluster.dir, &place.registry()).unwrap().stopped, 2);
+    assert!(!cluster.dir.exists() && processes_below(&cluster.dir).is_empty());
+}
+
 fn rustix_is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self").unwrap().uid() == 0
@@ -308,23 +435,39 @@ fn a_full_disk_is_told() {
 
 /// Set for the copy of this test that is to be killed.
 const VICTIM: &str = "PGFATHOM_TEST_UP_VICTIM";
+/// What it is to make: a kind, or a single server.
+const VICTIM_KIND: &str = "PGFATHOM_TEST_UP_VICTIM_KIND";
 
 #[test]
 fn whatever_step_is_interrupted_down_removes_the_rest() {
     if let Some(place) = std::env::var_os(VICTIM) {
         let place = Place(PathBuf::from(place));
-        let options = place.options(&installations()[0]);
+        let kind = std::env::var(VICTIM_KIND).unwrap_or_default();
+        let topology = several().into_iter().find(|topology| topology.kind() == kind);
+        let options =
+            UpOptions { topology: topology.unwrap_or_default(), ..place.options(&installations()[0]) };
         let cluster = up(&options).unwrap();
         println!("\nup {}", cluster.dir.display());
         std::thread::sleep(Duration::from_secs(600));
     }
+    std::thread::scope(|scope| {
+        for kind in ["single", "sharded", "replicated", "multimaster"] {
+            scope.spawn(move || interrupt_every_step(kind));
+        }
+    });
+}
+
+fn interrupt_every_step(kind: &str) {
     let place = Place::new();
     let dir = place.0.join("c");
     let begin = Instant::now();
+    let topology = several().into_iter().find(|topology| topology.kind() == kind).unwrap_or_default();
+    let options = UpOptions { topology, ..place.options(&installations()[0]) };
     let victim = |wait_ms: u64, signal_name: &str| -> bool {
         let mut victim = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "whatever_step_is_interrupted_down_removes_the_rest", "--nocapture"])
             .env(VICTIM, &place.0)
+            .env(VICTIM_KIND, kind)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -335,7 +478,7 @@ fn whatever_step_is_interrupted_down_removes_the_rest() {
         let complete = dir.join("cluster.toml").exists();
         if dir.join(".pgfathom-cluster").exists() {
             if !complete {
-                let error = up(&place.options(&installations()[0])).unwrap_err();
+                let error = up(&options).unwrap_err();
                 assert!(matches!(error, LocalError::Incomplete { .. } | LocalError::Busy { .. }), "{error}");
             }
             // initdb gets its signal together with us and may still be tidying up.
@@ -353,7 +496,7 @@ fn whatever_step_is_interrupted_down_removes_the_rest() {
     // Not SIGINT: it is ignored by whatever a shell script has started in the background, and so it is by its children.
     let mut wait_ms = 5;
     while !victim(wait_ms, if wait_ms % 2 == 0 { "-TERM" } else { "-KILL" }) {
-        wait_ms = wait_ms * 5 / 4 + 15;
+        wait_ms = wait_ms * 5 / 4 + if kind == "single" { 15 } else { 120 };
         assert!(begin.elapsed() < Duration::from_secs(240), "up never came to its end");
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use target::conninfo::Sources;
 use target::control;
-use target::local::ClusterFile;
+use target::local::{ClusterFile, PUBLICATION};
 use target::throwaway::{Installation, StopMode, Throwaway, ThrowawayCluster, installations};
 
 fn each(test: impl Fn(&Installation) + Sync) {
@@ -187,4 +187,51 @@ fn a_commit_waits_for_whom_it_was_told_to_wait() {
     });
     let error = ThrowawayCluster::replicated(&installations()[0], 1, "FIRST 1 (s2)").unwrap_err();
     assert!(error.to_string().contains("no standby is called \"s2\""), "{error}");
+}
+
+#[test]
+fn every_node_of_a_multimaster_cluster_takes_writes() {
+    each(|installation| {
+        let cluster = match ThrowawayCluster::multimaster(installation, 3) {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                assert!(installation.version.major < 16, "{error}");
+                assert!(error.to_string().contains("needs PostgreSQL 16 or newer"), "{error}");
+                assert!(error.hint().unwrap().contains("--pg-bin"));
+                return;
+            }
+        };
+        for node in cluster.nodes() {
+            let sql = format!(
+                "create table t(i int primary key, node int); alter publication {PUBLICATION} add table t"
+            );
+            node.execute(&sql).unwrap();
+        }
+        for node in cluster.nodes() {
+            let subscriptions = node.execute("select subname from pg_subscription").unwrap();
+            assert_eq!(subscriptions.len(), 2);
+            for name in subscriptions.into_iter().flatten().flatten() {
+                node.execute(&format!(
+                    "alter subscription {name} refresh publication with (copy_data = false)"
+                ))
+                .unwrap();
+            }
+        }
+        for (number, node) in cluster.nodes().iter().enumerate() {
+            node.execute(&format!(
+                "insert into t select i, {number} from generate_series({number}, 299, 3) i"
+            ))
+            .unwrap();
+        }
+        for node in cluster.nodes() {
+            eventually("every row arrives everywhere", || {
+                node.value("select count(*) from t").unwrap().as_deref() == Some("300")
+            });
+        }
+        // Nothing circles: a row that came by replication is not sent on.
+        for node in cluster.nodes() {
+            let applied = "select sum(apply_error_count) from pg_stat_subscription_stats";
+            assert_eq!(node.value(applied).unwrap().as_deref(), Some("0"));
+        }
+    });
 }

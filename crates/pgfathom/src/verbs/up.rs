@@ -10,11 +10,14 @@ use record::Exit;
 use serde_json::json;
 use std::path::PathBuf;
 use target::local::{
-    self, CLUSTER_FILE_NAME, LocalCluster, PARTITIONS_PER_NODE_DEFAULT, Search, Topology, UpOptions,
+    self, CLUSTER_FILE_NAME, CommitLevel, LocalCluster, PARTITIONS_PER_NODE_DEFAULT, Replication, Search,
+    SyncStandbys, Topology, UpOptions,
 };
 
 /// Nodes of a cluster of several, unless said otherwise.
 const NODES_DEFAULT: u32 = 3;
+/// Standbys of a replicated cluster, unless said otherwise.
+const STANDBYS_DEFAULT: u32 = 2;
 
 /// The flags of `up`.
 #[derive(Debug, Args)]
@@ -23,17 +26,32 @@ Examples:
   pgfathom up single
   pgfathom up single --dir /tmp/pg --port 5433 --set shared_buffers=1GB
   pgfathom up sharded --nodes 3 --partitions 12
+  pgfathom up replicated --standbys 2 --sync \"ANY 1 (s1, s2)\" --synchronous-commit remote_apply
+  pgfathom up multimaster --nodes 2 --preset laptop
+Presets: tuned, sized for this machine and the number of servers on it; stock, PostgreSQL's own defaults; careless, tuned, and a
+crash of the machine loses data; nowal, as careless with as little WAL as can be; hugewal, no checkpoint during a run;
+replication-1 and -2, commits wait for the standbys' disks, or until they have applied them; laptop, little memory and disk.
 pgfathom down stops and deletes it.")]
 pub struct Up {
-    /// What to start: single, one server; sharded, hash partitions over several servers with postgres_fdw
+    /// What to start: single, one server; replicated, a primary and its standbys; sharded, hash partitions over several servers
+    /// with postgres_fdw; multimaster, logical replication between all; citus, where that extension is installed
     #[arg(value_name = "KIND", value_enum, hide_possible_values = true)]
     pub kind: Kind,
-    /// Servers of a sharded cluster [default: 3]
+    /// Servers of a sharded, multimaster or citus cluster [default: 3]
     #[arg(long, value_name = "N", help_heading = "Topology")]
     pub nodes: Option<u32>,
     /// Hash partitions of each table of a sharded cluster, all nodes together [default: 4 per node]
     #[arg(long, value_name = "P", help_heading = "Topology")]
     pub partitions: Option<u32>,
+    /// Standbys of a replicated cluster, named s1, s2, ... [default: 2]
+    #[arg(long, value_name = "N", help_heading = "Topology")]
+    pub standbys: Option<u32>,
+    /// Standbys that a commit waits for: async, or as "FIRST 1 (s1, s2)" or "ANY 1 (s1, s2)" [default: the first two]
+    #[arg(long, value_name = "NAMES", help_heading = "Topology")]
+    pub sync: Option<String>,
+    /// How far a commit waits: off, local, remote_write, on or remote_apply [default: on, or the preset's]
+    #[arg(long, value_name = "LEVEL", value_parser = commit_level, help_heading = "Topology")]
+    pub synchronous_commit: Option<CommitLevel>,
     /// Folder of the cluster: new or empty, or of a stopped cluster of ours [default: /var/lib/pgfathom/KIND for root, else
     /// ~/.local/share/pgfathom/KIND]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
@@ -45,22 +63,22 @@ pub struct Up {
     /// Folder of the Unix socket [default: run, inside the cluster's folder]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     pub socket_dir: Option<PathBuf>,
-    /// Listen on 127.0.0.1 too; TCP then asks for a password, which you set first
+    /// Listen on 127.0.0.1 too, and let the servers of a cluster talk to each other that way; TCP asks for a password, which you
+    /// set first
     #[arg(long, help_heading = "Cluster")]
     pub tcp: bool,
     /// Folder of the PostgreSQL programs (initdb, postgres) [default: PGFATHOM_PG_BIN, else the newest found]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     pub pg_bin: Option<PathBuf>,
-    /// tuned: sized for this machine; stock: PostgreSQL's own defaults; careless: tuned, and a crash of the machine loses data
+    /// Settings to start from, see below: tuned, stock, careless, nowal, hugewal, replication-1, replication-2 or laptop
     #[arg(
         long,
         value_name = "PRESET",
-        value_enum,
+        value_parser = preset,
         default_value = "tuned",
-        hide_possible_values = true,
         help_heading = "Cluster"
     )]
-    pub preset: Preset,
+    pub preset: local::Preset,
     /// A setting for postgresql.conf, stronger than the preset's; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting, help_heading = "Cluster")]
     pub set: Vec<(String, String)>,
@@ -74,28 +92,26 @@ pub struct Up {
 pub enum Kind {
     /// One server
     Single,
+    /// A primary and its standbys
+    Replicated,
     /// Hash partitions over several servers
     Sharded,
+    /// Logical replication between all servers
+    Multimaster,
+    /// A coordinator and workers
+    Citus,
 }
 
 impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Single => "single",
+            Kind::Replicated => "replicated",
             Kind::Sharded => "sharded",
+            Kind::Multimaster => "multimaster",
+            Kind::Citus => "citus",
         }
     }
-}
-
-/// Settings to start from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Preset {
-    /// Sized for this machine
-    Tuned,
-    /// PostgreSQL's own defaults
-    Stock,
-    /// Tuned, without durability
-    Careless,
 }
 
 /// On or off.
@@ -114,6 +130,23 @@ fn port(text: &str) -> Result<u16, ValueError> {
     }
 }
 
+fn preset(text: &str) -> Result<local::Preset, ValueError> {
+    let names: Vec<&str> = local::Preset::ALL.iter().map(|(name, _)| *name).collect();
+    local::Preset::parse(text).ok_or_else(|| {
+        ValueError::new(format!("there is no preset {text:?}"), format!("choose one of {}", names.join(", ")))
+    })
+}
+
+fn commit_level(text: &str) -> Result<CommitLevel, ValueError> {
+    let names: Vec<&str> = CommitLevel::ALL.iter().map(|(name, _)| *name).collect();
+    CommitLevel::parse(text).ok_or_else(|| {
+        ValueError::new(
+            format!("{text:?} is no level of synchronous_commit"),
+            format!("choose one of {}", names.join(", ")),
+        )
+    })
+}
+
 fn setting(text: &str) -> Result<(String, String), ValueError> {
     let hint = "write NAME=VALUE as in postgresql.conf, as --set shared_buffers=1GB";
     let (name, value) =
@@ -129,8 +162,11 @@ impl Up {
     /// The cluster that the flags describe; a flag that this kind does not know is refused rather than ignored.
     fn topology(&self) -> Result<Topology, Failure> {
         let flags = [
-            ("--nodes", self.nodes.is_some(), &[Kind::Sharded][..]),
-            ("--partitions", self.partitions.is_some(), &[Kind::Sharded][..]),
+            ("--nodes", self.nodes.is_some(), &[Kind::Sharded, Kind::Multimaster, Kind::Citus][..]),
+            ("--partitions", self.partitions.is_some(), &[Kind::Sharded]),
+            ("--standbys", self.standbys.is_some(), &[Kind::Replicated]),
+            ("--sync", self.sync.is_some(), &[Kind::Replicated]),
+            ("--synchronous-commit", self.synchronous_commit.is_some(), &[Kind::Replicated]),
         ];
         for (flag, given, kinds) in flags {
             if given && !kinds.contains(&self.kind) {
@@ -141,8 +177,19 @@ impl Up {
             }
         }
         let nodes = self.nodes.unwrap_or(NODES_DEFAULT);
+        let standbys = self.standbys.unwrap_or(STANDBYS_DEFAULT);
         Ok(match self.kind {
             Kind::Single => Topology::Single,
+            Kind::Replicated => Topology::Replicated(Replication {
+                standbys,
+                sync: match &self.sync {
+                    Some(text) => SyncStandbys::parse(text, standbys)?,
+                    None => SyncStandbys::default_for(standbys),
+                },
+                commit: self.synchronous_commit,
+            }),
+            Kind::Multimaster => Topology::Multimaster { nodes },
+            Kind::Citus => Topology::Citus { nodes },
             Kind::Sharded => Topology::Sharded {
                 nodes,
                 partitions: self.partitions.unwrap_or(nodes.saturating_mul(PARTITIONS_PER_NODE_DEFAULT)),
@@ -167,11 +214,7 @@ impl Up {
             port: self.port,
             socket_dir: self.socket_dir,
             tcp: self.tcp,
-            preset: match self.preset {
-                Preset::Tuned => local::Preset::Tuned,
-                Preset::Stock => local::Preset::Stock,
-                Preset::Careless => local::Preset::Careless,
-            },
+            preset: self.preset,
             settings: self.set,
             checksums: self.checksums.map(|checksums| checksums == Switch::On),
             ..UpOptions::new(&dir, installation)
@@ -208,6 +251,9 @@ fn text(cluster: &LocalCluster) -> String {
     if let Some(partitions) = cluster.file.made.as_ref().and_then(|made| made.partitions) {
         first.push_str(&format!("   {partitions} partitions"));
     }
+    if let Some(sync) = cluster.file.made.as_ref().and_then(|made| made.sync.as_deref()) {
+        first.push_str(&format!("   sync {sync}"));
+    }
     for (what, seconds) in [("initdb", cluster.initdb_s), ("connect", cluster.connect_s)] {
         if seconds > 0.0 {
             first.push_str(&format!("   {what} {}", human::seconds(seconds)));
@@ -221,7 +267,8 @@ fn text(cluster: &LocalCluster) -> String {
         lines.extend(nodes.iter().map(|node| {
             format!("node     {:width$}   {:8}   psql '{}'", node.name, node.role, node.connection)
         }));
-    } else {
+    }
+    if nodes.len() == 1 || cluster.spec.hosts.len() > 1 {
         lines.push(format!("connect  psql '{}'", cluster.spec.describe()));
     }
     lines.push(format!("next     pgfathom load ycsb --rows 1M --cluster {}", file.display()));

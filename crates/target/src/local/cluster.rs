@@ -12,13 +12,17 @@ use std::time::Instant;
 
 use super::cluster_file::{CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, Made, Node};
 use super::folder::{self, MARKER_NAME};
+use super::preset::Machine;
 use super::process::{self, OsUser};
 use super::server::{self, Server};
 use super::topology::{self, Link, Peer, Planned, Topology};
-use super::{Installation, LocalError, Preset, Registry, preset, standby};
+use super::{Installation, LocalError, Preset, Registry, standby};
 use crate::Secret;
 use crate::cluster::Role;
 use crate::conninfo::{ConnSpec, PORT_DEFAULT, Sources};
+
+/// Set last, when the standbys stream.
+const SYNC_NAMES: &str = "synchronous_standby_names";
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -33,7 +37,7 @@ pub struct UpOptions {
     pub port: Option<u16>,
     /// The sockets' folder; `None`: inside the cluster's folder, or under `/tmp` when that path is too long.
     pub socket_dir: Option<PathBuf>,
-    /// Listen on 127.0.0.1 too. TCP then asks for a SCRAM password, which the user has to set first.
+    /// Listen on 127.0.0.1 too, and let the nodes talk to each other that way. TCP then asks for a SCRAM password, which the user has to set first.
     pub tcp: bool,
     /// Settings to start from.
     pub preset: Preset,
@@ -67,8 +71,8 @@ impl UpOptions {
 
     /// What every server's `postgresql.conf` is to say, the strongest last.
     fn all_settings(&self) -> Vec<(String, String)> {
-        let nodes = u64::try_from(self.topology.nodes().len()).unwrap_or(1);
-        let mut settings = self.preset.settings(preset::memory_mb() / nodes.max(1));
+        let machine = Machine::of(&self.dir, self.topology.nodes().len());
+        let mut settings = self.preset.settings(&machine);
         settings.extend(self.topology.settings(self.installation.version.major));
         settings.extend(self.settings.iter().cloned());
         settings
@@ -121,7 +125,17 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     if folder::is_marked(&dir) {
         return start_again(&dir, options, user.as_ref());
     }
-    options.topology.check()?;
+    options.topology.check(options.installation.version.major)?;
+    options.preset.check(&options.topology)?;
+    if let Some((name, _)) = options.settings.iter().find(|(name, _)| name == SYNC_NAMES)
+        && options.topology.replication().is_some()
+    {
+        return Err(LocalError::Topology {
+            problem: format!("{name} cannot be set before the standbys are there"),
+            hint: "say it with --sync, for example --sync \"ANY 1 (s1, s2)\"".to_owned(),
+        });
+    }
+    let options = &UpOptions { tcp: options.tcp || options.topology.needs_tcp(), ..options.clone() };
     let occupied = fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
     if occupied || dir.is_file() {
         return Err(LocalError::NotEmpty { dir });
@@ -147,7 +161,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
                 user: user.clone(),
                 installation: options.installation.clone(),
                 tcp: options.tcp,
-                password: None,
+                login: None,
             })
         })
         .collect::<Result<_, LocalError>>()?;
@@ -239,11 +253,12 @@ fn make(
 
     let begin = Instant::now();
     let several = planned.len() > 1;
-    if options.tcp && several {
+    if options.tcp && (several || options.topology.needs_tcp()) {
         let password = new_password()?;
+        let (user, statement) = options.topology.link_role(&password);
         for server in &mut servers {
-            server.password = Some(password.clone());
-            topology::tell(&server.peer(), &topology::link_role(&password))?;
+            server.login = Some((user, password.clone()));
+            topology::tell(&server.peer(), std::slice::from_ref(&statement))?;
         }
     }
     if !copies.is_empty() {
@@ -253,7 +268,7 @@ fn make(
     topology::connect_nodes(&options.topology, &peers, options.installation.version.major)?;
     if let (Some(replication), Some(primary)) = (options.topology.replication(), servers.first()) {
         // Only now: a primary that waits for standbys which are not there yet commits nothing.
-        let sync = ("synchronous_standby_names".to_owned(), replication.sync.setting());
+        let sync = (SYNC_NAMES.to_owned(), replication.sync.setting());
         let settings: Vec<(String, String)> = settings.iter().cloned().chain([sync]).collect();
         primary.write_settings(options.tcp, &settings)?;
         primary.reload()?;
@@ -279,7 +294,8 @@ fn make_server(
     server.initdb(options.checksums, &options.initdb)?;
     let initdb_s = begin.elapsed().as_secs_f64();
     let start_s =
-        start_at_free_port(server, ports, options, |server| server.write_settings(options.tcp, settings))?;
+        start_at_free_port(server, ports, options, |server| server.write_settings(options.tcp, settings))
+            .map_err(|error| options.topology.explain(error))?;
     Ok((initdb_s, start_s))
 }
 
@@ -316,7 +332,7 @@ fn add_standbys(
         std::iter::once(&primary).chain(&copies).map(|server| server.name.clone()).collect();
     topology::tell(&primary.peer(), &topology::replicated::slots(0, &names, true))?;
     for copy in &mut copies {
-        copy.password.clone_from(&primary.password);
+        copy.login.clone_from(&primary.login);
         copy.make_dir()?;
     }
     let targets: Vec<PathBuf> = copies.iter().map(Server::data_dir).collect();
@@ -426,7 +442,7 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
             user: user.cloned(),
             installation: installation.clone(),
             tcp: false,
-            password: None,
+            login: None,
         }
     };
     let stopped: Vec<Server> = file.node.iter().map(server).filter(|server| !server.is_up()).collect();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::folder::{make_private_dir, remove_sockets, write_as};
 use super::process::{self, Lifetime, OsUser, PidFile};
-use super::topology::{self, Link, Peer};
+use super::topology::{Link, Peer, SUPERUSER};
 use super::{Installation, LocalError};
 use crate::Secret;
 use crate::cluster::Role;
@@ -18,8 +18,6 @@ const START_TIMEOUT: Duration = Duration::from_secs(300);
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// With less than this free, a failed start without a word in the log is put down to the full disk.
 const DISK_FULL_BYTES: u64 = 32 << 20;
-/// The superuser's name.
-pub(super) const SUPERUSER: &str = "postgres";
 
 /// Where a server is and who runs it.
 #[derive(Clone, Debug)]
@@ -34,8 +32,8 @@ pub(super) struct Server {
     pub(super) installation: Installation,
     /// Whether it listens on 127.0.0.1 too.
     pub(super) tcp: bool,
-    /// With which the other nodes come in over TCP.
-    pub(super) password: Option<Secret>,
+    /// The role and password with which the other nodes come in over TCP.
+    pub(super) login: Option<(&'static str, Secret)>,
 }
 
 impl Server {
@@ -59,11 +57,11 @@ impl Server {
     /// The same for a topology: the other nodes come over TCP when there is any, so that what they say to each other goes the way it does between machines.
     pub(super) fn peer(&self) -> Peer {
         let spec = self.spec();
-        let link = match &self.password {
-            Some(password) if self.tcp => Link {
+        let link = match &self.login {
+            Some((user, password)) if self.tcp => Link {
                 host: "127.0.0.1".to_owned(),
                 port: self.port,
-                user: topology::LINK_ROLE.to_owned(),
+                user: (*user).to_owned(),
                 password: Some(password.clone()),
                 dbname: spec.dbname.clone(),
             },

@@ -149,7 +149,8 @@ mod tests {
         }
         primary.execute(&format!("create tablespace far location '{}'", elsewhere.display())).unwrap();
         let target = primary.socket_dir().join("copy");
-        let error = copy(&primary.spec(), &primary.data_dir(), &[target.clone()], user.as_ref()).unwrap_err();
+        let error = copy(&primary.spec(), &primary.data_dir(), std::slice::from_ref(&target), user.as_ref())
+            .unwrap_err();
         assert!(error.to_string().contains("has a tablespace far in"), "{error}");
         assert!(error.hint().unwrap().contains("drop tablespace far"), "{:?}", error.hint());
         assert!(!target.exists());

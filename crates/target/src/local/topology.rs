@@ -2,9 +2,12 @@
 //!
 //! A topology is a value; the SQL that makes one node know the others is a pure function of the nodes, so that it can be read and tested without a server.
 
+mod citus;
+mod multimaster;
 pub(crate) mod replicated;
 pub(crate) mod sharded;
 
+pub use multimaster::PUBLICATION;
 pub use replicated::{CommitLevel, Replication, SyncStandbys};
 
 use super::LocalError;
@@ -35,6 +38,16 @@ pub enum Topology {
         /// Hash partitions of each sharded table, all nodes together.
         partitions: u32,
     },
+    /// Servers that all take writes and send them to each other.
+    Multimaster {
+        /// Servers.
+        nodes: u32,
+    },
+    /// A coordinator and workers, where the extension is installed.
+    Citus {
+        /// Servers, the coordinator included.
+        nodes: u32,
+    },
 }
 
 /// A node to be made.
@@ -51,6 +64,8 @@ impl Topology {
             Topology::Single => "single",
             Topology::Replicated(_) => "replicated",
             Topology::Sharded { .. } => "sharded",
+            Topology::Multimaster { .. } => "multimaster",
+            Topology::Citus { .. } => "citus",
         }
     }
 
@@ -59,6 +74,8 @@ impl Topology {
         match self {
             Topology::Single | Topology::Replicated(_) => "postgres",
             Topology::Sharded { .. } => "fdw-sharded",
+            Topology::Multimaster { .. } => "multimaster",
+            Topology::Citus { .. } => "citus",
         }
     }
 
@@ -80,6 +97,12 @@ impl Topology {
                 nodes
             }
             Topology::Sharded { nodes, .. } => numbered("n", *nodes, Role::Shard),
+            Topology::Multimaster { nodes } => numbered("m", *nodes, Role::Peer),
+            Topology::Citus { nodes } => {
+                let workers = numbered("w", nodes.saturating_sub(1), Role::Worker);
+                let coordinator = Planned { name: "coordinator".to_owned(), role: Role::Coordinator };
+                (*nodes > 0).then_some(coordinator).into_iter().chain(workers).collect()
+            }
         }
     }
 
@@ -87,7 +110,7 @@ impl Topology {
     pub fn partitions(&self) -> Option<u32> {
         match self {
             Topology::Sharded { partitions, .. } => Some(*partitions),
-            Topology::Single | Topology::Replicated(_) => None,
+            _ => None,
         }
     }
 
@@ -95,12 +118,49 @@ impl Topology {
     pub(crate) fn replication(&self) -> Option<&Replication> {
         match self {
             Topology::Replicated(replication) => Some(replication),
-            Topology::Single | Topology::Sharded { .. } => None,
+            _ => None,
         }
     }
 
-    /// Whether it can be made at all.
-    pub(crate) fn check(&self) -> Result<(), LocalError> {
+    /// Whether the nodes must listen on 127.0.0.1, whatever the user says.
+    pub(crate) fn needs_tcp(&self) -> bool {
+        matches!(self, Topology::Citus { .. })
+    }
+
+    /// The role in which the nodes come to each other over TCP, made or given a password.
+    pub(crate) fn link_role(&self, password: &Secret) -> (&'static str, Statement) {
+        let password = literal(password.reveal());
+        let statement = |what: &str, sql: String| Statement::new(what, sql);
+        match self {
+            // Citus connects as whoever is connected.
+            Topology::Citus { .. } => (
+                SUPERUSER,
+                statement(
+                    "give the superuser a password",
+                    format!("alter role {SUPERUSER} password {password}"),
+                ),
+            ),
+            // A superuser, because it reads and writes whatever tables the cluster has.
+            _ => (
+                LINK_ROLE,
+                statement(
+                    "create the role of the nodes",
+                    format!("create role {LINK_ROLE} login superuser replication password {password}"),
+                ),
+            ),
+        }
+    }
+
+    /// What a failed start means for this topology.
+    pub(crate) fn explain(&self, error: LocalError) -> LocalError {
+        match self {
+            Topology::Citus { .. } => citus::explain(error),
+            _ => error,
+        }
+    }
+
+    /// Whether it can be made at all, with a server of this release.
+    pub(crate) fn check(&self, major: u32) -> Result<(), LocalError> {
         let wrong =
             |problem: String, hint: &str| Err(LocalError::Topology { problem, hint: hint.to_owned() });
         let count = self.nodes().len();
@@ -108,6 +168,23 @@ impl Topology {
             return wrong(
                 format!("a local cluster has 1 to {NODES_MAX} nodes, not {count}"),
                 "three nodes show what there is to see: --nodes 3",
+            );
+        }
+        if matches!(self, Topology::Multimaster { .. }) && major < multimaster::MAJOR_MIN {
+            return wrong(
+                format!(
+                    "multimaster needs PostgreSQL {} or newer, whose subscriptions can leave out what came by replication (origin = none); this is {major}",
+                    multimaster::MAJOR_MIN
+                ),
+                "choose newer binaries with --pg-bin, or fetch some: scripts/fetch-postgres18",
+            );
+        }
+        if let Topology::Replicated(replication) = self
+            && replication.standbys == 0
+        {
+            return wrong(
+                "a replicated cluster without standbys".to_owned(),
+                "--standbys 2, or: pgfathom up single",
             );
         }
         if let Topology::Sharded { nodes, partitions } = self
@@ -130,6 +207,8 @@ impl Topology {
             Topology::Single => Vec::new(),
             Topology::Replicated(replication) => replicated::settings(replication, major),
             Topology::Sharded { .. } => sharded::settings(major),
+            Topology::Multimaster { nodes } => multimaster::settings(*nodes, major),
+            Topology::Citus { .. } => citus::settings(),
         };
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -168,18 +247,9 @@ impl Link {
 }
 
 /// The role in which nodes come to each other over TCP.
-pub(crate) const LINK_ROLE: &str = "pgfathom_node";
-
-/// Makes [`LINK_ROLE`]. A superuser, because it reads and writes whatever tables the cluster has.
-pub(crate) fn link_role(password: &Secret) -> Vec<Statement> {
-    vec![Statement::new(
-        format!("create the role {LINK_ROLE}"),
-        format!(
-            "create role {LINK_ROLE} login superuser replication password {}",
-            literal(password.reveal())
-        ),
-    )]
-}
+const LINK_ROLE: &str = "pgfathom_node";
+/// The superuser's name.
+pub(crate) const SUPERUSER: &str = "postgres";
 
 /// One thing to say to a server.
 #[derive(Clone)]
@@ -226,6 +296,22 @@ pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> 
             tell(&peers[me], &sharded::statements(me, peers, major))
         })
         .map(|_| ()),
+        Topology::Multimaster { .. } => {
+            on_each(peers, |me| tell(&peers[me], &multimaster::publish(me, peers)))?;
+            on_each(peers, |me| tell(&peers[me], &multimaster::subscribe(me, peers)))?;
+            on_each(peers, |me| {
+                let subscribers = peers.iter().filter(|peer| peer.name != peers[me].name);
+                let names: Vec<String> = subscribers
+                    .map(|subscriber| multimaster::subscription(&subscriber.name, &peers[me].name))
+                    .collect();
+                replicated::await_streaming(&peers[me], &names)
+            })
+            .map(|_| ())
+        }
+        Topology::Citus { .. } => {
+            on_each(peers, |me| tell(&peers[me], &citus::prepare(&peers[me])))?;
+            peers.first().map_or(Ok(()), |coordinator| tell(coordinator, &citus::join(peers)))
+        }
     }
 }
 
@@ -266,22 +352,34 @@ mod tests {
             ("sharded", "fdw-sharded", Some(12))
         );
         assert_eq!(Topology::Single.nodes().len(), 1);
+        let names = |topology: Topology| -> Vec<String> {
+            topology.nodes().into_iter().map(|node| format!("{} {}", node.name, node.role)).collect()
+        };
+        let replication = Replication { standbys: 2, sync: SyncStandbys::default_for(2), commit: None };
+        assert_eq!(names(Topology::Replicated(replication)), ["primary primary", "s1 standby", "s2 standby"]);
+        assert_eq!(names(Topology::Multimaster { nodes: 2 }), ["m1 peer", "m2 peer"]);
+        assert_eq!(names(Topology::Citus { nodes: 2 }), ["coordinator coordinator", "w1 worker"]);
     }
 
     #[test]
     fn impossible_clusters_are_refused_with_what_to_type() {
+        let no_standbys = Replication { standbys: 0, sync: SyncStandbys::ASYNC, commit: None };
         for (topology, words, hint) in [
+            (Topology::Multimaster { nodes: 3 }, "needs PostgreSQL 16 or newer", "scripts/fetch-postgres18"),
+            (Topology::Citus { nodes: 0 }, "1 to 64 nodes, not 0", "--nodes 3"),
+            (Topology::Replicated(no_standbys), "without standbys", "--standbys 2"),
             (Topology::Sharded { nodes: 0, partitions: 4 }, "1 to 64 nodes, not 0", "--nodes 3"),
             (Topology::Sharded { nodes: 65, partitions: 65 }, "not 65", "--nodes 3"),
             (Topology::Sharded { nodes: 3, partitions: 2 }, "2 partitions on 3 nodes", "--partitions 12"),
             (Topology::Sharded { nodes: 3, partitions: 5000 }, "5000 partitions", "4096"),
         ] {
-            let error = topology.check().unwrap_err();
+            let error = topology.check(15).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
             assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
         }
-        Topology::Single.check().unwrap();
-        Topology::Sharded { nodes: 3, partitions: 7 }.check().unwrap();
+        Topology::Single.check(13).unwrap();
+        Topology::Sharded { nodes: 3, partitions: 7 }.check(15).unwrap();
+        Topology::Multimaster { nodes: 3 }.check(16).unwrap();
     }
 
     #[test]

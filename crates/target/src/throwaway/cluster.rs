@@ -43,14 +43,20 @@ impl ThrowawayCluster {
         ThrowawayCluster::start(installation, &topology, &[])
     }
 
+    /// Servers that all take writes (`m1`, `m2`, ...). Their publication is empty: tables are made on all nodes, added to it
+    /// ([`PUBLICATION`](crate::local::PUBLICATION)), and then the subscriptions are refreshed.
+    pub fn multimaster(installation: &Installation, nodes: u32) -> Result<ThrowawayCluster, LocalError> {
+        ThrowawayCluster::start(installation, &Topology::Multimaster { nodes }, &[])
+    }
+
     /// Any topology; `settings` go to every node's `postgresql.conf`, after those of the topology.
     pub fn start(
         installation: &Installation,
         topology: &Topology,
         settings: &[(&str, &str)],
     ) -> Result<ThrowawayCluster, LocalError> {
-        topology.check()?;
         let major = installation.version.major;
+        topology.check(major)?;
         let planned = topology.nodes();
         let theirs = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let options = Options {
@@ -59,7 +65,7 @@ impl ThrowawayCluster {
         };
         let originals = planned.iter().filter(|node| node.role != Role::Standby).count();
         let mut nodes = topology::at_once(originals, |number| {
-            options.start(installation).map_err(|error| error.on(&planned[number].name))
+            options.start(installation).map_err(|error| topology.explain(error).on(&planned[number].name))
         })?;
         if originals < planned.len() {
             add_standbys(&mut nodes, &planned, &options)?;

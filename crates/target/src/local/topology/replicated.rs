@@ -224,8 +224,8 @@ pub(super) fn connect(peers: &[Peer]) -> Result<(), LocalError> {
     Ok(())
 }
 
-/// Waits until each of the named standbys streams from the primary.
-fn await_streaming(primary: &Peer, standbys: &[String]) -> Result<(), LocalError> {
+/// Waits until each of the named standbys (or subscriptions) streams from `primary`.
+pub(super) fn await_streaming(primary: &Peer, standbys: &[String]) -> Result<(), LocalError> {
     let streaming =
         "select application_name::text from pg_catalog.pg_stat_replication where state = 'streaming'";
     await_names(primary, streaming, |found| standbys.iter().find(|name| !found.contains(name)).cloned())
