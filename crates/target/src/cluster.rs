@@ -137,9 +137,9 @@ impl Cluster {
         self.nodes.iter().position(|node| node.name == name)
     }
 
-    /// The nodes that rows can be written to: no standbys, and no coordinator beside workers.
+    /// The nodes that rows can be written to: no standbys, and no coordinator beside workers or shards.
     pub fn data_nodes(&self) -> impl Iterator<Item = usize> {
-        let workers = self.nodes.iter().any(|node| node.role == Role::Worker);
+        let workers = self.nodes.iter().any(|node| matches!(node.role, Role::Worker | Role::Shard));
         self.nodes.iter().enumerate().filter_map(move |(index, node)| match node.role {
             Role::Standby => None,
             Role::Coordinator if workers => None,

@@ -11,11 +11,17 @@
 //! Types not listed hash in ways that depend on the cluster (an enum hashes its OID) or on ICU (a nondeterministic
 //! collation hashes a sort key): they are left out on purpose.
 
+mod code;
 mod key;
 mod lanes;
+mod order;
+mod segment;
 
+pub use code::{hash_code, lookup2};
 pub use key::{Key, KeyType, float8_extended};
 pub use lanes::text_records;
+pub use order::ordered_key;
+pub use segment::{jump, legacy_segment, segment};
 
 /// The seed with which hash partitioning hashes its keys: `HASH_PARTITION_SEED` in `src/include/catalog/partition.h`.
 pub const PARTITION_SEED: u64 = 0x7A5B_2236_7996_DCFD;

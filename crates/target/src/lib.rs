@@ -14,6 +14,7 @@ pub mod hash;
 pub mod hot;
 pub mod local;
 pub mod placement;
+pub mod profile;
 mod secret;
 mod socket;
 mod sys;

@@ -5,6 +5,7 @@
 //! the leaf of a key only for types whose hash it knows ([`crate::hash::KeyType`]) and only after [`Placement::self_test`] has
 //! compared a sample with the server's own answer; for everything else [`Placement::by_server`] asks the server.
 
+mod catalogued;
 mod error;
 mod native;
 mod route;
@@ -17,6 +18,7 @@ pub use route::{KeyColumn, Routing, Rule};
 use crate::cluster::Cluster;
 use crate::engine::Engine;
 use crate::hash::{self, Key};
+use crate::profile::Discovery;
 
 /// A table that holds rows: a plain table, a partition, a shard.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +35,8 @@ pub struct Leaf {
     pub bound: Bound,
     /// Its name on the node whose catalog was read, where that differs: a foreign table in front of it.
     pub(crate) seen_as: (String, String),
+    /// What the server's oracle calls it.
+    pub(crate) id: String,
 }
 
 /// The keys that a leaf holds.
@@ -46,6 +50,29 @@ pub enum Bound {
         modulus: u32,
         /// Less than `modulus`.
         remainder: u32,
+    },
+    /// Keys whose signed 32-bit hash is in this range: Citus.
+    Hash32 {
+        /// Inclusive.
+        least: i32,
+        /// Inclusive.
+        greatest: i32,
+    },
+    /// Rows of this segment: Greenplum.
+    Segment(u32),
+    /// Keys whose 16-bit code is in this range: YugabyteDB.
+    Code {
+        /// Inclusive.
+        from: u32,
+        /// Exclusive.
+        to: u32,
+    },
+    /// Encoded keys in this range: CockroachDB.
+    Keys {
+        /// Inclusive.
+        from: Vec<u8>,
+        /// Exclusive.
+        to: Vec<u8>,
     },
     /// Something else in the server's words.
     Other(String),
@@ -76,11 +103,12 @@ impl Placement {
         schema: &str,
         table: &str,
     ) -> Result<Placement, PlacementError> {
-        match cluster.engine {
-            Engine::Postgres | Engine::FdwSharded | Engine::Multimaster => {
-                native::read(cluster, control, entry, schema, table)
+        match &cluster.engine.profile().discovery {
+            Discovery::Native | Discovery::Copies(_) => native::read(cluster, control, entry, schema, table),
+            Discovery::Catalog(catalog) => catalogued::read(catalog, cluster, control, entry, schema, table),
+            Discovery::None(reason) => {
+                Err(PlacementError::NotReadable { engine: cluster.engine, reason: (*reason).to_owned() })
             }
-            engine => Err(PlacementError::NotKnown { engine }),
         }
     }
 
@@ -183,10 +211,22 @@ impl Placement {
         control: &mut impl GenericClient,
         keys: &[Vec<Option<String>>],
     ) -> Result<Vec<Option<usize>>, PlacementError> {
+        Ok(self.asked(control, keys)?.into_iter().map(Option::flatten).collect())
+    }
+
+    /// The same; a key about which the server cannot say anything is `None`, one that belongs nowhere `Some(None)`.
+    fn asked(
+        &self,
+        control: &mut impl GenericClient,
+        keys: &[Vec<Option<String>>],
+    ) -> Result<Vec<Option<Option<usize>>>, PlacementError> {
         if self.routing == Routing::Whole {
-            return Ok(vec![Some(0); keys.len()]);
+            return Ok(vec![Some(Some(0)); keys.len()]);
         }
-        native::by_server(self, control, keys)
+        match &self.engine.profile().discovery {
+            Discovery::Catalog(catalog) => catalogued::by_server(catalog, self, control, keys),
+            _ => Ok(native::by_server(self, control, keys)?.into_iter().map(Some).collect()),
+        }
     }
 
     /// Compares the client's route of these keys with the server's own, before anybody relies on it. The keys are of one column, in text.
@@ -221,20 +261,29 @@ impl Placement {
         keys: &[Vec<Option<String>>],
         ours: &[usize],
     ) -> Result<(), PlacementError> {
-        let theirs = self.by_server(control, keys)?;
-        let wrong = |(ours, theirs): (&usize, &Option<usize>)| Some(*ours) != *theirs;
-        let count = ours.iter().zip(&theirs).filter(|pair| wrong(*pair)).count();
-        let Some(first) = ours.iter().zip(&theirs).position(wrong) else { return Ok(()) };
-        let name =
-            |leaf: Option<usize>| leaf.map_or("no leaf", |leaf| self.leaves[leaf].name.as_str()).to_owned();
+        let theirs = self.asked(control, keys)?;
+        let tried = theirs.iter().flatten().count();
+        if tried == 0 && !keys.is_empty() {
+            return Err(PlacementError::NothingToTest { table: self.table.clone() });
+        }
+        let wrong: Vec<usize> =
+            (0..keys.len()).filter(|&key| theirs[key].is_some_and(|leaf| leaf != Some(ours[key]))).collect();
+        let Some(&first) = wrong.first() else { return Ok(()) };
+        let name = |leaf: Option<usize>| leaf.map_or("no leaf".to_owned(), |leaf| self.leaf_title(leaf));
         let shown: Vec<&str> = keys[first].iter().map(|part| part.as_deref().unwrap_or("NULL")).collect();
         Err(PlacementError::Mismatch {
             table: self.table.clone(),
-            wrong: count,
-            tried: keys.len(),
+            wrong: wrong.len(),
+            tried,
             key: shown.join(", "),
             ours: name(Some(ours[first])),
-            theirs: name(theirs[first]),
+            theirs: name(theirs[first].flatten()),
         })
+    }
+
+    /// A leaf by name, and by the engine's own where the tables of all leaves share one.
+    fn leaf_title(&self, leaf: usize) -> String {
+        let Leaf { name, id, .. } = &self.leaves[leaf];
+        if *name == self.table && self.leaves.len() > 1 { format!("{name} ({id})") } else { name.clone() }
     }
 }

@@ -2,9 +2,10 @@
 
 use super::{Cluster, ClusterError, ClusterNode, Role};
 use crate::catalog::{self, TextRow};
-use crate::conninfo::{Host, HostSpec, PORT_DEFAULT};
+use crate::conninfo::{self, ConninfoError, Host, HostSpec, PORT_DEFAULT, Sources};
 use crate::control::{self, Control};
 use crate::engine::Engine;
+use crate::profile::{DETECT, Discovery, REPLICATIONS, Replication};
 use crate::{ConnSpec, Secret};
 
 /// Servers of `postgres_fdw` that hold partitions of this database's tables, or that `pgfathom up` marked as nodes. Each is a node.
@@ -29,15 +30,146 @@ const IDENTITY: &str = "
 pub(super) fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
     let mut control = control::connect(entry)?;
     let here = entry.clone().with_only_host(control.host_index());
-    let sql = |what: &str| {
-        let what = what.to_owned();
-        move |source| ClusterError::Sql { what, engine: Some(Engine::FdwSharded), source }
-    };
-    let servers = catalog::rows(&mut *control, FDW_SERVERS).map_err(sql("list the foreign servers"))?;
+    match detect(&mut control)? {
+        Found::Engine(engine) => match &engine.profile().discovery {
+            Discovery::Catalog(catalog) => {
+                catalogued(&mut control, here, engine, catalog.nodes, catalog.reach_nodes)
+            }
+            _ => Ok(Cluster { engine, ..Cluster::single(here) }),
+        },
+        Found::Copies(replications) => {
+            for replication in replications {
+                let cluster =
+                    catalogued(&mut control, here.clone(), Engine::Multimaster, replication.nodes, true)?;
+                // An extension that is there and replicates nothing makes no cluster.
+                if cluster.nodes.len() > 1 {
+                    return Ok(cluster);
+                }
+            }
+            postgres(&mut control, here)
+        }
+    }
+}
+
+/// What a catalog says its server is.
+enum Found {
+    Engine(Engine),
+    /// PostgreSQL, which may replicate to peers in one of these ways.
+    Copies(Vec<&'static Replication>),
+}
+
+fn detect(control: &mut Control) -> Result<Found, ClusterError> {
+    let what = "find out what kind of server this is";
+    let rows = catalog::rows(&mut **control, DETECT).map_err(|source| ClusterError::Sql {
+        what: what.to_owned(),
+        engine: None,
+        source,
+    })?;
+    let row = rows.first().ok_or_else(|| ClusterError::Catalog {
+        what: what.to_owned(),
+        problem: "it gave no answer".to_owned(),
+    })?;
+    const ENGINES: [Engine; 5] =
+        [Engine::Cockroach, Engine::Yugabyte, Engine::Greenplum, Engine::Shardman, Engine::Citus];
+    if let Some((_, engine)) = ENGINES.into_iter().enumerate().find(|(column, _)| row.is_true(*column)) {
+        return Ok(Found::Engine(engine));
+    }
+    let replications = REPLICATIONS.iter().enumerate();
+    let there = replications.filter(|(column, _)| row.is_true(ENGINES.len() + column));
+    Ok(Found::Copies(there.map(|(_, replication)| replication).collect()))
+}
+
+/// PostgreSQL itself: alone, or with partitions on other servers.
+fn postgres(control: &mut Control, here: ConnSpec) -> Result<Cluster, ClusterError> {
+    let servers = catalog::rows(&mut **control, FDW_SERVERS).map_err(|source| ClusterError::Sql {
+        what: "list the foreign servers".to_owned(),
+        engine: Some(Engine::FdwSharded),
+        source,
+    })?;
     if servers.is_empty() {
         return Ok(Cluster::single(here));
     }
-    fdw_sharded(&mut control, here, &servers)
+    fdw_sharded(control, here, &servers)
+}
+
+/// The nodes that an engine's own catalog lists; see [`crate::profile::Catalog::nodes`] for the columns.
+fn catalogued(
+    control: &mut Control,
+    here: ConnSpec,
+    engine: Engine,
+    question: &str,
+    reach_nodes: bool,
+) -> Result<Cluster, ClusterError> {
+    let rows = catalog::rows(&mut **control, question).map_err(|source| ClusterError::Sql {
+        what: format!("list the nodes of {engine}"),
+        engine: Some(engine),
+        source,
+    })?;
+    let mut cluster = Cluster { engine, nodes: Vec::with_capacity(rows.len()), partitions: None };
+    let mut itself = None;
+    for row in &rows {
+        let name = row.get(1).unwrap_or_default().to_owned();
+        if let Some(state) = row.get(7) {
+            return Err(ClusterError::NodeState { node: name, state: state.to_owned() });
+        }
+        let role = row.get(5).and_then(Role::parse).unwrap_or(Role::Shard);
+        let mut spec = match row.get(8) {
+            None => beside(&here, row.get(2), row.get(3), row.get(4))?,
+            Some(conninfo) => along(&here, conninfo)
+                .map_err(|source| ClusterError::Conninfo { node: name.clone(), source })?,
+        };
+        if row.is_true(6) {
+            // The way we came is a way that works.
+            spec = here.clone();
+            itself = Some(cluster.nodes.len());
+        }
+        if cluster.node(&name).is_some() {
+            return Err(ClusterError::TwoOfOneName(name));
+        }
+        cluster.nodes.push(ClusterNode { name, role, spec });
+    }
+    // A catalog that does not say which node was asked, or does not list it.
+    let itself = itself.or_else(|| {
+        let at = here.hosts.first()?;
+        cluster.nodes.iter().position(|node| {
+            node.spec.hosts.first().is_some_and(|host| host.host == at.host && host.port == at.port)
+        })
+    });
+    match itself {
+        Some(index) => cluster.nodes[..=index].rotate_right(1),
+        None => {
+            let role = cluster.nodes.first().map_or(Role::Coordinator, |node| node.role);
+            let role = if role == Role::Peer { role } else { Role::Coordinator };
+            cluster.nodes.insert(0, ClusterNode { name: "entry".to_owned(), role, spec: here.clone() });
+        }
+    }
+    if reach_nodes {
+        for node in &cluster.nodes[1..] {
+            control::connect(&node.spec).map_err(|source| ClusterError::Connect {
+                entry: here.describe(),
+                node: node.name.clone(),
+                address: node.spec.hosts.first().map(ToString::to_string).unwrap_or_default(),
+                source,
+            })?;
+        }
+    }
+    Ok(cluster)
+}
+
+/// The connection to the server that a connection string in a catalog names, with our own role and password.
+fn along(here: &ConnSpec, conninfo: &str) -> Result<ConnSpec, ConninfoError> {
+    let sources = Sources {
+        env: &|_| None,
+        os_user: Some(here.user.clone()),
+        home: None,
+        socket_dirs: Vec::new(),
+        sysconfdir: None,
+    };
+    let theirs = conninfo::parse(conninfo, &sources)?.spec;
+    let mut spec = here.clone();
+    spec.password = here.hosts.first().and_then(|at| here.password_for(at)).cloned();
+    spec.hosts = theirs.hosts;
+    Ok(spec.with_dbname(&theirs.dbname))
 }
 
 fn fdw_sharded(control: &mut Control, here: ConnSpec, servers: &[TextRow]) -> Result<Cluster, ClusterError> {

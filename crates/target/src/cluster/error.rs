@@ -57,6 +57,14 @@ pub enum ClusterError {
         /// The other.
         second: String,
     },
+    /// A node that does not work.
+    #[error("the catalog says that node {node:?} is {state}")]
+    NodeState {
+        /// The node.
+        node: String,
+        /// How.
+        state: String,
+    },
     /// A question to the catalog failed.
     #[error("cannot {what}")]
     Sql {
@@ -99,6 +107,9 @@ impl ClusterError {
             ClusterError::SameNode { .. } => {
                 Some("write a cluster file that names each node once, and name it with --cluster".to_owned())
             }
+            ClusterError::NodeState { .. } => Some(
+                "bring it back, or write a cluster file without it, and name it with --cluster".to_owned(),
+            ),
             ClusterError::Sql { engine, source, .. } => sql_hint(*engine, source),
             ClusterError::Catalog { .. } => {
                 Some("write a cluster file with all nodes, and name it with --cluster".to_owned())

@@ -135,7 +135,7 @@ pub fn float8_extended(value: f64, seed: u64) -> u64 {
 }
 
 /// `bcTruelen`: what remains of a `char(n)` without its padding.
-fn without_blanks(bytes: &[u8]) -> &[u8] {
+pub(super) fn without_blanks(bytes: &[u8]) -> &[u8] {
     let length = bytes.iter().rposition(|&byte| byte != b' ').map_or(0, |last| last + 1);
     &bytes[..length]
 }

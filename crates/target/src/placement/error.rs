@@ -79,10 +79,30 @@ pub enum PlacementError {
         table: String,
     },
     /// The engine's placement cannot be read over this protocol.
-    #[error("the placement of a table of {engine} cannot be read over PostgreSQL's protocol")]
-    NotKnown {
+    #[error("the placement of a table of {engine} cannot be read: {reason}")]
+    NotReadable {
         /// The engine.
         engine: Engine,
+        /// Why.
+        reason: String,
+    },
+    /// A partition is between two states.
+    #[error("partition {leaf} of {table} is {state}")]
+    Unsettled {
+        /// The table.
+        table: String,
+        /// The partition.
+        leaf: String,
+        /// How.
+        state: String,
+    },
+    /// The ranges of the partitions leave something out, or overlap.
+    #[error("the partitions of {table} do not fit together: there is a gap or an overlap after {after}")]
+    Gap {
+        /// The table.
+        table: String,
+        /// The end of what fits.
+        after: String,
     },
     /// A question to the catalog failed.
     #[error("cannot {what}")]
@@ -129,7 +149,10 @@ impl PlacementError {
             PlacementError::Mismatch { .. } => {
                 "load through one node, which routes by itself: --via connect".to_owned()
             }
-            PlacementError::NothingToTest { .. } | PlacementError::NotKnown { .. } => {
+            PlacementError::Unsettled { .. } | PlacementError::Gap { .. } => {
+                "a partition may be on the move: wait until the cluster is at rest, or repair it".to_owned()
+            }
+            PlacementError::NothingToTest { .. } | PlacementError::NotReadable { .. } => {
                 "work through one node, which routes by itself: --via connect".to_owned()
             }
             PlacementError::Sql { engine, source, .. } => return sql_hint(Some(*engine), source),

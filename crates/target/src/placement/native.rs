@@ -141,7 +141,8 @@ fn leaf(cluster: &Cluster, entry: usize, table: &str, row: &TextRow) -> Result<L
     let seen_as = (schema.to_owned(), name.to_owned());
     if row.get(4) != Some("f") {
         let (schema, name) = seen_as.clone();
-        return Ok(Leaf { schema, name, node: entry, oid, bound, seen_as });
+        let id = name.clone();
+        return Ok(Leaf { schema, name, node: entry, oid, bound, seen_as, id });
     }
     let wrapper = row.get(7).unwrap_or_default();
     if wrapper != "postgres_fdw" {
@@ -167,6 +168,7 @@ fn leaf(cluster: &Cluster, entry: usize, table: &str, row: &TextRow) -> Result<L
         node,
         oid,
         bound,
+        id: name.to_owned(),
         seen_as,
     })
 }
@@ -206,7 +208,11 @@ fn key_columns(rows: &[TextRow], ascii_only: bool) -> Result<Vec<KeyColumn>, Str
 }
 
 /// Orders the leaves by remainder and makes the table that leads to them.
-fn hash_rule(table: &str, leaves: &mut [Leaf], columns: Vec<KeyColumn>) -> Result<Routing, PlacementError> {
+pub(super) fn hash_rule(
+    table: &str,
+    leaves: &mut [Leaf],
+    columns: Vec<KeyColumn>,
+) -> Result<Routing, PlacementError> {
     let numbers = |leaf: &Leaf| match leaf.bound {
         Bound::Hash { modulus, remainder } if modulus > remainder => Some((remainder, modulus)),
         _ => None,

@@ -1,0 +1,96 @@
+//! Citus. Catalog by its documentation and sources (releases 11 to 13); never tried on a live server.
+
+use super::verdicts::{A, D, F};
+use super::{Catalog, Discovery, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire};
+use crate::engine::Engine;
+
+/// A worker with metadata is an entry point. The coordinator counts as a shard when it may hold shards itself. A cluster whose coordinator was
+/// never added to `pg_dist_node` still has it as group 0.
+const NODES: &str = "\
+    select n.groupid::text, n.nodename || ':' || n.nodeport, n.nodename, n.nodeport::text, null, \
+           case when n.shouldhaveshards and (n.hasmetadata or n.groupid = 0) then 'shard' \
+                when n.groupid = 0 then 'coordinator' else 'worker' end, \
+           (n.groupid = (select l.groupid from pg_catalog.pg_dist_local_group l))::text, \
+           case when not n.isactive then 'inactive' end \
+    from pg_catalog.pg_dist_node n where n.noderole = 'primary' order by n.groupid";
+
+/// `h`: by hash. `n`: a reference table (kept by two-phase commit, `t`) or a table of one node.
+const TABLE: &str = "\
+    select case p.partmethod when 'h' then 'hash32' \
+                             when 'n' then case p.repmodel when 't' then 'everywhere' else 'one' end \
+                             else 'its distribution method is ' || p.partmethod::text end, \
+           a.attname::text, pg_catalog.format_type(a.atttypid, -1), null, \
+           coalesce(c.collisdeterministic, true)::text \
+    from pg_catalog.pg_dist_partition p \
+    left join pg_catalog.pg_attribute a on a.attrelid = p.logicalrelid and p.partkey is not null \
+         and a.attname = pg_catalog.column_to_column_name(p.logicalrelid, p.partkey) \
+    left join pg_catalog.pg_collation c on c.oid = a.attcollation \
+    where p.logicalrelid = pg_catalog.to_regclass({relation})";
+
+/// Placements in state 4 wait for their removal: the shard has moved. Every other state but 1 is in between.
+const LEAVES: &str = "\
+    select {schema}, {table} || '_' || s.shardid, p.groupid::text, s.shardminvalue, s.shardmaxvalue, \
+           case when p.shardid is null then 'without a placement' \
+                when p.shardstate <> 1 then 'in state ' || p.shardstate end, \
+           s.shardid::text, '0' \
+    from pg_catalog.pg_dist_shard s \
+    left join pg_catalog.pg_dist_placement p on p.shardid = s.shardid and p.shardstate <> 4 \
+    where s.logicalrelid = pg_catalog.to_regclass({relation}) \
+    order by pg_catalog.int4(s.shardminvalue), p.groupid";
+
+pub(super) const PROFILE: Profile = Profile {
+    engine: Engine::Citus,
+    title: "Citus",
+    tried: Tried::RecordedCatalogs,
+    discovery: Discovery::Catalog(Catalog {
+        nodes: NODES,
+        reach_nodes: true,
+        table: TABLE,
+        leaves: LEAVES,
+        oracle: Oracle::Leaf(
+            "select pg_catalog.get_shard_id_for_distribution_column({relation}, {keys})::text",
+        ),
+    }),
+    entry: "every node with metadata; a shard on the node itself is reached without a hop",
+    load: LoadPath::AnyNode,
+    wire: Wire {
+        copy: Support::Yes,
+        copy_binary: Support::Yes,
+        prepared: Support::Yes,
+        pipelining: Support::Yes,
+        savepoints: Support::Yes,
+        skip_locked: Support::Partly("where a query goes to one shard; FOR UPDATE over several is refused"),
+        advisory_locks: Support::Partly("of one node only"),
+        retry: "REPEATABLE READ, per shard",
+    },
+    promises: &[Promise {
+        level: "REPEATABLE READ",
+        verdicts: [
+            A,
+            F,
+            D("allowed across shards"),
+            D("forbidden within a shard"),
+            A,
+            D("allowed across shards"),
+            F,
+            D("forbidden: two-phase commit; in doubt until recovery"),
+        ],
+    }],
+    commit: [
+        "one round trip: the commit is the worker's",
+        "two round trips and the coordinator's own commit",
+    ],
+    views: &[
+        View {
+            name: "citus_shards",
+            shows: "shards and sizes; asks all nodes for sizes, so not while measuring",
+        },
+        View { name: "citus_stat_activity", shows: "sessions of all nodes" },
+        View { name: "citus_lock_waits", shows: "who waits for whom over nodes" },
+        View { name: "get_rebalance_progress()", shows: "shards on the move" },
+    ],
+    limits: &[
+        "shard tables are hidden on workers unless citus.override_table_visibility is off",
+        "with several placements per shard the one of the lowest group is taken",
+    ],
+};

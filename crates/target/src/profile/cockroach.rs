@@ -1,0 +1,76 @@
+//! CockroachDB. Catalog by its documentation and sources; never tried on a live server.
+
+use super::verdicts::{D, F};
+use super::{Catalog, Discovery, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire};
+use crate::engine::Engine;
+
+const NODES: &str = "\
+    select node_id::STRING, 'n' || node_id::STRING, split_part(sql_address, ':', 1), split_part(sql_address, ':', 2), \
+           null, 'shard', (node_id = crdb_internal.node_id())::STRING, \
+           case when not is_live then 'not live' end \
+    from crdb_internal.gossip_nodes order by node_id";
+
+/// The columns of the primary key, and the numbers that its keys begin with. Only `STRING`, whole numbers, `UUID` and `BYTES` without a
+/// collation are encoded by the client.
+const TABLE: &str = "\
+    select case when s.direction = 'ASC' then 'keys' else 'a key column is descending' end, s.column_name, \
+           pg_catalog.format_type(a.atttypid, -1), null, (c.collation_name is null)::STRING, \
+           t.table_id::STRING, i.index_id::STRING \
+    from crdb_internal.tables t \
+    join crdb_internal.table_indexes i on i.descriptor_id = t.table_id and i.index_type = 'primary' \
+    join information_schema.statistics s on s.table_schema = t.schema_name and s.table_name = t.name \
+         and s.index_name = i.index_name and s.storing = 'NO' \
+    join information_schema.columns c on c.table_schema = t.schema_name and c.table_name = t.name \
+         and c.column_name = s.column_name \
+    join pg_catalog.pg_attribute a on a.attrelid = t.table_id and a.attname = s.column_name \
+    where t.database_name = current_database() and t.schema_name = {schema} and t.name = {table} \
+      and t.state = 'PUBLIC' order by s.seq_in_index";
+
+const LEAVES: &str = "\
+    select {schema}, {table}, lease_holder::STRING, encode(raw_start_key, 'hex'), encode(raw_end_key, 'hex'), \
+           case when lease_holder is null then 'without a leaseholder' end, range_id::STRING, '0' \
+    from [show ranges from table {name} with details, keys] order by raw_start_key";
+
+pub(super) const PROFILE: Profile = Profile {
+    engine: Engine::Cockroach,
+    title: "CockroachDB",
+    tried: Tried::RecordedCatalogs,
+    discovery: Discovery::Catalog(Catalog {
+        nodes: NODES,
+        reach_nodes: true,
+        table: TABLE,
+        leaves: LEAVES,
+        oracle: Oracle::Leaf("select range_id::STRING from [show range from table {name} for row ({keys})]"),
+    }),
+    entry: "every node",
+    load: LoadPath::AnyNode,
+    wire: Wire {
+        copy: Support::Partly(
+            "atomic inside a transaction; older releases commit every 100 rows outside of one",
+        ),
+        copy_binary: Support::Yes,
+        prepared: Support::Yes,
+        pipelining: Support::Partly("few portals at once"),
+        savepoints: Support::Yes,
+        skip_locked: Support::Yes,
+        advisory_locks: Support::No,
+        retry: "always, also at COMMIT: the default level is SERIALIZABLE",
+    },
+    promises: &[Promise {
+        level: "SERIALIZABLE (the default)",
+        verdicts: [F, F, F, F, F, F, D("serializable, not strictly: causal reverse is allowed"), F],
+    }],
+    commit: ["about one round of consensus", "about one round of consensus: commits run in parallel"],
+    views: &[
+        View { name: "crdb_internal.gossip_nodes", shows: "nodes and whether they live" },
+        View { name: "SHOW RANGES", shows: "ranges and leaseholders; DETAILS is expensive" },
+        View { name: "crdb_internal.cluster_sessions", shows: "sessions of all nodes" },
+        View { name: "crdb_internal.cluster_contention_events", shows: "who waited for whom" },
+    ],
+    limits: &[
+        "ranges split, merge and change leaseholders: placement is true for a moment; pre-split and scatter before a matrix",
+        "in a virtual cluster keys begin with its number, which is not encoded here: the server routes",
+        "advisory lock functions exist and lock nothing",
+        "keys in order ('user' and a number) all go to one range: load scattered keys",
+    ],
+};

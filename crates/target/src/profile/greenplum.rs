@@ -1,0 +1,81 @@
+//! Greenplum 6 and 7 and their kin: Arenadata DB, Greengage, Cloudberry. Catalog by documentation and sources; never tried on a live server.
+
+use super::verdicts::{A, D, F, N};
+use super::{Catalog, Discovery, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire};
+use crate::engine::Engine;
+
+/// Content -1 is the coordinator, the others are segments. Only acting primaries; mirrors take no sessions.
+const NODES: &str = "\
+    select content::text, case when content = -1 then 'coordinator' else 'seg' || content end, address, port::text, null, \
+           case when content = -1 then 'coordinator' else 'worker' end, (content = -1)::text, \
+           case when status <> 'u' then 'down' end \
+    from pg_catalog.gp_segment_configuration where role = 'p' order by content";
+
+/// `policytype` r: replicated to all segments. No key columns: rows are dealt out at random.
+const TABLE: &str = "\
+    select case when p.policytype = 'r' then 'everywhere' \
+                when a.attname is null then 'rows are dealt out at random' else 'segment' end, \
+           a.attname::text, pg_catalog.format_type(a.atttypid, -1), o.opcname::text, 'true', p.numsegments::text \
+    from pg_catalog.gp_distribution_policy p \
+    left join lateral unnest(p.distkey::int2[], p.distclass::oid[]) with ordinality as k (attnum, class, place) on true \
+    left join pg_catalog.pg_attribute a on a.attrelid = p.localoid and a.attnum = k.attnum \
+    left join pg_catalog.pg_opclass o on o.oid = k.class \
+    where p.localoid = {relation}::regclass order by k.place";
+
+/// Each segment has the table under its own name.
+const LEAVES: &str = "\
+    select {schema}, {table}, s.content::text, s.content::text, null, \
+           case when s.status <> 'u' then 'on a segment that is down' end, s.content::text, '0' \
+    from pg_catalog.gp_distribution_policy p \
+    join pg_catalog.gp_segment_configuration s on s.role = 'p' and s.content >= 0 and s.content < p.numsegments \
+    where p.localoid = {relation}::regclass order by s.content";
+
+pub(super) const PROFILE: Profile = Profile {
+    engine: Engine::Greenplum,
+    title: "Greenplum, Arenadata DB, Greengage, Cloudberry",
+    tried: Tried::RecordedCatalogs,
+    discovery: Discovery::Catalog(Catalog {
+        nodes: NODES,
+        reach_nodes: false,
+        table: TABLE,
+        leaves: LEAVES,
+        oracle: Oracle::Row("select gp_segment_id::text from {name} where {where} limit 1"),
+    }),
+    entry: "the coordinator; segments take sessions in utility mode only",
+    load: LoadPath::EntryOnly,
+    wire: Wire {
+        copy: Support::Partly("through the coordinator; its own bulk path is gpfdist"),
+        copy_binary: Support::Yes,
+        prepared: Support::Partly("each statement is dispatched to all segments"),
+        pipelining: Support::Yes,
+        savepoints: Support::Yes,
+        skip_locked: Support::Partly("from 7 on"),
+        advisory_locks: Support::Partly("of the coordinator"),
+        retry: "SERIALIZABLE and REPEATABLE READ, which are one",
+    },
+    promises: &[Promise {
+        level: "REPEATABLE READ",
+        verdicts: [
+            D("forbidden: one distributed snapshot"),
+            F,
+            F,
+            F,
+            N,
+            D("allowed; SERIALIZABLE is REPEATABLE READ"),
+            A,
+            D("forbidden: two-phase commit"),
+        ],
+    }],
+    commit: ["one round trip when one segment writes", "two round trips"],
+    views: &[
+        View { name: "gp_segment_configuration", shows: "segments, their roles and states" },
+        View { name: "gp_toolkit.gp_skew_coefficients", shows: "how unevenly rows lie; reads every table" },
+        View { name: "pg_stat_activity", shows: "sessions of the coordinator" },
+    ],
+    limits: &[
+        "a session with a segment (-c gp_role=utility, before 7 -c gp_session_role=utility) goes around transactions of the cluster: for reading, never for loading",
+        "concurrent updates of one table need the global deadlock detector",
+        "where a key belongs can be asked for rows that exist only (gp_segment_id)",
+        "releases up to 5 have another gp_distribution_policy and are not read",
+    ],
+};

@@ -1,0 +1,101 @@
+//! Every node holds and writes every row. PostgreSQL's own logical replication both ways (16 and later) is tried live, the others are written from
+//! documentation and sources.
+
+use super::verdicts::{A, D, F, M};
+use super::{Discovery, LoadPath, Profile, Promise, Replication, Support, Tried, View, Wire};
+use crate::engine::Engine;
+
+/// Subscriptions that do not forward what they received: the mark of replication both ways. Their connection strings are for superusers. The node
+/// that was asked stands in none of its own.
+const NATIVE: &str = "\
+    select s.subname::text, s.subname::text, null, null, null, 'peer', 'false', \
+           case when not s.subenabled then 'disabled, as its subscription ' || s.subname || ' is' end, s.subconninfo \
+    from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid \
+    where d.datname = pg_catalog.current_database() and s.suborigin = 'none' order by s.subname";
+
+/// Postgres Pro Multimaster and the open mmts (`multimaster--1.0.sql`).
+const MTM: &str = "\
+    select n.id::text, 'node' || n.id, null, null, null, 'peer', n.is_self::text, \
+           case when not n.enabled then 'disabled' when not n.connected and not n.is_self then 'disconnected' end, \
+           n.conninfo \
+    from mtm.nodes() n order by n.id";
+
+const PGLOGICAL: &str = "\
+    select n.node_id::text, n.node_name::text, null, null, null, 'peer', (l.node_id is not null)::text, null, i.if_dsn \
+    from pglogical.node n join pglogical.node_interface i on i.if_nodeid = n.node_id \
+    left join pglogical.local_node l on l.node_id = n.node_id order by n.node_name";
+
+const SPOCK: &str = "\
+    select n.node_id::text, n.node_name::text, null, null, null, 'peer', (l.node_id is not null)::text, null, i.if_dsn \
+    from spock.node n join spock.node_interface i on i.if_nodeid = n.node_id \
+    left join spock.local_node l on l.node_id = n.node_id order by n.node_name";
+
+/// `node_status` r is ready.
+const PGACTIVE: &str = "\
+    select n.node_sysid::text, n.node_name::text, null, null, null, 'peer', \
+           (n.node_sysid = (select system_identifier from pg_catalog.pg_control_system())::text)::text, \
+           case when n.node_status <> 'r' then 'in status ' || n.node_status::text end, n.node_dsn \
+    from pgactive.pgactive_nodes n order by n.node_name";
+
+/// The ways of replicating, in the order of the last columns of [`super::DETECT`].
+pub const REPLICATIONS: [Replication; 5] = [
+    Replication { name: "multimaster", nodes: MTM },
+    Replication { name: "pglogical", nodes: PGLOGICAL },
+    Replication { name: "spock", nodes: SPOCK },
+    Replication { name: "pgactive", nodes: PGACTIVE },
+    Replication { name: "logical replication", nodes: NATIVE },
+];
+
+pub(super) const PROFILE: Profile = Profile {
+    engine: Engine::Multimaster,
+    title: "Multimaster: logical replication both ways, pglogical, Spock, pgactive, Postgres Pro Multimaster",
+    tried: Tried::RecordedCatalogs,
+    discovery: Discovery::Copies(&REPLICATIONS),
+    entry: "every node",
+    load: LoadPath::OneNode,
+    wire: Wire {
+        copy: Support::Yes,
+        copy_binary: Support::Yes,
+        prepared: Support::Yes,
+        pipelining: Support::Yes,
+        savepoints: Support::Yes,
+        skip_locked: Support::Partly("of one node only"),
+        advisory_locks: Support::Partly("of one node only"),
+        retry: "Postgres Pro Multimaster: READ COMMITTED too; the asynchronous ones: as one server alone",
+    },
+    promises: &[
+        Promise {
+            level: "REPEATABLE READ, asynchronous (logical replication, pglogical, Spock, pgactive)",
+            verdicts: [D("forbidden on each node"), F, D("forbidden on each node"), A, A, A, A, A],
+        },
+        Promise {
+            level: "REPEATABLE READ, Postgres Pro Multimaster",
+            verdicts: [
+                D("forbidden on each node"),
+                F,
+                D("forbidden on each node"),
+                D("forbidden: 40001, even at READ COMMITTED"),
+                A,
+                D("allowed; SERIALIZABLE is of one node only"),
+                M,
+                F,
+            ],
+        },
+    ],
+    commit: [
+        "asynchronous: a local flush, and acknowledged writes can be lost or diverge",
+        "Postgres Pro Multimaster: prepare, precommit, commit on a majority: two to three round trips and the time to apply",
+    ],
+    views: &[
+        View { name: "pg_stat_subscription", shows: "what each subscription has received and applied" },
+        View { name: "pg_stat_subscription_stats", shows: "apply errors; from 18 on conflicts by kind" },
+        View { name: "pg_replication_slots", shows: "WAL kept for a peer that does not take it" },
+        View { name: "mtm.status(), mtm.nodes()", shows: "the state of a Multimaster" },
+        View { name: "mtm.check_query(sql)", shows: "whether all nodes answer a query alike" },
+    ],
+    limits: &[
+        "schema changes and sequences are not replicated by the asynchronous ones",
+        "two inserts of one key stop native replication on both nodes until somebody skips them",
+        "connection strings of subscriptions are visible to superusers only: without one, name the nodes in a cluster file",
+    ],
+};

@@ -1,0 +1,95 @@
+//! Postgres Pro Shardman. Catalog by its documentation; never tried on a live server.
+
+use super::verdicts::{A, D, F};
+use super::{Catalog, Discovery, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire};
+use crate::engine::Engine;
+
+/// A replication group without a server is the one of the node that was asked. A group of several hosts is reached like any list of hosts;
+/// the first one is enough to tell it.
+const NODES: &str = "\
+    select r.id::text, coalesce(s.srvname::text, 'rg' || r.id), \
+           split_part((select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'host'), ',', 1), \
+           split_part((select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'port'), ',', 1), \
+           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'dbname'), \
+           'shard', (r.srvid is null)::text, \
+           case when r.srvid is not null and s.oid is null then 'without a foreign server' end \
+    from shardman.repgroups r left join pg_catalog.pg_foreign_server s on s.oid = r.srvid order by r.id";
+
+/// The partitioned table itself is PostgreSQL's; a global table is on every node.
+const TABLE: &str = "\
+    select case when g.relname is not null then 'everywhere' else 'remainder' end, a.attname::text, \
+           pg_catalog.format_type(a.atttypid, -1), f.proname::text, coalesce(l.collisdeterministic, true)::text, \
+           t.nparts::text \
+    from pg_catalog.pg_class c \
+    join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+    left join shardman.sharded_tables t on t.rel = c.oid \
+    left join shardman.global_tables g on g.nspname = n.nspname and g.relname = c.relname \
+    left join pg_catalog.pg_partitioned_table p on p.partrelid = c.oid \
+    left join lateral unnest(p.partattrs::int2[], p.partclass::oid[], p.partcollation::oid[]) \
+         with ordinality as k (attnum, class, collated, place) on true \
+    left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum and k.attnum > 0 \
+    left join pg_catalog.pg_opclass o on o.oid = k.class \
+    left join pg_catalog.pg_amproc m on m.amprocfamily = o.opcfamily and m.amproclefttype = o.opcintype \
+         and m.amprocrighttype = o.opcintype and m.amprocnum = 2 \
+    left join pg_catalog.pg_proc f on f.oid = m.amproc and o.opcdefault \
+    left join pg_catalog.pg_collation l on l.oid = k.collated \
+    where c.oid = pg_catalog.to_regclass({relation}) and (t.rel is not null or g.relname is not null) \
+    order by k.place";
+
+/// Partition n of table t is the table `t_n` on its owner and the foreign table `t_n_fdw` elsewhere.
+const LEAVES: &str = "\
+    select {schema}, {table} || '_' || p.pnum, p.rgid::text, p.pnum::text, t.nparts::text, null, \
+           {table} || '_' || p.pnum, '0' \
+    from shardman.sharded_tables t join shardman.parts p on p.rel = t.rel \
+    where t.rel = pg_catalog.to_regclass({relation}) order by p.pnum";
+
+pub(super) const PROFILE: Profile = Profile {
+    engine: Engine::Shardman,
+    title: "Postgres Pro Shardman",
+    tried: Tried::RecordedCatalogs,
+    discovery: Discovery::Catalog(Catalog {
+        nodes: NODES,
+        reach_nodes: true,
+        table: TABLE,
+        leaves: LEAVES,
+        oracle: Oracle::Leaf(
+            "select coalesce(remote_relname, local_relname)::text \
+             from shardman.get_partition_for_value({relation}::regclass, {keys})",
+        ),
+    }),
+    entry: "every node",
+    load: LoadPath::Leaves,
+    wire: Wire {
+        copy: Support::Partly("row by row to other nodes; COPY into the partition on its owner"),
+        copy_binary: Support::Yes,
+        prepared: Support::Yes,
+        pipelining: Support::Yes,
+        savepoints: Support::Yes,
+        skip_locked: Support::Partly("not documented for partitions of other nodes"),
+        advisory_locks: Support::Partly("own functions for locks of the whole cluster"),
+        retry: "REPEATABLE READ, and whenever CSN snapshots are on",
+    },
+    promises: &[Promise {
+        level: "REPEATABLE READ",
+        verdicts: [
+            D("forbidden with enable_csn_snapshot = on, allowed without"),
+            F,
+            D("forbidden with enable_csn_snapshot = on, allowed without"),
+            F,
+            D("allowed for sessions that change nodes"),
+            A,
+            D("allowed for sessions that change nodes"),
+            D("forbidden: two-phase commit, blocking"),
+        ],
+    }],
+    commit: [
+        "a local flush, and one round trip to the owner",
+        "prepare, collect the commit sequence number, commit: three round trips, and the slowest clock is waited for",
+    ],
+    views: &[
+        View { name: "shardman.parts", shows: "which replication group holds which partition" },
+        View { name: "shardman.pg_stat_csn", shows: "clock skew between nodes" },
+        View { name: "shardman.global_analyze()", shows: "statistics of all nodes are gathered" },
+    ],
+    limits: &["enable_csn_snapshot decides what is promised: it is off by default in release 14"],
+};
