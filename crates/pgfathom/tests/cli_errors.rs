@@ -231,7 +231,7 @@ fn wrong_values() {
             usage("load ycsb --rows 1 -j 0", "-j/--jobs: must be at least 1", "whole number"),
             usage("report", "report: RUN is missing", "run directory"),
             usage("up", "up: KIND is missing", "pgfathom up single"),
-            usage("up sharded", "KIND: \"sharded\" is not known", "known: single"),
+            usage("up mirrored", "KIND: \"mirrored\" is not known", "known: single"),
             usage("demo --rows 0", "--rows: must be at least 1", "whole number"),
             usage("self -T 0", "-T/--time: must be more than 0", "write seconds"),
         ],
@@ -575,6 +575,16 @@ fn wrong_server_states() {
         usage("verify nothing", "this database holds no dataset that pgfathom has loaded", "load ycsb"),
         usage("run -b ycsb-a nothing", "this database holds no YCSB dataset", "load ycsb"),
         usage(
+            "run -b ycsb-a --data n1 loaded",
+            "--data chooses among the nodes of a cluster, and this target is one server",
+            "--cluster FILE",
+        ),
+        usage(
+            "run -b ycsb-a --connect each loaded",
+            "--connect chooses among the nodes of a cluster, and this target is one server",
+            "--cluster FILE",
+        ),
+        usage(
             "run -b tpcb-like nothing",
             "cannot read pgbench_branches, which gives the scale: relation \"pgbench_branches\" does not exist",
             "pgbench -i",
@@ -685,4 +695,59 @@ fn an_argument_that_is_not_utf8() {
     let ended: Ended = pgfathom(folder.path()).arg("run").arg(argument).output().expect("starts").into();
     let row = usage("run <not UTF-8>", "an argument is not valid UTF-8", "must be UTF-8");
     assert_eq!(problem(&row, &ended, ""), None);
+}
+
+#[test]
+fn wrong_nodes() {
+    let node = |name: &str, role: &str| {
+        format!("[[node]]\nname = \"{name}\"\nrole = \"{role}\"\nconnection = \"host=/nowhere dbname=d\"\n")
+    };
+    check(
+        &[
+            usage(
+                "run -b ycsb-a --cluster three.toml --connect n1,n9",
+                "--connect: this cluster has no node \"n9\"",
+                "its nodes are n1, n2 and n3",
+            ),
+            usage(
+                "run -b ycsb-a --cluster three.toml --data n9",
+                "--data: this cluster has no node \"n9\"",
+                "its nodes are n1, n2 and n3",
+            ),
+            usage(
+                "run -b ycsb-a --cluster three.toml --connect n1,,n2",
+                "--connect: \"n1,,n2\" has an empty name in it",
+                "n1,n2",
+            ),
+            usage(
+                "run -b ycsb-a --cluster three.toml --connect owner --data n2",
+                "--connect owner already decides whose rows each session asks for",
+                "--connect n2",
+            ),
+            usage(
+                "run -b ycsb-a --cluster citus.toml --data head",
+                "--data: head is a coordinator and owns no rows",
+                "nodes with rows are w1,w2",
+            ),
+            usage(
+                "run -b ycsb-a --cluster one.toml --connect each",
+                "--connect chooses among the nodes of a cluster, and this target is one server",
+                "--cluster FILE",
+            ),
+        ],
+        |folder| {
+            let file = |engine: &str, nodes: &[(&str, &str)]| {
+                let nodes: Vec<String> = nodes.iter().map(|(name, role)| node(name, role)).collect();
+                format!("format = 1\nengine = \"{engine}\"\n{}", nodes.concat())
+            };
+            let shards = [("n1", "shard"), ("n2", "shard"), ("n3", "shard")];
+            folder
+                .write("three.toml", &file("fdw-sharded", &shards))
+                .write("one.toml", &file("postgres", &[("n1", "primary")]))
+                .write(
+                    "citus.toml",
+                    &file("citus", &[("head", "coordinator"), ("w1", "worker"), ("w2", "worker")]),
+                );
+        },
+    );
 }

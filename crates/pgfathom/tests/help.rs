@@ -72,7 +72,7 @@ fn the_flags_of_each_verb_are_these() {
         (
             "run",
             format!(
-                "{connection} --builtin --client --define --file --jobs --keys --latency-limit --max-tries --no-analyze \
+                "{connection} --builtin --client --connect --data --define --file --jobs --keys --latency-limit --max-tries --no-analyze \
                  --no-checkpoint --no-vacuum --output-dir --poller --progress --protocol --random-seed --rate --read-update \
                  --regular --repeat --scale --settle --time --transactions --warmup --wire"
             ),

@@ -11,6 +11,9 @@ pub const SOURCE_CLIENT: &str = "client";
 pub const SOURCE_LOAD: &str = "load";
 /// Source of [`ProgressSample`] lines of a verification.
 pub const SOURCE_VERIFY: &str = "verify";
+/// Source of samples of the sessions that enter at one node: `node` names it, `transactions`, `errors` and `response_us_*` are as in
+/// [`ClientSample`], whose lines count them, too.
+pub const SOURCE_NODE: &str = "node";
 /// Source of samples taken from the server's views.
 pub const SOURCE_SERVER: &str = "server";
 /// Source of samples taken from a host's kernel.

@@ -2,7 +2,9 @@
 
 mod measure;
 mod mix;
+mod nodes;
 mod prepare;
+pub(crate) mod route;
 mod sessions;
 mod settle;
 mod sweep;
@@ -37,7 +39,9 @@ Examples:
   pgfathom run -f order.sql -R 5000 -L 50 -T 10m ...    a pgbench script at a fixed mean rate
   pgfathom run -b tpcb-like -c 8 -T 60 bench            on tables made by pgbench -i
   pgfathom run -b ycsb-a -c 1,2,4,...,256 --warmup 10m -T 5m ...         a sweep that names the knee
-  pgfathom run --read-update 100/0,50/50,0/100 -c 1,4,16 -T 1m ...       mixes against their pure ones")]
+  pgfathom run --read-update 100/0,50/50,0/100 -c 1,4,16 -T 1m ...       mixes against their pure ones
+  pgfathom run -b ycsb-a -c 12 --connect each --cluster cluster.toml    over all nodes of a cluster
+  pgfathom run -b ycsb-a -c 12 --connect owner --cluster cluster.toml   each session where its rows are")]
 pub struct Run {
     /// Which database.
     #[command(flatten)]
@@ -61,6 +65,9 @@ pub struct Run {
     /// Do not vacuum pgbench's tables before the run
     #[arg(short, long, help_heading = "Workload")]
     pub no_vacuum: bool,
+    /// Where sessions enter, and whose rows they ask for.
+    #[command(flatten)]
+    pub route: route::Route,
     /// Number of sessions (database connections); several, as 1,2,4,8 or 1,2,4,...,256, make a sweep with a step for each
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = session_list, help_heading = "Load")]
     pub client: Sessions,
@@ -190,18 +197,17 @@ impl Run {
     ///
     /// # Errors
     /// When the flags or scripts are wrong, or no session could start.
-    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+    pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
         if self.builtin.iter().any(|builtin| builtin.name == "list") {
             context.terminal.data(&mix::list());
             return Ok(Exit::Ok);
         }
         self.check_sweep()?;
+        if self.is_sweep() { self.check_first_step() } else { self.check_workload() }?;
+        let spec = self.route.resolve(&self.connection, context)?;
         if self.is_sweep() {
-            self.check_first_step()?;
-            return self.run_sweep(context);
+            return self.run_sweep(context, &spec);
         }
-        self.check_workload()?;
-        let spec = self.connection.resolve(context)?;
         let mut control = target::control::connect(&spec)?;
         let seed = self.seed();
         let assembled = self.assemble(&mut control, seed)?;

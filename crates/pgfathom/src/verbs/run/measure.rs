@@ -1,6 +1,7 @@
 //! Drives the workload as one step of a run directory: samples, histograms and events while it lasts, the account at its end.
 
 use super::mix::Assembled;
+use super::nodes::{self, Nodes};
 use super::settle::Settling;
 use super::{Run, Wire};
 use crate::failure::Failure;
@@ -14,7 +15,6 @@ use record::hlog::Kind as LatencyKind;
 use record::model::{ErrorStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict};
 use record::{ClientSample, Exit, State, StepId};
 use run::control::StopFlag;
-use run::dial::TargetDial;
 use run::drive::{Account, Observer, Options, Second, drive};
 use run::engine::{NANOS_PER_MICRO, Nanos};
 use run::schedule::Pace;
@@ -71,7 +71,8 @@ impl Run {
             }
         });
         let is_open_loop = options.pace != Pace::Closed;
-        let kinds = items.len();
+        let nodes = Nodes::of(self.route.cluster(), &options.connects);
+        let shape = nodes.shape(items.len());
         let mut watcher = Watcher {
             recording,
             step,
@@ -86,9 +87,11 @@ impl Run {
             duration,
             is_open_loop,
             phase: "",
-            since_told: Period::new(kinds),
+            since_told: Period::new(shape),
+            nodes: &nodes,
         };
-        let account = drive(options, Arc::new(TargetDial::new(spec.clone())), &stop, &mut watcher);
+        let dial = self.route.dial(spec, &options.connects);
+        let account = drive(options, dial, &stop, &mut watcher);
         context.terminal.end_progress();
         let settling = watcher.settling;
         let account = account?;
@@ -100,6 +103,12 @@ impl Run {
         }
         let opinion = verdict::judge(&account, duration);
         self.write_account(recording, step, &items, &account, &opinion, is_open_loop);
+        let seconds = account.measured().as_secs_f64();
+        let per_node = nodes.statistics(&account.posted.measured, seconds);
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.verdict.notes.extend(nodes::imbalance(&per_node));
+            step.nodes = per_node;
+        }));
         let state = if account.is_interrupted { State::Interrupted } else { State::Finished };
         recording.keep(recording.dir().end_step(step, state));
         let has_failed =
@@ -139,7 +148,7 @@ impl Run {
             },
             poller: self.poller.into(),
             seed,
-            connects: run::routing::Connects::default(),
+            connects: self.route.connects(self.client.first(), seed),
             first_session: 0,
         }
     }
@@ -158,6 +167,8 @@ impl Run {
             "protocol": self.protocol.name(),
             "wire": options.wire.name(),
             "seed": options.seed,
+            "connect": self.route.words().0,
+            "data": self.route.words().1,
         }))
     }
 
@@ -333,8 +344,8 @@ struct Period {
 }
 
 impl Period {
-    fn new(kinds: usize) -> Period {
-        Period { posted: Posted::new(Shape::of_types(kinds)), from: 0 }
+    fn new(shape: Shape) -> Period {
+        Period { posted: Posted::new(shape), from: 0 }
     }
 }
 
@@ -355,6 +366,7 @@ struct Watcher<'a> {
     is_open_loop: bool,
     phase: &'static str,
     since_told: Period,
+    nodes: &'a Nodes,
 }
 
 impl Watcher<'_> {
@@ -396,6 +408,7 @@ impl Watcher<'_> {
                 }
             }
         }
+        self.nodes.keep(self.recording, self.step, self.phase, (from_us, to_us), posted);
         sample.set_response(&response);
         sample.set_service(&service);
         if self.is_open_loop {

@@ -250,6 +250,7 @@ impl Run {
                 }
             }
         }
+        self.route.check_mix(&items)?;
         let mix = self.compile(&asked)?;
         let uses_pgbench_tables =
             asked.iter().any(|asked| matches!(asked, Asked::Script(source) if is_builtin(source)));
@@ -266,7 +267,8 @@ impl Run {
         let (mut ycsb, dataset) = match asked.iter().any(|asked| matches!(asked, Asked::Ycsb(..))) {
             true => {
                 let (ycsb, dataset) = self.dataset(control)?;
-                (Some(ycsb), Some(dataset))
+                let homes = self.route.homes(control, &dataset)?;
+                (Some(ycsb.with_homes(homes)), Some(dataset))
             }
             false => (None, None),
         };
@@ -284,7 +286,10 @@ impl Run {
             let announced = announce(control, dataset, WriterSpec::new(&workload, known, seed))?;
             let table = data::ycsb::Table::new(dataset.spec.clone());
             let first_insert = announced.spec.first_insert;
-            ycsb = Some(Ycsb::new(table, dataset.rows, first_insert, self.client.first(), announced.run_no));
+            ycsb = Some(
+                Ycsb::new(table, dataset.rows, first_insert, self.client.first(), announced.run_no)
+                    .with_homes(announced.spec.homes.clone()),
+            );
             writer = Some(announced);
         }
         Ok(Assembled { workload: build(ycsb)?, name, dataset, writer, uses_pgbench_tables })

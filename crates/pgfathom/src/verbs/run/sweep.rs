@@ -206,11 +206,10 @@ impl Run {
     ///
     /// # Errors
     /// When the target lacks the data, or not a single step could be measured.
-    pub(super) fn run_sweep(&self, context: &Context) -> Result<Exit, Failure> {
+    pub(super) fn run_sweep(&self, context: &Context, spec: &ConnSpec) -> Result<Exit, Failure> {
         let steps = self.steps();
         let seed = self.seed();
-        let spec = self.connection.resolve(context)?;
-        let mut control = target::control::connect(&spec)?;
+        let mut control = target::control::connect(spec)?;
         let first = self.at(steps[0], seed);
         let tables = first.tables(&mut control)?;
         let name = match self.sweep.read_update {
@@ -218,7 +217,7 @@ impl Run {
             None => first.workload_name()?,
         };
         let recording = Recording::begin(context, &self.directory, "run", &name)?;
-        let fingerprint = fingerprint::take(&mut control, &spec);
+        let fingerprint = fingerprint::take(&mut control, spec);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
         self.warn_of_connections(context, &mut control);
         self.announce(context, steps.len() as u64);
@@ -227,7 +226,7 @@ impl Run {
         {
             vacuum_pgbench(&mut control)?;
         }
-        let mut nodes = self.nodes(context, &spec);
+        let mut nodes = self.nodes(context, spec);
         let analyzed = if self.sweep.no_analyze { vec![] } else { nodes.analyze(&tables) };
         if !analyzed.is_empty() {
             context.terminal.detail(&format!("analyzed {}", analyzed.join(", ")));
@@ -245,7 +244,7 @@ impl Run {
         };
         recording.dir().edit(|run| run.sweep = Some(plan))?;
         let mut sweep =
-            Sweeping { context, recording: &recording, spec: &spec, nodes, exits: vec![], failure: None };
+            Sweeping { context, recording: &recording, spec, nodes, exits: vec![], failure: None };
         for (number, ahead) in steps.iter().enumerate() {
             if context.stop.is_requested() {
                 break;

@@ -1,0 +1,399 @@
+//! `--connect` and `--data`: where sessions enter a cluster, and on which node the rows live that they ask for.
+
+use crate::cli::Connection;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::human;
+use crate::quantity::ValueError;
+use clap::Args;
+use data::ycsb::Table;
+use load::ledger::Dataset;
+use run::dial::TargetDial;
+use run::engine::connector::Dial;
+use run::routing::{Connects, Homes, KeyOwners, RoutedDial};
+use run::workload::ycsb::Verb;
+use run::workload::{Item, Kind};
+use std::sync::Arc;
+use target::placement::{Routing, Rule};
+use target::{Cluster, ConnSpec, Placement, Role};
+
+/// Keys on which client and server have to agree before sessions are held to nodes.
+const SELF_TEST_KEYS: u64 = 512;
+/// Nodes named in a message; more are counted.
+const NODES_NAMED_MAX: usize = 20;
+
+/// The flags, and the cluster they speak of.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Cluster")]
+pub struct Route {
+    /// Where sessions enter a cluster: each node by turns, random, owner (each session asks the node it enters at for that node's own
+    /// rows), or NODE[,NODE...] by turns. Nodes are those of --cluster, or of the target's own catalog
+    #[arg(long, value_name = "WHERE", value_parser = way)]
+    pub connect: Option<Way>,
+    /// Draw only keys whose rows live on this node
+    #[arg(long, value_name = "NODE")]
+    pub data: Option<String>,
+    /// The nodes, once they are known.
+    #[arg(skip)]
+    cluster: Option<Cluster>,
+}
+
+/// How sessions are dealt out over nodes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// By turns over all nodes.
+    Each,
+    /// By chance, as the seed decides.
+    Random,
+    /// By turns over the nodes that own rows; each session draws keys of its own node.
+    Owner,
+    /// By turns over these.
+    Nodes(Vec<String>),
+}
+
+fn way(text: &str) -> Result<Way, ValueError> {
+    match text {
+        "each" => Ok(Way::Each),
+        "random" => Ok(Way::Random),
+        "owner" => Ok(Way::Owner),
+        names => {
+            let names: Vec<String> = names.split(',').map(|name| name.trim().to_string()).collect();
+            if names.iter().any(String::is_empty) {
+                return Err(ValueError::new(
+                    format!("{text:?} has an empty name in it"),
+                    "write each, random, owner, or names of nodes as n1,n2",
+                ));
+            }
+            Ok(Way::Nodes(names))
+        }
+    }
+}
+
+impl Way {
+    /// The word of the command line.
+    fn word(&self) -> String {
+        match self {
+            Way::Each => "each".to_string(),
+            Way::Random => "random".to_string(),
+            Way::Owner => "owner".to_string(),
+            Way::Nodes(names) => names.join(","),
+        }
+    }
+}
+
+/// The names of a cluster's nodes, for a message.
+pub(crate) fn names(cluster: &Cluster) -> String {
+    let mut names: Vec<&str> =
+        cluster.nodes.iter().take(NODES_NAMED_MAX).map(|node| node.name.as_str()).collect();
+    let more = cluster.nodes.len().saturating_sub(NODES_NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    match names.pop() {
+        Some(last) if names.is_empty() => last.to_string(),
+        Some(last) if more.is_empty() => format!("{} and {last}", names.join(", ")),
+        Some(last) => format!("{}, {last}{more}", names.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// The place of the node that `flag` names.
+pub(crate) fn node_named(cluster: &Cluster, flag: &str, name: &str) -> Result<usize, Failure> {
+    cluster.node(name).ok_or_else(|| {
+        Failure::usage(format!("{flag}: this cluster has no node {name:?}"))
+            .hint(format!("its nodes are {}", names(cluster)))
+    })
+}
+
+impl Route {
+    /// Finds the cluster where one is asked for, checks the names, and tells the node to ask about the dataset: the first one that
+    /// owns rows. Without these flags that is the target itself.
+    pub(crate) fn resolve(
+        &mut self,
+        connection: &Connection,
+        context: &Context,
+    ) -> Result<ConnSpec, Failure> {
+        if self.connect.is_none() && self.data.is_none() {
+            return connection.resolve(context);
+        }
+        let cluster = connection.resolve_cluster_of(context)?;
+        if cluster.nodes.len() == 1 {
+            let flag = if self.data.is_some() { "--data" } else { "--connect" };
+            return Err(Failure::usage(format!(
+                "{flag} chooses among the nodes of a cluster, and this target is one server"
+            ))
+            .hint("name the nodes with --cluster FILE, as pgfathom up writes it, or leave the flag away"));
+        }
+        if let Some(Way::Nodes(names)) = &self.connect {
+            for name in names {
+                node_named(&cluster, "--connect", name)?;
+            }
+        }
+        if let Some(name) = &self.data {
+            let node = node_named(&cluster, "--data", name)?;
+            if self.connect == Some(Way::Owner) {
+                return Err(Failure::usage(
+                    "--connect owner already decides whose rows each session asks for",
+                )
+                .hint(format!("leave --data away, or pin the sessions as well: --connect {name}")));
+            }
+            if cluster.nodes[node].role == Role::Coordinator {
+                return Err(Failure::usage(format!("--data: {name} is a coordinator and owns no rows"))
+                    .hint(format!("nodes with rows are {}", names_of(&cluster, cluster.data_nodes()))));
+            }
+        }
+        let first = cluster.data_nodes().next().unwrap_or(0);
+        let spec = cluster.nodes[first].spec.clone();
+        self.cluster = Some(cluster);
+        Ok(spec)
+    }
+
+    /// The nodes, where sessions are dealt out over them.
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
+    /// The nodes where sessions enter, by turns or by chance.
+    fn entries(&self, cluster: &Cluster) -> Vec<u16> {
+        let all = || (0..cluster.nodes.len()).map(|node| node as u16).collect();
+        match &self.connect {
+            None | Some(Way::Each | Way::Random) => all(),
+            Some(Way::Owner) => cluster.data_nodes().map(|node| node as u16).collect(),
+            Some(Way::Nodes(names)) => {
+                names.iter().filter_map(|name| cluster.node(name)).map(|node| node as u16).collect()
+            }
+        }
+    }
+
+    /// Where each session enters; without a cluster nodes are not told apart. With `--data` alone, at every node by turns.
+    pub(crate) fn connects(&self, sessions: u64, seed: u64) -> Connects {
+        let Some(cluster) = &self.cluster else { return Connects::default() };
+        let (all, entries) = (cluster.nodes.len(), self.entries(cluster));
+        match &self.connect {
+            Some(Way::Random) => Connects::at_random(all, &entries, sessions, seed),
+            _ => Connects::by_turns(all, &entries, sessions),
+        }
+    }
+
+    /// What dials the sessions.
+    pub(crate) fn dial(&self, spec: &ConnSpec, connects: &Connects) -> Arc<dyn Dial> {
+        match &self.cluster {
+            None => Arc::new(TargetDial::new(spec.clone())),
+            Some(cluster) => {
+                let specs = cluster.nodes.iter().map(|node| node.spec.clone()).collect();
+                RoutedDial::new(specs, connects.clone(), 0)
+            }
+        }
+    }
+
+    /// The words for the step's parameters.
+    pub(crate) fn words(&self) -> (Option<String>, Option<&str>) {
+        let connect = self.connect.as_ref().map(Way::word);
+        // What --data alone means need not be looked up.
+        let connect = connect.or_else(|| self.cluster.as_ref().map(|_| Way::Each.word()));
+        (connect, self.data.as_deref())
+    }
+
+    /// Refuses what cannot work: writes on a standby, scripts and inserts held to a node's keys.
+    pub(crate) fn check_mix(&self, items: &[Item]) -> Result<(), Failure> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        let writer = items.iter().find(
+            |item| matches!(item.kind, Kind::Ycsb(operation) if operation.verb.writes() && item.weight > 0),
+        );
+        let standby = self
+            .entries(cluster)
+            .into_iter()
+            .map(|node| &cluster.nodes[usize::from(node)])
+            .find(|node| node.role == Role::Standby);
+        if let (Some(writer), Some(standby)) = (writer, standby) {
+            return Err(Failure::usage(format!(
+                "{} writes, and sessions that enter at {} can only read: it is a standby",
+                writer.name, standby.name
+            ))
+            .hint(format!(
+                "add --connect {}, or drive a workload that only reads, as ycsb-c",
+                names_of(cluster, cluster.data_nodes())
+            )));
+        }
+        let Some(flag) = self.holding() else { return Ok(()) };
+        for item in items.iter().filter(|item| item.weight > 0) {
+            match item.kind {
+                Kind::Script(_) => {
+                    return Err(Failure::usage(format!(
+                        "{flag} draws the keys of one node, and a script draws its own: {}",
+                        item.name
+                    ))
+                    .hint("leave it away for scripts (--connect with names works), or use a ycsb workload"));
+                }
+                Kind::Ycsb(operation) if operation.verb == Verb::Insert => {
+                    return Err(Failure::usage(format!(
+                        "{flag} cannot hold inserts to a node, and {} inserts: which node gets a new row follows from its key",
+                        item.name
+                    ))
+                    .hint("use a workload without inserts: ycsb-a, ycsb-b, ycsb-c, ycsb-f, ycsb-select, ycsb-update"));
+                }
+                Kind::Ycsb(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The flag that holds sessions to the keys of nodes, if one does.
+    fn holding(&self) -> Option<&'static str> {
+        match (&self.data, &self.connect) {
+            (Some(_), _) => Some("--data"),
+            (None, Some(Way::Owner)) => Some("--connect owner"),
+            _ => None,
+        }
+    }
+
+    /// Which session draws keys of which node; `None` when all draw from the whole table.
+    pub(crate) fn homes(
+        &self,
+        control: &mut target::control::Control,
+        dataset: &Dataset,
+    ) -> Result<Option<Homes>, Failure> {
+        let (Some(cluster), Some(flag)) = (&self.cluster, self.holding()) else { return Ok(None) };
+        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let owners = owners(cluster, control, entry, dataset, flag)?;
+        let nodes = match &self.data {
+            Some(name) => vec![node_named(cluster, "--data", name)? as u16],
+            None => self.entries(cluster),
+        };
+        hold(cluster, owners, nodes, 1, dataset, flag).map(Some)
+    }
+}
+
+/// Names of some nodes, for a message or a flag.
+fn names_of(cluster: &Cluster, nodes: impl Iterator<Item = usize>) -> String {
+    nodes.map(|node| cluster.nodes[node].name.as_str()).collect::<Vec<&str>>().join(",")
+}
+
+/// Sessions in groups of `sessions_each`, each held to one of `nodes`; refused when a node has no row to offer.
+pub(crate) fn hold(
+    cluster: &Cluster,
+    owners: KeyOwners,
+    nodes: Vec<u16>,
+    sessions_each: u64,
+    dataset: &Dataset,
+    flag: &str,
+) -> Result<Homes, Failure> {
+    let table = Table::new(dataset.spec.clone());
+    let homes = Homes::new(owners, nodes.clone(), sessions_each)
+        .ok_or_else(|| Failure::usage(format!("{flag}: this cluster has no node that owns rows")))?;
+    match nodes.into_iter().find(|node| !homes.has_rows(*node, &table, dataset.rows)) {
+        None => Ok(homes),
+        Some(empty) => Err(Failure::usage(format!(
+            "{flag}: {} has no row of this dataset, or next to none of its {}",
+            cluster.nodes[usize::from(empty)].name,
+            human::plural(dataset.rows, "row")
+        ))
+        .hint("load more rows, or give that node a partition, or name the other nodes")),
+    }
+}
+
+/// Who owns which key, from the catalog of the node `entry` that `control` is connected to, tested against that server.
+pub(crate) fn owners(
+    cluster: &Cluster,
+    control: &mut target::control::Control,
+    entry: usize,
+    dataset: &Dataset,
+    flag: &str,
+) -> Result<KeyOwners, Failure> {
+    let client: &mut postgres::Client = control;
+    let placement = Placement::read(cluster, client, entry, &dataset.schema_name, "usertable")?;
+    let everywhere = placement.on_every_node()
+        || (matches!(placement.routing(), Routing::Whole)
+            && cluster.nodes.iter().any(|node| node.role == Role::Standby));
+    if everywhere {
+        return Err(Failure::usage(format!("{flag}: in this cluster every node holds every row")).hint(
+            "choose where sessions enter with --connect each or --connect NODE; their rows are there, too",
+        ));
+    }
+    let nodes: Vec<u16> = placement.leaves().iter().map(|leaf| leaf.node as u16).collect();
+    let owners = match placement.routing() {
+        Routing::Whole => KeyOwners::Hash { nodes },
+        Routing::Client { columns, rule: Rule::PartitionHash { leaf_of, .. } } if columns.len() == 1 => {
+            KeyOwners::Hash { nodes: leaf_of.iter().map(|leaf| nodes[*leaf as usize]).collect() }
+        }
+        other => {
+            return Err(Failure::usage(format!(
+                "{flag}: this client cannot tell which node owns a key: {other}"
+            ))
+            .hint("leave it away: sessions then draw from the whole table"));
+        }
+    };
+    let table = Table::new(dataset.spec.clone());
+    let step = (dataset.rows / SELF_TEST_KEYS).max(1);
+    let keys: Vec<[u8; data::ycsb::KEY_BYTES]> =
+        (0..dataset.rows.min(SELF_TEST_KEYS)).map(|at| table.key(at * step)).collect();
+    placement.self_test(client, &keys)?;
+    Ok(owners)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use target::{ClusterNode, Engine};
+
+    fn cluster(roles: &[Role]) -> Cluster {
+        let node = |(at, role): (usize, &Role)| ClusterNode {
+            name: format!("n{}", at + 1),
+            role: *role,
+            spec: ConnSpec::new("localhost", 5432 + at as u16, "me", "db"),
+        };
+        Cluster {
+            engine: Engine::FdwSharded,
+            nodes: roles.iter().enumerate().map(node).collect(),
+            partitions: None,
+        }
+    }
+
+    fn route(connect: &str, roles: &[Role]) -> Route {
+        Route { connect: Some(way(connect).unwrap()), data: None, cluster: Some(cluster(roles)) }
+    }
+
+    #[test]
+    fn ways_are_words_or_names() {
+        assert_eq!(way("each"), Ok(Way::Each));
+        assert_eq!(way("n1, n2"), Ok(Way::Nodes(vec!["n1".into(), "n2".into()])));
+        assert!(way("n1,,n2").is_err() && way("").is_err());
+    }
+
+    #[test]
+    fn sessions_are_dealt_out_as_asked() {
+        let shards = [Role::Shard; 3];
+        let sessions = |connect: &str, roles: &[Role]| route(connect, roles).connects(6, 1).sessions();
+        assert_eq!(sessions("each", &shards), [2, 2, 2]);
+        assert_eq!(sessions("owner", &shards), [2, 2, 2]);
+        assert_eq!(sessions("n3,n1", &shards), [3, 0, 3]);
+        assert_eq!(sessions("n2", &shards), [0, 6, 0]);
+        let replicated = [Role::Primary, Role::Standby, Role::Standby];
+        assert_eq!(sessions("owner", &replicated), [6, 0, 0]);
+        assert_eq!(sessions("random", &replicated).iter().sum::<u64>(), 6);
+        assert_eq!(Route::default().connects(6, 1).nodes(), 0);
+    }
+
+    #[test]
+    fn nodes_are_listed_and_long_lists_are_cut() {
+        let names = |n: usize| names(&cluster(&vec![Role::Shard; n]));
+        assert_eq!([names(1), names(2), names(3)], ["n1", "n1 and n2", "n1, n2 and n3"]);
+        assert!(names(25).ends_with("n20 and 5 more"), "{}", names(25));
+    }
+
+    #[test]
+    fn writes_stay_off_standbys() {
+        let items = |verb: Verb| {
+            let distribution = run::workload::ycsb::Distribution::Uniform;
+            vec![Item {
+                name: verb.name().to_string(),
+                weight: 1,
+                kind: Kind::Ycsb(run::workload::ycsb::Operation { verb, distribution }),
+            }]
+        };
+        let replicated = [Role::Primary, Role::Standby];
+        assert!(route("each", &replicated).check_mix(&items(Verb::Update)).is_err());
+        assert!(route("each", &replicated).check_mix(&items(Verb::Read)).is_ok());
+        assert!(route("n1", &replicated).check_mix(&items(Verb::Update)).is_ok());
+        assert!(route("owner", &[Role::Shard; 2]).check_mix(&items(Verb::Insert)).is_err());
+        assert!(route("each", &[Role::Shard; 2]).check_mix(&items(Verb::Insert)).is_ok());
+    }
+}
