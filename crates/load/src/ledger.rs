@@ -287,6 +287,8 @@ pub fn find_dataset(client: &mut impl GenericClient, name: &str) -> Result<Optio
     let intact = match version(client)? {
         None => return Ok(None),
         Some(1) => "",
+        // A standby has no unlogged tables, and may not even ask.
+        Some(_) if in_recovery(client)? => " and not unlogged",
         Some(_) => " and (not unlogged or id in (select dataset from pgfathom.unlogged))",
     };
     let row = client.query_opt(
@@ -300,6 +302,12 @@ pub fn find_dataset(client: &mut impl GenericClient, name: &str) -> Result<Optio
     sql("reading pgfathom.dataset", row)?.map(|row| dataset_of(&row)).transpose()
 }
 
+/// Whether the server is a standby.
+fn in_recovery(client: &mut impl GenericClient) -> Result<bool, LoadError> {
+    let row = client.query_one("select pg_catalog.pg_is_in_recovery()", &[]);
+    Ok(sql("asking whether the server is a standby", row)?.get(0))
+}
+
 /// How a dataset lies on its servers. A ledger of version 1 knows of single servers only.
 ///
 /// # Errors
@@ -308,10 +316,13 @@ pub fn layout(client: &mut impl GenericClient, id: i32) -> Result<Layout, LoadEr
     if version(client)? == Some(1) {
         return Ok(Layout::default());
     }
+    let emptied =
+        if in_recovery(client)? { "true" } else { "id not in (select dataset from pgfathom.unlogged)" };
     let row = client.query_opt(
-        "select token, nodes, via, tablespaces, unlogged,
-                unlogged and id not in (select dataset from pgfathom.unlogged)
-         from pgfathom.dataset where id = $1",
+        &format!(
+            "select token, nodes, via, tablespaces, unlogged, unlogged and {emptied}
+             from pgfathom.dataset where id = $1"
+        ),
         &[&id],
     );
     let row = sql("reading pgfathom.dataset", row)?.ok_or(LoadError::Restarted)?;

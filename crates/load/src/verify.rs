@@ -28,26 +28,29 @@ use crate::ledger::{self, Dataset, Writer};
 use crate::options::Stop;
 use crate::route::Route;
 
-pub use self::cluster::run_cluster;
+pub use self::cluster::{MirrorOptions, run_cluster};
 pub use self::crew::{Phase, VerifyProgress};
 pub use self::error::VerifyError;
 pub use self::history::{Expect, LedgerHistory, VersionJudgement, WriterHistory};
 pub use self::problem::Problem;
 pub use self::report::{
-    Difference, DifferenceKind, Held, KIND_NAMES, KINDS, Method, NAMED_MAX, NodeReport, StrangerReason,
-    TableName, Verdict, VerifyReport,
+    Difference, DifferenceKind, KIND_NAMES, KINDS, Method, NAMED_MAX, NodeReport, StrangerReason, TableName,
+    Verdict, VerifyReport,
 };
 
 mod catalog;
 mod cluster;
+mod compare;
 mod crew;
 mod error;
 mod grid;
 mod history;
 mod judge;
+mod mirrored;
 mod names;
 mod problem;
 mod reader;
+mod replication;
 mod report;
 mod rows;
 mod spread;
@@ -169,6 +172,32 @@ impl Site {
         }
         Ok(())
     }
+
+    /// Gives the snapshot up: from here on the server is seen as it is.
+    fn close_snapshot(&mut self) -> Result<(), VerifyError> {
+        if self.snapshot.take().is_some() {
+            let closed = self.control.batch_execute("rollback");
+            closed.map_err(|source| VerifyError::Sql { doing: "closing a snapshot of the table", source })?;
+        }
+        Ok(())
+    }
+}
+
+/// A way to open connections to a server, and the snapshot that they shall see.
+type Opener<'a> = (Box<crew::Connect<'a>>, Option<&'a str>);
+
+/// Servers taken apart: their coordinating connections, and how to open more.
+fn split(sites: &mut [Site]) -> (Vec<&mut Client>, Vec<Opener<'_>>) {
+    let (mut controls, mut openers) = (Vec::new(), Vec::new());
+    for Site { name, spec, control, snapshot } in sites {
+        let (name, spec) = (name.as_deref(), &*spec);
+        controls.push(&mut **control);
+        let connect = move || -> Result<Box<dyn Socket>, VerifyError> {
+            Ok(Box::new(hot::connect(spec).map_err(|error| connect_error(error, name))?))
+        };
+        openers.push((Box::new(connect) as Box<crew::Connect<'_>>, snapshot.as_deref()));
+    }
+    (controls, openers)
 }
 
 /// What the phases came to.
@@ -226,17 +255,8 @@ fn prove(
     mut notes: Vec<String>,
 ) -> Result<Proved, VerifyError> {
     let mut method = choose_method(options, writers, catalog, &mut notes);
-    let mut controls = Vec::new();
-    let mut servers = Vec::new();
-    for Site { name, spec, control, snapshot } in sites {
-        let (name, spec) = (name.as_deref(), &*spec);
-        controls.push(&mut **control);
-        let connect = move || -> Result<Box<dyn Socket>, VerifyError> {
-            Ok(Box::new(hot::connect(spec).map_err(|error| connect_error(error, name))?))
-        };
-        servers.push((connect, snapshot.as_deref()));
-    }
-    let servers = servers.iter().map(|(connect, snapshot)| crew::Site::new(connect, *snapshot)).collect();
+    let (controls, connects) = split(sites);
+    let servers = connects.iter().map(|(connect, snapshot)| crew::Site::new(connect, *snapshot)).collect();
     let table = Table::new(dataset.spec.clone());
     let known = LedgerHistory::new(dataset.rows, writers.to_vec());
     let setting = Setting {

@@ -2,9 +2,11 @@
 //!
 //! **Sharded**: every row is on one node. Each node's leaves are read there, all nodes at once, and the client makes each row once. What the
 //! nodes' catalogs say of where leaves are is compared ([`super::spread`]), and so are their ledgers.
+//!
+//! **Multimaster, and standbys**: every row is on every node ([`super::mirrored`]).
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use target::cluster::Cluster;
 use target::engine::Engine;
@@ -13,11 +15,22 @@ use super::catalog::{Catalog, sql};
 use super::crew::VerifyProgress;
 use super::error::VerifyError;
 use super::grid::Sum;
+use super::mirrored;
 use super::problem::Problem;
 use super::report::{NodeReport, VerifyReport};
 use super::spread::{self, Spread};
 use super::{LIMITS, Proved, Site, VerifyOptions, prove, run};
-use crate::ledger::{self, Dataset};
+use crate::ledger::{self, Dataset, Writer};
+use crate::writers;
+
+/// What a verification of nodes that hold the same shall do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MirrorOptions {
+    /// How long a node may take to apply what others had written.
+    pub lag_limit: Duration,
+    /// Verify the standbys of a primary, too.
+    pub standbys: bool,
+}
 
 /// Verifies the YCSB dataset of a cluster: every row, and what its nodes say of each other. `observer` is called about once a second by
 /// the calling thread. A cluster of one node is verified as that node.
@@ -27,14 +40,25 @@ use crate::ledger::{self, Dataset};
 pub fn run_cluster(
     cluster: &Cluster,
     options: &VerifyOptions<'_>,
+    mirror: &MirrorOptions,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
     let data: Vec<usize> = cluster.data_nodes().collect();
+    if mirror.standbys
+        && (cluster.engine != Engine::Postgres || data.len() != 1 || data.len() == cluster.nodes.len())
+    {
+        return Err(VerifyError::NoStandbys);
+    }
     match (cluster.engine, data.as_slice()) {
+        (Engine::Postgres, &[primary]) if mirror.standbys => {
+            let standbys: Vec<usize> = (0..cluster.nodes.len()).filter(|&node| node != primary).collect();
+            mirrored::standbys(cluster, primary, &standbys, options, mirror, observer)
+        }
         (Engine::Postgres | Engine::FdwSharded | Engine::Multimaster, &[node]) => {
             run(&cluster.nodes[node].spec, options, observer)
         }
         (Engine::FdwSharded, _) => sharded(cluster, &data, options, observer),
+        (Engine::Multimaster, _) => mirrored::peers(cluster, &data, options, mirror, observer),
         (engine, _) => Err(VerifyError::Engine { engine }),
     }
 }
@@ -49,13 +73,7 @@ fn sharded(
     let mut notes = Vec::new();
     let mut sites = connect(cluster, data, &mut notes)?;
     let Agreed { dataset, ids, mut problems } = agree(&mut sites)?;
-    let mut writers = Vec::new();
-    for (site, id) in sites.iter_mut().zip(&ids) {
-        if let Some(id) = id {
-            writers.push(ledger::writers(&mut *site.control, &Dataset { id: *id, ..dataset.clone() })?);
-        }
-    }
-    let writers = crate::writers::merge(writers)?;
+    let writers = merged_writers(&mut sites, &ids, &dataset)?;
     let spread = spread_of(cluster, data, &mut sites, &dataset)?;
     let Spread { leaves, names, problems: misplaced, loose_from } = spread;
     problems.extend(misplaced);
@@ -99,16 +117,16 @@ fn connect(cluster: &Cluster, data: &[usize], notes: &mut Vec<String>) -> Result
 }
 
 /// The dataset that the ledgers speak of.
-struct Agreed {
+pub(super) struct Agreed {
     /// As most of them have it.
-    dataset: Dataset,
+    pub(super) dataset: Dataset,
     /// Its number in each node's ledger; `None` where the ledger has another one or none.
-    ids: Vec<Option<i32>>,
-    problems: Vec<Problem>,
+    pub(super) ids: Vec<Option<i32>>,
+    pub(super) problems: Vec<Problem>,
 }
 
 /// Asks every node's ledger what the dataset is.
-fn agree(sites: &mut [Site]) -> Result<Agreed, VerifyError> {
+pub(super) fn agree(sites: &mut [Site]) -> Result<Agreed, VerifyError> {
     let mut datasets = Vec::with_capacity(sites.len());
     let mut identities = Vec::with_capacity(sites.len());
     for site in sites.iter_mut() {
@@ -153,6 +171,21 @@ fn agree(sites: &mut [Site]) -> Result<Agreed, VerifyError> {
         }
     }
     Ok(agreed)
+}
+
+/// The runs that any of the ledgers knows.
+pub(super) fn merged_writers(
+    sites: &mut [Site],
+    ids: &[Option<i32>],
+    dataset: &Dataset,
+) -> Result<Vec<Writer>, VerifyError> {
+    let mut ledgers = Vec::new();
+    for (site, id) in sites.iter_mut().zip(ids) {
+        if let Some(id) = id {
+            ledgers.push(ledger::writers(&mut *site.control, &Dataset { id: *id, ..dataset.clone() })?);
+        }
+    }
+    Ok(writers::merge(ledgers)?)
 }
 
 /// What two ledgers must have in common to speak of one dataset.
@@ -232,7 +265,7 @@ fn leaves_in_ledger(site: &mut Site, id: i32) -> Result<Option<Vec<i16>>, Verify
     Ok((row.get::<_, Option<bool>>(0) != Some(true)).then(|| row.get(1)))
 }
 
-fn compare_ledger(node: Option<String>, ledger: Sum, loaded: Sum) -> Option<Problem> {
+pub(super) fn compare_ledger(node: Option<String>, ledger: Sum, loaded: Sum) -> Option<Problem> {
     if ledger.rows != loaded.rows {
         Some(Problem::LedgerRows { node, ledger: ledger.rows, rows: loaded.rows })
     } else if ledger.hash != loaded.hash {
@@ -262,4 +295,4 @@ fn node_reports(sites: &[Site], catalog: &Catalog, found: &Proved, problems: &[P
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -38,6 +38,8 @@ pub enum Phase {
     Judge,
     /// Keys are compared, where rows are missing or more than they should be.
     Name,
+    /// Nodes that should hold the same are compared with each other.
+    Compare,
     /// The keys that the ledgers of a cluster must account for are summed up.
     Ledger,
 }
@@ -50,6 +52,7 @@ impl Phase {
             Phase::Narrow => "narrow",
             Phase::Judge => "judge",
             Phase::Name => "name",
+            Phase::Compare => "compare",
             Phase::Ledger => "ledger",
         }
     }

@@ -35,6 +35,9 @@ pub enum VerifyError {
         /// The engine.
         engine: target::Engine,
     },
+    /// Standbys were asked for.
+    #[error("--standbys: this target has no standbys that are known")]
+    NoStandbys,
     /// The dataset was made by another version of the format.
     #[error("the dataset {dataset} has format {found}, this program knows format {known}")]
     Format {
@@ -127,6 +130,9 @@ impl VerifyError {
             VerifyError::Engine { .. } => {
                 "postgres, fdw-sharded and multimaster can; name one node with -h and -p to verify what it alone says"
             }
+            VerifyError::NoStandbys => {
+                "name the cluster file that lists them, as pgfathom up replicated writes it: --cluster cluster.toml"
+            }
             VerifyError::Incomplete { .. } | VerifyError::IncompleteOn { .. } => {
                 "run the same load command again: it continues; then verify"
             }
@@ -155,6 +161,9 @@ fn server_hint(state: SqlState) -> Option<String> {
             "the server itself finds its files damaged: its log names the file and block; save what is there before anything else"
         }
         b"42501" => "the role needs SELECT on the table",
+        b"40001" => {
+            "a standby gives up when the primary has removed what is being read: raise max_standby_streaming_delay there, or set hot_standby_feedback"
+        }
         b"53300" => "ask for fewer connections with -j, or raise max_connections",
         b"55P03" => "another session holds a lock on the table: verify again once it is through",
         b"57014" => "an administrator or a timeout cancelled it; verify again, it changes nothing",

@@ -10,7 +10,9 @@ use wire::copy::{CopyError, Fields};
 
 use super::grid::{Place, place_of};
 use super::history::{Expect, VersionJudgement, WriterHistory};
-use super::report::{Difference, DifferenceKind, KINDS, NAMED_MAX, StrangerReason, TableName, printable};
+use super::report::{
+    Difference, DifferenceKind, KINDS, NAMED_MAX, StrangerReason, TableName, keep_named, printable,
+};
 use crate::route::Route;
 
 /// Rows in wrong partitions that are remembered, so that they are not called missing as well.
@@ -151,14 +153,8 @@ impl Findings {
                 *is_home_too = false;
             }
         }
-        named.sort();
         // Threads kept up to the limit each.
-        let mut kept = [0; KINDS];
-        named.retain(|difference| {
-            let kept = &mut kept[difference.kind.index()];
-            *kept += 1;
-            *kept <= NAMED_MAX
-        });
+        keep_named(&mut named);
         (totals, named)
     }
 

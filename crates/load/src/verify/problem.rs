@@ -74,6 +74,13 @@ pub enum Problem {
         /// Whose ledger, or all of them together.
         node: Option<String>,
     },
+    /// A node does not get what another one writes.
+    NotReplicated {
+        /// The node.
+        node: String,
+        /// Whose writes it does not get.
+        source: String,
+    },
     /// A node has not applied what others had written when the verification began, although it was waited for.
     Behind {
         /// The node.
@@ -107,6 +114,7 @@ impl Problem {
             Problem::OtherDataset { .. } => "ledger of another dataset",
             Problem::LedgerRows { .. } => "ledger with another number of rows",
             Problem::LedgerChecksum { .. } => "ledger with other keys",
+            Problem::NotReplicated { .. } => "node not replicated to",
             Problem::Behind { .. } => "node behind",
         }
     }
@@ -117,7 +125,7 @@ impl Problem {
             Problem::OtherDataset { .. } | Problem::LedgerRows { .. } | Problem::LedgerChecksum { .. } => {
                 "ledger"
             }
-            Problem::Behind { .. } => "replication",
+            Problem::Behind { .. } | Problem::NotReplicated { .. } => "replication",
             _ => "placement",
         }
     }
@@ -130,6 +138,7 @@ impl Problem {
             | Problem::Misdirected { node, .. }
             | Problem::Dangling { node, .. }
             | Problem::OtherDataset { node, .. }
+            | Problem::NotReplicated { node, .. }
             | Problem::Behind { node, .. }
             | Problem::TwoOwners { other: node, .. } => Some(node),
             Problem::LedgerRows { node, .. } | Problem::LedgerChecksum { node } => node.as_deref(),
@@ -168,6 +177,9 @@ impl fmt::Display for Problem {
             }
             Problem::LedgerChecksum { node } => {
                 write!(f, "{} has as many rows as were loaded, but not their keys", ledger(node))
+            }
+            Problem::NotReplicated { node, source } => {
+                write!(f, "{node} has no subscription by which it gets what {source} writes")
             }
             Problem::Behind { node, source, bytes, waited_s, why } => {
                 write!(f, "{node} still lacks {bytes} bytes of what {source} wrote, after {waited_s} s")?;

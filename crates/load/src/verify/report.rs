@@ -127,43 +127,18 @@ pub enum DifferenceKind {
         /// It is there as well.
         is_home_too: bool,
     },
-    /// Nodes that should hold the same hold different values.
+    /// Nodes that should hold the same hold different values in a row.
     Diverged {
-        /// The field.
-        column: usize,
-        /// What stands there on the node that the difference names.
-        here: Held,
+        /// The fields, each with the write that stands there on the node that the difference names, and the one on the other node.
+        fields: Vec<(usize, Version, Version)>,
         /// The other node.
         other: String,
-        /// What stands there.
-        there: Held,
     },
     /// Of nodes that should hold the same rows, one has this row and another one does not.
     OnlyOn {
         /// The node that lacks it.
         other: String,
     },
-}
-
-/// What a field holds, in a word.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Held {
-    /// NULL.
-    Null,
-    /// The value of this write.
-    Write(Version),
-    /// No value that any write makes.
-    Damaged,
-}
-
-impl fmt::Display for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Held::Null => f.write_str("null"),
-            Held::Write(version) => write!(f, "{}", Writer(*version)),
-            Held::Damaged => f.write_str("a damaged value"),
-        }
-    }
 }
 
 /// How a stranger is known.
@@ -191,7 +166,7 @@ pub const KIND_NAMES: [&str; KINDS] = [
     "stale value",
     "value of an unknown writer",
     "on the wrong node",
-    "value that differs between nodes",
+    "row that differs between nodes",
     "row that not every node has",
 ];
 
@@ -233,8 +208,13 @@ impl fmt::Display for Difference {
             DifferenceKind::WrongNode { home, is_home_too: false } => {
                 write!(f, ": is in {}, belongs in {home}", self.table)
             }
-            DifferenceKind::Diverged { column, here, other, there } => {
-                write!(f, ": field{column} holds {here} in {}, but {there} on {other}", self.table)
+            DifferenceKind::Diverged { fields, other } => {
+                write!(f, ": differs between {} and {other}", self.table)?;
+                for (index, (column, here, there)) in fields.iter().enumerate() {
+                    let mark = if index == 0 { ":" } else { ";" };
+                    write!(f, "{mark} field{column} holds {}, there {}", Writer(*here), Writer(*there))?;
+                }
+                Ok(())
             }
             DifferenceKind::OnlyOn { other } => write!(f, ": is in {}, but not on {other}", self.table),
             DifferenceKind::Stranger { why: StrangerReason::NoKey } => {
@@ -299,8 +279,19 @@ impl fmt::Display for Writer {
     }
 }
 
-/// What was read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Puts differences in order, and of each kind keeps as many as are named.
+pub(super) fn keep_named(differences: &mut Vec<Difference>) {
+    differences.sort();
+    let mut kept = [0; KINDS];
+    differences.retain(|difference| {
+        let kept = &mut kept[difference.kind.index()];
+        *kept += 1;
+        *kept <= NAMED_MAX
+    });
+}
+
+/// What was read, in ascending order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Method {
     /// The server summed up a hash of every row, and the sums are those of the loaded rows.
     Fast,

@@ -400,7 +400,8 @@ mod tests {
 
     #[test]
     fn the_wrong_catalog_is_named() {
-        let cases: [(fn(&mut Vec<View>), &str); 5] = [
+        type Damage = fn(&mut Vec<View>);
+        let cases: [(Damage, &str); 5] = [
             (
                 |views| {
                     views[0].leaves.insert(2, foreign(2, 1));

@@ -105,6 +105,25 @@ pub(super) fn narrow(
     Ok(selections)
 }
 
+/// What the servers have, for nodes that are compared with each other.
+pub(super) fn tables(
+    setting: &Setting<'_>,
+    foreman: &mut Foreman<'_>,
+    grid: &Grid,
+    tables: &[usize],
+) -> Result<Vec<Sum>, VerifyError> {
+    let sited = tables.iter().map(|&table| (setting.catalog.leaves[table].site, table));
+    let queues = &Queues::new(setting.crew.sites(), sited);
+    let tasks = queues.connections(setting.jobs).into_iter().map(|(site, helpers)| -> Task<'_, Vec<Sum>> {
+        Box::new(move || server_sums(setting, grid, queues, site, helpers))
+    });
+    let mut sums = grid.zeros();
+    for share in foreman.run(&setting.crew, Phase::Compare, 0, tasks.collect())? {
+        sums.iter_mut().zip(share).for_each(|(sum, part)| sum.add(part.rows, part.hash));
+    }
+    Ok(sums)
+}
+
 fn both_sides(
     setting: &Setting<'_>,
     foreman: &mut Foreman<'_>,

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use data::ycsb::{Compressible, KeyOrder, Spec, Table};
 use target::conninfo::Sources;
-use target::throwaway::{Installation, ThrowawayCluster, installations};
+use target::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
 
 use super::*;
 use crate::ledger::Layout;
@@ -15,8 +15,9 @@ use crate::verify::{DifferenceKind, KIND_NAMES, Method, Verdict};
 
 const NODES: u32 = 3;
 const PARTITIONS: u32 = 6;
-const ROWS: u64 = 3000;
-const CHUNK_ROWS: u64 = 1000;
+pub(in crate::verify) const ROWS: u64 = 3000;
+pub(in crate::verify) const CHUNK_ROWS: u64 = 1000;
+const MIRROR: MirrorOptions = MirrorOptions { lag_limit: Duration::from_secs(30), standbys: false };
 
 /// Runs a test on a cluster of every PostgreSQL that is installed, one after the other: three servers each are enough at once.
 fn on_each(start: impl Fn(&Installation) -> ThrowawayCluster, test: impl Fn(&ThrowawayCluster)) {
@@ -44,13 +45,13 @@ fn home(table: &Table, row: u64) -> usize {
     Route::new(PARTITIONS).leaf(route::key_hash(&table.key(row))) as usize
 }
 
-fn key(table: &Table, row: u64) -> String {
+pub(in crate::verify) fn key(table: &Table, row: u64) -> String {
     String::from_utf8(table.key(row).to_vec()).unwrap()
 }
 
 /// Copies rows into a table of a node.
-fn copy(servers: &ThrowawayCluster, node: usize, relation: &str, table: &Table, rows: &[u64]) {
-    let mut client = crate::verify::control::connect(&servers.node(node).spec()).unwrap();
+pub(in crate::verify) fn copy(server: &Throwaway, relation: &str, table: &Table, rows: &[u64]) {
+    let mut client = crate::verify::control::connect(&server.spec()).unwrap();
     let mut copy = client.copy_in(&format!("copy {relation} from stdin (format binary)")).unwrap();
     copy.write_all(&wire::copy::HEADER).unwrap();
     let mut message = crate::rows::RowMessage::new(crate::rows::MESSAGE_BYTES);
@@ -66,7 +67,7 @@ fn copy(servers: &ThrowawayCluster, node: usize, relation: &str, table: &Table, 
     copy.finish().unwrap();
 }
 
-fn dataset(partitions: u32) -> Dataset {
+pub(in crate::verify) fn dataset(partitions: u32) -> Dataset {
     Dataset {
         id: 0,
         name: ledger::YCSB.to_owned(),
@@ -82,13 +83,18 @@ fn dataset(partitions: u32) -> Dataset {
 }
 
 /// The dataset in a node's ledger.
-fn enter(servers: &ThrowawayCluster, node: usize, dataset: &Dataset, names: &[String]) -> Dataset {
-    let mut client = crate::verify::control::connect(&servers.node(node).spec()).unwrap();
+pub(in crate::verify) fn enter(
+    server: &Throwaway,
+    nodes: &[&str],
+    dataset: &Dataset,
+    names: &[String],
+) -> Dataset {
+    let mut client = crate::verify::control::connect(&server.spec()).unwrap();
     let client: &mut postgres::Client = &mut client;
     ledger::create_if_missing(client).unwrap();
     let id = ledger::insert_dataset(client, dataset).unwrap();
     let dataset = Dataset { id, ..dataset.clone() };
-    let nodes = servers.file().node.iter().map(|node| node.name.clone()).collect();
+    let nodes = nodes.iter().map(|&node| node.to_owned()).collect();
     ledger::set_layout(client, id, &Layout { token: 77, nodes, ..Layout::default() }).unwrap();
     for name in names {
         ledger::own_table(client, &dataset, name).unwrap();
@@ -96,7 +102,32 @@ fn enter(servers: &ThrowawayCluster, node: usize, dataset: &Dataset, names: &[St
     dataset
 }
 
-fn columns() -> String {
+/// A chunk of the ledger; `leaves`: for which of them, or all.
+pub(in crate::verify) fn enter_chunk(
+    server: &Throwaway,
+    dataset: &Dataset,
+    table: &Table,
+    chunk: u64,
+    rows: &[u64],
+    leaves: Option<&[usize]>,
+) {
+    let checksum = rows.iter().fold(0u64, |sum, &row| sum.wrapping_add(route::key_hash(&table.key(row))));
+    let list = leaves.map(|leaves| leaves.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
+    let list = list.map_or("null".to_owned(), |list| format!("'{{{list}}}'"));
+    server
+        .execute(&format!(
+            "insert into pgfathom.chunk (dataset, chunk, first_row, rows, bytes, checksum, stream, leaf, leaves)
+             values ({}, {chunk}, {}, {}, 0, {}, 0, {}, {list})",
+            dataset.id,
+            chunk * CHUNK_ROWS,
+            rows.len(),
+            checksum as i64,
+            leaves.map_or(0, |leaves| leaves[0]),
+        ))
+        .unwrap();
+}
+
+pub(in crate::verify) fn columns() -> String {
     (0..10).map(|column| format!(", field{column} varchar(100)")).collect()
 }
 
@@ -126,9 +157,9 @@ fn load_sharded(servers: &ThrowawayCluster) -> Table {
         servers.node(node).execute(&sql).unwrap();
         let ours: Vec<usize> = (0..leaves.len()).filter(|&leaf| owner(leaf) == node).collect();
         let names: Vec<String> = ours.iter().map(|&leaf| leaves[leaf].clone()).collect();
-        let dataset = enter(servers, node, &dataset, &names);
+        let dataset = enter(servers.node(node), &["n1", "n2", "n3"], &dataset, &names);
         for &leaf in &ours {
-            copy(servers, node, &leaves[leaf], &table, &rows[leaf]);
+            copy(servers.node(node), &leaves[leaf], &table, &rows[leaf]);
             servers
                 .node(node)
                 .execute(&format!("alter table {0} add primary key (ycsb_key); analyze {0}", leaves[leaf]))
@@ -138,41 +169,26 @@ fn load_sharded(servers: &ThrowawayCluster) -> Table {
             let in_chunk = |row: &&u64| **row / CHUNK_ROWS == chunk;
             let here: Vec<u64> =
                 ours.iter().flat_map(|&leaf| rows[leaf].iter().filter(in_chunk).copied()).collect();
-            let checksum =
-                here.iter().fold(0u64, |sum, &row| sum.wrapping_add(route::key_hash(&table.key(row))));
-            let list: Vec<String> = ours.iter().map(usize::to_string).collect();
-            servers
-                .node(node)
-                .execute(&format!(
-                    "insert into pgfathom.chunk (dataset, chunk, first_row, rows, bytes, checksum, stream, leaf, leaves)
-                     values ({}, {chunk}, {}, {}, 0, {}, 0, {}, '{{{}}}')",
-                    dataset.id,
-                    chunk * CHUNK_ROWS,
-                    here.len(),
-                    checksum as i64,
-                    ours[0],
-                    list.join(",")
-                ))
-                .unwrap();
+            enter_chunk(servers.node(node), &dataset, &table, chunk, &here, Some(&ours));
         }
-        mark_loaded(servers, node, &dataset);
+        mark_loaded(servers.node(node), &dataset);
     }
     table
 }
 
-fn mark_loaded(servers: &ThrowawayCluster, node: usize, dataset: &Dataset) {
-    let mut client = crate::verify::control::connect(&servers.node(node).spec()).unwrap();
+pub(in crate::verify) fn mark_loaded(server: &Throwaway, dataset: &Dataset) {
+    let mut client = crate::verify::control::connect(&server.spec()).unwrap();
     ledger::mark_loaded(&mut *client, dataset.id).unwrap();
 }
 
 fn check(cluster: &Cluster, deep: bool) -> Result<VerifyReport, VerifyError> {
     let stop = Stop::new();
     let options = VerifyOptions { deep, jobs: 2, history: None, stop: &stop };
-    run_cluster(cluster, &options, &mut |_| {})
+    run_cluster(cluster, &options, &MIRROR, &mut |_| {})
 }
 
 /// Differences by kind, key and table; problems in words.
-fn named(report: &VerifyReport) -> (Vec<(&'static str, String, String)>, Vec<String>) {
+pub(in crate::verify) fn named(report: &VerifyReport) -> (Vec<(&'static str, String, String)>, Vec<String>) {
     let mut named: Vec<_> = report
         .differences
         .iter()
@@ -460,7 +476,7 @@ fn a_leaf_that_moved_is_verified_where_it_is() {
             .node(2)
             .execute(&format!("create table usertable_p1 partition of usertable {bound}"))
             .unwrap();
-        copy(servers, 2, "usertable_p1", &table, &rows);
+        copy(servers.node(2), "usertable_p1", &table, &rows);
         let report = check(&cluster_of(servers), false).unwrap();
         assert_eq!(report.verdict(), Verdict::Exact, "{}", report.text());
         assert_eq!(report.nodes.iter().map(|node| node.leaves).collect::<Vec<_>>(), [2, 1, 3]);

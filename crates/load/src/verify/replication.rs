@@ -1,0 +1,195 @@
+//! Waiting for replication, so that a node that is only late is not taken for one that is wrong.
+//!
+//! What has been written when the waiting begins is a position in the log of each source. A follower that has confirmed that position, or
+//! replayed it, has it all. Nothing is written to make that happen: sources tell idle followers of their position by themselves.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::Site;
+use super::catalog::sql;
+use super::error::VerifyError;
+use super::problem::Problem;
+use crate::options::{Stop, StopLevel};
+
+const DOING: &str = "looking how far replication is";
+/// How often.
+const POLL: Duration = Duration::from_millis(50);
+
+/// A follower and its source, both by place.
+struct Flow {
+    source: usize,
+    follower: usize,
+    slot: String,
+    enabled: bool,
+}
+
+/// Which nodes follow which others by no subscription. `None`: there is none at all, so replication is not PostgreSQL's own and cannot be
+/// waited for.
+pub(super) fn unfollowed(sites: &mut [Site]) -> Result<Option<Vec<Problem>>, VerifyError> {
+    let flows = flows(sites)?;
+    let mut problems = Vec::new();
+    for follower in 0..sites.len() {
+        for source in (0..sites.len()).filter(|&source| source != follower) {
+            if !flows.iter().any(|flow| (flow.source, flow.follower) == (source, follower)) {
+                let (node, source) = (name(&sites[follower]), name(&sites[source]));
+                problems.push(Problem::NotReplicated { node, source });
+            }
+        }
+    }
+    Ok((!flows.is_empty()).then_some(problems))
+}
+
+/// Waits until each node has applied what the others have written by now, at most until `limit` after `begin`. Those that have not are the
+/// answer.
+pub(super) fn await_logical(
+    sites: &mut [Site],
+    begin: Instant,
+    limit: Duration,
+    stop: &Stop,
+) -> Result<Vec<Problem>, VerifyError> {
+    let flows = flows(sites)?;
+    let mut targets = Vec::with_capacity(sites.len());
+    for site in sites.iter_mut() {
+        targets.push(position(&mut site.control, "pg_current_wal_lsn()")?);
+    }
+    let mut problems = Vec::new();
+    for flow in flows {
+        let Flow { source, follower, slot, enabled } = flow;
+        loop {
+            let control = &mut sites[source].control;
+            let row = control.query_opt(
+                "select pg_wal_lsn_diff($2::text::pg_lsn, confirmed_flush_lsn)::int8, active
+                 from pg_replication_slots where slot_name = $1",
+                &[&slot, &targets[source]],
+            );
+            let row = sql(DOING, row)?;
+            let (behind, active) =
+                row.map_or((None, false), |row| (row.get::<_, Option<i64>>(0), row.get(1)));
+            if behind.is_some_and(|bytes| bytes <= 0) {
+                break;
+            }
+            check(stop)?;
+            // One that nobody applies will not come nearer.
+            if begin.elapsed() > limit || !enabled {
+                let why = why(&mut sites[follower].control, &slot, enabled, active)?;
+                problems.push(Problem::Behind {
+                    node: name(&sites[follower]),
+                    source: name(&sites[source]),
+                    bytes: behind.unwrap_or(0).unsigned_abs(),
+                    waited_s: begin.elapsed().as_secs(),
+                    why,
+                });
+                break;
+            }
+            thread::sleep(POLL);
+        }
+    }
+    Ok(problems)
+}
+
+/// Waits until a standby has replayed what its primary has written by now.
+pub(super) fn await_standby(
+    primary: &mut Site,
+    standby: &mut Site,
+    begin: Instant,
+    limit: Duration,
+    stop: &Stop,
+) -> Result<Option<Problem>, VerifyError> {
+    let target = position(&mut primary.control, "pg_current_wal_lsn()")?;
+    loop {
+        let row = standby.control.query_one(
+            "select pg_wal_lsn_diff($1::text::pg_lsn, pg_last_wal_replay_lsn())::int8, pg_is_wal_replay_paused()",
+            &[&target],
+        );
+        let row = sql(DOING, row)?;
+        let (behind, paused): (Option<i64>, bool) = (row.get(0), row.get(1));
+        if behind.is_some_and(|bytes| bytes <= 0) {
+            return Ok(None);
+        }
+        check(stop)?;
+        if begin.elapsed() > limit {
+            let why = if paused { "its replay is paused" } else { "" };
+            return Ok(Some(Problem::Behind {
+                node: name(standby),
+                source: name(primary),
+                bytes: behind.unwrap_or(0).unsigned_abs(),
+                waited_s: begin.elapsed().as_secs(),
+                why: why.to_owned(),
+            }));
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn check(stop: &Stop) -> Result<(), VerifyError> {
+    if stop.level() == StopLevel::Run { Ok(()) } else { Err(VerifyError::Interrupted) }
+}
+
+fn name(site: &Site) -> String {
+    site.name.clone().unwrap_or_default()
+}
+
+fn position(client: &mut Client, function: &str) -> Result<String, VerifyError> {
+    let row = client.query_one(&format!("select {function}::text"), &[]);
+    Ok(sql(DOING, row)?.get(0))
+}
+
+/// Who follows whom: the subscriptions of each node, and on which node their slot is.
+fn flows(sites: &mut [Site]) -> Result<Vec<Flow>, VerifyError> {
+    let mut slots: Vec<Vec<String>> = Vec::with_capacity(sites.len());
+    let mut subscriptions: Vec<Vec<(String, bool)>> = Vec::with_capacity(sites.len());
+    for site in sites.iter_mut() {
+        let rows = site.control.query(
+            "select slot_name::text from pg_replication_slots where slot_type = 'logical' and database = current_database()",
+            &[],
+        );
+        slots.push(sql(DOING, rows)?.iter().map(|row| row.get(0)).collect());
+        let rows = site.control.query(
+            "select coalesce(subslotname, subname)::text, subenabled from pg_subscription
+             where subdbid = (select oid from pg_database where datname = current_database())",
+            &[],
+        );
+        subscriptions.push(sql(DOING, rows)?.iter().map(|row| (row.get(0), row.get(1))).collect());
+    }
+    let mut flows = Vec::new();
+    for (follower, subscriptions) in subscriptions.iter().enumerate() {
+        for (slot, enabled) in subscriptions {
+            let sources =
+                (0..sites.len()).filter(|&source| source != follower && slots[source].contains(slot));
+            flows.extend(sources.map(|source| Flow {
+                source,
+                follower,
+                slot: slot.clone(),
+                enabled: *enabled,
+            }));
+        }
+    }
+    Ok(flows)
+}
+
+/// What the follower says of a subscription that does not come forward.
+fn why(client: &mut Client, slot: &str, enabled: bool, active: bool) -> Result<String, VerifyError> {
+    if !enabled {
+        return Ok(format!("the subscription {slot} is disabled"));
+    }
+    // Errors are counted since PostgreSQL 15.
+    let there = client.query_one("select to_regclass('pg_stat_subscription_stats') is not null", &[]);
+    let errors = if sql(DOING, there)?.get(0) {
+        let row = client.query_opt(
+            "select coalesce(apply_error_count, 0) from pg_stat_subscription_stats join pg_subscription on oid = subid
+             where coalesce(subslotname, subname) = $1",
+            &[&slot],
+        );
+        sql(DOING, row)?.map_or(0, |row| row.get::<_, i64>(0))
+    } else {
+        0
+    };
+    Ok(match (errors, active) {
+        (1.., _) => format!("the subscription {slot} has failed {errors} times, the node's log says why"),
+        (_, false) => format!("nobody reads the slot {slot}"),
+        _ => String::new(),
+    })
+}
