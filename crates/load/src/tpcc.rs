@@ -161,4 +161,4 @@ pub fn find(client: &mut impl GenericClient) -> Result<Option<TpccDataset>, Load
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

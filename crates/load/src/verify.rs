@@ -56,6 +56,7 @@ mod rows;
 mod spread;
 mod sums;
 mod sys;
+pub mod tpcc;
 
 /// What a verification shall do.
 pub struct VerifyOptions<'a> {

@@ -179,7 +179,7 @@ fn hashes(client: &mut Client) -> Result<(bool, bool), VerifyError> {
     Ok((text, sql(DOING, theirs)?.get::<_, i64>(0) as u64 == ours))
 }
 
-fn reads_block_ranges(client: &mut Client, relation: &str) -> Result<bool, VerifyError> {
+pub(super) fn reads_block_ranges(client: &mut Client, relation: &str) -> Result<bool, VerifyError> {
     let explain = format!("explain select from only {relation} where ctid >= '(0,0)' and ctid < '(1,0)'");
     let plan = sql("asking the server how it reads blocks", client.query(explain.as_str(), &[]))?;
     Ok(plan.iter().any(|line| line.get::<_, &str>(0).contains("Tid Range Scan")))

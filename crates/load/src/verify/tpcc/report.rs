@@ -1,0 +1,198 @@
+//! What a verification of the TPC-C tables found.
+
+use std::fmt;
+use std::time::Duration;
+
+use data::tpcc::Table;
+
+use crate::verify::{Method, NAMED_MAX, Verdict};
+
+/// One difference between a table and what should be in it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Difference {
+    /// What is wrong.
+    pub kind: DifferenceKind,
+    /// Where.
+    pub table: Table,
+    /// The row, as a condition that can be pasted into a query.
+    pub row: String,
+}
+
+/// What can be wrong with a row.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DifferenceKind {
+    /// The row is not there.
+    Missing,
+    /// The row is there once more than it should be.
+    Duplicate,
+    /// A row that the load did not make.
+    Stranger,
+    /// Values of these columns are not those of the load.
+    Damaged {
+        /// Their names.
+        columns: Vec<&'static str>,
+    },
+}
+
+/// How many kinds of differences there are.
+pub const KINDS: usize = 4;
+
+/// The words for the kinds, in the order of [`DifferenceKind::index`].
+pub const KIND_NAMES: [&str; KINDS] = ["missing", "duplicate", "stranger", "damaged"];
+
+impl DifferenceKind {
+    /// Number of the kind, into [`KIND_NAMES`] and [`TpccVerifyReport::totals`].
+    pub fn index(&self) -> usize {
+        match self {
+            DifferenceKind::Missing => 0,
+            DifferenceKind::Duplicate => 1,
+            DifferenceKind::Stranger => 2,
+            DifferenceKind::Damaged { .. } => 3,
+        }
+    }
+}
+
+/// One line: the table and the row first, because that is what people search for.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} where {}: ", self.table.name(), self.row)?;
+        match &self.kind {
+            DifferenceKind::Missing => f.write_str("missing"),
+            DifferenceKind::Duplicate => f.write_str("is there once more than it should be"),
+            DifferenceKind::Stranger => f.write_str("stranger, the load made no such row"),
+            DifferenceKind::Damaged { columns } => write!(f, "{} damaged", columns.join(", ")),
+        }
+    }
+}
+
+/// One table's rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableFound {
+    /// Which table.
+    pub table: Table,
+    /// Rows that must be there.
+    pub rows_expected: u64,
+    /// Rows that are there.
+    pub rows_found: u64,
+    /// All of them are right.
+    pub is_exact: bool,
+}
+
+/// The result of a verification that came to an end.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TpccVerifyReport {
+    /// How it was done.
+    pub method: Method,
+    /// Why it was done that way, when that was not the user's choice; and other things worth knowing. One sentence each.
+    pub notes: Vec<String>,
+    /// The tables that were verified.
+    pub tables: Vec<TableFound>,
+    /// The differences by name: at most [`NAMED_MAX`] of each kind, in order of kind, table and row.
+    pub differences: Vec<Difference>,
+    /// All differences, by [`DifferenceKind::index`].
+    pub totals: [u64; KINDS],
+    /// Runs have changed the tables since the load, so not all could be verified.
+    pub is_changed_by_runs: bool,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+impl TpccVerifyReport {
+    /// What it comes to.
+    pub fn verdict(&self) -> Verdict {
+        if self.differences_total() > 0 {
+            Verdict::Different
+        } else if self.is_changed_by_runs {
+            Verdict::CannotTell
+        } else {
+            Verdict::Exact
+        }
+    }
+
+    /// Differences of all kinds, named or not.
+    pub fn differences_total(&self) -> u64 {
+        self.totals.iter().sum()
+    }
+
+    /// Rows that must be in the tables that were verified.
+    pub fn rows_expected(&self) -> u64 {
+        self.tables.iter().map(|table| table.rows_expected).sum()
+    }
+
+    /// Rows that are there.
+    pub fn rows_found(&self) -> u64 {
+        self.tables.iter().map(|table| table.rows_found).sum()
+    }
+}
+
+/// What was found so far. Each thread has findings of its own; they are merged in the end.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    totals: [u64; KINDS],
+    /// At most [`NAMED_MAX`] of each kind.
+    named: [Vec<Difference>; KINDS],
+}
+
+impl Findings {
+    /// Counts a difference, and names it unless there are many.
+    pub(super) fn add(&mut self, kind: DifferenceKind, table: Table, row: impl FnOnce() -> String) {
+        let index = kind.index();
+        self.totals[index] += 1;
+        if self.named[index].len() < NAMED_MAX {
+            self.named[index].push(Difference { kind, table, row: row() });
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Findings) {
+        for (index, named) in other.named.into_iter().enumerate() {
+            self.totals[index] += other.totals[index];
+            let room = NAMED_MAX - self.named[index].len();
+            self.named[index].extend(named.into_iter().take(room));
+        }
+    }
+
+    pub(super) fn into_named(self) -> (Vec<Difference>, [u64; KINDS]) {
+        let mut differences: Vec<Difference> = self.named.into_iter().flatten().collect();
+        differences.sort();
+        (differences, self.totals)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(totals: [u64; KINDS], is_changed_by_runs: bool) -> TpccVerifyReport {
+        TpccVerifyReport {
+            method: Method::Fast,
+            notes: Vec::new(),
+            tables: Vec::new(),
+            differences: Vec::new(),
+            totals,
+            is_changed_by_runs,
+            duration: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn the_verdict_is_never_better_than_what_is_known() {
+        assert_eq!(report([0; KINDS], false).verdict(), Verdict::Exact);
+        assert_eq!(report([0; KINDS], true).verdict(), Verdict::CannotTell);
+        assert_eq!(report([0, 0, 1, 0], true).verdict(), Verdict::Different);
+    }
+
+    #[test]
+    fn many_differences_are_counted_and_some_named() {
+        let mut findings = Findings::default();
+        for row in 0..250 {
+            findings.add(DifferenceKind::Missing, Table::Stock, || format!("s_i_id = {row}"));
+        }
+        let mut all = Findings::default();
+        all.add(DifferenceKind::Damaged { columns: vec!["i_name"] }, Table::Item, || "i_id = 7".into());
+        all.merge(findings);
+        let (named, totals) = all.into_named();
+        assert_eq!((named.len(), totals), (NAMED_MAX + 1, [250, 0, 0, 1]));
+        assert_eq!(named[NAMED_MAX].to_string(), "item where i_id = 7: i_name damaged");
+        assert_eq!(named[0].to_string(), "stock where s_i_id = 0: missing");
+    }
+}
