@@ -47,7 +47,7 @@ const HABITS: &[(&str, &str)] = &[
     ("--json", "--format json"),
     ("--output", "-o DIR names the run directory, --format text|json what is printed"),
     ("--no-color", "--color never"),
-    ("--scale", "load takes --rows or --size; run takes -s for pgbench's tables"),
+    ("--scale", "load tpcc takes -s, load ycsb --rows or --size; run takes -s for pgbench's tables"),
 ];
 
 /// What parsing the arguments ended with, when it did not end with a verb to run.

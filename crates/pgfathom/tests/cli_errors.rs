@@ -139,7 +139,11 @@ fn wrong_flags_from_other_tools() {
             usage("run -b ycsb-a --threads 8", "unknown flag --threads for run", "-j 2"),
             usage("run -b ycsb-a --user me", "unknown flag --user for run", "-U NAME"),
             usage("run --builtins ycsb-a", "unknown flag --builtins for run", "did you mean --builtin?"),
-            usage("load ycsb --scale 10", "unknown flag --scale for load", "--rows or --size"),
+            usage("verify --scale 10", "unknown flag --scale for verify", "--rows or --size"),
+            usage("load ycsb --scale 10", "-s/--scale is for load tpcc", "--rows or --size"),
+            usage("load tpcc -w 10", "unknown flag -w for load", "--help"),
+            usage("verify tpc-c bench", "WHAT: \"tpc-c\" is not known", "ycsb, tpcc"),
+            usage("verify one -d two", "-d/--dbname and TARGET exclude each other", "one of the two"),
             usage("run -b ycsb-a bench extra", "unexpected argument \"extra\"", "one last argument"),
             usage("run -b ycsb-a host=db1 dbname=bench", "unexpected argument \"dbname=bench\"", "quote it"),
             usage("run -b ycsb-a -d one two", "-d/--dbname and TARGET exclude each other", "one of the two"),
@@ -202,7 +206,30 @@ fn wrong_values() {
             usage("run -f a.sql -D limit", "-D/--define: \"limit\" has no =", "NAME=VALUE"),
             usage("run -f a.sql -D a-b=1", "-D/--define: \"a-b\" is not a variable name", "letters, digits"),
             usage("load", "load: WHAT is missing", "pgfathom load ycsb --rows 1M"),
-            usage("load tpcc --rows 1", "WHAT: \"tpcc\" is not known", "known: ycsb"),
+            usage("load tpch -s 1", "WHAT: \"tpch\" is not known", "known: ycsb, tpcc"),
+            usage("load tpcc", "load tpcc: -s/--scale is missing", "pgfathom load tpcc -s 10"),
+            usage("load tpcc --rows 1", "--rows is for load ycsb", "sized by warehouses"),
+            usage("load tpcc -s 1 --partitions 4", "--partitions is for load ycsb", "sized by warehouses"),
+            usage("load tpcc -s 1 --rows 1", "-s/--scale and --rows exclude each other", "one of the two"),
+            usage(
+                "load tpcc -s 1 --key-order scattered",
+                "-s/--scale and --key-order exclude each other",
+                "one of the two",
+            ),
+            usage("load tpcc -s 0", "-s/--scale: must be at least 1", "whole number"),
+            usage(
+                "load tpcc -s 9999999",
+                "-s/--scale: 9999999 warehouses are not possible",
+                "ask for 1 to 1000000",
+            ),
+            usage("load tpcc -s 99e12", "-s/--scale: the number is too large", "smaller"),
+            usage(
+                "load tpcc -s 1 --fillfactor 5",
+                "--fillfactor: 5 percent are not possible",
+                "ask for 10 to 100",
+            ),
+            usage("load ycsb --rows 1 --foreign-keys", "--foreign-keys is for load tpcc", "--rows 1M"),
+            usage("load ycsb --rows 1 --fillfactor 90", "--fillfactor is for load tpcc", "--rows 1M"),
             usage("load ycsb", "load: --rows or --size is missing", "--rows 1M"),
             usage("load ycsb --rows 1M --size 1GB", "--rows and --size exclude each other", "one of the two"),
             usage("load ycsb --rows ten", "--rows: \"ten\" is not a number", "1e6, 1M"),
@@ -521,6 +548,7 @@ fn server() -> Throwaway {
         cluster.execute(statement).expect("the server is prepared");
     }
     cluster.execute_in("foreign_table", "create table usertable (a int)").expect("a table that is not ours");
+    cluster.execute_in("foreign_table", "create view stock as select 1 as a").expect("a view that is not ours");
     cluster
 }
 
@@ -573,6 +601,14 @@ fn wrong_server_states() {
             "sslmode=prefer",
         ),
         usage("verify nothing", "this database holds no dataset that pgfathom has loaded", "load ycsb"),
+        usage("verify tpcc nothing", "this database holds no dataset that pgfathom has loaded", "load tpcc"),
+        usage("verify tpcc loaded", "this database holds no dataset that pgfathom has loaded", "load tpcc"),
+        usage(
+            "load tpcc -s 1 foreign_table",
+            "stock exists and is a view that pgfathom did not make",
+            "--force stock",
+        ),
+        usage("load tpcc -s 1 tight", "creating the schema pgfathom failed", "connect to the primary"),
         usage("run -b ycsb-a nothing", "this database holds no YCSB dataset", "load ycsb"),
         usage(
             "run -b ycsb-a --data n1 loaded",

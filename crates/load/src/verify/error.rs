@@ -126,7 +126,9 @@ impl VerifyError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            VerifyError::NoDataset => "load one first: pgfathom load ycsb --rows 1M",
+            VerifyError::NoDataset => {
+                "load one first: pgfathom load ycsb --rows 1M, or pgfathom load tpcc -s 1"
+            }
             VerifyError::Engine { .. } => {
                 "postgres, fdw-sharded and multimaster can; name one node with -h and -p to verify what it alone says"
             }

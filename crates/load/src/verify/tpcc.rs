@@ -21,7 +21,6 @@ use postgres::Client;
 use target::{ConnSpec, hot};
 
 use self::content::{Content, type_oid};
-use self::sums::Cells;
 use super::catalog::reads_block_ranges;
 use super::crew::{self, Crew, Foreman};
 use super::reader::Socket;
@@ -184,18 +183,19 @@ fn run_within(
     }
     let findings = rows::name(&setting, &mut foreman, &compared.differing, !deep)?;
     compared.findings.merge(findings);
-    let cells: &Cells = &compared.cells;
+    let (cells, all) = (&compared.cells, &compared.findings);
     let tables = setting.tables.iter().enumerate().map(|(at, table)| TableFound {
         table: table.table,
         rows_expected: cells.rows_expected(at),
         rows_found: cells.rows_found(at),
-        is_exact: !compared.differing.iter().any(|cell| cell.at == at),
+        differences: all.of_table(table.table),
     });
+    let tables = tables.collect();
     let (differences, totals) = compared.findings.into_named();
     Ok(TpccVerifyReport {
         method,
         notes,
-        tables: tables.collect(),
+        tables,
         differences,
         totals,
         is_changed_by_runs: runs > 0,

@@ -16,18 +16,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use target::ConnSpec;
 
+pub mod tpcc;
+
 /// The flags of `load`.
 #[derive(Debug, Args)]
 #[command(
-    group = ArgGroup::new("amount").required(true).args(["rows", "size"]),
+    group = ArgGroup::new("amount").args(["rows", "size", "scale"]),
     after_help = "\
 Examples:
   pgfathom load ycsb --rows 1M DBNAME
+  pgfathom load tpcc -s 10 DBNAME
   pgfathom load ycsb --size 1TB --partitions 70 -j 8 postgresql://db1/bench
 The same command again continues where an interrupted load stopped."
 )]
 pub struct Load {
-    /// What to fill: ycsb, the table usertable(ycsb_key, field0..field9) of about 1,100 bytes a row
+    /// What to fill: ycsb, the table usertable(ycsb_key, field0..field9) of about 1,100 bytes a row; tpcc, the nine tables of TPC-C
     #[arg(value_name = "WHAT", value_enum, hide_possible_values = true)]
     pub what: What,
     /// Which database.
@@ -39,6 +42,22 @@ pub struct Load {
     /// Size of the values to load, as 10GB, 1TB; indexes and page overhead come on top
     #[arg(long, value_name = "SIZE", value_parser = quantity::size_bytes, help_heading = "Data")]
     pub size: Option<u64>,
+    /// Number of TPC-C warehouses, about 100 MB each
+    #[arg(
+        short = 's',
+        long,
+        value_name = "W",
+        value_parser = quantity::positive_count,
+        conflicts_with_all = ["key_order", "compressible"],
+        help_heading = "Data"
+    )]
+    pub scale: Option<u64>,
+    /// TPC-C: add the foreign keys, too
+    #[arg(long, help_heading = "Data")]
+    pub foreign_keys: bool,
+    /// TPC-C: fill factor in percent of the tables that transactions update [default: the server's, 100]
+    #[arg(long, value_name = "PERCENT", value_parser = quantity::positive_count, help_heading = "Data")]
+    pub fillfactor: Option<u64>,
     /// Hash partitions of the table; 0 is a plain table [default: 0, or as an earlier load made it]
     #[arg(long, value_name = "N", value_parser = quantity::count, help_heading = "Data")]
     pub partitions: Option<u64>,
@@ -90,6 +109,8 @@ pub struct Load {
 pub enum What {
     /// The YCSB table
     Ycsb,
+    /// The tables of TPC-C
+    Tpcc,
 }
 
 /// The order in which keys follow row numbers.
@@ -116,6 +137,9 @@ impl Load {
     /// # Errors
     /// When the flags contradict what is there, or the target cannot be filled.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        if self.what == What::Tpcc {
+            return self.run_tpcc(context);
+        }
         let options = self.options()?;
         options.check()?;
         let spec = self.connection.resolve(context)?;
@@ -156,10 +180,22 @@ impl Load {
     }
 
     fn options(&self) -> Result<load::Options, Failure> {
+        let of_tpcc = [
+            (self.scale.is_some(), "-s/--scale"),
+            (self.foreign_keys, "--foreign-keys"),
+            (self.fillfactor.is_some(), "--fillfactor"),
+        ];
+        if let Some((_, flag)) = of_tpcc.iter().find(|(given, _)| *given) {
+            return Err(Failure::usage(format!("{flag} is for load tpcc"))
+                .hint("load ycsb is sized by --rows or --size: pgfathom load ycsb --rows 1M DBNAME"));
+        }
         let rows = match (self.rows, self.size) {
             (Some(rows), _) => rows,
             (None, Some(bytes)) => load::plan::rows_for_bytes(bytes),
-            (None, None) => return Err(Failure::usage("load: --rows or --size is missing")),
+            (None, None) => {
+                return Err(Failure::usage("load: --rows or --size is missing")
+                    .hint("pgfathom load ycsb --rows 1M DBNAME"));
+            }
         };
         let spec = data::ycsb::Spec {
             seed: self.seed,

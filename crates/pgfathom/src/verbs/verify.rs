@@ -15,6 +15,8 @@ use serde_json::json;
 use std::time::Duration;
 use target::ConnSpec;
 
+mod tpcc;
+
 /// Differences printed by name; run.json holds more of them, and the count of all.
 const PRINTED_MAX: usize = 20;
 
@@ -24,6 +26,9 @@ const PRINTED_MAX: usize = 20;
 What to expect stands in the database itself, in the ledger that load wrote (schema pgfathom).
 Exit code 3: a difference was found, the rows are named. Exit code 8: nothing wrong was found, but some values cannot be judged.")]
 pub struct Verify {
+    /// What to verify: ycsb or tpcc [default: what the database holds]
+    #[arg(value_name = "WHAT")]
+    pub what: Option<String>,
     /// Which database.
     #[command(flatten)]
     pub connection: Connection,
@@ -46,9 +51,14 @@ impl Verify {
     ///
     /// # Errors
     /// When there is nothing to verify, or the verification broke off. A difference is no error: it is exit code 3.
-    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+    pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
+        let what = self.take_what()?;
         let spec = self.connection.resolve(context)?;
         let mut control = target::control::connect(&spec)?;
+        if what.unwrap_or_else(|| held(context, &mut control)) == What::Tpcc {
+            drop(control);
+            return self.run_tpcc(context, &spec);
+        }
         let recording = Recording::begin(context, &self.directory, "verify", "ycsb")?;
         let fingerprint = fingerprint::take(&mut control, &spec);
         drop(control);
@@ -86,6 +96,55 @@ impl Verify {
         }
         recording.finish(State::Finished)?;
         Ok(exit_of(&report))
+    }
+}
+
+/// What can be verified.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    Ycsb,
+    Tpcc,
+}
+
+impl Verify {
+    /// The dataset that was named, if one was. A lone argument that names none is the target.
+    fn take_what(&mut self) -> Result<Option<What>, Failure> {
+        let Some(word) = self.what.take() else { return Ok(None) };
+        match word.as_str() {
+            "ycsb" => Ok(Some(What::Ycsb)),
+            "tpcc" => Ok(Some(What::Tpcc)),
+            _ if self.connection.target.is_some() => {
+                Err(Failure::usage(format!("WHAT: {word:?} is not known"))
+                    .hint("known: ycsb, tpcc; a connection string with blanks is one argument: quote it"))
+            }
+            _ => {
+                for (is_given, flag) in [
+                    (self.connection.dbname.is_some(), "-d/--dbname"),
+                    (self.connection.cluster.is_some(), "--cluster"),
+                ] {
+                    if is_given {
+                        return Err(Failure::usage(format!("{flag} and TARGET exclude each other"))
+                            .hint("give one of the two"));
+                    }
+                }
+                self.connection.target = Some(word);
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// What there is to verify, when nothing was named: TPC-C where that is all there is. What is wrong with the ledger is told later.
+fn held(context: &Context, control: &mut postgres::Client) -> What {
+    let has = |control: &mut postgres::Client, name| load::ledger::find_dataset(control, name);
+    let (ycsb, tpcc) = (has(control, load::ledger::YCSB), has(control, load::tpcc::TPCC));
+    match (ycsb, tpcc) {
+        (Ok(None), Ok(Some(_))) => What::Tpcc,
+        (Ok(Some(_)), Ok(Some(_))) => {
+            context.terminal.say("the database holds tpcc, too: pgfathom verify tpcc proves that");
+            What::Ycsb
+        }
+        _ => What::Ycsb,
     }
 }
 

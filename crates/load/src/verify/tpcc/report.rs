@@ -74,8 +74,8 @@ pub struct TableFound {
     pub rows_expected: u64,
     /// Rows that are there.
     pub rows_found: u64,
-    /// All of them are right.
-    pub is_exact: bool,
+    /// Differences of all kinds.
+    pub differences: u64,
 }
 
 /// The result of a verification that came to an end.
@@ -129,6 +129,7 @@ impl TpccVerifyReport {
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     totals: [u64; KINDS],
+    of_table: [u64; Table::ALL.len()],
     /// At most [`NAMED_MAX`] of each kind.
     named: [Vec<Difference>; KINDS],
 }
@@ -138,12 +139,21 @@ impl Findings {
     pub(super) fn add(&mut self, kind: DifferenceKind, table: Table, row: impl FnOnce() -> String) {
         let index = kind.index();
         self.totals[index] += 1;
+        self.of_table[table as usize] += 1;
         if self.named[index].len() < NAMED_MAX {
             self.named[index].push(Difference { kind, table, row: row() });
         }
     }
 
+    /// Differences of all kinds in one table.
+    pub(super) fn of_table(&self, table: Table) -> u64 {
+        self.of_table[table as usize]
+    }
+
     pub(super) fn merge(&mut self, other: Findings) {
+        for (sum, part) in self.of_table.iter_mut().zip(other.of_table) {
+            *sum += part;
+        }
         for (index, named) in other.named.into_iter().enumerate() {
             self.totals[index] += other.totals[index];
             let room = NAMED_MAX - self.named[index].len();
@@ -190,6 +200,10 @@ mod tests {
         let mut all = Findings::default();
         all.add(DifferenceKind::Damaged { columns: vec!["i_name"] }, Table::Item, || "i_id = 7".into());
         all.merge(findings);
+        assert_eq!(
+            (all.of_table(Table::Stock), all.of_table(Table::Item), all.of_table(Table::Orders)),
+            (250, 1, 0)
+        );
         let (named, totals) = all.into_named();
         assert_eq!((named.len(), totals), (NAMED_MAX + 1, [250, 0, 0, 1]));
         assert_eq!(named[NAMED_MAX].to_string(), "item where i_id = 7: i_name damaged");

@@ -162,6 +162,7 @@ fn damage_is_named_fast_and_deep() {
             assert_eq!(report.verdict(), Verdict::Different);
             assert_eq!(report.method, if deep { Method::Deep } else { Method::FastThenDeep });
             assert_eq!(report.rows_expected(), rows);
+            assert!(report.tables.iter().all(|table| table.differences > 0), "{:?}", report.tables);
         }
         // Without the server's hash: the same answer, and why it took longer.
         let stop = Stop::new();
