@@ -29,13 +29,14 @@
   };
   const FULL = {
     transactions_per_second: three, rows_per_second: three, per_second: three, count: three, us: latency,
-    bytes_per_second: v => bytes(v) + '/s', cores: v => v.toFixed(2),
+    bytes_per_second: v => bytes(v) + '/s', cores: v => v.toFixed(2), factor: v => v.toFixed(2) + 'x',
   };
   // Axis labels: as short as they may be.
   const bare = text => text.replace(/\.0+(?=\D|$)/, '').replace(/(\.\d*?)0+(?=\D|$)/, '$1');
   const short = (unit, v) => {
     if (unit === 'us') return bare(latency(Math.round(v * 1000) / 1000));
     if (unit === 'bytes_per_second') return bare(bytes(v));
+    if (unit === 'factor') return bare(v.toFixed(2)) + 'x';
     if (v >= 1e6) return bare((v / 1e6).toPrecision(3)) + 'M';
     if (v >= 1e4) return bare((v / 1e3).toPrecision(3)) + 'k';
     return bare(String(Math.round(v * 1000) / 1000));
@@ -51,6 +52,9 @@
     return 'p' + bare(percent.toFixed(Math.max(0, Math.ceil(nines) - 1)));
   };
 
+  // Charts over time share crosshair and zoom.
+  const isTimed = chart => chart.kind === 'time' || chart.kind === 'heat';
+
   // What the reader chose.
   const state = {};
   const readHash = () => {
@@ -62,7 +66,8 @@
   };
   const writeHash = () => {
     const text = Object.entries(state).map(([key, value]) => value === '' ? key : key + '=' + encodeURIComponent(value)).join('&');
-    history.replaceState(null, '', text ? '#' + text : location.pathname + location.search);
+    // Browsers refuse to be told the same address hundreds of times, as a page of many charts would.
+    if (location.hash.slice(1) !== text) history.replaceState(null, '', text ? '#' + text : location.pathname + location.search);
   };
 
   // Colours come from the style sheet, so that the page and its charts never differ.
@@ -189,6 +194,79 @@
     return { stroke, fill, clip: null, band: null, gaps: null, flags: 3 };
   };
 
+  // What stands beside the points of a curve: the fitted law, whiskers of repeats, places that are marked, labels.
+  const law = ({ lambda, sigma, kappa }, n) => lambda * n / (1 + sigma * (n - 1) + kappa * n * (n - 1));
+  const marked = (u, axis) => {
+    const { ctx, bbox } = u, ratio = px();
+    ctx.font = 11 * ratio + 'px ' + SANS; ctx.textBaseline = 'top'; ctx.textAlign = 'left';
+    let row = 0, last = -Infinity;
+    for (const mark of [...axis.marks || []].sort((a, b) => a.at - b.at)) {
+      const x = Math.round(u.valToPos(mark.at, 'x', true)) + .5, width = ctx.measureText(mark.label).width;
+      ctx.strokeStyle = ink.quiet; ctx.lineWidth = ratio; ctx.setLineDash([2 * ratio, 3 * ratio]);
+      ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke(); ctx.setLineDash([]);
+      const left = x + 6 * ratio + width < bbox.left + bbox.width ? x + 5 * ratio : x - 5 * ratio - width;
+      row = left < last ? row + 1 : 0;
+      last = left + width + 4 * ratio;
+      ctx.fillStyle = ink.halo; ctx.fillRect(left - ratio, bbox.top + (2 + 15 * row) * ratio, width + 2 * ratio, 14 * ratio);
+      ctx.fillStyle = ink.quiet; ctx.fillText(mark.label, left, bbox.top + (3 + 15 * row) * ratio);
+    }
+  };
+  const behindPoints = chart => u => {
+    const { ctx, bbox } = u, ratio = px(), axis = chart.axis;
+    ctx.save();
+    ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+    for (const one of chart.series) {
+      ctx.strokeStyle = ink.tone[one.tone]; ctx.lineWidth = 1.75 * ratio; ctx.lineJoin = 'round';
+      if (one.law) {
+        ctx.setLineDash(DASH[one.dash].map(length => length * ratio));
+        ctx.beginPath();
+        const from = u.valToPos(chart.x[0], 'x'), to = u.valToPos(chart.x[chart.x.length - 1], 'x');
+        for (let at = 0; at <= 160; at++) {
+          const n = u.posToVal(from + (to - from) * at / 160, 'x');
+          ctx.lineTo(u.valToPos(n, 'x', true), u.valToPos(law(one.law, n), 'y', true));
+        }
+        ctx.stroke();
+      }
+      ctx.setLineDash([]);
+      if (one.range) chart.x.forEach((n, index) => {
+        if (one.range.low[index] == null) return;
+        const x = u.valToPos(n, 'x', true);
+        ctx.beginPath();
+        ctx.moveTo(x, u.valToPos(one.range.low[index], 'y', true)); ctx.lineTo(x, u.valToPos(one.range.high[index], 'y', true));
+        ctx.stroke();
+      });
+    }
+    const first = chart.series[0], points = (axis.path || []).map(index =>
+      [u.valToPos(chart.x[index], 'x', true), u.valToPos(first.values[index], 'y', true)]);
+    ctx.strokeStyle = ink.tone[first.tone]; ctx.lineWidth = 1.25 * ratio;
+    ctx.beginPath();
+    for (const [x, y] of points) ctx.lineTo(x, y);
+    ctx.stroke();
+    ctx.restore();
+  };
+  const beforePoints = chart => u => {
+    const { ctx } = u, ratio = px(), first = chart.series[0];
+    ctx.save();
+    marked(u, chart.axis);
+    ctx.font = 11 * ratio + 'px ' + SANS; ctx.textBaseline = 'bottom'; ctx.textAlign = 'center';
+    (chart.axis.labels || []).forEach((label, index) => {
+      const x = u.valToPos(chart.x[index], 'x', true), y = u.valToPos(first.values[index], 'y', true), width = ctx.measureText(label).width;
+      ctx.fillStyle = ink.halo; ctx.fillRect(x - width / 2 - ratio, y - 20 * ratio, width + 2 * ratio, 13 * ratio);
+      ctx.fillStyle = ink.quiet; ctx.fillText(label, x, y - 7 * ratio);
+    });
+    ctx.restore();
+  };
+  // Of the measured places as many are written as have room.
+  const sparse = (u, splits, text) => {
+    let free = -Infinity;
+    return splits.map(v => {
+      const label = text(v), half = label.length * 3.4, x = u.valToPos(v, 'x');
+      if (x - half < free) return '';
+      free = x + half + 8;
+      return label;
+    });
+  };
+
   const oneTwoFive = (low, high) => {
     const all = [], wide = Math.log10(high / low) > 2.2;
     for (let ten = Math.pow(10, Math.floor(Math.log10(low))); ten <= high; ten *= 10)
@@ -198,27 +276,31 @@
   const NINES = [0, Math.log10(2), 1, 2, 3, 4, 5, 6, 7, 8];
 
   const options = (step, chart, host, first) => {
-    const timed = chart.kind !== 'nines', log = chart.kind !== 'time', full = FULL[chart.unit];
+    const timed = isTimed(chart), curve = chart.kind === 'curve', axis = chart.axis || {}, full = FULL[chart.unit];
+    const log = chart.kind === 'heat' || chart.kind === 'nines' || !!axis.log_y;
     const grid = { stroke: ink.line, width: 1 }, font = '11px ' + SANS;
     const series = [{}], stripes = [];
     for (const one of chart.series) {
       const dotted = one.dash === 'dotted';
       series.push({
         label: one.name, stroke: ink.tone[one.tone], width: one.tone === 'quiet' || dotted ? 1.25 : 1.75, dash: DASH[one.dash],
-        fill: one.fill ? ink.fill[one.tone] : undefined, spanGaps: false,
-        points: { show: dotted || one.values.length < 2, size: dotted ? 3.5 : 6, width: 0, fill: ink.tone[one.tone] },
-        paths: dotted && chart.kind === 'heat' ? () => null : chart.kind === 'time' && !dotted ? steps(chart) : undefined,
+        fill: one.fill ? ink.fill[one.tone] : undefined, spanGaps: curve,
+        points: curve ? { show: one.tone !== 'quiet', size: 7, width: 0, fill: ink.tone[one.tone] }
+          : { show: dotted || one.values.length < 2, size: dotted ? 3.5 : 6, width: 0, fill: ink.tone[one.tone] },
+        paths: (dotted && chart.kind === 'heat') || one.joined === false ? () => null
+          : chart.kind === 'time' && !dotted ? steps(chart) : undefined,
       });
     }
     for (const one of chart.series) {
       if (!one.range) continue;
       const at = series.length;
       for (let side = 0; side < 2; side++) series.push({ stroke: 'transparent', width: 0, points: { show: false } });
-      stripes.push({ series: [at + 1, at], fill: ink.fill[one.tone] });
+      if (!curve) stripes.push({ series: [at + 1, at], fill: ink.fill[one.tone] });
     }
     const x = chart.x, last = x.length - 1;
     // The first chart of a step carries the labels of its phases and events, above its line.
-    const headroom = first && step.bands.length + step.marks.length ? 1.35 : 1.12;
+    const headroom = first && step.bands.length + step.marks.length ? 1.35 : curve && axis.marks ? 1.25 : 1.12;
+    const wide = axis.log ? Math.pow(x[last] / x[0], .04) : (x[last] - x[0]) * .04 || 1;
     return {
       width: host.clientWidth, height: host.clientHeight, padding: [6, 18, 0, 0], legend: { show: false }, series, bands: stripes,
       cursor: {
@@ -229,7 +311,9 @@
       select: { show: timed },
       scales: {
         // Whole columns are shown, also the outer halves of the first and the last.
-        x: { time: false, range: (u, low, high) => low === x[0] && high === x[last] ? [0, chart.x_max] : [low, high] },
+        x: curve ? { time: false, ...(axis.log ? { distr: 3, log: 2 } : {}),
+          range: () => axis.log ? [x[0] / wide, x[last] * wide] : [x[0] - wide, x[last] + wide] }
+          : { time: false, range: (u, low, high) => low === x[0] && high === x[last] ? [0, chart.x_max] : [low, high] },
         y: log ? { distr: 3, log: 10, range: (u, low, high) => logRange(chart, low, high) }
           : { range: (u, low, high) => [0, high > 0 ? high * headroom : 1] },
       },
@@ -238,8 +322,10 @@
           stroke: ink.faint, font, grid: timed ? { show: false } : grid, ticks: { ...grid, size: 4 }, size: 26, gap: 3,
           space: PHONE.matches ? 52 : 72,
           incrs: [.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800],
-          splits: timed ? undefined : () => NINES.filter(nine => nine <= chart.x_max + 1e-9),
-          values: (u, splits) => splits.map(v => timed ? clock(v) : v ? percentile(v) : ''),
+          splits: timed || axis.labels ? undefined : curve ? () => x : () => NINES.filter(nine => nine <= chart.x_max + 1e-9),
+          filter: curve ? (u, splits) => splits : undefined,
+          values: (u, splits) => curve ? sparse(u, splits, v => short('count', v))
+            : splits.map(v => timed ? clock(v) : v ? percentile(v) : ''),
         },
         {
           stroke: ink.faint, font, grid, ticks: { show: false }, size: PHONE.matches ? 50 : 56, gap: 6,
@@ -250,8 +336,8 @@
       ],
       hooks: {
         drawClear: timed ? [bands(step, chart, first)] : [],
-        drawAxes: [heat(chart)],
-        draw: timed ? [marks(step, first)] : [],
+        drawAxes: [curve ? behindPoints(chart) : heat(chart)],
+        draw: timed ? [marks(step, first)] : curve ? [beforePoints(chart)] : [],
         setCursor: [u => readout(u, chart, full)],
         setScale: timed ? [(u, key) => { if (key === 'x') zoomed(step, u); }] : [],
       },
@@ -260,12 +346,13 @@
   const logRange = (chart, low, high) => {
     if (chart.heat) return [chart.heat.edges[0], chart.heat.edges[chart.heat.edges.length - 1] * 1.05];
     low = low > 0 ? low : 1;
-    return [low / 1.25, Math.max(high, low * 2) * 1.25];
+    return [low / 1.25, Math.max(high, low * 2) * (chart.axis && chart.axis.labels ? 1.9 : 1.25)];
   };
 
   // Crosshair: the legend's numbers are those under it.
   const when = (chart, index) => {
     if (chart.kind === 'nines') return percentile(chart.x[index]);
+    if (chart.kind === 'curve') return three(chart.x[index]).replace(/\.0+$/, '') + ' ' + chart.axis.name;
     const from = chart.x[index] - chart.column_s / 2;
     return chart.column_s < 1.5 ? clock(from) : clock(from) + ' to ' + clock(from + chart.column_s);
   };
@@ -281,7 +368,7 @@
   const move = (plot, index) => {
     const { chart, step } = plot;
     for (const other of plots) {
-      const same = other === plot || (chart.kind !== 'nines' && other.step === step && other.chart.kind !== 'nines');
+      const same = other === plot || (isTimed(chart) && other.step === step && isTimed(other.chart));
       if (!same) continue;
       if (index == null) other.u.setCursor({ left: -10, top: -10 });
       else other.u.setCursor({ left: other.u.valToPos(other.chart.x[index], 'x'), top: 10 });
@@ -312,7 +399,7 @@
     zooming = true;
     const whole = step.charts[0] && min <= 1e-9 && max >= step.charts[0].x_max - 1e-9;
     for (const plot of plots) {
-      if (plot.step === step && plot.chart.kind !== 'nines') plot.u.setScale('x', { min, max });
+      if (plot.step === step && isTimed(plot.chart)) plot.u.setScale('x', { min, max });
     }
     zooming = false;
     document.getElementById('step=' + step.key).classList.toggle('is-zoomed', !whole);
@@ -333,7 +420,7 @@
     box.className = 'scroll tall'; box.tabIndex = 0; box.setAttribute('role', 'region'); box.setAttribute('aria-label', chart.title + ', table');
     const table = box.appendChild(document.createElement('table'));
     const head = table.createTHead().insertRow();
-    cell(head, 'th', chart.kind === 'nines' ? 'percentile' : 'time');
+    cell(head, 'th', { nines: 'percentile', curve: (chart.axis || {}).name }[chart.kind] || 'time');
     for (const one of chart.series) {
       cell(head, 'th', one.name);
       if (one.range) { cell(head, 'th', 'lowest'); cell(head, 'th', 'highest'); }
@@ -437,18 +524,18 @@
       }
     }
     dispatchEvent(new Event('afterprint')); await settle();
-    const plain = plots.find(plot => plot.chart.kind !== 'nines');
+    const plain = plots.find(plot => isTimed(plot.chart));
     if (plain) {
       const press = key => plain.host.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));
       press('End'); await settle();
-      const figures = plots.filter(plot => plot.step === plain.step && plot.chart.kind !== 'nines').map(plot => plot.host.closest('figure'));
+      const figures = plots.filter(plot => plot.step === plain.step && isTimed(plot.chart)).map(plot => plot.host.closest('figure'));
       check(figures.every(figure => figure.querySelector('.at output').textContent.startsWith('at ')), 'the crosshair is not shared by the keyboard');
       check(announce.textContent.includes(plain.chart.title), 'the crosshair is not announced');
       press('Escape'); await settle();
       check(figures.every(figure => figure.querySelector('.at output').textContent === ''), 'Escape leaves the crosshair');
       zoomTo(plain.step, plain.chart.x_max / 4, plain.chart.x_max / 2); await settle();
       check(location.hash.includes('t=') && location.hash.includes('step='), 'the zoom is not in the address: ' + location.hash);
-      check(plots.filter(plot => plot.step === plain.step && plot.chart.kind !== 'nines').every(plot => Math.abs(plot.u.scales.x.max - plain.chart.x_max / 2) < 1e-6), 'the zoom is not shared');
+      check(plots.filter(plot => plot.step === plain.step && isTimed(plot.chart)).every(plot => Math.abs(plot.u.scales.x.max - plain.chart.x_max / 2) < 1e-6), 'the zoom is not shared');
       zoomTo(plain.step, 0, plain.chart.x_max); await settle();
       check(!location.hash.includes('t='), 'a reset zoom stays in the address');
     }

@@ -49,6 +49,7 @@ fn leading(facts: &Facts) -> Option<String> {
 /// What was done and how it went, as a clause.
 fn measured(facts: &Facts) -> String {
     let clauses = match facts.steps.as_slice() {
+        _ if facts.sweep.is_some() => facts.sweep.iter().flat_map(crate::sweep::clauses).collect(),
         [] => vec!["nothing was measured".to_string()],
         [only] => vec![step_clause(only)],
         steps => several_steps(steps),
@@ -184,6 +185,9 @@ fn capital(text: &str) -> String {
 
 /// The numbers at the top: of a single step its three, of several steps one each, loads and workloads first.
 pub(crate) fn tiles(facts: &Facts) -> Vec<Tile> {
+    if let Some(sweep) = &facts.sweep {
+        return crate::sweep::tiles(sweep);
+    }
     match facts.steps.as_slice() {
         [only] => own_tiles(only, true),
         steps => {
@@ -322,7 +326,8 @@ pub(crate) fn step_fields(step: &StepFacts, letters: Letters) -> Vec<String> {
         fields.extend(summary.rows_per_s.map(|rate| format!("{} rows/s", number::three(rate))));
         fields.extend(summary.bytes_per_s.map(|rate| format!("{}/s", number::bytes(rate))));
     }
-    fields.extend(step.parameter_u64("sessions").map(|sessions| number::counted(sessions, "session")));
+    let sessions = step.parameter_u64("sessions").filter(|_| step.step.sweep.is_none());
+    fields.extend(sessions.map(|sessions| number::counted(sessions, "session")));
     fields.extend(summary.tps.map(|tps| format!("{} tps", number::three(tps))));
     if let Some(latency) = summary.latency_us {
         fields.push(format!("p50 {}", number::latency(latency.p50 as f64, letters)));

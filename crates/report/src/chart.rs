@@ -24,6 +24,9 @@ pub(crate) struct Chart {
     pub(crate) series: Vec<Series>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) heat: Option<Heat>,
+    /// The x axis of a chart that is not over time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) axis: Option<Axis>,
     /// The chart in one sentence. Rendered by the page itself, not by its script.
     #[serde(skip)]
     pub(crate) sentence: String,
@@ -38,6 +41,38 @@ pub(crate) enum ChartKind {
     Heat,
     /// Percentile curve: x in nines, logarithmic y.
     Nines,
+    /// Points over a number that is no time; see [`Axis`].
+    Curve,
+}
+
+/// The x axis of a [`ChartKind::Curve`].
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub(crate) struct Axis {
+    /// What x counts: `sessions`.
+    pub(crate) name: &'static str,
+    /// Equal ratios take equal room.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) log: bool,
+    /// The y axis is logarithmic, too.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) log_y: bool,
+    /// Places marked by a line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) marks: Vec<Mark>,
+    /// A label for each point of the first series.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) labels: Vec<String>,
+    /// The order in which the points of the first series are joined, where it is not that of x.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) path: Vec<usize>,
+}
+
+/// A curve that the page works out: the Universal Scalability Law.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub(crate) struct Law {
+    pub(crate) lambda: f64,
+    pub(crate) sigma: f64,
+    pub(crate) kappa: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -50,6 +85,7 @@ pub(crate) enum Unit {
     Us,
     Count,
     Cores,
+    Factor,
 }
 
 /// One line of a chart.
@@ -65,6 +101,12 @@ pub(crate) struct Series {
     /// Lowest and highest value inside each column, where columns hold several samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) range: Option<Range>,
+    /// Drawn as a line in place of one through the points.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) law: Option<Law>,
+    /// A line joins the points.
+    #[serde(skip_serializing_if = "is_true")]
+    pub(crate) joined: bool,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -75,6 +117,10 @@ pub(crate) struct Range {
 
 fn is_false(flag: &bool) -> bool {
     !*flag
+}
+
+fn is_true(flag: &bool) -> bool {
+    *flag
 }
 
 /// The role of a colour; the page's style sheet has the colours.
@@ -130,7 +176,16 @@ pub(crate) struct Mark {
 
 impl Series {
     pub(crate) fn new(name: &str, tone: Tone, dash: Dash, values: Vec<Option<f64>>) -> Series {
-        Series { name: name.to_string(), tone, dash, fill: false, values, range: None }
+        Series {
+            name: name.to_string(),
+            tone,
+            dash,
+            fill: false,
+            values,
+            range: None,
+            law: None,
+            joined: true,
+        }
     }
 
     pub(crate) fn filled(self) -> Series {

@@ -106,6 +106,7 @@ fn time_chart(step: &StepFacts, columns: &Columns, name: &str, title: &str, unit
         x_max: columns.end_s(),
         series: vec![],
         heat: None,
+        axis: None,
         sentence: String::new(),
     }
 }
@@ -329,6 +330,7 @@ fn curve(step: &StepFacts) -> Option<Chart> {
         column_s: 0.0,
         series,
         heat: None,
+        axis: None,
         sentence: format!(
             "Half of the responses took at most {}, 99 % at most {}; drawn to {} ({}), beyond which fewer than {} samples lie.",
             number::latency(response.quantile_us(0.5) as f64, Letters::Unicode),

@@ -3,11 +3,12 @@
 
 use crate::chart::Columns;
 use crate::latencies::{Latencies, Window};
+use crate::number;
 use record::event::Event;
 use record::hlog::Interval;
 use record::model::{CheckResult, PHASE_MEASURE, Phase, Step};
 use record::sample::{Body, ClientSample, ProgressSample, Sample};
-use record::{RunReader, State, Summary};
+use record::{RunReader, State, Summary, Sweep};
 
 /// Interval of samples where none are left to tell.
 const INTERVAL_US: u64 = 1_000_000;
@@ -19,6 +20,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) steps: Vec<StepFacts<'a>>,
     /// What is missing, the reader's sentences and ours.
     pub(crate) missing: Vec<String>,
+    /// What the steps have found together, if they are a sweep.
+    pub(crate) sweep: Option<Sweep>,
 }
 
 /// A step with what the other files say about it.
@@ -99,7 +102,10 @@ impl<'a> Facts<'a> {
         if unreadable > 0 {
             missing.push(format!("latency.hlog: {unreadable} histograms cannot be decoded and are left out"));
         }
-        Facts { reader, steps, missing }
+        let told = reader.run.summary.sweep.clone();
+        let sweep =
+            told.or_else(|| Sweep::of(&steps.iter().map(|step| step.step.clone()).collect::<Vec<_>>()));
+        Facts { reader, steps, missing, sweep }
     }
 
     /// The run's summary: its own if it ended, else drawn from what its steps left.
@@ -110,10 +116,10 @@ impl<'a> Facts<'a> {
         }
         match self.steps.as_slice() {
             [only] => only.step.summary.clone(),
-            steps => Summary::of_steps(
+            steps => Summary::of_run(
                 &run.verb,
                 &run.name,
-                steps.iter().map(|step| step.step.summary.clone()).collect(),
+                &steps.iter().map(|step| step.step.clone()).collect::<Vec<_>>(),
             ),
         }
     }
@@ -236,7 +242,14 @@ impl<'a> StepFacts<'a> {
     /// `run ycsb-a`, `verify`.
     pub(crate) fn title(&self) -> String {
         let (verb, name) = (&self.step.verb, &self.step.name);
-        if name.is_empty() || name == verb { verb.clone() } else { format!("{verb} {name}") }
+        let title = if name.is_empty() || name == verb { verb.clone() } else { format!("{verb} {name}") };
+        match &self.step.sweep {
+            None => title,
+            Some(place) => {
+                let pass = if place.repeat > 1 { format!(", pass {}", place.repeat) } else { String::new() };
+                format!("{title}, {}{pass}", number::counted(place.sessions, "session"))
+            }
+        }
     }
 
     /// True if something that counts errors speaks of this step: histograms alone do not.

@@ -77,6 +77,7 @@ fn chart(step: &StepFacts, columns: &Columns, name: &str, title: &str, unit: Uni
         x_max: columns.end_s(),
         series: vec![],
         heat: None,
+        axis: None,
         sentence: String::new(),
     }
 }

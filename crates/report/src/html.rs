@@ -1,9 +1,9 @@
 //! The web page: everything that can be said in words and tables is written here, so it is there without scripts, in print and
 //! for a screen reader; the charts' numbers travel as JSON and are drawn by `page/page.js`.
 
-mod markup;
+pub(crate) mod markup;
 mod sections;
-mod steps;
+pub(crate) mod steps;
 
 use crate::PAGE_BYTES_MAX;
 use crate::chart::{Band, COLUMNS_MAX, Chart, Mark};
@@ -68,14 +68,21 @@ pub(crate) fn page(reader: &RunReader) -> String {
 
 fn page_with(facts: &Facts, with_charts: usize) -> String {
     let all = facts.steps.iter().enumerate();
-    let data: Vec<StepData> = all.map(|(at, step)| step_data(step, at < with_charts)).collect();
+    let mut data: Vec<StepData> = all.map(|(at, step)| step_data(step, at < with_charts)).collect();
     let mut body = String::with_capacity(64 * 1024);
     sections::top(&mut body, facts);
     body.push_str("<main id=\"main\">\n");
     sections::answer(&mut body, facts);
     sections::tested(&mut body, facts);
+    let over = facts.sweep.as_ref().map(|sweep| (sweep, crate::sweep::charts(sweep)));
+    if let Some((sweep, charts)) = &over {
+        crate::sweep::section(&mut body, facts, sweep, charts);
+    }
     for (at, (step, data)) in facts.steps.iter().zip(&data).enumerate() {
         steps::section(&mut body, facts, step, &data.charts, at < with_charts);
+    }
+    if let Some((_, charts)) = over {
+        data.push(StepData { key: crate::sweep::KEY.to_string(), charts, bands: vec![], marks: vec![] });
     }
     sections::method(&mut body, facts);
     body.push_str("</main>\n");

@@ -12,6 +12,7 @@ mod filled;
 mod html;
 mod latencies;
 mod number;
+mod sweep;
 mod text;
 
 pub use record::RecordError;

@@ -16,9 +16,14 @@ const LIST_MAX: usize = 10;
 pub(crate) fn page(facts: &Facts) -> String {
     let mut out = String::new();
     heading(&mut out, facts);
-    let width = facts.steps.iter().map(|step| step.title().len()).max().unwrap_or(0);
-    for step in &facts.steps {
-        push(&mut out, &step_line(step, width));
+    match &facts.sweep {
+        Some(sweep) => crate::sweep::print(&mut out, facts, sweep),
+        None => {
+            let width = facts.steps.iter().map(|step| step.title().len()).max().unwrap_or(0);
+            for step in &facts.steps {
+                push(&mut out, &step_line(step, width));
+            }
+        }
     }
     let reasons = answer::reasons(facts);
     if !reasons.is_empty() {
@@ -45,13 +50,13 @@ fn ascii(text: &str) -> String {
     text.replace('µ', "u")
 }
 
-fn push(out: &mut String, line: &str) {
+pub(crate) fn push(out: &mut String, line: &str) {
     out.push_str(line.trim_end());
     out.push('\n');
 }
 
 /// A line with a label, continued under its text.
-fn fold(out: &mut String, label: &str, text: &str) {
+pub(crate) fn fold(out: &mut String, label: &str, text: &str) {
     let mut line = label.to_string();
     for word in text.split_whitespace() {
         if line.trim_end().len() + 1 + word.len() > WIDTH && line.trim_end().len() > label.len() {
@@ -103,9 +108,16 @@ fn details(out: &mut String, step: &StepFacts) {
     {
         return;
     }
+    // A sweep has a line for each step already.
+    let is_in_sweep = step.step.sweep.is_some();
+    if is_in_sweep && step.step.errors.is_empty() {
+        return;
+    }
     out.push('\n');
     push(out, &step.title());
-    latency_table(out, step);
+    if !is_in_sweep {
+        latency_table(out, step);
+    }
     for error in step.step.errors.iter().take(LIST_MAX) {
         error_line(out, error);
     }
@@ -183,20 +195,31 @@ fn latency_table(out: &mut String, step: &StepFacts) {
     }
     let head = ["", "count", "", "mean", "p50", "p90", "p99", "p99.9", "max"].map(str::to_string);
     rows.insert(0, head);
-    let widths: Vec<usize> =
-        (0..9).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
+    // Names and kinds stand left, numbers right.
+    columns(out, &rows, |column| column == 0 || column == 2);
+    more(out, step.step.types.len(), "transaction types");
+}
+
+/// Rows in columns as wide as their widest cell; `is_word` tells which stand left.
+pub(crate) fn columns<Row: AsRef<[String]>>(out: &mut String, rows: &[Row], is_word: impl Fn(usize) -> bool) {
+    let count = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.as_ref().get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
     for row in rows {
         let mut line = String::from("  ");
-        for (column, cell) in row.iter().enumerate() {
-            let width = widths[column];
-            // Names and kinds stand left, numbers right.
-            let result = match column {
-                0 | 2 => write!(line, "{cell:<width$}   "),
-                _ => write!(line, "{cell:>width$}   "),
+        for (column, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {
+            let result = match is_word(column) {
+                true => write!(line, "{cell:<width$}   "),
+                false => write!(line, "{cell:>width$}   "),
             };
             result.expect("writing into a String cannot fail");
         }
         push(out, &line);
     }
-    more(out, step.step.types.len(), "transaction types");
 }

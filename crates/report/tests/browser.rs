@@ -210,6 +210,13 @@ fn a_log_of_another_program_is_drawn() {
 }
 
 #[test]
+fn sweeps_are_drawn() {
+    assert_sound("sweep", &page_of(Scene::Sweep));
+    assert_sound("mixes", &page_of(Scene::Mixes));
+    assert_sound("shares", &page_of(Scene::Shares));
+}
+
+#[test]
 fn names_and_messages_of_the_world_stay_text() {
     assert_sound("wicked", &page_of(Scene::Wicked));
 }

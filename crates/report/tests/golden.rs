@@ -31,6 +31,8 @@ fn terminal_pages_and_json_are_as_agreed() {
         (Scene::Single, "single"),
         (Scene::Damaged, "damaged"),
         (Scene::Limited, "limited"),
+        (Scene::Sweep, "sweep"),
+        (Scene::Mixes, "mixes"),
     ];
     for (scene, name) in scenes {
         let folder = fixture::write(scene);
@@ -54,7 +56,7 @@ fn a_step_is_told_alone_as_the_page_tells_it() {
 
 #[test]
 fn terminal_pages_are_plain_text() {
-    for scene in [Scene::Demo, Scene::Damaged, Scene::Limited] {
+    for scene in [Scene::Demo, Scene::Damaged, Scene::Limited, Scene::Sweep, Scene::Mixes, Scene::Shares] {
         let text = report::text(fixture::write(scene).path()).unwrap();
         assert!(text.ends_with('\n'));
         for line in text.lines() {
@@ -116,6 +118,43 @@ fn the_page_says_it_in_words_too() {
     assert!(page.contains("user774120985510230017 field3 &lt;byte 17&gt;"));
     let page = words_of(&report::html(fixture::write(Scene::Limited).path()).unwrap());
     assert!(page.contains("The client was the limit") && page.contains("measured nevertheless: ran ycsb-c"));
+}
+
+#[test]
+fn a_sweep_is_told_as_one() {
+    let page = words_of(&report::html(fixture::write(Scene::Sweep).path()).unwrap());
+    for expected in [
+        "Throughput of ycsb-a is highest with 32 sessions, at 9,098 transactions/s; its knee is at 17 sessions",
+        "run-ycsb-a-c256-r1 is left out: cannot connect: sorry, too many clients already",
+        "2 passes, every second one backwards",
+        "statistics gathered of single: usertable",
+        "contention 4.81 %",
+        "run ycsb-a, 8 sessions, pass 2",
+        "left out: this client was the limit",
+    ] {
+        assert!(page.contains(expected), "{expected:?} is not in: {page}");
+    }
+    let page = words_of(&report::html(fixture::write(Scene::Mixes).path()).unwrap());
+    assert!(page.contains("The 50/50 mix of reads and updates collapses to 0.24x"), "{page}");
+    assert!(page.contains("run read/update 50/50, 16 sessions"), "{page}");
+}
+
+#[test]
+fn a_killed_sweep_is_worked_out_from_its_steps() {
+    let folder = fixture::write(Scene::Sweep);
+    let path = folder.path().join("run.json");
+    let mut run: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let whole = run["summary"]["sweep"].clone();
+    let fields = run.as_object_mut().unwrap();
+    fields.insert("state".into(), "running".into());
+    fields.insert("summary".into(), serde_json::json!({"verb": "run"}));
+    fields.remove("ended_us");
+    fs::write(&path, run.to_string()).unwrap();
+    let text = report::text(folder.path()).unwrap();
+    assert!(text.contains("the run did not end") && text.contains("at 17 sessions"), "{text}");
+    let printed: Value = serde_json::from_str(&report::json(folder.path()).unwrap()).unwrap();
+    assert_eq!(printed["sweep"], whole);
+    assert!(printed["tps"].is_null(), "a mean over numbers of sessions says nothing");
 }
 
 #[test]

@@ -113,7 +113,8 @@ pub(super) fn answer(out: &mut String, facts: &Facts) {
         ));
     }
     out.push_str("</ul>\n");
-    if facts.steps.len() > 1 {
+    // The steps of a sweep stand in its table.
+    if facts.steps.len() > 1 && facts.sweep.is_none() {
         ribbon(out, facts);
     }
     findings(out, facts);

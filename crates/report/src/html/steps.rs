@@ -94,11 +94,12 @@ fn verdict(out: &mut String, facts: &Facts, step: &StepFacts) {
     out.push_str("</ul>\n");
 }
 
-fn figure(out: &mut String, chart: &Chart) {
+pub(crate) fn figure(out: &mut String, chart: &Chart) {
     let (title, id) = (escape(&chart.title), escape(&chart.id));
     let kind = match chart.kind {
         ChartKind::Heat => "heat",
         ChartKind::Nines => "nines",
+        ChartKind::Curve => "curve",
         ChartKind::Time if matches!(chart.unit, Unit::TransactionsPerSecond | Unit::RowsPerSecond) => "time",
         ChartKind::Time => "time minor",
     };
@@ -126,6 +127,7 @@ fn unit_name(chart: &Chart) -> &'static str {
         (_, Unit::Us) => "",
         (_, Unit::Count) => "transactions",
         (_, Unit::Cores) => "cores",
+        (_, Unit::Factor) => "measured / expected",
     }
 }
 
