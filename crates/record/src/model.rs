@@ -217,6 +217,9 @@ pub struct Step {
     /// Errors by SQLSTATE, most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ErrorStatistics>,
+    /// Times during which the target was of no use, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outages: Vec<OutageStatistics>,
     /// What verification looked at and found.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
@@ -360,6 +363,30 @@ pub struct ErrorStatistics {
     /// The transaction type of the first one, if it belongs to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_type: Option<String>,
+}
+
+/// A time during which the target was of no use to the client, and what followed.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OutageStatistics {
+    /// `disconnected`: not a single session was connected; `stalled`: sessions were, but no transaction ended.
+    pub cause: String,
+    /// When the last session was lost, or the first second without a transaction began.
+    pub from_us: u64,
+    /// Until the first session was back, or the first second with a transaction began; absent if that never came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_us: Option<u64>,
+    /// What the server, or the system, said first.
+    pub message: String,
+    /// Transactions per second in the calm seconds before, at most ten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tps_before: Option<f64>,
+    /// From `from_us` until 95 % of `tps_before` was back, to the second; absent if it was not by the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub back_after_us: Option<u64>,
+    /// The server where sessions went on, if it was another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
 }
 
 /// One check of a verification.

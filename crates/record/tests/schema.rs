@@ -6,8 +6,8 @@
 use record::event::{self, Event};
 use record::matrix::{Outlier, Part, RoundTripsBy};
 use record::model::{
-    Check, CheckResult, Dataset, ErrorStatistics, Finding, NodeStatistics, Phase, Setting, State, Target,
-    TypeStatistics,
+    Check, CheckResult, Dataset, ErrorStatistics, Finding, NodeStatistics, OutageStatistics, Phase, Setting,
+    State, Target, TypeStatistics,
 };
 use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_SERVER, SOURCE_VERIFY};
 use record::sweep::{Curve, Fit, Mix, Place, Plan, Point, Repeat};
@@ -396,6 +396,15 @@ fn full_directory() -> Folder {
             first_message: "could not serialize access".into(),
             first_us: 5,
             first_type: Some("ycsb-read".into()),
+        }];
+        step.outages = vec![OutageStatistics {
+            cause: "disconnected".into(),
+            from_us: 5,
+            duration_us: Some(2),
+            message: "terminating connection".into(),
+            tps_before: Some(10.0),
+            back_after_us: Some(3),
+            server: Some("b:5432".into()),
         }];
         step.checks = vec![Check {
             name: "content".into(),

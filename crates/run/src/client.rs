@@ -18,8 +18,10 @@ use crate::workload::{TransactionError, Workload, WorkloadSession, transaction};
 
 /// First pause before a lost connection is dialed again; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_FIRST: Nanos = NANOS_PER_SECOND / 20;
-/// Longest pause before a lost connection is dialed again.
-const BACKOFF_MAX: Nanos = NANOS_PER_SECOND;
+/// Longest pause before a lost connection is dialed again: it blurs the end of an outage.
+const BACKOFF_MAX: Nanos = NANOS_PER_SECOND / 4;
+/// `read_only_sql_transaction`: this server takes no writes any more.
+const READ_ONLY: &str = "25006";
 /// How long a session tries to get its first connection when the server says that it will soon be able to.
 const FIRST_CONNECTION_PATIENCE: Nanos = 10 * NANOS_PER_SECOND;
 /// A session's transactions are numbered with 32 bits, because a written value carries the number.
@@ -188,6 +190,12 @@ impl Client {
                 self.tally.borrow_mut().error(sqlstate, item, session.now(), again, || error.message());
                 let lost = match &error {
                     TransactionError::Lost(error) => Some(error.to_string()),
+                    // It was demoted under us, and another one is primary now, or will be soon.
+                    error if sqlstate.as_str() == READ_ONLY && plan.control.follows_writes() => {
+                        let message = error.message();
+                        session.disconnect();
+                        Some(message)
+                    }
                     _ => roll_back(session).await.err().map(|error| error.to_string()),
                 };
                 if again && lost.is_none() {

@@ -24,15 +24,41 @@ impl StopFlag {
     }
 }
 
-/// A time during which not a single session was connected.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What an outage was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// Not a single session was connected.
+    #[default]
+    Disconnected,
+    /// Sessions were connected, but no transaction ended.
+    Stalled,
+}
+
+impl Cause {
+    /// The word in `run.json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Disconnected => "disconnected",
+            Cause::Stalled => "stalled",
+        }
+    }
+}
+
+/// A time during which the target was of no use.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outage {
-    /// When the last session was lost.
+    /// When the last session was lost, or the first second without a transaction began.
     pub from: Nanos,
-    /// When the first one was back; `None` if none came back.
+    /// When the first session was back, or the first second with a transaction began; `None` if that never came.
     pub to: Option<Nanos>,
+    /// What it was.
+    pub cause: Cause,
     /// What the server, or the system, said first.
     pub message: String,
+    /// Transactions per second before it; `None` if it came too early to say.
+    pub tps_before: Option<f64>,
+    /// When that throughput was back, see [`crate::recovery`].
+    pub back: Option<Nanos>,
 }
 
 /// Shared by all workers of a run.
@@ -57,6 +83,8 @@ pub struct Control {
     /// Connections made again in the run.
     pub reconnected: AtomicU64,
     outages: Mutex<Vec<Outage>>,
+    /// Sessions belong to the server that takes writes, whichever that is.
+    follows_writes: AtomicBool,
     /// Why the run cannot start or go on.
     failure: Mutex<Option<Failure>>,
 }
@@ -83,6 +111,7 @@ impl Default for Control {
             lost: AtomicU64::new(0),
             reconnected: AtomicU64::new(0),
             outages: Mutex::default(),
+            follows_writes: AtomicBool::new(false),
             failure: Mutex::default(),
         }
     }
@@ -160,13 +189,23 @@ impl Control {
         self.lost.fetch_add(1, Ordering::Relaxed);
         if self.connected.fetch_sub(1, Ordering::Relaxed) == 1 {
             let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
-            outages.push(Outage { from: now, to: None, message: message() });
+            outages.push(Outage { from: now, message: message(), ..Outage::default() });
         }
     }
 
     /// A session ends while connected.
     pub fn session_ended(&self) {
         self.connected.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Says whether sessions belong to the server that takes writes.
+    pub fn set_follows_writes(&self, follows: bool) {
+        self.follows_writes.store(follows, Ordering::Relaxed);
+    }
+
+    /// Whether a session whose server takes no writes any more is to look for the one that does.
+    pub fn follows_writes(&self) -> bool {
+        self.follows_writes.load(Ordering::Relaxed)
     }
 
     /// Times without a single connection.
@@ -198,7 +237,7 @@ mod tests {
         control.session_lost(20, || "second".into());
         control.session_connected(50, false);
         control.session_connected(60, false);
-        let outage = Outage { from: 20, to: Some(50), message: "second".into() };
+        let outage = Outage { from: 20, to: Some(50), message: "second".into(), ..Outage::default() };
         assert_eq!(control.outages(), [outage]);
         assert_eq!(control.lost.load(Ordering::Relaxed), 2);
         assert_eq!(control.reconnected.load(Ordering::Relaxed), 2);

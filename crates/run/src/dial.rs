@@ -1,28 +1,54 @@
 //! Dials the target through `target::hot` and makes what it returns non-blocking.
 
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use record::clock::monotonic_ns;
+use target::conninfo::SessionAttrs;
 use target::hot::{self, Socket};
 use target::{ConnSpec, ConnectError};
 use wire::error::SqlState;
 
-use crate::engine::connector::{Dial, DialError};
+use crate::engine::connector::{Dial, DialError, Move};
 use crate::engine::link::{Link, Stream};
 
-/// Dials one target.
+/// How long one of several hosts may keep us waiting when nobody said how long: libpq would wait for ever, and the next host may be the one
+/// that works.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Changes of the server that are kept.
+const MOVES_MAX: usize = 1_000;
+
+/// Dials one target, which may be several hosts of which one is the right one.
 #[derive(Clone, Debug)]
 pub struct TargetDial {
     spec: ConnSpec,
+    moves: Arc<Mutex<Vec<Move>>>,
 }
 
 impl TargetDial {
     /// Dials what `spec` describes, by libpq's rules.
-    pub fn new(spec: ConnSpec) -> TargetDial {
-        TargetDial { spec }
+    pub fn new(mut spec: ConnSpec) -> TargetDial {
+        if spec.hosts.len() > 1 {
+            spec.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
+        }
+        TargetDial { spec, moves: Arc::default() }
+    }
+
+    fn note(&self, server: String) {
+        let mut moves = self.moves.lock().unwrap_or_else(PoisonError::into_inner);
+        if moves.len() < MOVES_MAX && moves.last().is_none_or(|last| last.to != server) {
+            moves.push(Move { at: monotonic_ns(), to: server });
+        }
     }
 }
 
 impl Dial for TargetDial {
     fn dial(&self, _session: u64) -> Result<Link, DialError> {
-        let parts = hot::connect(&self.spec).map_err(|error| dial_error(&error))?.into_parts();
+        let connection = hot::connect(&self.spec).map_err(|error| dial_error(&error))?;
+        if self.spec.hosts.len() > 1 {
+            self.note(connection.host().to_string());
+        }
+        let parts = connection.into_parts();
         let stream = match parts.socket {
             Socket::Unix(stream) => Stream::Unix(stream),
             Socket::Tcp(stream) => Stream::Tcp(stream),
@@ -34,6 +60,14 @@ impl Dial for TargetDial {
             is_transient: false,
         })?;
         Ok(Link::new(stream, parts.tls, &parts.received))
+    }
+
+    fn follows_writes(&self) -> bool {
+        matches!(self.spec.target_session_attrs, SessionAttrs::ReadWrite | SessionAttrs::Primary)
+    }
+
+    fn moves(&self) -> Vec<Move> {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

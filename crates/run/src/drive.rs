@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::client::{Plan, SessionRecord};
 use crate::control::{Control, Failure, Outage, StopFlag};
-use crate::engine::connector::{Connector, Dial};
+use crate::engine::connector::{Connector, Dial, Move};
 use crate::engine::link::Traffic;
 use crate::engine::poller::{Choice, Poller};
 use crate::engine::reactor::EpollReactor;
@@ -126,8 +126,10 @@ pub struct Account {
     pub traffic: Traffic,
     /// How the workers waited for sockets.
     pub poller: Poller,
-    /// Times without a connection.
+    /// Times during which the target was of no use, and when its throughput was back.
     pub outages: Vec<Outage>,
+    /// Where connections led, if they may lead to several servers: the first one, and each change.
+    pub moves: Vec<Move>,
     /// Connections lost, and made again.
     pub lost: u64,
     /// Connections made again.
@@ -144,6 +146,13 @@ impl Account {
     /// Length of the measured window.
     pub fn measured(&self) -> Duration {
         Duration::from_nanos(self.end.saturating_sub(self.measure_from))
+    }
+
+    /// The server where sessions went on after an outage, if it was another one.
+    pub fn server_after(&self, outage: &Outage) -> Option<&str> {
+        let during = outage.from..=outage.to.unwrap_or(self.end);
+        let mut changes = self.moves.iter().skip(1);
+        changes.find(|change| during.contains(&change.at)).map(|change| change.to.as_str())
     }
 }
 
@@ -203,6 +212,7 @@ pub fn drive(
 ) -> Result<Account, DriveError> {
     let poller = options.poller.resolve().map_err(DriveError::NoRing)?;
     let control = Arc::new(Control::default());
+    control.set_follows_writes(dial.follows_writes());
     let workers = options.workers.clamp(1, options.sessions.max(1) as usize);
     let shape = Shape { types: options.workload.items().len(), nodes: options.connects.nodes() };
     let plan = Arc::new(Plan {
@@ -266,7 +276,7 @@ pub fn drive(
         results.push(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
     }
     let collected = collected?;
-    Ok(account(collected, results, &control, &posts, poller))
+    Ok(Account { moves: dial.moves(), ..account(collected, results, &control, &posts, poller) })
 }
 
 /// CPU time of this process, all threads, user and system.
@@ -302,7 +312,8 @@ fn account(
         worker_wait_share_max: None,
         traffic: Traffic::default(),
         poller,
-        outages: control.outages(),
+        outages: collected.recovery.finish(&control.outages()),
+        moves: Vec::new(),
         lost: control.lost.load(Ordering::Relaxed),
         reconnected: control.reconnected.load(Ordering::Relaxed),
         is_interrupted: collected.is_interrupted,

@@ -10,6 +10,7 @@ pub mod drive;
 pub mod engine;
 pub mod null_server;
 pub mod random;
+pub mod recovery;
 pub mod responder;
 pub mod routing;
 pub mod schedule;

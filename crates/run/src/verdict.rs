@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::control::{Cause, Outage};
 use crate::drive::Account;
-use crate::engine::{NANOS_PER_MICRO, NANOS_PER_SECOND};
+use crate::engine::{NANOS_PER_MICRO, NANOS_PER_SECOND, Nanos};
+use crate::recovery::BACK_SHARE;
 
 /// A worker thread that computed for more than this share of the time in which it could have a CPU had no room left: the target could
 /// have done more.
@@ -64,17 +66,7 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
         let wanted = duration.map_or(String::new(), |wanted| format!(" of {:.0} s", wanted.as_secs_f64()));
         opinion.notes.push(format!("interrupted after {seconds:.1} s{wanted}"));
     }
-    for outage in &account.outages {
-        let from = (outage.from.saturating_sub(account.begin)) as f64 / NANOS_PER_SECOND as f64;
-        opinion.notes.push(match outage.to {
-            Some(to) => format!(
-                "outage of {:.2} s at {from:.1} s: {}",
-                (to - outage.from) as f64 / NANOS_PER_SECOND as f64,
-                outage.message
-            ),
-            None => format!("outage from {from:.1} s to the end: {}", outage.message),
-        });
-    }
+    opinion.notes.extend(account.outages.iter().map(|one| outage(account, one)));
     if account.unstarted > 0 {
         opinion.notes.push(format!(
             "the target did not keep up: {} of {} scheduled transactions had not begun at the end",
@@ -104,6 +96,38 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     opinion
 }
 
+/// One outage, and what became of the throughput.
+fn outage(account: &Account, outage: &Outage) -> String {
+    let seconds = |time: Nanos| time as f64 / NANOS_PER_SECOND as f64;
+    let from = seconds(outage.from.saturating_sub(account.begin));
+    let what = match outage.cause {
+        Cause::Disconnected => "outage",
+        Cause::Stalled => "stall",
+    };
+    let mut text = match outage.to {
+        Some(to) => {
+            format!("{what} of {:.2} s at {from:.1} s: {}", seconds(to - outage.from), outage.message)
+        }
+        None => format!("{what} from {from:.1} s to the end: {}", outage.message),
+    };
+    if let Some(server) = account.server_after(outage) {
+        text.push_str(&format!("; sessions went on at {server}"));
+    }
+    match (outage.tps_before, outage.back) {
+        (Some(before), Some(back)) => text.push_str(&format!(
+            "; back to {:.0} % of {before:.0} transactions/s after {:.1} s",
+            BACK_SHARE * 100.0,
+            seconds(back - outage.from)
+        )),
+        (Some(before), None) if outage.to.is_some() => text.push_str(&format!(
+            "; not back to {:.0} % of {before:.0} transactions/s by the end",
+            BACK_SHARE * 100.0
+        )),
+        _ => {}
+    }
+    text
+}
+
 /// CPU time of this client per committed transaction of the measured window, in microseconds.
 pub fn client_cpu_us_per_transaction(account: &Account) -> Option<f64> {
     let transactions = account.posted.measured.transactions();
@@ -113,7 +137,7 @@ pub fn client_cpu_us_per_transaction(account: &Account) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Outage;
+    use crate::engine::connector::Move;
     use crate::engine::link::Traffic;
     use crate::tally::{Posted, Shape};
 
@@ -136,6 +160,7 @@ mod tests {
             traffic: Traffic::default(),
             poller: crate::engine::poller::Poller::Epoll,
             outages: Vec::new(),
+            moves: Vec::new(),
             lost: 0,
             reconnected: 0,
             is_interrupted: false,
@@ -172,8 +197,12 @@ mod tests {
     #[test]
     fn what_happened_to_the_target_is_noted_and_does_not_invalidate() {
         let mut account = account();
-        account.outages =
-            vec![Outage { from: NANOS_PER_SECOND, to: Some(3 * NANOS_PER_SECOND), message: "gone".into() }];
+        account.outages = vec![Outage {
+            from: NANOS_PER_SECOND,
+            to: Some(3 * NANOS_PER_SECOND),
+            message: "gone".into(),
+            ..Outage::default()
+        }];
         account.unstarted = 5;
         account.unfinished = 2;
         account.is_interrupted = true;
@@ -190,5 +219,36 @@ mod tests {
                 "1 transactions failed",
             ]
         );
+    }
+
+    #[test]
+    fn an_outage_is_told_with_the_way_back() {
+        let told = |change: fn(&mut Outage)| {
+            let mut account = account();
+            let mut outage = Outage {
+                from: NANOS_PER_SECOND,
+                to: Some(3 * NANOS_PER_SECOND),
+                message: "gone".into(),
+                tps_before: Some(1_234.4),
+                back: Some(5 * NANOS_PER_SECOND),
+                ..Outage::default()
+            };
+            change(&mut outage);
+            account.outages = vec![outage];
+            account.moves = [(0, "a:1"), (2, "b:1")]
+                .map(|(second, to)| Move { at: second * NANOS_PER_SECOND, to: to.into() })
+                .to_vec();
+            judge(&account, None).notes.remove(0)
+        };
+        assert_eq!(
+            told(|_| {}),
+            "outage of 2.00 s at 1.0 s: gone; sessions went on at b:1; back to 95 % of 1234 transactions/s after 4.0 s"
+        );
+        assert!(
+            told(|outage| outage.back = None)
+                .ends_with("; not back to 95 % of 1234 transactions/s by the end")
+        );
+        let stall = told(|outage| (outage.cause, outage.to) = (Cause::Stalled, None));
+        assert!(stall.starts_with("stall from 1.0 s to the end: gone"), "{stall}");
     }
 }

@@ -11,6 +11,7 @@ use super::seat::Post;
 use super::{DriveError, Observer, Second, process_cpu};
 use crate::control::{Control, StopFlag};
 use crate::engine::{NANOS_PER_SECOND, Nanos};
+use crate::recovery::{Beat, Watch};
 use crate::tally::{Posted, Shape};
 
 /// Between "everybody is ready" and the first start: longer than a worker takes to hear of it.
@@ -43,6 +44,7 @@ pub(super) struct Collected {
     pub(super) cpu_at_measure_from: Nanos,
     pub(super) cpu_at_end: Nanos,
     pub(super) is_interrupted: bool,
+    pub(super) recovery: Watch,
 }
 
 impl Collector<'_> {
@@ -91,6 +93,8 @@ impl Collector<'_> {
         let mut total = Posted::new(self.shape);
         let mut posted = Posted::new(self.shape);
         let mut is_interrupted = false;
+        let mut recovery = Watch::default();
+        let mut beat = Beat { from: begin, to: begin, transactions: 0, connected: 0 };
         let mut drain_until = end.saturating_add(DRAIN_LIMIT);
         let mut second = Ticks { from: begin, cpu: process_cpu(), scheduled: 0 };
         let mut cpu_at_measure_from = None;
@@ -107,6 +111,14 @@ impl Collector<'_> {
                 }
                 total.add(&posted);
                 let to = if finished { now } else { second.from + NANOS_PER_SECOND };
+                beat.to = to;
+                beat.transactions += posted.measured.transactions() + posted.warmup.transactions();
+                // After a late look one second has the counts of several: they are one beat, or the empty ones would look like a stall.
+                if finished || now < to + NANOS_PER_SECOND + COLLECT_AFTER {
+                    beat.connected = self.control.connected.load(Ordering::Relaxed);
+                    recovery.second(beat, &self.control.outages());
+                    beat = Beat { from: to, transactions: 0, ..beat };
+                }
                 self.report(&mut second, to, &posted, measure_from, observer);
                 posted.reset();
             }
@@ -147,6 +159,7 @@ impl Collector<'_> {
             cpu_at_measure_from: cpu_at_measure_from.unwrap_or(cpu_at_end),
             cpu_at_end,
             is_interrupted,
+            recovery,
         })
     }
 

@@ -23,10 +23,29 @@ pub struct DialError {
     pub is_transient: bool,
 }
 
+/// Where new connections lead from a moment on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The moment, on the monotonic clock.
+    pub at: super::Nanos,
+    /// The server.
+    pub to: String,
+}
+
 /// Makes connections: authenticated, non-blocking, ready for a first query.
 pub trait Dial: Send + Sync + 'static {
     /// One connection for session `session` (counted over all workers).
     fn dial(&self, session: u64) -> Result<Link, DialError>;
+
+    /// It looks for the server that takes writes, so a session whose server stops to do so is to be dialed anew.
+    fn follows_writes(&self) -> bool {
+        false
+    }
+
+    /// Where connections led, if they may lead to several servers: the first one, and each change.
+    fn moves(&self) -> Vec<Move> {
+        Vec::new()
+    }
 }
 
 /// How a worker gets its connections, without waiting for them.

@@ -12,9 +12,11 @@ use crate::verbs::load::{self as filling, fields};
 use load::ledger;
 use record::event::{self, Event};
 use record::hlog::Kind as LatencyKind;
-use record::model::{ErrorStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict};
+use record::model::{
+    ErrorStatistics, OutageStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict,
+};
 use record::{ClientSample, Exit, State, StepId};
-use run::control::StopFlag;
+use run::control::{Cause, StopFlag};
 use run::drive::{Account, Observer, Options, Second, drive};
 use run::engine::{NANOS_PER_MICRO, Nanos};
 use run::schedule::Pace;
@@ -256,19 +258,35 @@ impl Run {
                 kind: event::OUTAGE.to_string(),
                 step: step.key().to_string(),
                 message: outage.message.clone(),
-                duration_us: Some((outage.to.unwrap_or(account.end) - outage.from) / NANOS_PER_MICRO),
-                ..Event::default()
+                duration_us: Some(
+                    outage.to.unwrap_or(account.end).saturating_sub(outage.from) / NANOS_PER_MICRO,
+                ),
+                more: fields(json!({"cause": outage.cause.name()})),
             }));
         }
         if account.is_interrupted {
             recording.keep(recording.dir().happened(Some(step), event::INTERRUPT, "asked to stop"));
         }
         let late: u64 = measured.types.iter().map(|tally| tally.late).sum();
-        let outage = account
+        let outage_s = |cause: Cause| {
+            let ones = account.outages.iter().filter(|outage| outage.cause == cause);
+            ones.map(|outage| outage.to.unwrap_or(account.end).saturating_sub(outage.from)).sum::<Nanos>()
+                as f64
+                / 1e9
+        };
+        let outages: Vec<OutageStatistics> = account
             .outages
             .iter()
-            .map(|outage| outage.to.unwrap_or(account.end) - outage.from)
-            .sum::<Nanos>();
+            .map(|outage| OutageStatistics {
+                cause: outage.cause.name().to_string(),
+                from_us: t_us(outage.from),
+                duration_us: outage.to.map(|to| (to - outage.from) / NANOS_PER_MICRO),
+                message: outage.message.clone(),
+                tps_before: outage.tps_before,
+                back_after_us: outage.back.map(|back| (back - outage.from) / NANOS_PER_MICRO),
+                server: account.server_after(outage).map(str::to_string),
+            })
+            .collect();
         let totals = fields(json!({
             "scheduled": account.scheduled,
             "started": measured.started + account.posted.warmup.started,
@@ -281,7 +299,8 @@ impl Run {
             "lag_us_max": is_open_loop.then(|| measured.lag.max_us()),
             "connections_lost": account.lost,
             "reconnected": account.reconnected,
-            "outage_s": outage as f64 / 1e9,
+            "outage_s": outage_s(Cause::Disconnected),
+            "stalled_s": outage_s(Cause::Stalled),
             "client_cpu_us": account.client_cpu / NANOS_PER_MICRO,
             "worker_cpu_share_max": account.worker_cpu_share_max,
             "worker_wait_share_max": account.worker_wait_share_max,
@@ -302,6 +321,7 @@ impl Run {
             step.summary.client_cpu_us_per_transaction = verdict::client_cpu_us_per_transaction(account);
             step.types = types;
             step.errors = errors;
+            step.outages = outages;
             step.totals = totals;
             step.verdict = Verdict {
                 valid: opinion.invalid.is_empty(),
