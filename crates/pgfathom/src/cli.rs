@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::terminal::ColorChoice;
 use crate::usage::{self, NotAVerb};
-use crate::verbs::{demo, down, load, report, run, selftest, up, verify};
+use crate::verbs::{demo, down, load, prove, report, run, selftest, up, verify};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ Exit codes:
   0 ok                              5 run invalid (the client was the limit)
   1 usage, configuration, connect   8 cannot tell (verify, see its notes)
   2 errors during the run           130 interrupted, partial result written
-  3 verify found a difference
+  3 verify or prove found a difference
 
 Data goes to stdout, talk and progress to stderr. A connection is described as for psql:
 -h -p -U -d, a last argument (name, URI or 'key=value ...'), PG* variables, service file, .pgpass.";
@@ -60,6 +60,8 @@ pub enum Verb {
     Load(load::Load),
     /// Prove that a loaded table holds exactly its rows; name the ones that differ
     Verify(verify::Verify),
+    /// Prove what a database promises, in one snapshot, also while it is driven
+    Prove(prove::Prove),
     /// Drive transactions and measure them
     Run(run::Run),
     /// Show a finished run: on the terminal, as JSON, as one HTML page

@@ -46,6 +46,22 @@ impl Explained for run::drive::DriveError {
     }
 }
 
+impl Explained for prove::tpcc::ProveError {
+    fn hint(&self) -> Option<String> {
+        prove::tpcc::ProveError::hint(self)
+    }
+
+    /// Whatever happens before there is an answer leaves none.
+    fn exit(&self) -> Exit {
+        use prove::tpcc::ProveError::{Connect, Interrupted, NoTable, NoWarehouse};
+        match self {
+            Connect(_) | NoTable(_) | NoWarehouse(_) => Exit::Usage,
+            Interrupted => Exit::Interrupted,
+            _ => Exit::CannotTell,
+        }
+    }
+}
+
 impl Explained for load::LoadError {
     fn hint(&self) -> Option<String> {
         load::LoadError::hint(self)

@@ -59,6 +59,7 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
         Verb::Down(down) => down.run(&context),
         Verb::Load(load) => load.run(&context),
         Verb::Verify(verify) => verify.run(&context),
+        Verb::Prove(prove) => prove.run(&context),
         Verb::Run(run) => run.run(&context),
         Verb::Report(report) => report.run(&context),
         Verb::Selftest(selftest) => selftest.run(&context),

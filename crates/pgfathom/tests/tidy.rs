@@ -5,15 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which of our crates each of them may stand on (ARCHITECTURE.md, "The house").
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("data", &[]),
     ("wire", &[]),
     ("record", &[]),
     ("target", &["record", "wire"]),
     ("load", &["data", "wire", "record", "target"]),
     ("run", &["data", "wire", "record", "target"]),
+    ("prove", &["data", "wire", "record", "target"]),
     ("report", &["record"]),
-    ("pgfathom", &["data", "wire", "record", "target", "load", "run", "report"]),
+    ("pgfathom", &["data", "wire", "record", "target", "load", "run", "prove", "report"]),
 ];
 
 /// Packages in Cargo.lock at most, those of other platforms and of tests included. Raised only on purpose.

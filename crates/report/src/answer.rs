@@ -69,7 +69,7 @@ fn several_steps(steps: &[StepFacts]) -> Vec<String> {
     let of = |verb: &str| steps.iter().filter(|step| step.step.verb == verb).collect::<Vec<_>>();
     let (loads, proofs) = (of("load"), of("verify"));
     let driven: Vec<&StepFacts> =
-        steps.iter().filter(|step| step.step.verb != "load" && step.step.verb != "verify").collect();
+        steps.iter().filter(|step| !["load", "verify", "prove"].contains(&step.step.verb.as_str())).collect();
     let mut clauses = vec![];
     let rows: u64 = loads.iter().filter_map(|step| step.step.summary.rows).sum();
     if !loads.is_empty() {
@@ -83,6 +83,7 @@ fn several_steps(steps: &[StepFacts]) -> Vec<String> {
         2 => clauses.push("verified every row twice".to_string()),
         many => clauses.push(format!("verified every row {many} times")),
     }
+    clauses.extend(of("prove").into_iter().map(step_clause));
     if !driven.is_empty() {
         let name =
             |step: &&StepFacts| if step.step.name.is_empty() { step.title() } else { step.step.name.clone() };
@@ -154,6 +155,14 @@ fn step_clause(step: &StepFacts) -> String {
             (_, Some(rows)) => format!("verified {}", number::counted(rows, "row")),
             (_, None) => "verification left no totals".to_string(),
         },
+        "prove" => match (step.badge(), kept(step)) {
+            (Badge::Difference, _) => format!("proof failed: {} broken", named(step, CheckResult::Fail)),
+            (Badge::Invalid, _) => {
+                format!("proof is incomplete: {} not judged", named(step, CheckResult::Skipped))
+            }
+            (_, 0) => "proof left no totals".to_string(),
+            (_, kept) => format!("proved {} of {name}", number::counted(kept, "condition")),
+        },
         _ => match (summary.tps, summary.latency_us) {
             (Some(tps), Some(latency)) => format!(
                 "ran {name} at {} transactions/s; 99 % of responses took at most {}",
@@ -167,6 +176,17 @@ fn step_clause(step: &StepFacts) -> String {
             _ => format!("{name} left no totals"),
         },
     }
+}
+
+/// Conditions of a proof that hold.
+fn kept(step: &StepFacts) -> u64 {
+    step.step.checks.iter().filter(|check| check.result == CheckResult::Ok).count() as u64
+}
+
+/// The names of the checks with this result: "C1, C8".
+fn named(step: &StepFacts, result: CheckResult) -> String {
+    let names = step.step.checks.iter().filter(|check| check.result == result);
+    names.map(|check| check.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 fn failed_checks(step: &StepFacts) -> String {
@@ -191,7 +211,7 @@ pub(crate) fn tiles(facts: &Facts) -> Vec<Tile> {
     match facts.steps.as_slice() {
         [only] => own_tiles(only, true),
         steps => {
-            let telling = |step: &&StepFacts| step.step.verb != "verify";
+            let telling = |step: &&StepFacts| step.step.verb != "verify" && step.step.verb != "prove";
             let first: Vec<&StepFacts> = steps.iter().filter(telling).take(TILES_MAX).collect();
             let rest = steps.iter().filter(|step| !telling(step)).take(TILES_MAX - first.len());
             let mut chosen: Vec<&StepFacts> = first.into_iter().chain(rest).collect();
@@ -206,8 +226,28 @@ fn own_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
     match step.step.verb.as_str() {
         "load" => load_tiles(step, alone),
         "verify" => verify_tiles(step),
+        "prove" => prove_tiles(step),
         _ => driven_tiles(step, alone),
     }
+}
+
+fn prove_tiles(step: &StepFacts) -> Vec<Tile> {
+    let count = |name: &str| step.step.totals.get(name).and_then(serde_json::Value::as_u64);
+    let mut tiles = Vec::new();
+    if let Some(kept) = count("conditions_kept") {
+        let broken = count("conditions_broken").unwrap_or(0);
+        let detail = format!("{broken} broken, {} not judged", count("conditions_not_judged").unwrap_or(0));
+        tiles.push(tile(step, "conditions kept", &number::count(kept), "", detail));
+    }
+    if let Some(warehouses) = count("warehouses") {
+        let orders = count("orders_since_load").unwrap_or(0);
+        let detail = format!("{} since the load", number::counted(orders, "order"));
+        tiles.push(tile(step, "warehouses", &number::count(warehouses), "", detail));
+    }
+    if let Some(looked_at) = step.step.summary.rows {
+        tiles.push(tile(step, "looked at", &number::count(looked_at), "", "in one snapshot".to_string()));
+    }
+    tiles
 }
 
 fn tile(step: &StepFacts, label: &str, value: &str, unit: &str, detail: String) -> Tile {
@@ -305,7 +345,13 @@ fn driven_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
 pub(crate) fn step_fields(step: &StepFacts, letters: Letters) -> Vec<String> {
     let summary = &step.step.summary;
     let mut fields = vec![];
-    if let Some(rows) = summary.rows {
+    if step.step.verb == "prove" {
+        let count = step.step.totals.get("warehouses").and_then(serde_json::Value::as_u64);
+        fields.extend(count.map(|count| number::counted(count, "warehouse")));
+        fields.push(format!("{} kept", number::counted(kept(step), "condition")));
+        let broken = named(step, CheckResult::Fail);
+        fields.extend(Some(broken).filter(|names| !names.is_empty()).map(|names| format!("{names} broken")));
+    } else if let Some(rows) = summary.rows {
         let exact = step.step.verb == "verify" && matches!(step.badge(), Badge::Valid | Badge::Notes);
         fields.push(format!("{}{}", number::counted(rows, "row"), if exact { " exact" } else { "" }));
     }

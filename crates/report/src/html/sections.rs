@@ -128,7 +128,7 @@ fn ribbon(out: &mut String, facts: &Facts) {
         let seconds = step.end_us.saturating_sub(step.step.start_us) as f64 / 1e6;
         let class = match step.step.verb.as_str() {
             "load" => "load",
-            "verify" => "verify",
+            "verify" | "prove" => "verify",
             _ => "run",
         };
         out.push_str(&format!(

@@ -1,0 +1,88 @@
+//! `prove`: what a database promises, judged in one snapshot.
+
+mod tpcc;
+
+use crate::cli::{Connection, RunDirectory};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::quantity::{self, ValueError};
+use ::prove::tpcc::Condition;
+use clap::{Args, ValueEnum};
+use record::Exit;
+use std::time::Duration;
+
+/// The flags of `prove`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  pgfathom prove tpcc DBNAME                       after a load, after a run, or while one goes on
+  pgfathom prove tpcc --conditions C10,X13 DBNAME  only the books that transactions of several warehouses write
+Exit code 3: a condition is broken, the rows are named. Exit code 8: none is, but some could not be judged.")]
+pub struct Prove {
+    /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2) and two more
+    #[arg(value_name = "WHAT", value_enum, hide_possible_values = true)]
+    pub what: What,
+    /// Which database.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Only these conditions: C1 to C12, X13, X14, with commas between [default: all]
+    #[arg(
+        long,
+        value_name = "CODES",
+        value_parser = condition,
+        value_delimiter = ',',
+        help_heading = "Prove"
+    )]
+    pub conditions: Vec<Condition>,
+    /// Only these warehouses: N, or FROM-TO [default: all]
+    #[arg(long, value_name = "RANGE", value_parser = range, help_heading = "Prove")]
+    pub warehouses: Option<(i64, i64)>,
+    /// Number of connections [default: number of CPUs]
+    #[arg(short, long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Prove")]
+    pub jobs: Option<u64>,
+    /// Progress every so many seconds [default: a line that is redrawn; every 5 where stderr is no terminal]
+    #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
+    pub progress: Option<Duration>,
+    /// Where results go.
+    #[command(flatten)]
+    pub directory: RunDirectory,
+}
+
+/// What can be proved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum What {
+    /// The books of TPC-C
+    Tpcc,
+}
+
+fn condition(text: &str) -> Result<Condition, ValueError> {
+    text.parse().map_err(|_| {
+        ValueError::new(
+            format!("no condition is called {text:?}"),
+            "write C1 to C12, X13 or X14, as --conditions C1,C10",
+        )
+    })
+}
+
+fn range(text: &str) -> Result<(i64, i64), ValueError> {
+    let hint = "write one number or FROM-TO, as --warehouses 1-100";
+    let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number > 0).map(i64::from);
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    match (number(from), number(to)) {
+        (Some(from), Some(to)) if from <= to => Ok((from, to)),
+        (Some(_), Some(_)) => Err(ValueError::new(format!("the range {text:?} ends before it begins"), hint)),
+        _ => Err(ValueError::new(format!("{text:?} is no range of warehouses"), hint)),
+    }
+}
+
+impl Prove {
+    /// Proves and writes the run directory.
+    ///
+    /// # Errors
+    /// When there is nothing to prove, or no answer at all. A broken condition is no error: it is exit code 3.
+    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        match self.what {
+            What::Tpcc => self.run_tpcc(context),
+        }
+    }
+}

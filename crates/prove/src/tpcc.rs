@@ -1,0 +1,615 @@
+//! The books of TPC-C: all conditions in one snapshot, over ranges of warehouses, with several connections at once.
+//!
+//! ```text
+//! control connection: repeatable read, counts warehouses, exports its snapshot ──> N connections import it
+//!                                                                                  each takes (query, range) after (query, range)
+//! ```
+//!
+//! The snapshot makes the answer exact while transactions go on: nothing has to be stopped, during a run neither. Where the server cannot share a
+//! snapshot, one connection does all the work, and that is said. A query that fails is a failure of its conditions, never a zero.
+
+mod condition;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use target::hot::{self, CancelToken, HotConnection, QueryError};
+use target::{ConnSpec, ConnectError};
+
+use condition::{Access, Names, PROBES, Probe};
+pub use condition::{Condition, ConditionError};
+
+/// Things that break a condition are named at most so many times; all are counted.
+pub const WITNESSES_MAX: usize = 20;
+/// Ranges of the queries by key are cut so that each connection gets about so many: the slowest one then matters little.
+const RANGES_PER_CONNECTION: u64 = 4;
+/// And no range is longer than this, so that an interrupt need not wait for a long query to be repeated.
+const RANGE_WAREHOUSES_MAX: u64 = 500;
+/// How often the coordinator looks at the stop flag and tells how far it is.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What to prove.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Connections at once.
+    pub jobs: usize,
+    /// The conditions to judge.
+    pub conditions: BTreeSet<Condition>,
+    /// Only these warehouses, both ends included; `None`: all.
+    pub warehouses: Option<(i64, i64)>,
+}
+
+/// What became of a condition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It holds everywhere.
+    Kept,
+    /// It does not.
+    Broken {
+        /// How many things break it.
+        count: u64,
+        /// The first of them, in words.
+        witnesses: Vec<String>,
+    },
+    /// It says nothing about this database.
+    DoesNotApply {
+        /// Why.
+        why: String,
+    },
+    /// It could not be judged everywhere.
+    Failed {
+        /// What the server said.
+        error: String,
+    },
+}
+
+/// The answer about one condition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Which one.
+    pub condition: Condition,
+    /// Things looked at.
+    pub looked_at: u64,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// The answer about the books.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// In the order of [`Condition::ALL`].
+    pub answers: Vec<Answer>,
+    /// Warehouses looked at.
+    pub warehouses: u64,
+    /// Orders entered since the load, by the districts' counters.
+    pub orders_since_load: u64,
+    /// Connections that worked.
+    pub jobs: usize,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+    /// From first to last.
+    pub duration: Duration,
+}
+
+impl Report {
+    /// Whether any condition is broken.
+    pub fn is_broken(&self) -> bool {
+        self.answers.iter().any(|answer| matches!(answer.outcome, Outcome::Broken { .. }))
+    }
+
+    /// Whether any condition could not be judged.
+    pub fn has_failed(&self) -> bool {
+        self.answers.iter().any(|answer| matches!(answer.outcome, Outcome::Failed { .. }))
+    }
+}
+
+/// How far a proof is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Queries done.
+    pub done: u64,
+    /// Queries in all.
+    pub total: u64,
+    /// Things looked at so far.
+    pub looked_at: u64,
+}
+
+/// Why there is no answer at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ProveError {
+    /// No connection.
+    #[error("cannot connect to the target")]
+    Connect(#[from] ConnectError),
+    /// One of the tables is not there.
+    #[error("there is no table {0} in this database")]
+    NoTable(&'static str),
+    /// There are no warehouses.
+    #[error("the table warehouse holds no warehouse{}", .0.map_or(String::new(), |(from, to)| format!(" from {from} to {to}")))]
+    NoWarehouse(Option<(i64, i64)>),
+    /// A statement before the conditions failed.
+    #[error("{doing} failed")]
+    Sql {
+        /// What it was for.
+        doing: &'static str,
+        /// What happened.
+        source: Box<QueryError>,
+    },
+    /// The server answered something else than was asked.
+    #[error("{doing}: the server's answer makes no sense")]
+    Answer {
+        /// What it was for.
+        doing: &'static str,
+    },
+    /// The system refused a thread.
+    #[error("this machine refused a thread")]
+    Thread(#[from] std::io::Error),
+    /// The user stopped it.
+    #[error("interrupted before there was an answer")]
+    Interrupted,
+}
+
+impl ProveError {
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ProveError::Connect(error) => error.hint(),
+            ProveError::NoTable(_) => {
+                Some("load it: pgfathom load tpcc -s 10, or name the database that holds TPC-C".into())
+            }
+            ProveError::NoWarehouse(None) => Some("load it: pgfathom load tpcc -s 10".into()),
+            ProveError::NoWarehouse(Some(_)) => Some("leave --warehouses out to look at all of them".into()),
+            ProveError::Sql { .. } => {
+                Some("the role needs SELECT on the nine tables; the server's log says more".into())
+            }
+            ProveError::Answer { .. } | ProveError::Thread(_) | ProveError::Interrupted => None,
+        }
+    }
+}
+
+/// One query over one range.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    probe: &'static Probe,
+    from: i64,
+    to: i64,
+}
+
+/// What has been found about a condition.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    looked_at: u64,
+    broken: u64,
+    witnesses: Vec<String>,
+    error: Option<String>,
+}
+
+/// What the connections share.
+#[derive(Debug)]
+struct Work<'a> {
+    jobs: &'a [Job],
+    names: &'a Names,
+    wanted: &'a BTreeSet<Condition>,
+    /// What nobody has taken yet, the next one last.
+    left: Mutex<Vec<usize>>,
+    done: AtomicU64,
+    looked_at: AtomicU64,
+    found: Mutex<BTreeMap<Condition, Found>>,
+    stop: &'a AtomicBool,
+}
+
+/// Judges the conditions. `observer` hears how far it is, from this thread.
+///
+/// # Errors
+/// When there is nothing to judge, or the user stopped it. A query that fails is no error of the call: it is the outcome of its conditions.
+pub fn prove(
+    spec: &ConnSpec,
+    options: &Options,
+    stop: &AtomicBool,
+    observer: &mut dyn FnMut(Progress),
+) -> Result<Report, ProveError> {
+    let watch = Watch { stop, cancels: Mutex::default(), is_over: AtomicBool::new(false) };
+    let outcome = std::thread::scope(|scope| {
+        std::thread::Builder::new().name("stop".into()).spawn_scoped(scope, || watch.keep())?;
+        let outcome = prove_watched(spec, options, &watch, observer);
+        watch.is_over.store(true, Ordering::Relaxed);
+        outcome
+    });
+    // Whatever a cancelled query looks like from where it was sent.
+    if stop.load(Ordering::Relaxed) { Err(ProveError::Interrupted) } else { outcome }
+}
+
+/// Ends running queries when the user stops the proof.
+#[derive(Debug)]
+struct Watch<'a> {
+    stop: &'a AtomicBool,
+    cancels: Mutex<Vec<CancelToken>>,
+    is_over: AtomicBool,
+}
+
+impl Watch<'_> {
+    fn keep(&self) {
+        while !self.is_over.load(Ordering::Relaxed) {
+            if self.stop.load(Ordering::Relaxed) {
+                // Again and again: a request that comes between two queries ends neither.
+                for cancel in self.cancels.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                    let _ = cancel.cancel();
+                }
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// A connection that a stop reaches, in a transaction of its own.
+    fn connect(&self, spec: &ConnSpec) -> Result<HotConnection, ProveError> {
+        let mut connection = hot::connect(spec)?;
+        self.cancels.lock().unwrap_or_else(PoisonError::into_inner).push(connection.cancel_token());
+        begin(&mut connection)?;
+        Ok(connection)
+    }
+}
+
+fn prove_watched(
+    spec: &ConnSpec,
+    options: &Options,
+    watch: &Watch<'_>,
+    observer: &mut dyn FnMut(Progress),
+) -> Result<Report, ProveError> {
+    let begun = Instant::now();
+    let mut control = watch.connect(spec)?;
+    let names = names(&mut control)?;
+    let (from, to, warehouses) = warehouses(&mut control, options.warehouses)?;
+    let orders_since_load = orders_since_load(&mut control, from, to)?;
+    let mut conditions = options.conditions.clone();
+    let mut answers: BTreeMap<Condition, Answer> = BTreeMap::new();
+    if conditions.contains(&Condition::C11)
+        && let Some(why) = why_not_as_loaded(&mut control, orders_since_load, from, to)?
+    {
+        conditions.remove(&Condition::C11);
+        let outcome = Outcome::DoesNotApply { why };
+        answers.insert(Condition::C11, Answer { condition: Condition::C11, looked_at: 0, outcome });
+    }
+    let mut notes = Vec::new();
+    let jobs = options.jobs.max(1);
+    let snapshot = match text(&mut control, "select pg_catalog.pg_export_snapshot()") {
+        Ok(snapshot) => Some(snapshot),
+        Err(QueryError::Server(error)) => {
+            notes.push(format!(
+                "the server cannot share a snapshot ({}), so one connection did it all",
+                error.message
+            ));
+            // The error has ended the transaction.
+            rollback_and_begin(&mut control)?;
+            None
+        }
+        Err(error) => return Err(sql_error("sharing the snapshot")(error)),
+    };
+    let list = jobs_of(&conditions, from, to, if snapshot.is_some() { jobs } else { 1 });
+    let work = Work {
+        jobs: &list,
+        names: &names,
+        wanted: &conditions,
+        left: Mutex::new((0..list.len()).rev().collect()),
+        done: AtomicU64::new(0),
+        looked_at: AtomicU64::new(0),
+        found: Mutex::new(conditions.iter().map(|condition| (*condition, Found::default())).collect()),
+        stop: watch.stop,
+    };
+    let mut crew = Vec::new();
+    // The connection that shares its snapshot must stay as it is until the others are done.
+    let keeper = match snapshot {
+        None => {
+            crew.push(control);
+            None
+        }
+        Some(snapshot) => {
+            let import = format!("set transaction snapshot '{}'", snapshot.replace('\'', "''"));
+            for _ in 0..jobs.min(list.len()) {
+                let mut connection = watch.connect(spec)?;
+                run(&mut connection, "sharing the snapshot", &import)?;
+                crew.push(connection);
+            }
+            Some(control)
+        }
+    };
+    let jobs = crew.len();
+    together(crew, &work, observer)?;
+    drop(keeper);
+    for (condition, found) in work.found.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let outcome = match found.error {
+            // A difference that was seen stands, whatever else could not be looked at.
+            _ if found.broken > 0 => Outcome::Broken { count: found.broken, witnesses: found.witnesses },
+            Some(error) => Outcome::Failed { error },
+            None => Outcome::Kept,
+        };
+        answers.insert(condition, Answer { condition, looked_at: found.looked_at, outcome });
+    }
+    Ok(Report {
+        answers: answers.into_values().collect(),
+        warehouses,
+        orders_since_load,
+        jobs,
+        notes,
+        duration: begun.elapsed(),
+    })
+}
+
+/// The queries that are needed, cut into ranges, the most expensive first.
+fn jobs_of(conditions: &BTreeSet<Condition>, from: i64, to: i64, connections: usize) -> Vec<Job> {
+    let connections = connections as u64;
+    let count = (to - from + 1) as u64;
+    let mut jobs = Vec::new();
+    for probe in PROBES.iter().filter(|probe| probe.conditions.iter().any(|one| conditions.contains(one))) {
+        let length = match probe.access {
+            Access::WholeTable => count.div_ceil(connections),
+            Access::ByKey => count.div_ceil(connections * RANGES_PER_CONNECTION).min(RANGE_WAREHOUSES_MAX),
+        }
+        .max(1) as i64;
+        let mut first = from;
+        while first <= to {
+            let last = to.min(first + length - 1);
+            jobs.push(Job { probe, from: first, to: last });
+            first = last + 1;
+        }
+    }
+    jobs
+}
+
+/// Lets the connections work off the list.
+fn together(
+    crew: Vec<HotConnection>,
+    work: &Work<'_>,
+    observer: &mut dyn FnMut(Progress),
+) -> Result<(), ProveError> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = crew
+            .into_iter()
+            .map(|connection| {
+                std::thread::Builder::new()
+                    .name("prover".into())
+                    .spawn_scoped(scope, move || member(connection, work))
+            })
+            .collect();
+        let mut refused = None;
+        let threads: Vec<_> = threads
+            .into_iter()
+            .filter_map(|thread| thread.map_err(|error| refused = Some(error)).ok())
+            .collect();
+        while !threads.iter().all(|thread| thread.is_finished()) {
+            observer(Progress {
+                done: work.done.load(Ordering::Relaxed),
+                total: work.jobs.len() as u64,
+                looked_at: work.looked_at.load(Ordering::Relaxed),
+            });
+            std::thread::sleep(TICK);
+        }
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        let left = std::mem::take(&mut *work.left.lock().unwrap_or_else(PoisonError::into_inner));
+        match refused {
+            // Fewer hands do the same work, as long as there is one.
+            Some(error) if !left.is_empty() => Err(error.into()),
+            _ => {
+                for at in left {
+                    note_error(work, &work.jobs[at], "every connection was lost before this was looked at");
+                }
+                Ok(())
+            }
+        }
+    })
+}
+
+/// One connection's part.
+fn member(mut connection: HotConnection, work: &Work<'_>) {
+    let left = || work.left.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if work.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(at) = left().pop() else { return };
+        // The snapshot survives an error only behind a savepoint.
+        if run_quietly(&mut connection, "savepoint here").is_err() {
+            left().push(at);
+            return;
+        }
+        let job = &work.jobs[at];
+        if let Err(error) = judge(&mut connection, work, job) {
+            note_error(work, job, &error.to_string());
+            // If this fails, too, the next savepoint does, and the others take over.
+            let _ = run_quietly(&mut connection, "rollback to savepoint here");
+        }
+        work.done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn note_error(work: &Work<'_>, job: &Job, error: &str) {
+    let mut found = work.found.lock().unwrap_or_else(PoisonError::into_inner);
+    for condition in job.probe.conditions {
+        if let Some(found) = found.get_mut(condition) {
+            let place = format!("warehouses {} to {}: {error}", job.from, job.to);
+            found.error.get_or_insert(place);
+        }
+    }
+}
+
+/// One query, and those that name what it counted.
+fn judge(connection: &mut HotConnection, work: &Work<'_>, job: &Job) -> Result<(), QueryError> {
+    let rows = connection.simple_query(&job.probe.count_sql(work.names, job.from, job.to))?;
+    let nonsense = || QueryError::Io(std::io::Error::other("the server's counts make no sense"));
+    let counts: Vec<u64> = rows
+        .first()
+        .ok_or_else(nonsense)?
+        .iter()
+        .map(|value| text_of(value.as_deref()).parse().map_err(|_| nonsense()))
+        .collect::<Result<_, _>>()?;
+    if counts.len() != 1 + job.probe.conditions.len() {
+        return Err(nonsense());
+    }
+    for (condition, &broken) in job.probe.conditions.iter().zip(&counts[1..]) {
+        if !work.wanted.contains(condition) {
+            continue;
+        }
+        let mut witnesses = Vec::new();
+        if broken > 0 {
+            let sql = job.probe.witness_sql(*condition, work.names, job.from, job.to, WITNESSES_MAX);
+            witnesses = connection.simple_query(&sql)?.iter().map(|row| witness(job.probe, row)).collect();
+        }
+        let mut found = work.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(found) = found.get_mut(condition) else { continue };
+        found.looked_at += counts[0];
+        found.broken += broken;
+        let room = WITNESSES_MAX.saturating_sub(found.witnesses.len());
+        found.witnesses.extend(witnesses.into_iter().take(room));
+    }
+    work.looked_at.fetch_add(counts[0], Ordering::Relaxed);
+    Ok(())
+}
+
+/// `w_id 3, w_ytd 300000.00, district_ytd 299990.00`
+fn witness(probe: &Probe, row: &[Option<Vec<u8>>]) -> String {
+    let pairs = probe.columns.iter().zip(row);
+    pairs
+        .map(|(name, value)| match value {
+            Some(value) => format!("{name} {}", String::from_utf8_lossy(value)),
+            None => format!("{name} missing"),
+        })
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn text_of(value: Option<&[u8]>) -> String {
+    value.map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
+}
+
+fn begin(connection: &mut HotConnection) -> Result<(), ProveError> {
+    run(connection, "beginning a transaction", "begin isolation level repeatable read, read only")
+}
+
+fn rollback_and_begin(connection: &mut HotConnection) -> Result<(), ProveError> {
+    run(connection, "ending a transaction", "rollback")?;
+    begin(connection)
+}
+
+fn run(connection: &mut HotConnection, doing: &'static str, sql: &str) -> Result<(), ProveError> {
+    run_quietly(connection, sql).map_err(sql_error(doing))
+}
+
+fn run_quietly(connection: &mut HotConnection, sql: &str) -> Result<(), QueryError> {
+    connection.simple_query(sql).map(drop)
+}
+
+fn text(connection: &mut HotConnection, sql: &str) -> Result<String, QueryError> {
+    let rows = connection.simple_query(sql)?;
+    Ok(rows.first().and_then(|row| row.first()).map(|value| text_of(value.as_deref())).unwrap_or_default())
+}
+
+fn sql_error(doing: &'static str) -> impl Fn(QueryError) -> ProveError {
+    move |source| ProveError::Sql { doing, source: Box::new(source) }
+}
+
+/// What the tables are called here.
+fn names(connection: &mut HotConnection) -> Result<Names, ProveError> {
+    const DOING: &str = "looking for the tables";
+    let mut find = |names: &[&'static str]| -> Result<&'static str, ProveError> {
+        for name in names {
+            let found = text(connection, &format!("select pg_catalog.to_regclass('{name}') is not null"))
+                .map_err(sql_error(DOING))?;
+            if found == "t" {
+                return Ok(name);
+            }
+        }
+        Err(ProveError::NoTable(names[0]))
+    };
+    for name in ["warehouse", "district", "customer", "history", "order_line", "stock"] {
+        find(&[name])?;
+    }
+    Ok(Names { orders: find(&Names::ORDERS)?.to_owned(), new_order: find(&Names::NEW_ORDER)?.to_owned() })
+}
+
+/// First and last warehouse, and how many there are.
+fn warehouses(
+    connection: &mut HotConnection,
+    only: Option<(i64, i64)>,
+) -> Result<(i64, i64, u64), ProveError> {
+    const DOING: &str = "counting the warehouses";
+    let range = only.map_or(String::new(), |(from, to)| format!(" where w_id between {from} and {to}"));
+    let sql = format!("select min(w_id), max(w_id), count(*) from warehouse{range}");
+    let rows = connection.simple_query(&sql).map_err(sql_error(DOING))?;
+    let number = |index: usize| -> Option<i64> { text_of(rows.first()?.get(index)?.as_deref()).parse().ok() };
+    match (number(0), number(1), number(2)) {
+        (_, _, Some(0)) => Err(ProveError::NoWarehouse(only)),
+        (Some(from), Some(to), Some(count)) if from <= to => Ok((from, to, count as u64)),
+        _ => Err(ProveError::Answer { doing: DOING }),
+    }
+}
+
+/// By the counters of the districts; each begins with 3001 (clause 4.3.3.1).
+fn orders_since_load(connection: &mut HotConnection, from: i64, to: i64) -> Result<u64, ProveError> {
+    const DOING: &str = "counting the orders since the load";
+    let sql = format!(
+        "select coalesce(sum(d_next_o_id::bigint - 3001), 0) from district where d_w_id between {from} and {to}"
+    );
+    let text = text(connection, &sql).map_err(sql_error(DOING))?;
+    text.parse::<i64>().map(|count| count.max(0) as u64).map_err(|_| ProveError::Answer { doing: DOING })
+}
+
+/// C11 counts what the load has made: any New-Order keeps it, any Delivery ends it.
+fn why_not_as_loaded(
+    connection: &mut HotConnection,
+    orders_since_load: u64,
+    from: i64,
+    to: i64,
+) -> Result<Option<String>, ProveError> {
+    let sql = format!(
+        "select exists (select from customer where c_w_id between {from} and {to} and c_delivery_cnt <> 0)"
+    );
+    let doing = "looking for deliveries";
+    let delivered = text(connection, &sql).map_err(sql_error(doing))? == "t";
+    Ok(delivered.then(|| {
+        format!("holds only until the first Delivery, and orders were delivered since the load ({orders_since_load} entered)")
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cover_every_warehouse_once_for_each_query() {
+        let all: BTreeSet<Condition> = Condition::ALL.into_iter().collect();
+        for (from, to) in [(1, 1), (1, 2), (3, 10), (1, 15_000), (7, 100_000)] {
+            for connections in [1, 2, 7, 64] {
+                let jobs = jobs_of(&all, from, to, connections);
+                for probe in &PROBES {
+                    let mut next = from;
+                    for job in jobs.iter().filter(|job| std::ptr::eq(job.probe, probe)) {
+                        assert_eq!(job.from, next);
+                        assert!(job.to >= job.from);
+                        next = job.to + 1;
+                    }
+                    assert_eq!(next, to + 1, "{probe:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_read() {
+        let one: BTreeSet<Condition> = [Condition::C1].into();
+        assert!(jobs_of(&one, 1, 9, 2).iter().all(|job| job.probe.conditions == [Condition::C1]));
+        // Two conditions share a query: asking for one of them runs it once.
+        let shared: BTreeSet<Condition> = [Condition::C12].into();
+        assert_eq!(jobs_of(&shared, 1, 9, 1).len(), 1);
+    }
+
+    #[test]
+    fn a_witness_names_each_number() {
+        let probe = PROBES.iter().find(|probe| probe.conditions == [Condition::C1]);
+        let row = [Some(b"3".to_vec()), Some(b"300000.00".to_vec()), None];
+        assert_eq!(witness(probe.unwrap(), &row), "w_id 3, w_ytd 300000.00, district_ytd missing");
+    }
+}

@@ -1,0 +1,416 @@
+//! The conditions as data: what each says, and the query whose rows judge it.
+//!
+//! Every query joins aggregates once, for a range of warehouses, and gives for each thing it looks at one boolean per condition, true when
+//! the condition is broken there, followed by the columns that name the thing and the two sides of the equation. So one pass counts what was
+//! looked at and what is wrong, and a second one, made only when something is, names it.
+//!
+//! Source: TPC Benchmark C, revision 5.11, clause 3.3.2; X13 and X14 are ours. `{from}` and `{to}` stand for the range, `{orders}` and
+//! `{new_order}` for the names of the two tables that go by several names.
+
+/// A condition. The order is that of the report.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Condition {
+    /// 3.3.2.1
+    C1,
+    /// 3.3.2.2
+    C2,
+    /// 3.3.2.3
+    C3,
+    /// 3.3.2.4
+    C4,
+    /// 3.3.2.5
+    C5,
+    /// 3.3.2.6
+    C6,
+    /// 3.3.2.7
+    C7,
+    /// 3.3.2.8
+    C8,
+    /// 3.3.2.9
+    C9,
+    /// 3.3.2.10
+    C10,
+    /// 3.3.2.11
+    C11,
+    /// 3.3.2.12
+    C12,
+    /// Ours: what was ordered has left the stock, also the stock of other warehouses.
+    X13,
+    /// Ours: no order was lost between two others.
+    X14,
+}
+
+impl Condition {
+    /// All of them.
+    pub const ALL: [Condition; 14] = [
+        Condition::C1,
+        Condition::C2,
+        Condition::C3,
+        Condition::C4,
+        Condition::C5,
+        Condition::C6,
+        Condition::C7,
+        Condition::C8,
+        Condition::C9,
+        Condition::C10,
+        Condition::C11,
+        Condition::C12,
+        Condition::X13,
+        Condition::X14,
+    ];
+
+    /// `C1`, ...
+    pub fn code(self) -> &'static str {
+        match self {
+            Condition::C1 => "C1",
+            Condition::C2 => "C2",
+            Condition::C3 => "C3",
+            Condition::C4 => "C4",
+            Condition::C5 => "C5",
+            Condition::C6 => "C6",
+            Condition::C7 => "C7",
+            Condition::C8 => "C8",
+            Condition::C9 => "C9",
+            Condition::C10 => "C10",
+            Condition::C11 => "C11",
+            Condition::C12 => "C12",
+            Condition::X13 => "X13",
+            Condition::X14 => "X14",
+        }
+    }
+
+    /// What must hold.
+    pub fn says(self) -> &'static str {
+        match self {
+            Condition::C1 => "W_YTD = sum(D_YTD)",
+            Condition::C2 => "D_NEXT_O_ID - 1 = max(O_ID) = max(NO_O_ID)",
+            Condition::C3 => "max(NO_O_ID) - min(NO_O_ID) + 1 = rows in NEW-ORDER",
+            Condition::C4 => "sum(O_OL_CNT) = rows in ORDER-LINE",
+            Condition::C5 => "O_CARRIER_ID is null where the order is in NEW-ORDER, and only there",
+            Condition::C6 => "O_OL_CNT = rows in ORDER-LINE of the order",
+            Condition::C7 => "OL_DELIVERY_D is null where O_CARRIER_ID is, and only there",
+            Condition::C8 => "W_YTD = sum(H_AMOUNT)",
+            Condition::C9 => "D_YTD = sum(H_AMOUNT)",
+            Condition::C10 => "C_BALANCE = sum(OL_AMOUNT delivered) - sum(H_AMOUNT)",
+            Condition::C11 => "rows in ORDER - rows in NEW-ORDER = 2100 per district, as loaded",
+            Condition::C12 => "C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT delivered)",
+            Condition::X13 => "S_YTD, S_ORDER_CNT, S_REMOTE_CNT = what ORDER-LINE took since the load",
+            Condition::X14 => "max(O_ID) - min(O_ID) + 1 = rows in ORDER",
+        }
+    }
+
+    /// What it looks at, one of which each.
+    pub fn things(self) -> &'static str {
+        match self {
+            Condition::C1 | Condition::C8 => "warehouses",
+            Condition::C2
+            | Condition::C3
+            | Condition::C4
+            | Condition::C9
+            | Condition::C11
+            | Condition::X14 => "districts",
+            Condition::C5 | Condition::C6 => "orders",
+            Condition::C7 => "order lines",
+            Condition::C10 | Condition::C12 => "customers",
+            Condition::X13 => "stock rows",
+        }
+    }
+
+    /// It compares rows of one warehouse with rows that transactions of other warehouses wrote: the only ones that a torn wide commit, or
+    /// a snapshot that is not the same on all shards, can break.
+    pub fn is_wide(self) -> bool {
+        matches!(self, Condition::C10 | Condition::X13)
+    }
+}
+
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// No condition has this code.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no condition is called {0:?}: C1 to C12, X13 and X14 are there")]
+pub struct ConditionError(String);
+
+impl std::str::FromStr for Condition {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Condition::ALL
+            .into_iter()
+            .find(|condition| condition.code().eq_ignore_ascii_case(text.trim()))
+            .ok_or_else(|| ConditionError(text.to_owned()))
+    }
+}
+
+/// How a query finds the rows of its range.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Access {
+    /// It reads a table that has no index on the range: as few ranges as there are connections, because each reads the table once.
+    WholeTable,
+    /// By primary keys, which begin with the warehouse.
+    ByKey,
+}
+
+/// One query and the conditions that it judges.
+#[derive(Debug)]
+pub(super) struct Probe {
+    /// In the order of the query's boolean columns.
+    pub(super) conditions: &'static [Condition],
+    pub(super) access: Access,
+    /// Names of the columns behind the booleans: first those that name the thing, then its numbers.
+    pub(super) columns: &'static [&'static str],
+    pub(super) sql: &'static str,
+}
+
+/// All queries, the most expensive first.
+pub(super) static PROBES: [Probe; 13] = [
+    Probe {
+        conditions: &[Condition::X13],
+        access: Access::WholeTable,
+        columns: &["s_w_id", "s_i_id", "s_ytd", "taken", "s_order_cnt", "lines", "s_remote_cnt", "remote_lines"],
+        sql: "select (s_ytd, s_order_cnt, s_remote_cnt) is distinct from
+                (coalesce(taken, 0), coalesce(lines, 0), coalesce(remote_lines, 0)) as x13,
+                coalesce(s_w_id, w) as s_w_id, coalesce(s_i_id, i) as s_i_id,
+                s_ytd, taken, s_order_cnt, lines, s_remote_cnt, remote_lines
+            from (select s_w_id, s_i_id, s_ytd::numeric, s_order_cnt::bigint, s_remote_cnt::bigint from stock
+                where s_w_id between {from} and {to}) s
+            full join (select ol_supply_w_id as w, ol_i_id as i, sum(ol_quantity)::numeric as taken, count(*) as lines,
+                    count(*) filter (where ol_supply_w_id <> ol_w_id) as remote_lines
+                from order_line where ol_o_id > 3000 and ol_supply_w_id between {from} and {to} group by 1, 2) l
+            on (w, i) = (s_w_id, s_i_id)",
+    },
+    Probe {
+        conditions: &[Condition::C10, Condition::C12],
+        access: Access::WholeTable,
+        columns: &["c_w_id", "c_d_id", "c_id", "c_balance", "c_ytd_payment", "delivered", "paid"],
+        sql: "select c_balance is distinct from coalesce(delivered, 0) - coalesce(paid, 0) as c10,
+                c_balance + c_ytd_payment is distinct from coalesce(delivered, 0) as c12,
+                coalesce(c_w_id, hw) as c_w_id, coalesce(c_d_id, hd) as c_d_id, coalesce(c_id, hc) as c_id,
+                c_balance, c_ytd_payment, delivered, paid
+            from (select c_w_id, c_d_id, c_id, c_balance, c_ytd_payment from customer
+                where c_w_id between {from} and {to}) c
+            full join (select h_c_w_id as hw, h_c_d_id as hd, h_c_id as hc, sum(h_amount) as paid
+                from history where h_c_w_id between {from} and {to} group by 1, 2, 3) h
+            on (hw, hd, hc) = (c_w_id, c_d_id, c_id)
+            left join (select o_w_id, o_d_id, o_c_id, sum(ol_amount) as delivered
+                from {orders} join order_line on (ol_w_id, ol_d_id, ol_o_id) = (o_w_id, o_d_id, o_id)
+                where ol_delivery_d is not null and o_w_id between {from} and {to}
+                    and ol_w_id between {from} and {to} group by 1, 2, 3) o
+            on (o_w_id, o_d_id, o_c_id) = (c_w_id, c_d_id, c_id)",
+    },
+    Probe {
+        conditions: &[Condition::C9],
+        access: Access::WholeTable,
+        columns: &["d_w_id", "d_id", "d_ytd", "paid"],
+        sql: "select d_ytd is distinct from paid as c9,
+                coalesce(d_w_id, h_w_id) as d_w_id, coalesce(d_id, h_d_id) as d_id, d_ytd, paid
+            from (select d_w_id, d_id, d_ytd from district where d_w_id between {from} and {to}) d
+            full join (select h_w_id, h_d_id, sum(h_amount) as paid
+                from history where h_w_id between {from} and {to} group by 1, 2) h
+            on (h_w_id, h_d_id) = (d_w_id, d_id)",
+    },
+    Probe {
+        conditions: &[Condition::C8],
+        access: Access::WholeTable,
+        columns: &["w_id", "w_ytd", "paid"],
+        sql: "select w_ytd is distinct from paid as c8, coalesce(w_id, h_w_id) as w_id, w_ytd, paid
+            from (select w_id, w_ytd from warehouse where w_id between {from} and {to}) w
+            full join (select h_w_id, sum(h_amount) as paid
+                from history where h_w_id between {from} and {to} group by 1) h
+            on h_w_id = w_id",
+    },
+    Probe {
+        conditions: &[Condition::C7],
+        access: Access::ByKey,
+        columns: &["ol_w_id", "ol_d_id", "ol_o_id", "ol_number", "ol_delivery_d", "o_carrier_id"],
+        sql: "select o_id is null or (ol_delivery_d is null) <> (o_carrier_id is null) as c7,
+                ol_w_id, ol_d_id, ol_o_id, ol_number, ol_delivery_d, o_carrier_id
+            from (select ol_w_id, ol_d_id, ol_o_id, ol_number, ol_delivery_d from order_line
+                where ol_w_id between {from} and {to}) l
+            left join (select o_w_id, o_d_id, o_id, o_carrier_id from {orders} where o_w_id between {from} and {to}) o
+            on (o_w_id, o_d_id, o_id) = (ol_w_id, ol_d_id, ol_o_id)",
+    },
+    Probe {
+        conditions: &[Condition::C6],
+        access: Access::ByKey,
+        columns: &["o_w_id", "o_d_id", "o_id", "o_ol_cnt", "lines"],
+        sql: "select o_ol_cnt is distinct from lines as c6,
+                coalesce(o_w_id, ol_w_id) as o_w_id, coalesce(o_d_id, ol_d_id) as o_d_id,
+                coalesce(o_id, ol_o_id) as o_id, o_ol_cnt, lines
+            from (select o_w_id, o_d_id, o_id, o_ol_cnt::bigint from {orders} where o_w_id between {from} and {to}) o
+            full join (select ol_w_id, ol_d_id, ol_o_id, count(*) as lines from order_line
+                where ol_w_id between {from} and {to} group by 1, 2, 3) l
+            on (ol_w_id, ol_d_id, ol_o_id) = (o_w_id, o_d_id, o_id)",
+    },
+    Probe {
+        conditions: &[Condition::C5],
+        access: Access::ByKey,
+        columns: &["o_w_id", "o_d_id", "o_id", "o_carrier_id", "no_o_id"],
+        sql: "select o_id is null or (o_carrier_id is null) <> (no_o_id is not null) as c5,
+                coalesce(o_w_id, no_w_id) as o_w_id, coalesce(o_d_id, no_d_id) as o_d_id,
+                coalesce(o_id, no_o_id) as o_id, o_carrier_id, no_o_id
+            from (select o_w_id, o_d_id, o_id, o_carrier_id from {orders} where o_w_id between {from} and {to}) o
+            full join (select no_w_id, no_d_id, no_o_id from {new_order} where no_w_id between {from} and {to}) n
+            on (no_w_id, no_d_id, no_o_id) = (o_w_id, o_d_id, o_id)",
+    },
+    Probe {
+        conditions: &[Condition::C4],
+        access: Access::ByKey,
+        columns: &["o_w_id", "o_d_id", "ol_cnt", "lines"],
+        sql: "select ol_cnt is distinct from lines as c4,
+                coalesce(o_w_id, ol_w_id) as o_w_id, coalesce(o_d_id, ol_d_id) as o_d_id, ol_cnt, lines
+            from (select o_w_id, o_d_id, sum(o_ol_cnt)::bigint as ol_cnt from {orders}
+                where o_w_id between {from} and {to} group by 1, 2) o
+            full join (select ol_w_id, ol_d_id, count(*) as lines from order_line
+                where ol_w_id between {from} and {to} group by 1, 2) l
+            on (ol_w_id, ol_d_id) = (o_w_id, o_d_id)",
+    },
+    Probe {
+        conditions: &[Condition::X14],
+        access: Access::ByKey,
+        columns: &["o_w_id", "o_d_id", "first", "last", "orders"],
+        sql: "select last - first + 1 is distinct from orders as x14, o_w_id, o_d_id, first, last, orders
+            from (select o_w_id, o_d_id, min(o_id)::bigint as first, max(o_id)::bigint as last, count(*) as orders
+                from {orders} where o_w_id between {from} and {to} group by 1, 2) o",
+    },
+    Probe {
+        conditions: &[Condition::C11],
+        access: Access::ByKey,
+        columns: &["o_w_id", "o_d_id", "orders", "new_orders"],
+        sql: "select coalesce(orders, 0) - coalesce(new_orders, 0) <> 2100 as c11,
+                coalesce(o_w_id, no_w_id) as o_w_id, coalesce(o_d_id, no_d_id) as o_d_id, orders, new_orders
+            from (select o_w_id, o_d_id, count(*) as orders from {orders}
+                where o_w_id between {from} and {to} group by 1, 2) o
+            full join (select no_w_id, no_d_id, count(*) as new_orders from {new_order}
+                where no_w_id between {from} and {to} group by 1, 2) n
+            on (no_w_id, no_d_id) = (o_w_id, o_d_id)",
+    },
+    Probe {
+        conditions: &[Condition::C2],
+        access: Access::ByKey,
+        columns: &["d_w_id", "d_id", "d_next_o_id", "last_order", "last_new_order"],
+        // The part about NEW-ORDER is void in a district without new orders: Delivery may have taken them all.
+        sql: "select d_next_o_id - 1 is distinct from last_order or coalesce(last_new_order <> last_order, false) as c2,
+                coalesce(d_w_id, o_w_id, no_w_id) as d_w_id, coalesce(d_id, o_d_id, no_d_id) as d_id,
+                d_next_o_id, last_order, last_new_order
+            from (select d_w_id, d_id, d_next_o_id from district where d_w_id between {from} and {to}) d
+            full join (select o_w_id, o_d_id, max(o_id) as last_order from {orders}
+                where o_w_id between {from} and {to} group by 1, 2) o
+            on (o_w_id, o_d_id) = (d_w_id, d_id)
+            full join (select no_w_id, no_d_id, max(no_o_id) as last_new_order from {new_order}
+                where no_w_id between {from} and {to} group by 1, 2) n
+            on (no_w_id, no_d_id) = (coalesce(d_w_id, o_w_id), coalesce(d_id, o_d_id))",
+    },
+    Probe {
+        conditions: &[Condition::C3],
+        access: Access::ByKey,
+        columns: &["no_w_id", "no_d_id", "first", "last", "new_orders"],
+        sql: "select last - first + 1 is distinct from new_orders as c3, no_w_id, no_d_id, first, last, new_orders
+            from (select no_w_id, no_d_id, min(no_o_id)::bigint as first, max(no_o_id)::bigint as last,
+                    count(*) as new_orders
+                from {new_order} where no_w_id between {from} and {to} group by 1, 2) n",
+    },
+    Probe {
+        conditions: &[Condition::C1],
+        access: Access::ByKey,
+        columns: &["w_id", "w_ytd", "district_ytd"],
+        sql: "select w_ytd is distinct from district_ytd as c1, coalesce(w_id, d_w_id) as w_id, w_ytd, district_ytd
+            from (select w_id, w_ytd from warehouse where w_id between {from} and {to}) w
+            full join (select d_w_id, sum(d_ytd) as district_ytd from district
+                where d_w_id between {from} and {to} group by 1) d
+            on d_w_id = w_id",
+    },
+];
+
+impl Probe {
+    /// The query for a range of warehouses, both ends included.
+    fn rows(&self, names: &Names, from: i64, to: i64) -> String {
+        self.sql
+            .replace("{from}", &from.to_string())
+            .replace("{to}", &to.to_string())
+            .replace("{orders}", &names.orders)
+            .replace("{new_order}", &names.new_order)
+    }
+
+    fn flag(condition: Condition) -> String {
+        condition.code().to_lowercase()
+    }
+
+    /// One row: how many things were looked at, then for each condition how many break it. A null where a boolean must be is a break, too.
+    pub(super) fn count_sql(&self, names: &Names, from: i64, to: i64) -> String {
+        let counts: String = self
+            .conditions
+            .iter()
+            .map(|condition| format!(", count(*) filter (where {} is not false)", Probe::flag(*condition)))
+            .collect();
+        format!("select count(*){counts} from ({}) probe", self.rows(names, from, to))
+    }
+
+    /// The first things that break a condition, in the order of their keys.
+    pub(super) fn witness_sql(
+        &self,
+        condition: Condition,
+        names: &Names,
+        from: i64,
+        to: i64,
+        limit: usize,
+    ) -> String {
+        let columns = self.columns.join(", ");
+        format!(
+            "select {columns} from ({}) probe where {} is not false order by {columns} limit {limit}",
+            self.rows(names, from, to),
+            Probe::flag(condition)
+        )
+    }
+}
+
+/// What the two tables are called in the database at hand, ready for SQL.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Names {
+    pub(super) orders: String,
+    pub(super) new_order: String,
+}
+
+impl Names {
+    /// What ORDER is called by those who implement the benchmark: `order` is a word of SQL.
+    pub(super) const ORDERS: [&'static str; 3] = ["orders", "oorder", "\"order\""];
+    /// What NEW-ORDER is called.
+    pub(super) const NEW_ORDER: [&'static str; 2] = ["new_order", "new_orders"];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_condition_is_judged_by_exactly_one_query() {
+        let mut judged: Vec<Condition> = PROBES.iter().flat_map(|probe| probe.conditions).copied().collect();
+        judged.sort_unstable();
+        assert_eq!(judged, Condition::ALL);
+    }
+
+    #[test]
+    fn codes_are_read_back() {
+        for condition in Condition::ALL {
+            assert_eq!(condition.code().parse(), Ok(condition));
+            assert_eq!(condition.code().to_lowercase().parse(), Ok(condition));
+        }
+        assert!("C13".parse::<Condition>().is_err());
+    }
+
+    #[test]
+    fn queries_have_no_open_places() {
+        let names = Names { orders: "orders".into(), new_order: "new_order".into() };
+        for probe in &PROBES {
+            let sql = probe.count_sql(&names, 3, 17);
+            assert!(!sql.contains('{') && sql.contains("between 3 and 17"), "{sql}");
+            for condition in probe.conditions {
+                let sql = probe.witness_sql(*condition, &names, 3, 17, 20);
+                assert!(sql.contains(&format!("{} is not false", condition.code().to_lowercase())), "{sql}");
+            }
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! The books of a loaded TPC-C database on every PostgreSQL found: whole, then damaged condition by condition, then while they are written.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use load::tpcc::{TpccOptions, load_tpcc};
+use prove::tpcc::{Answer, Condition, Options, Outcome, ProveError, Report, prove};
+use target::ConnSpec;
+use target::throwaway::{Installation, Throwaway, installations};
+
+const WAREHOUSES: u32 = 2;
+
+/// Runs `test` on every installation, in parallel, each with a loaded database.
+fn on_each(test: impl Fn(&Installation, Throwaway) + Sync) {
+    let found = installations();
+    assert!(!found.is_empty(), "no PostgreSQL on this machine: run make test, which installs it");
+    std::thread::scope(|scope| {
+        for installation in &found {
+            let test = &test;
+            scope.spawn(move || {
+                let cluster = Throwaway::start(installation, &[]).unwrap();
+                let options = TpccOptions::new(WAREHOUSES);
+                load_tpcc(&cluster.spec(), &options, &load::Stop::new(), &mut load::progress::Silent)
+                    .unwrap();
+                test(installation, cluster);
+            });
+        }
+    });
+}
+
+fn options() -> Options {
+    Options { jobs: 2, conditions: Condition::ALL.into_iter().collect(), warehouses: None }
+}
+
+fn judge(spec: &ConnSpec, options: &Options) -> Report {
+    prove(spec, options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+fn answer(report: &Report, condition: Condition) -> &Answer {
+    report.answers.iter().find(|answer| answer.condition == condition).unwrap()
+}
+
+fn broken(report: &Report) -> BTreeSet<Condition> {
+    let is_broken = |answer: &&Answer| matches!(answer.outcome, Outcome::Broken { .. });
+    report.answers.iter().filter(is_broken).map(|answer| answer.condition).collect()
+}
+
+/// One damage, what it breaks, and what the first witness of the first condition says.
+struct Damage {
+    sql: &'static str,
+    breaks: &'static [Condition],
+    first: &'static str,
+}
+
+/// What one database is damaged by at once: conditions that no two of them share.
+const ROUNDS: [&[Damage]; 4] = [
+    &[
+        Damage {
+            sql: "update warehouse set w_ytd = w_ytd + 0.01 where w_id = 2",
+            breaks: &[Condition::C1, Condition::C8],
+            first: "w_id 2, w_ytd 300000.01, district_ytd 300000.00",
+        },
+        Damage {
+            sql: "update district set d_next_o_id = 3002 where (d_w_id, d_id) = (2, 7)",
+            breaks: &[Condition::C2],
+            first: "d_w_id 2, d_id 7, d_next_o_id 3002, last_order 3000, last_new_order 3000",
+        },
+        Damage {
+            sql: "delete from new_order where (no_w_id, no_d_id, no_o_id) = (1, 3, 2500)",
+            breaks: &[Condition::C3, Condition::C5, Condition::C11],
+            first: "no_w_id 1, no_d_id 3, first 2101, last 3000, new_orders 899",
+        },
+        Damage {
+            sql: "update orders set o_ol_cnt = o_ol_cnt + 1 where (o_w_id, o_d_id, o_id) = (2, 1, 17)",
+            breaks: &[Condition::C4, Condition::C6],
+            first: "o_w_id 2, o_d_id 1, ",
+        },
+        Damage {
+            sql: "update order_line set ol_delivery_d = null where (ol_w_id, ol_d_id, ol_o_id, ol_number) = (1, 4, 9, 2)",
+            breaks: &[Condition::C7],
+            first: "ol_w_id 1, ol_d_id 4, ol_o_id 9, ol_number 2, ol_delivery_d missing, o_carrier_id ",
+        },
+        Damage {
+            sql: "update customer set c_balance = c_balance + 1, c_ytd_payment = c_ytd_payment - 1
+                where (c_w_id, c_d_id, c_id) = (1, 1, 1)",
+            breaks: &[Condition::C10],
+            first: "c_w_id 1, c_d_id 1, c_id 1, c_balance -9.00, ",
+        },
+        Damage {
+            sql: "update stock set s_remote_cnt = 1 where (s_w_id, s_i_id) = (2, 100000)",
+            breaks: &[Condition::X13],
+            first: "s_w_id 2, s_i_id 100000, s_ytd 0, taken missing, s_order_cnt 0, lines missing, s_remote_cnt 1, remote_lines missing",
+        },
+    ],
+    &[
+        Damage {
+            sql: "update orders set o_carrier_id = null where (o_w_id, o_d_id, o_id) = (1, 10, 5)",
+            breaks: &[Condition::C5, Condition::C7],
+            first: "o_w_id 1, o_d_id 10, o_id 5, o_carrier_id missing, no_o_id missing",
+        },
+        Damage {
+            sql: "delete from order_line where (ol_w_id, ol_d_id, ol_o_id, ol_number) = (1, 2, 2999, 1)",
+            breaks: &[Condition::C4, Condition::C6],
+            first: "o_w_id 1, o_d_id 2, ",
+        },
+        Damage {
+            sql: "update history set h_d_id = h_d_id % 10 + 1 where (h_c_w_id, h_c_d_id, h_c_id) = (2, 5, 77)",
+            breaks: &[Condition::C9],
+            first: "d_w_id 2, d_id 5, d_ytd 30000.00, paid 29990.00",
+        },
+        Damage {
+            sql: "delete from new_order where (no_w_id, no_d_id) = (1, 1) and no_o_id = 2101;
+                update orders set o_carrier_id = 1 where (o_w_id, o_d_id, o_id) = (1, 1, 2101);
+                update order_line set ol_delivery_d = now(), ol_amount = 0 where (ol_w_id, ol_d_id, ol_o_id) = (1, 1, 2101)",
+            breaks: &[Condition::C11],
+            first: "o_w_id 1, o_d_id 1, orders 3000, new_orders 899",
+        },
+        Damage {
+            sql: "update customer set c_ytd_payment = 11 where (c_w_id, c_d_id, c_id) = (2, 10, 3000)",
+            breaks: &[Condition::C12],
+            first: "c_w_id 2, c_d_id 10, c_id 3000, c_balance -10.00, c_ytd_payment 11.00, ",
+        },
+    ],
+    &[
+        Damage {
+            sql: "update district set d_ytd = d_ytd - 1; update warehouse set w_ytd = w_ytd - 10",
+            breaks: &[Condition::C8, Condition::C9],
+            first: "w_id 1, w_ytd 299990.00, paid 300000.00",
+        },
+        Damage {
+            sql: "delete from orders where (o_w_id, o_d_id, o_id) = (1, 6, 1000);
+                delete from order_line where (ol_w_id, ol_d_id, ol_o_id) = (1, 6, 1000)",
+            breaks: &[Condition::C11, Condition::X14],
+            first: "o_w_id 1, o_d_id 6, orders 2999, new_orders 900",
+        },
+    ],
+    &[
+        // Whole things that are gone, where a join from one side would see nothing.
+        Damage {
+            sql: "delete from district where (d_w_id, d_id) = (2, 9)",
+            breaks: &[Condition::C1, Condition::C2, Condition::C9],
+            first: "w_id 2, w_ytd 300000.00, district_ytd 270000.00",
+        },
+        Damage {
+            sql: "delete from stock where (s_w_id, s_i_id) = (1, 1);
+                insert into order_line select ol_o_id + 900, ol_d_id, ol_w_id, ol_number, 1, 1, null, 5, 0, ol_dist_info
+                from order_line where (ol_w_id, ol_d_id, ol_o_id, ol_number) = (2, 1, 3000, 1)",
+            breaks: &[Condition::C4, Condition::C6, Condition::C7, Condition::X13],
+            first: "o_w_id 2, o_d_id 1, ",
+        },
+    ],
+];
+
+#[test]
+fn a_fresh_load_keeps_every_condition_and_each_damage_is_named() {
+    on_each(|installation, cluster| {
+        let spec = cluster.spec();
+        let report = judge(&spec, &options());
+        assert_eq!(report.warehouses, u64::from(WAREHOUSES));
+        assert_eq!((report.orders_since_load, report.notes.len()), (0, 0));
+        for answer in &report.answers {
+            assert_eq!(answer.outcome, Outcome::Kept, "{installation:?} {answer:?}");
+            let expected = match answer.condition.things() {
+                "warehouses" => 2,
+                "districts" => 20,
+                "orders" => 60_000,
+                "customers" => 60_000,
+                "stock rows" => 200_000,
+                // 5 to 15 lines an order.
+                _ => answer.looked_at.clamp(5 * 60_000, 15 * 60_000),
+            };
+            assert_eq!(answer.looked_at, expected, "{}", answer.condition);
+        }
+        for damages in ROUNDS {
+            let damaged = copy(&cluster);
+            for damage in damages {
+                cluster.execute_in(COPY, damage.sql).unwrap();
+            }
+            let report = judge(&damaged, &options());
+            let expected: Vec<Condition> = damages.iter().flat_map(|damage| damage.breaks).copied().collect();
+            let as_set: BTreeSet<Condition> = expected.iter().copied().collect();
+            assert_eq!(as_set.len(), expected.len(), "two damages of one round break the same condition");
+            assert_eq!(broken(&report), as_set, "{:#?}", report.answers);
+            for damage in damages {
+                let Outcome::Broken { witnesses, .. } = &answer(&report, damage.breaks[0]).outcome else {
+                    unreachable!("it is among the broken ones")
+                };
+                assert!(witnesses[0].starts_with(damage.first), "{}\n{witnesses:?}", damage.sql);
+            }
+        }
+    });
+}
+
+const COPY: &str = "damaged";
+
+/// A fresh copy of the loaded database.
+fn copy(cluster: &Throwaway) -> ConnSpec {
+    cluster.execute_in("template1", &format!("drop database if exists {COPY}")).unwrap();
+    let sql = format!("create database {COPY} template postgres strategy file_copy");
+    cluster.execute_in("template1", &sql).unwrap();
+    cluster.spec().with_dbname(COPY)
+}
+
+#[test]
+fn many_breaks_are_counted_and_the_first_are_named() {
+    on_each(|_, cluster| {
+        cluster.execute("update customer set c_balance = c_balance + 1 where c_d_id = 3").unwrap();
+        for (warehouses, count) in [(None, 6_000), (Some((2, 2)), 3_000)] {
+            let report = judge(&cluster.spec(), &Options { warehouses, ..options() });
+            assert_eq!(broken(&report), [Condition::C10, Condition::C12].into());
+            for condition in [Condition::C10, Condition::C12] {
+                let Outcome::Broken { count: found, witnesses } = &answer(&report, condition).outcome else {
+                    unreachable!("it is among the broken ones")
+                };
+                assert_eq!((*found, witnesses.len()), (count, prove::tpcc::WITNESSES_MAX));
+            }
+        }
+        // Only what is asked for.
+        let only = Options { conditions: [Condition::C12].into(), ..options() };
+        assert_eq!(judge(&cluster.spec(), &only).answers.len(), 1);
+    });
+}
+
+#[test]
+fn a_query_that_fails_is_no_zero() {
+    on_each(|_, cluster| {
+        cluster.execute("alter table history rename column h_amount to h_sum").unwrap();
+        let report = judge(&cluster.spec(), &options());
+        for condition in [Condition::C8, Condition::C9, Condition::C10, Condition::C12] {
+            let answer = answer(&report, condition);
+            let Outcome::Failed { error } = &answer.outcome else { panic!("{answer:?}") };
+            assert!(error.contains("h_amount") && error.starts_with("warehouses "), "{error}");
+        }
+        // The others were judged all the same, by the same connections.
+        assert!(report.has_failed() && !report.is_broken());
+        let kept = report.answers.iter().filter(|answer| answer.outcome == Outcome::Kept).count();
+        assert_eq!(kept, 10);
+        cluster.execute("alter table stock rename to stocks").unwrap();
+        let error = prove(&cluster.spec(), &options(), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+        assert!(matches!(error, ProveError::NoTable("stock")), "{error:?}");
+    });
+}
+
+/// Payments by hand: each keeps the books, so every snapshot must find them whole; and a torn one must be found.
+#[test]
+fn the_books_are_judged_in_one_snapshot_while_they_are_written() {
+    on_each(|_, cluster| {
+        let spec = cluster.spec();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut connection = target::control::connect(&spec).unwrap();
+                let mut payments = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let (w, c) = (1 + payments % 2, 1 + payments % 3_000);
+                    // Payment of clause 2.5: the customer lives in the other warehouse.
+                    let sql = format!(
+                        "begin;
+                        update warehouse set w_ytd = w_ytd + 3.5 where w_id = {w};
+                        update district set d_ytd = d_ytd + 3.5 where (d_w_id, d_id) = ({w}, 1);
+                        update customer set c_balance = c_balance - 3.5, c_ytd_payment = c_ytd_payment + 3.5
+                            where (c_w_id, c_d_id, c_id) = (3 - {w}, 2, {c});
+                        insert into history values ({c}, 2, 3 - {w}, 1, {w}, now(), 3.5, 'x');
+                        commit"
+                    );
+                    connection.batch_execute(&sql).unwrap();
+                    payments += 1;
+                }
+                payments
+            });
+            for _ in 0..5 {
+                let report = judge(&spec, &options());
+                assert!(!report.is_broken() && !report.has_failed(), "{:#?}", report.answers);
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(writer.join().unwrap() > 0);
+        });
+        // The half of a payment: what two-phase commit exists to prevent.
+        cluster.execute("insert into history values (1, 2, 2, 1, 1, now(), 3.5, 'torn')").unwrap();
+        assert_eq!(broken(&judge(&spec, &options())), [Condition::C8, Condition::C9, Condition::C10].into());
+    });
+}
+
+#[test]
+fn after_a_delivery_one_condition_does_not_apply() {
+    on_each(|_, cluster| {
+        let sql = "begin;
+            delete from new_order where (no_w_id, no_d_id, no_o_id) = (1, 1, 2101);
+            update orders set o_carrier_id = 3 where (o_w_id, o_d_id, o_id) = (1, 1, 2101);
+            update order_line set ol_delivery_d = now() where (ol_w_id, ol_d_id, ol_o_id) = (1, 1, 2101);
+            update customer set c_delivery_cnt = c_delivery_cnt + 1, c_balance = c_balance + (select sum(ol_amount)
+                    from order_line where (ol_w_id, ol_d_id, ol_o_id) = (1, 1, 2101))
+                where (c_w_id, c_d_id) = (1, 1) and c_id = (select o_c_id from orders
+                    where (o_w_id, o_d_id, o_id) = (1, 1, 2101));
+            commit";
+        cluster.execute(sql).unwrap();
+        let report = judge(&cluster.spec(), &options());
+        let answer = answer(&report, Condition::C11);
+        assert!(matches!(&answer.outcome, Outcome::DoesNotApply { why } if why.contains("Delivery")));
+        assert!(!report.is_broken() && !report.has_failed(), "{:#?}", report.answers);
+        // The other warehouse is still as it was loaded.
+        let other = Options { warehouses: Some((2, 2)), ..options() };
+        assert!(judge(&cluster.spec(), &other).answers.iter().all(|answer| answer.outcome == Outcome::Kept));
+    });
+}
+
+#[test]
+fn a_stop_ends_running_queries() {
+    on_each(|_, cluster| {
+        // A query that would take an hour.
+        cluster
+            .execute(
+                "alter table warehouse rename to w;
+                create view warehouse as select w.* from w, lateral (select pg_sleep(3600)) s where w_id = 2
+                    union all select * from w where w_id = 1",
+            )
+            .unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                stop.store(true, Ordering::Relaxed);
+            });
+            let options = Options { warehouses: Some((1, 1)), ..options() };
+            let slow = Options { warehouses: None, ..options.clone() };
+            assert!(prove(&cluster.spec(), &options, &AtomicBool::new(false), &mut |_| {}).is_ok());
+            let error = prove(&cluster.spec(), &slow, &stop, &mut |_| {}).unwrap_err();
+            assert!(matches!(error, ProveError::Interrupted | ProveError::Sql { .. }), "{error:?}");
+        });
+    });
+}
