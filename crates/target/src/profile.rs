@@ -84,6 +84,8 @@ pub enum Discovery {
 pub struct Replication {
     /// Its name.
     pub name: &'static str,
+    /// Whether there is anything of it, where everybody may ask that and not everybody the rest: one truth value.
+    pub probe: Option<&'static str>,
     /// The nodes, in the shape of [`Catalog::nodes`].
     pub nodes: &'static str,
 }

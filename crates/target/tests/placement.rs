@@ -262,8 +262,8 @@ fn moduli_may_differ_and_keys_may_have_many_columns() {
             keys.push(key.iter().zip(texts).map(|(key, text)| key.map(|_| text)).collect());
         }
         placement.compare(&mut *alone.control, &keys, &ours).unwrap();
-        for leaf in 0..split.len() {
-            assert!(ours.contains(&leaf), "no key went to {}", names[leaf]);
+        for (leaf, name) in names.iter().enumerate() {
+            assert!(ours.contains(&leaf), "no key went to {name}");
         }
         assert_eq!(placement.leaf_of_text(b"1"), None, "a key of three columns is no text");
         assert!(!placement.routes_by_partition_hash());

@@ -39,6 +39,16 @@ pub(super) fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
         },
         Found::Copies(replications) => {
             for replication in replications {
+                if let Some(probe) = replication.probe {
+                    let rows = catalog::rows(&mut *control, probe).map_err(|source| ClusterError::Sql {
+                        what: format!("look for {}", replication.name),
+                        engine: Some(Engine::Multimaster),
+                        source,
+                    })?;
+                    if !rows.first().is_some_and(|row| row.is_true(0)) {
+                        continue;
+                    }
+                }
                 let cluster =
                     catalogued(&mut control, here.clone(), Engine::Multimaster, replication.nodes, true)?;
                 // An extension that is there and replicates nothing makes no cluster.

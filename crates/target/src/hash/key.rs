@@ -231,3 +231,49 @@ fn uuid(text: &[u8]) -> Option<[u8; 16]> {
     }
     digits.next().is_none().then_some(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::PARTITION_SEED;
+
+    /// What PostgreSQL 13, 15 and 18 answered, as signed numbers.
+    #[test]
+    fn known_answers_of_servers() {
+        const DAYS: i32 = 9110; // 2024-12-10
+        let uuid = KeyType::Uuid.parse(b"00112233-4455-6677-8899-aabbccddeeff").expect("a uuid");
+        for (key, hash) in [
+            (uuid, -8_699_738_442_285_490_013i64),
+            (Key::Float8(1.5), -2_826_383_321_045_882_978),
+            (Key::Float4(1.5), -2_826_383_321_045_882_978),
+            (Key::Float8(f64::NAN), -6_475_869_854_796_787_835),
+            (Key::Float8(-0.0), PARTITION_SEED as i64),
+            (Key::Date(DAYS), 1_933_029_059_345_685_373),
+            (Key::Timestamp(i64::from(DAYS) * 86_400_000_000), 2_523_306_546_954_178_210),
+            (Key::Bytea(&[0x00, 0xff, 0x80]), 8_118_802_338_838_502_619),
+            (Key::Text("ключ-éü€".as_bytes()), 4_708_246_133_999_842_719),
+            (Key::Int2(-1), -5_017_072_347_659_237_694),
+            (Key::Int8(i64::MIN), -6_050_265_599_104_649_060),
+        ] {
+            assert_eq!(key.extended(PARTITION_SEED) as i64, hash, "{key:?}");
+        }
+        assert_eq!(uuid.plain() as i32, 776_152_245);
+        assert_eq!(Key::Text(b"").plain() as i32, -1_477_818_771);
+        assert_eq!(Key::Bpchar(b"user1   ").plain() as i32, -335_245_252);
+    }
+
+    #[test]
+    fn functions_are_taken_for_the_types_that_use_them() {
+        assert_eq!(KeyType::of_function("hashcharextended", "boolean"), Some(KeyType::Bool));
+        assert_eq!(KeyType::of_function("hashcharextended", "\"char\""), Some(KeyType::Char));
+        assert_eq!(KeyType::of_function("hashvarlenaextended", "bytea"), Some(KeyType::Bytea));
+        for refused in
+            ["hash_numeric_extended", "hashenumextended", "hashvarlenaextended", "jsonb_hash_extended"]
+        {
+            assert_eq!(KeyType::of_function(refused, "x"), None, "{refused}");
+        }
+        for refused in ["numeric", "mood", "interval", "time with time zone", "text[]"] {
+            assert_eq!(KeyType::of_name(refused), None, "{refused}");
+        }
+    }
+}

@@ -90,28 +90,44 @@ impl Reading<'_> {
     }
 }
 
-/// The place of each node of the catalog in the cluster, by the catalog's key.
+/// A node of the catalog.
+struct Place {
+    /// What leaves call it.
+    key: String,
+    /// Its name and address in the catalog.
+    name: String,
+    address: String,
+    /// Its place in the cluster, if it is there.
+    at: Option<usize>,
+}
+
+/// The nodes of the catalog, and where in the cluster they are.
 fn places(
     reading: &Reading<'_>,
     catalog: &Catalog,
     cluster: &Cluster,
     control: &mut impl GenericClient,
     entry: usize,
-) -> Result<Vec<(String, Result<usize, String>)>, PlacementError> {
+) -> Result<Vec<Place>, PlacementError> {
     let rows = reading.ask(control, "list the nodes that hold partitions", catalog.nodes)?;
     let place = |row: &TextRow| {
-        if row.is_true(6) {
-            return Ok(entry);
-        }
+        let name = row.get(1).unwrap_or_default();
         let port = row.get(3).map_or(Some(PORT_DEFAULT), |port| port.parse().ok());
         let dbname = row.get(4).unwrap_or(&cluster.nodes[entry].spec.dbname);
-        let at = port.and_then(|port| cluster.node_at(entry, row.get(2), port, dbname));
-        let name = row.get(1).unwrap_or_default();
-        at.or_else(|| cluster.node(name)).ok_or_else(|| {
-            format!("{name}\0{}:{}", row.get(2).unwrap_or("localhost"), row.get(3).unwrap_or("5432"))
-        })
+        let at = if row.is_true(6) {
+            Some(entry)
+        } else {
+            let at = port.and_then(|port| cluster.node_at(entry, row.get(2), port, dbname));
+            at.or_else(|| cluster.node(name))
+        };
+        Place {
+            key: row.get(0).unwrap_or_default().to_owned(),
+            name: name.to_owned(),
+            address: format!("{}:{}", row.get(2).unwrap_or("localhost"), row.get(3).unwrap_or("5432")),
+            at,
+        }
     };
-    Ok(rows.iter().map(|row| (row.get(0).unwrap_or_default().to_owned(), place(row))).collect())
+    Ok(rows.iter().map(place).collect())
 }
 
 pub(super) fn read(
@@ -149,20 +165,14 @@ pub(super) fn read(
             continue;
         }
         let key = row.get(2).unwrap_or_default();
-        let node = match places.iter().find(|(known, _)| known == key) {
-            Some((_, Ok(node))) => *node,
-            Some((_, Err(unknown))) => {
-                let (server, address) = unknown.split_once('\0').unwrap_or((unknown, ""));
-                return Err(PlacementError::UnknownNode {
-                    table: table.to_owned(),
-                    server: server.to_owned(),
-                    address: address.to_owned(),
-                });
-            }
-            None => {
-                return Err(reading.nonsense(format!("partition {id} is on the node {key}, which is none")));
-            }
+        let Some(place) = places.iter().find(|place| place.key == key) else {
+            return Err(reading.nonsense(format!("partition {id} is on the node {key}, which is none")));
         };
+        let node = place.at.ok_or_else(|| PlacementError::UnknownNode {
+            table: table.to_owned(),
+            server: place.name.clone(),
+            address: place.address.clone(),
+        })?;
         let bound = parsed.map_or(Ok(Bound::Other(kind.to_owned())), |kind| reading.bound(kind, row))?;
         let (schema, name) =
             (row.get(0).unwrap_or(schema).to_owned(), row.get(1).unwrap_or(table).to_owned());

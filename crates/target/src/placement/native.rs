@@ -137,7 +137,7 @@ fn leaf(cluster: &Cluster, entry: usize, table: &str, row: &TextRow) -> Result<L
         what: what(),
         problem: format!("{oid:?} is no object number"),
     })?;
-    let bound = row.get(5).map_or(Bound::All, |text| bound(text));
+    let bound = row.get(5).map_or(Bound::All, bound);
     let seen_as = (schema.to_owned(), name.to_owned());
     if row.get(4) != Some("f") {
         let (schema, name) = seen_as.clone();

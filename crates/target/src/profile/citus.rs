@@ -12,7 +12,12 @@ const NODES: &str = "\
                 when n.groupid = 0 then 'coordinator' else 'worker' end, \
            (n.groupid = (select l.groupid from pg_catalog.pg_dist_local_group l))::text, \
            case when not n.isactive then 'inactive' end \
-    from pg_catalog.pg_dist_node n where n.noderole = 'primary' order by n.groupid";
+    from pg_catalog.pg_dist_node n where n.noderole = 'primary' \
+    union all select '0', 'coordinator', null, null, null, \
+           case when exists (select 1 from pg_catalog.pg_dist_node) then 'coordinator' else 'shard' end, \
+           (l.groupid = 0)::text, null \
+    from pg_catalog.pg_dist_local_group l where not exists (select 1 from pg_catalog.pg_dist_node where groupid = 0) \
+    order by 1";
 
 /// `h`: by hash. `n`: a reference table (kept by two-phase commit, `t`) or a table of one node.
 const TABLE: &str = "\
@@ -36,7 +41,7 @@ const LEAVES: &str = "\
     from pg_catalog.pg_dist_shard s \
     left join pg_catalog.pg_dist_placement p on p.shardid = s.shardid and p.shardstate <> 4 \
     where s.logicalrelid = pg_catalog.to_regclass({relation}) \
-    order by pg_catalog.int4(s.shardminvalue), p.groupid";
+    order by s.shardminvalue::int, p.groupid";
 
 pub(super) const PROFILE: Profile = Profile {
     engine: Engine::Citus,

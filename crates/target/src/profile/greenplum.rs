@@ -20,7 +20,7 @@ const TABLE: &str = "\
     left join lateral unnest(p.distkey::int2[], p.distclass::oid[]) with ordinality as k (attnum, class, place) on true \
     left join pg_catalog.pg_attribute a on a.attrelid = p.localoid and a.attnum = k.attnum \
     left join pg_catalog.pg_opclass o on o.oid = k.class \
-    where p.localoid = {relation}::regclass order by k.place";
+    where p.localoid = pg_catalog.to_regclass({relation}) order by k.place";
 
 /// Each segment has the table under its own name.
 const LEAVES: &str = "\
@@ -28,7 +28,7 @@ const LEAVES: &str = "\
            case when s.status <> 'u' then 'on a segment that is down' end, s.content::text, '0' \
     from pg_catalog.gp_distribution_policy p \
     join pg_catalog.gp_segment_configuration s on s.role = 'p' and s.content >= 0 and s.content < p.numsegments \
-    where p.localoid = {relation}::regclass order by s.content";
+    where p.localoid = pg_catalog.to_regclass({relation}) order by s.content";
 
 pub(super) const PROFILE: Profile = Profile {
     engine: Engine::Greenplum,

@@ -5,13 +5,22 @@ use super::verdicts::{A, D, F, M};
 use super::{Discovery, LoadPath, Profile, Promise, Replication, Support, Tried, View, Wire};
 use crate::engine::Engine;
 
-/// Subscriptions that do not forward what they received: the mark of replication both ways. Their connection strings are for superusers. The node
-/// that was asked stands in none of its own.
+/// Subscriptions that do not forward what they received: the mark of replication both ways. Names and origins are for everybody to read.
+const NATIVE_PROBE: &str = "\
+    select exists (select 1 from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid \
+                   where d.datname = pg_catalog.current_database() and s.suborigin = 'none')";
+
+/// Their connection strings are for superusers. The node that was asked stands in none of them; `pgfathom up` names a subscription
+/// `pgfathom_ME_from_PEER`, and others are named as a whole.
 const NATIVE: &str = "\
-    select s.subname::text, s.subname::text, null, null, null, 'peer', 'false', \
-           case when not s.subenabled then 'disabled, as its subscription ' || s.subname || ' is' end, s.subconninfo \
-    from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid \
-    where d.datname = pg_catalog.current_database() and s.suborigin = 'none' order by s.subname";
+    with s as (select coalesce(substring(s.subname from '_from_(.+)$'), s.subname::text) as peer, \
+                      substring(s.subname from '^pgfathom_(.+)_from_') as me, s.subenabled, s.subconninfo \
+               from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid \
+               where d.datname = pg_catalog.current_database() and s.suborigin = 'none') \
+    select peer, peer, null, null, null, 'peer', 'false', \
+           case when not subenabled then 'not replicated from: its subscription is disabled' end, subconninfo from s \
+    union all select coalesce(min(me), 'entry'), coalesce(min(me), 'entry'), null, null, null, 'peer', 'true', null, null from s \
+    order by 2";
 
 /// Postgres Pro Multimaster and the open mmts (`multimaster--1.0.sql`).
 const MTM: &str = "\
@@ -39,17 +48,19 @@ const PGACTIVE: &str = "\
 
 /// The ways of replicating, in the order of the last columns of [`super::DETECT`].
 pub const REPLICATIONS: [Replication; 5] = [
-    Replication { name: "multimaster", nodes: MTM },
-    Replication { name: "pglogical", nodes: PGLOGICAL },
-    Replication { name: "spock", nodes: SPOCK },
-    Replication { name: "pgactive", nodes: PGACTIVE },
-    Replication { name: "logical replication", nodes: NATIVE },
+    Replication { name: "multimaster", probe: None, nodes: MTM },
+    Replication { name: "pglogical", probe: None, nodes: PGLOGICAL },
+    Replication { name: "spock", probe: None, nodes: SPOCK },
+    Replication { name: "pgactive", probe: None, nodes: PGACTIVE },
+    Replication { name: "logical replication", probe: Some(NATIVE_PROBE), nodes: NATIVE },
 ];
 
 pub(super) const PROFILE: Profile = Profile {
     engine: Engine::Multimaster,
     title: "Multimaster: logical replication both ways, pglogical, Spock, pgactive, Postgres Pro Multimaster",
-    tried: Tried::RecordedCatalogs,
+    tried: Tried::Live(
+        "PostgreSQL 18, logical replication both ways; the other four on recorded catalogs only",
+    ),
     discovery: Discovery::Copies(&REPLICATIONS),
     entry: "every node",
     load: LoadPath::OneNode,

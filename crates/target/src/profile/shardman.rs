@@ -36,12 +36,15 @@ const TABLE: &str = "\
     where c.oid = pg_catalog.to_regclass({relation}) and (t.rel is not null or g.relname is not null) \
     order by k.place";
 
-/// Partition n of table t is the table `t_n` on its owner and the foreign table `t_n_fdw` elsewhere.
+/// Partition n of table t is the table `t_n` on its owner and the foreign table `t_n_fdw` elsewhere. A global table is itself, here as everywhere.
 const LEAVES: &str = "\
     select {schema}, {table} || '_' || p.pnum, p.rgid::text, p.pnum::text, t.nparts::text, null, \
            {table} || '_' || p.pnum, '0' \
     from shardman.sharded_tables t join shardman.parts p on p.rel = t.rel \
-    where t.rel = pg_catalog.to_regclass({relation}) order by p.pnum";
+    where t.rel = pg_catalog.to_regclass({relation}) \
+    union all select {schema}, {table}, r.id::text, null, null, null, {table}, '0' \
+    from shardman.global_tables g join shardman.repgroups r on r.srvid is null \
+    where g.nspname = {schema} and g.relname = {table}";
 
 pub(super) const PROFILE: Profile = Profile {
     engine: Engine::Shardman,
