@@ -346,6 +346,33 @@ fn clusters_of_several_go_up_start_again_and_go_away() {
 }
 
 #[test]
+fn a_primary_that_was_replaced_is_not_started_beside_the_new_one() {
+    let place = Place::new();
+    let replication = Replication { standbys: 1, sync: SyncStandbys::ASYNC, commit: None };
+    let options =
+        UpOptions { topology: Topology::Replicated(replication), ..place.options(&installations()[0]) };
+    let cluster = up(&options).unwrap();
+    let end = |node: usize| {
+        let data_dir = cluster.file.node[node].data_directory.clone().unwrap();
+        let text = fs::read_to_string(data_dir.join("postmaster.pid")).unwrap();
+        signal("-QUIT", text.lines().next().unwrap().parse().unwrap());
+        eventually("the node ends", || processes_below(&data_dir).is_empty());
+    };
+    let spec = |node: usize| cluster.file.node[node].resolve(&Sources::of_process()).unwrap().spec;
+    end(0);
+    assert_eq!(shown(&spec(1), "select pg_promote()::text"), ["true"]);
+    let error = up(&options).unwrap_err();
+    assert!(error.to_string().contains("node primary stays down: s1 was promoted"), "{error}");
+    assert!(error.hint().unwrap().contains("pgfathom down"));
+    end(1);
+    let again = up(&options).unwrap();
+    assert!(again.notes[0].contains("node primary stays down"), "{:?}", again.notes);
+    assert_eq!(control::connect(&again.spec).unwrap().host_index(), 1);
+    assert_eq!(down(&cluster.dir, &place.registry()).unwrap().stopped, 1);
+    place.assert_gone(&cluster.dir);
+}
+
+#[test]
 fn what_goes_wrong_on_one_node_names_it() {
     let place = Place::new();
     let installation = &installations()[0];

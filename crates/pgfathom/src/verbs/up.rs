@@ -225,6 +225,9 @@ impl Up {
             context.terminal.say("interrupted: the cluster is removed again");
             return Ok(Exit::Interrupted);
         }
+        for note in &cluster.notes {
+            context.terminal.warn(note);
+        }
         match context.format {
             Format::Text => context.terminal.data(&text(&cluster)),
             Format::Json => context.terminal.data(&json(&cluster).to_string()),

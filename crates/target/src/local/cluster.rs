@@ -107,6 +107,8 @@ pub struct LocalCluster {
     pub start_s: f64,
     /// How long it took to make the servers a cluster: standbys copied, nodes told of each other. Zero for a single server.
     pub connect_s: f64,
+    /// What a careful reader should know: a server that was left as it is.
+    pub notes: Vec<String>,
 }
 
 /// What `down` did.
@@ -279,7 +281,7 @@ fn make(
     let file = describe(&servers, options);
     file.write(&dir.join(CLUSTER_FILE_NAME))?;
     let spec = file.entry(&Sources::of_process())?.spec;
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s })
+    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s, notes: Vec::new() })
 }
 
 /// Makes one server's files and starts it. Gives the seconds of both.
@@ -445,7 +447,18 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
             login: None,
         }
     };
-    let stopped: Vec<Server> = file.node.iter().map(server).filter(|server| !server.is_up()).collect();
+    let mut stopped: Vec<Server> = file.node.iter().map(server).filter(|server| !server.is_up()).collect();
+    let mut notes = Vec::new();
+    if let Some((old, new)) = replaced_primary(&file)
+        && stopped.iter().any(|server| server.name == old)
+    {
+        stopped.retain(|server| server.name != old);
+        let replaced = LocalError::Replaced { dir: dir.to_owned(), node: old, by: new };
+        if stopped.is_empty() {
+            return Err(replaced);
+        }
+        notes.push(replaced.to_string());
+    }
     if stopped.is_empty() {
         let connection = file.node.first().map(|node| node.connection.clone()).unwrap_or_default();
         return Err(LocalError::AlreadyUp { dir: dir.to_owned(), connection });
@@ -459,7 +472,19 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
     drop(lock);
     let spec = file.entry(&Sources::of_process())?.spec;
     let start_s = times.into_iter().fold(0.0, f64::max);
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0 })
+    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0, notes })
+}
+
+/// The former primary of a cluster in which a standby has been promoted since, and that standby: started as it is, it would be a second primary.
+fn replaced_primary(file: &ClusterFile) -> Option<(String, String)> {
+    let takes_writes = |role: Role| {
+        file.node.iter().find(|node| {
+            let data_dir = node.data_directory.as_deref();
+            node.role == role.name()
+                && data_dir.is_some_and(|dir| dir.is_dir() && !dir.join("standby.signal").exists())
+        })
+    };
+    Some((takes_writes(Role::Primary)?.name.clone(), takes_writes(Role::Standby)?.name.clone()))
 }
 
 /// Whether a server runs in the cluster's folder.

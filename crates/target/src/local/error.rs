@@ -114,6 +114,16 @@ pub enum LocalError {
         /// What was asked for.
         wanted: &'static str,
     },
+    /// A standby has been promoted since the primary went.
+    #[error("node {node} stays down: {by} was promoted in its place, and two servers would take writes")]
+    Replaced {
+        /// The cluster's folder.
+        dir: PathBuf,
+        /// The former primary.
+        node: String,
+        /// The present one.
+        by: String,
+    },
     /// An earlier `up` was interrupted.
     #[error("{} holds what an interrupted up left behind", dir.display())]
     Incomplete {
@@ -284,6 +294,10 @@ impl LocalError {
             LocalError::OtherKind { dir, kind, .. } => {
                 Some(format!("choose another --dir, or: pgfathom up {kind} --dir {0}, or: pgfathom down {0}", dir.display()))
             }
+            LocalError::Replaced { dir, .. } => Some(format!(
+                "go on with the others as they are, or make the cluster anew: pgfathom down {}, then up again",
+                dir.display()
+            )),
             LocalError::Incomplete { dir } => Some(format!("pgfathom down {}, then up again", dir.display())),
             LocalError::NotOurs { there: true, .. } => {
                 Some("pgfathom down without a folder lists the clusters that up made".to_owned())

@@ -15,7 +15,7 @@ use crate::conninfo::{ConnSpec, PORT_DEFAULT};
 /// How long a start may take, crash recovery included.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long the end of a server may take whose files are deleted next; then it is killed.
-const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// With less than this free, a failed start without a word in the log is put down to the full disk.
 const DISK_FULL_BYTES: u64 = 32 << 20;
 
