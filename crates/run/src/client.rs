@@ -11,7 +11,6 @@ use wire::prepared::{Template, Wire};
 use crate::control::{Control, Failure};
 use crate::engine::session::Session;
 use crate::engine::{NANOS_PER_SECOND, Nanos};
-use crate::random::Random;
 use crate::statement::{PrepareError, prepare};
 use crate::tally::Tally;
 use crate::workload::{TransactionError, Workload, WorkloadSession, transaction};
@@ -101,6 +100,11 @@ impl Client {
             Ok(state) => state,
             Err(error) => return self.plan.control.fail(Failure { message: error.to_string(), hint: None }),
         };
+        if self.plan.workload.is_simulated() {
+            self.plan.control.session_connected(session.now(), true);
+            let _ = self.work(&session, &[], &mut state).await;
+            return self.plan.control.session_ended();
+        }
         let mut is_first_time = true;
         while let Some(templates) = self.connect(&session, is_first_time).await {
             self.plan.control.session_connected(session.now(), is_first_time);
@@ -165,17 +169,20 @@ impl Client {
             self.tally.borrow_mut().started(start);
             let sequence = sequence as u32;
             let mut tries = 0;
-            state.begin();
+            state.begin(start);
             loop {
                 // The same draws for each try: a retried transaction is the same transaction.
-                let mut random = Random::for_transaction(plan.seed, self.number, u64::from(sequence));
-                let item = plan.workload.choose(&mut random);
+                let (mut random, item) = plan.workload.draw(plan.seed, self.number, sequence, start);
                 let outcome =
                     transaction(&plan.workload, state, session, templates, item, sequence, &mut random).await;
                 tries += 1;
                 let error = match outcome {
                     Ok(()) => {
                         self.tally.borrow_mut().committed(start, item, self.node, session.now());
+                        if let Some(tpcc) = &state.tpcc {
+                            self.tally.borrow_mut().audited(start, tpcc.done());
+                        }
+                        session.rest(start);
                         state.ended(&plan.workload, item, true);
                         self.record.borrow_mut().inserted = state.ycsb.inserted();
                         break;
@@ -204,6 +211,10 @@ impl Client {
                     continue;
                 }
                 self.tally.borrow_mut().failed(start, item, self.node);
+                if lost.is_some() && plan.workload.tpcc().is_some() {
+                    self.tally.borrow_mut().unknown(start, item);
+                }
+                session.rest(start);
                 // A missing row, too, may come from a statement that changed something before.
                 let is_known_failed = matches!(error, TransactionError::Server(_));
                 state.ended(&plan.workload, item, false);

@@ -246,6 +246,7 @@ pub fn drive(
                 Pace::Closed => Pace::Closed,
                 Pace::Poisson { per_second } => Pace::Poisson { per_second: per_second * share },
                 Pace::Regular { per_second } => Pace::Regular { per_second: per_second * share },
+                Pace::Terminals(users) => Pace::Terminals(users.part(index as u64, workers as u64)),
             },
             latency_limit: options.latency_limit.map(|limit| limit.as_nanos() as Nanos),
             arrivals: Random::for_stream(options.seed, options.first_session + index as u64),

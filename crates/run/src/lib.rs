@@ -18,5 +18,6 @@ pub mod script;
 pub mod statement;
 mod sys;
 pub mod tally;
+pub mod terminals;
 pub mod verdict;
 pub mod workload;

@@ -7,6 +7,7 @@
 
 use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::random::Random;
+use crate::terminals::{Terminals, Turn, Users};
 
 /// The arrival process of one worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,6 +24,8 @@ pub enum Pace {
         /// Arrivals per second of this worker.
         per_second: f64,
     },
+    /// Simulated users at terminals, who rest between their transactions.
+    Terminals(Users),
 }
 
 /// One transaction's start.
@@ -34,6 +37,8 @@ pub struct Start {
     pub started: Nanos,
     /// How late the client was: a session was free, the time had come, and it still was not started.
     pub lag: Nanos,
+    /// The terminal whose transaction it is, where there are terminals.
+    pub turn: Option<Turn>,
 }
 
 /// What a session that asks for work is told.
@@ -60,6 +65,8 @@ pub struct Schedule {
     /// together with `--rate`, as pgbench does); `None`: none is.
     skip_later_than: Option<Nanos>,
     skipped: u64,
+    /// Those of [`Pace::Terminals`], once it is open.
+    terminals: Option<Box<Terminals>>,
 }
 
 impl Schedule {
@@ -74,6 +81,7 @@ impl Schedule {
             random,
             skip_later_than,
             skipped: 0,
+            terminals: None,
         }
     }
 
@@ -83,6 +91,9 @@ impl Schedule {
         // A Poisson process has its first gap before the first arrival too.
         if matches!(self.pace, Pace::Poisson { .. }) {
             self.next_arrival = begin.saturating_add(self.gap());
+        }
+        if let Pace::Terminals(users) = self.pace {
+            self.terminals = Some(Box::new(Terminals::new(users, begin)));
         }
     }
 
@@ -98,7 +109,13 @@ impl Schedule {
         if self.pace == Pace::Closed {
             self.arrivals += 1;
             let scheduled = free_since.max(self.begin).min(now);
-            return Claim::Now(Start { scheduled, started: now, lag: now - scheduled });
+            return Claim::Now(Start { scheduled, started: now, lag: now - scheduled, turn: None });
+        }
+        if let Some(terminals) = &mut self.terminals {
+            let Some((scheduled, turn)) = terminals.claim(now) else { return Claim::Later };
+            self.arrivals += 1;
+            let lag = now - scheduled.max(free_since).min(now);
+            return Claim::Now(Start { scheduled, started: now, lag, turn: Some(turn) });
         }
         while self.next_arrival <= now {
             let scheduled = self.next_arrival;
@@ -108,7 +125,7 @@ impl Schedule {
                 continue;
             }
             let lag = now - scheduled.max(free_since).min(now);
-            return Claim::Now(Start { scheduled, started: now, lag });
+            return Claim::Now(Start { scheduled, started: now, lag, turn: None });
         }
         Claim::Later
     }
@@ -119,8 +136,9 @@ impl Schedule {
         if now < self.begin {
             return self.begin.min(self.end);
         }
-        match self.pace {
-            Pace::Closed => now,
+        match (self.pace, &self.terminals) {
+            (Pace::Closed, _) => now,
+            (_, Some(terminals)) => terminals.next_due(now).min(self.end),
             _ => self.next_arrival.min(self.end),
         }
     }
@@ -144,11 +162,21 @@ impl Schedule {
     /// that the mean rate makes of the time since the oldest of them.
     pub fn backlog(&self, now: Nanos) -> u64 {
         let now = now.min(self.end);
+        if let Some(terminals) = &self.terminals {
+            return terminals.waiting(now);
+        }
         match self.pace {
             Pace::Poisson { per_second } | Pace::Regular { per_second } if self.next_arrival <= now => {
                 1 + ((now - self.next_arrival) as f64 * per_second / NANOS_PER_SECOND as f64) as u64
             }
             _ => 0,
+        }
+    }
+
+    /// The transaction of a terminal's turn has ended.
+    pub fn rest(&mut self, turn: Turn, now: Nanos) {
+        if let Some(terminals) = &mut self.terminals {
+            terminals.rest(turn, now);
         }
     }
 
@@ -168,6 +196,11 @@ impl Schedule {
     pub fn take_unstarted(&mut self) -> u64 {
         if self.end == Nanos::MAX {
             return 0;
+        }
+        if let Some(terminals) = &self.terminals {
+            let waiting = terminals.waiting(self.end);
+            self.arrivals += waiting;
+            return waiting;
         }
         let before = self.arrivals;
         while self.pace != Pace::Closed && self.next_arrival < self.end {
@@ -223,7 +256,10 @@ mod tests {
         let mut schedule = opened(Pace::Closed, 100, 200, None);
         assert_eq!(schedule.claim(50, 10), Claim::Later);
         assert_eq!(schedule.next_due(50), 100);
-        assert_eq!(schedule.claim(110, 105), Claim::Now(Start { scheduled: 105, started: 110, lag: 5 }));
+        assert_eq!(
+            schedule.claim(110, 105),
+            Claim::Now(Start { scheduled: 105, started: 110, lag: 5, turn: None })
+        );
         assert_eq!(schedule.claim(200, 199), Claim::Over);
         assert_eq!((schedule.arrivals(), schedule.take_unstarted()), (1, 0));
     }
@@ -263,7 +299,7 @@ mod tests {
         assert_eq!(schedule.backlog(4_000_000), 1);
         assert_eq!(schedule.backlog(250_000_000), 3);
         let Claim::Now(start) = schedule.claim(6_000_000, 5_000_000) else { panic!("an arrival is due") };
-        assert_eq!(start, Start { scheduled: 0, started: 6_000_000, lag: 1_000_000 });
+        assert_eq!(start, Start { scheduled: 0, started: 6_000_000, lag: 1_000_000, turn: None });
         // The session was free long before the arrival: lag counts from the arrival.
         let Claim::Now(start) = schedule.claim(100_000_500, 6_000_000) else { panic!("an arrival is due") };
         assert_eq!(start.lag, 500);

@@ -15,6 +15,8 @@ use wire::error::SqlState;
 
 use crate::engine::Nanos;
 use crate::schedule::Start;
+use crate::workload::tpcc::Profile;
+use crate::workload::tpcc::audit::{Audit, Done};
 
 /// Distinct SQLSTATEs that are kept apart; further ones are counted under `?????`.
 const ERROR_KINDS_MAX: usize = 64;
@@ -93,6 +95,8 @@ pub struct Interval {
     pub started: u64,
     /// Client lateness, open loop only.
     pub lag: Latency,
+    /// What TPC-C's report audits; all zero in other workloads.
+    pub tpcc: Audit,
 }
 
 impl Interval {
@@ -103,12 +107,14 @@ impl Interval {
             nodes: vec![NodeTally::default(); shape.nodes],
             started: 0,
             lag: Latency::new(),
+            tpcc: Audit::default(),
         }
     }
 
     /// Adds `other`.
     pub fn add(&mut self, other: &Interval) {
         self.started += other.started;
+        self.tpcc.add(&other.tpcc);
         if !other.lag.is_empty() {
             self.lag.merge(&other.lag);
         }
@@ -137,6 +143,7 @@ impl Interval {
     /// Empties it, keeping its memory.
     pub fn reset(&mut self) {
         self.started = 0;
+        self.tpcc.reset();
         if !self.lag.is_empty() {
             self.lag.reset();
         }
@@ -238,6 +245,21 @@ impl Tally {
         }
         if late_after.is_some_and(|limit| response > limit) {
             tally.late += 1;
+        }
+    }
+
+    /// What a transaction of TPC-C that reached its end has done.
+    #[inline]
+    pub fn audited(&mut self, start: Start, done: &Done) {
+        // Apart from the client's own lateness: that is not a wait for a session.
+        let waited = start.turn.map(|_| start.started - start.scheduled - start.lag);
+        self.interval(start).tpcc.count(done, waited);
+    }
+
+    /// The connection of a transaction of TPC-C was lost: nobody knows whether it has committed.
+    pub fn unknown(&mut self, start: Start, kind: usize) {
+        if kind == Profile::NewOrder as usize {
+            self.interval(start).tpcc.unknown_orders += 1;
         }
     }
 
@@ -378,7 +400,7 @@ mod tests {
     use super::*;
 
     fn start(scheduled: Nanos, started: Nanos) -> Start {
-        Start { scheduled, started, lag: 0 }
+        Start { scheduled, started, lag: 0, turn: None }
     }
 
     #[test]

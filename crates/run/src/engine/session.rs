@@ -259,6 +259,14 @@ impl Session {
         .await
     }
 
+    /// The transaction that began with `start` has ended: if it was a terminal's turn, its user rests until the next one.
+    #[inline]
+    pub fn rest(&self, start: Start) {
+        if let Some(turn) = start.turn {
+            self.shared.schedule.borrow_mut().rest(turn, self.now());
+        }
+    }
+
     /// Does nothing until `deadline`. The connection is not looked at meanwhile.
     pub async fn sleep_until(&self, deadline: Nanos) {
         poll_fn(|_| {

@@ -2,6 +2,7 @@
 
 pub mod replay;
 pub mod script;
+pub mod tpcc;
 pub mod ycsb;
 
 use wire::error::{ServerError, SqlState};
@@ -10,9 +11,11 @@ use wire::prepared::Template;
 use crate::engine::link::{LinkError, Reply};
 use crate::engine::session::Session;
 use crate::random::Random;
+use crate::schedule::Start;
 use crate::script::EvalError;
 use crate::statement::StatementSpec;
 use script::{ScriptSession, Scripts};
+use tpcc::{Profile, Tpcc, TpccSession};
 use ycsb::{Ycsb, YcsbSession};
 
 /// One kind of transaction in a mix; its place in the mix is its number in every table and chart.
@@ -33,6 +36,8 @@ pub enum Kind {
     Ycsb(ycsb::Operation),
     /// A pgbench script, by its place among the mix's scripts.
     Script(usize),
+    /// A transaction of TPC-C.
+    Tpcc(Profile),
 }
 
 /// Why a transaction did not commit.
@@ -95,6 +100,7 @@ pub struct Workload {
     thresholds: Vec<u64>,
     ycsb: Option<Ycsb>,
     scripts: Option<Scripts>,
+    tpcc: Option<Tpcc>,
     statements: Vec<StatementSpec>,
     /// How many of the statements are YCSB's; the scripts' follow.
     ycsb_statements: usize,
@@ -117,7 +123,26 @@ impl Workload {
         let mut statements = if ycsb.is_some() { ycsb::statements() } else { Vec::new() };
         let ycsb_statements = statements.len();
         statements.extend(scripts.iter().flat_map(Scripts::statements));
-        Some(Workload { items, thresholds, ycsb, scripts, statements, ycsb_statements })
+        Some(Workload { items, thresholds, ycsb, scripts, tpcc: None, statements, ycsb_statements })
+    }
+
+    /// The five transactions of TPC-C, each an item; how they are mixed is `tpcc`'s own.
+    pub fn of_tpcc(tpcc: Tpcc) -> Workload {
+        let items: Vec<Item> = Profile::ALL
+            .into_iter()
+            .zip(tpcc.mix.weights())
+            .map(|(profile, weight)| Item { name: profile.name().into(), weight, kind: Kind::Tpcc(profile) })
+            .collect();
+        let statements = tpcc.statements();
+        Workload {
+            items,
+            thresholds: Vec::new(),
+            ycsb: None,
+            scripts: None,
+            tpcc: Some(tpcc),
+            statements,
+            ycsb_statements: 0,
+        }
     }
 
     /// The kinds of transactions.
@@ -128,6 +153,32 @@ impl Workload {
     /// The YCSB dataset, if the mix has YCSB operations.
     pub fn ycsb(&self) -> Option<&Ycsb> {
         self.ycsb.as_ref()
+    }
+
+    /// What TPC-C's transactions have in common, if the mix is theirs.
+    pub fn tpcc(&self) -> Option<&Tpcc> {
+        self.tpcc.as_ref()
+    }
+
+    /// No database is driven: transactions only take their time.
+    pub fn is_simulated(&self) -> bool {
+        self.tpcc.as_ref().is_some_and(|tpcc| tpcc.simulate.is_some())
+    }
+
+    /// The stream of draws of the transaction that begins with `start`, and the transaction: a terminal has a stream and choices of its
+    /// own, whichever session runs it.
+    #[inline]
+    pub fn draw(&self, seed: u64, session: u64, sequence: u32, start: Start) -> (Random, usize) {
+        if let Some(turn) = start.turn {
+            let random = Random::for_transaction(seed, turn.terminal.into(), turn.number.into());
+            return (random, turn.profile as usize);
+        }
+        let mut random = Random::for_transaction(seed, session, u64::from(sequence));
+        let item = match &self.tpcc {
+            Some(tpcc) => tpcc.mix.profile(seed, session, u64::from(sequence), &mut random) as usize,
+            None => self.choose(&mut random),
+        };
+        (random, item)
     }
 
     /// Statements every session prepares before it starts.
@@ -149,7 +200,8 @@ impl Workload {
     /// A session's own state. Fails when a `-D` value is longer than a variable may be.
     pub fn session(&self, session: u64) -> Result<WorkloadSession, EvalError> {
         let script = self.scripts.as_ref().map(|scripts| scripts.session(session)).transpose()?;
-        Ok(WorkloadSession { ycsb: YcsbSession::new(session), script })
+        let tpcc = self.tpcc.as_ref().map(|_| Box::new(TpccSession::new(session)));
+        Ok(WorkloadSession { ycsb: YcsbSession::new(session), script, tpcc })
     }
 }
 
@@ -160,6 +212,8 @@ pub struct WorkloadSession {
     pub ycsb: YcsbSession,
     /// Its scripts' variables.
     script: Option<ScriptSession>,
+    /// Its TPC-C part.
+    pub tpcc: Option<Box<TpccSession>>,
 }
 
 impl WorkloadSession {
@@ -172,9 +226,12 @@ impl WorkloadSession {
         }
     }
 
-    /// A transaction has its first try.
+    /// The transaction that begins with `start` has its first try.
     #[inline]
-    pub fn begin(&mut self) {
+    pub fn begin(&mut self, start: Start) {
+        if let Some(tpcc) = &mut self.tpcc {
+            tpcc.seat(start.turn);
+        }
         if let Some(script) = &mut self.script {
             script.begin();
         }
@@ -209,6 +266,12 @@ pub async fn transaction(
             };
             script::transaction(scripts, number, own, session, &templates[workload.ycsb_statements..], random)
                 .await
+        }
+        Kind::Tpcc(profile) => {
+            let (Some(tpcc), Some(own)) = (&workload.tpcc, &mut state.tpcc) else {
+                return Err(TransactionError::incomplete());
+            };
+            tpcc::transaction(tpcc, profile, own, session, templates, random).await
         }
     }
 }

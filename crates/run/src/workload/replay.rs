@@ -82,7 +82,7 @@ impl WriterSpec {
                 Kind::Ycsb(operation) => {
                     Some((operation.verb.name().to_owned(), operation.distribution.name().to_owned()))
                 }
-                Kind::Script(_) => None,
+                Kind::Script(_) | Kind::Tpcc(_) => None,
             },
         };
         WriterSpec {

@@ -223,6 +223,12 @@ impl Route {
                     ))
                     .hint("leave it away for scripts (--connect with names works), or use a ycsb workload"));
                 }
+                Kind::Tpcc(_) => {
+                    return Err(Failure::usage(format!(
+                        "{flag} draws the keys of one node, and the terminals of TPC-C have homes of their own"
+                    ))
+                    .hint("leave it away for -b tpcc: --connect with names works"));
+                }
                 Kind::Ycsb(operation) if operation.verb == Verb::Insert => {
                     return Err(Failure::usage(format!(
                         "{flag} cannot hold inserts to a node, and {} inserts: which node gets a new row follows from its key",

@@ -1,0 +1,242 @@
+//! Simulated users (clause 4.2.2 of TPC-C: ten per warehouse): a hundred and fifty thousand of them in a few megabytes.
+//!
+//! A terminal is not a task but a record of sixteen bytes. While its user thinks and keys in, it hangs in a timer wheel; when its time
+//! has come it stands in a queue until a session is free; only while its transaction runs does it occupy a session.
+//!
+//! ```text
+//!   resting --its time has come--> due --a session is free--> in a transaction --the transaction has ended--> resting
+//! ```
+
+use crate::engine::{NANOS_PER_SECOND, Nanos};
+use crate::random::Random;
+use crate::workload::tpcc::Profile;
+use crate::workload::tpcc::pace::{self, Mix};
+
+/// Times of terminals are whole ticks: a millisecond more or less of thinking is nothing to a user, and those of one tick are woken together.
+pub const TICK: Nanos = NANOS_PER_SECOND / 1_000;
+/// Slots of the wheel, a tick each: 262 seconds, above the longest rest.
+const SLOTS: usize = 1 << 18;
+const _: () = assert!((SLOTS as u64 - 2) * TICK > pace::REST_MAX);
+/// End of a list.
+const NONE: u32 = u32::MAX;
+/// Streams of rests, apart from those of transactions.
+const REST_SEED: u64 = 0x7465_726d_696e_616c;
+/// Bits of a record that hold the profile of the next transaction.
+const PROFILE_BITS: u32 = 3;
+
+/// The users of a run, or of a worker: what decides their rests and their choices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Users {
+    /// The first terminal's number.
+    pub first: u32,
+    /// How many there are.
+    pub count: u32,
+    /// Decides every draw.
+    pub seed: u64,
+    /// How they choose transactions.
+    pub mix: Mix,
+}
+
+impl Users {
+    /// Part `part` of `parts`, in which parts may differ by one.
+    #[must_use]
+    pub fn part(self, part: u64, parts: u64) -> Users {
+        let at = |part: u64| (u64::from(self.count) * part / parts) as u32;
+        Users { first: self.first + at(part), count: at(part + 1) - at(part), ..self }
+    }
+}
+
+/// A terminal's turn to run a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Whose.
+    pub terminal: u32,
+    /// Its how manieth, from 0.
+    pub number: u32,
+    /// Which transaction.
+    pub profile: Profile,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    /// The tick of its next transaction, counted from the run's begin.
+    due: u64,
+    /// The next one in the same list.
+    next: u32,
+    /// Number of its next transaction, and above it that transaction's profile.
+    number_and_profile: u32,
+}
+
+impl Record {
+    fn turn(self, terminal: u32) -> Turn {
+        let profile = Profile::ALL[(self.number_and_profile >> (32 - PROFILE_BITS)) as usize];
+        Turn { terminal, number: self.number_and_profile & (u32::MAX >> PROFILE_BITS), profile }
+    }
+
+    fn expect(&mut self, number: u32, profile: Profile) {
+        let number = number & (u32::MAX >> PROFILE_BITS);
+        self.number_and_profile = number | (profile as u32) << (32 - PROFILE_BITS);
+    }
+}
+
+/// All terminals of one worker.
+#[derive(Clone, Debug)]
+pub struct Terminals {
+    users: Users,
+    begin: Nanos,
+    records: Vec<Record>,
+    /// First terminal of each slot.
+    slots: Vec<u32>,
+    /// One bit per slot that is not empty.
+    occupied: Vec<u64>,
+    /// The first tick that has not been looked at.
+    clock: u64,
+    due_first: u32,
+    due_last: u32,
+    due: u64,
+}
+
+impl Terminals {
+    /// Terminals of a run that begins at `begin`, all resting.
+    pub fn new(users: Users, begin: Nanos) -> Terminals {
+        let mut terminals = Terminals {
+            users,
+            begin,
+            records: vec![Record { due: 0, next: NONE, number_and_profile: 0 }; users.count as usize],
+            slots: vec![NONE; SLOTS],
+            occupied: vec![0; SLOTS / 64],
+            clock: 0,
+            due_first: NONE,
+            due_last: NONE,
+            due: 0,
+        };
+        let weights = users.mix.weights();
+        for index in 0..users.count {
+            let terminal = u64::from(users.first + index);
+            let mut random = Random::for_transaction(users.seed ^ REST_SEED, terminal, u64::MAX);
+            let (rest, chosen) = pace::at_random_moment(&weights, &mut random);
+            // A deck has its own first card.
+            let profile = match users.mix {
+                Mix::Weights(_) => chosen,
+                Mix::Deck => users.mix.profile(users.seed, terminal, 0, &mut random),
+            };
+            terminals.records[index as usize].expect(0, profile);
+            terminals.hang(index, rest.div_ceil(TICK));
+        }
+        terminals
+    }
+
+    /// Hangs a terminal into the wheel.
+    fn hang(&mut self, index: u32, due: u64) {
+        let due = due.clamp(self.clock, self.clock + SLOTS as u64 - 1);
+        let slot = due as usize % SLOTS;
+        let record = &mut self.records[index as usize];
+        (record.due, record.next) = (due, self.slots[slot]);
+        self.slots[slot] = index;
+        self.occupied[slot / 64] |= 1 << (slot % 64);
+    }
+
+    fn time_of(&self, tick: u64) -> Nanos {
+        self.begin + tick * TICK
+    }
+
+    /// The first occupied tick from the clock on.
+    fn next_tick(&self) -> Option<u64> {
+        let first = self.clock as usize % SLOTS;
+        let words = self.occupied.len();
+        // The word in which the clock stands is looked at twice: its end first, its beginning last.
+        for step in 0..=words {
+            let at = (first / 64 + step) % words;
+            let mask = match step {
+                0 => u64::MAX << (first % 64),
+                last if last == words => !(u64::MAX << (first % 64)),
+                _ => u64::MAX,
+            };
+            let word = self.occupied[at] & mask;
+            if word != 0 {
+                let slot = at * 64 + word.trailing_zeros() as usize;
+                return Some(self.clock + ((slot + SLOTS - first) % SLOTS) as u64);
+            }
+        }
+        None
+    }
+
+    /// Lines up everybody whose time has come.
+    fn advance(&mut self, now: Nanos) {
+        let Some(passed) = now.checked_sub(self.begin) else { return };
+        let now_tick = passed / TICK;
+        while let Some(tick) = self.next_tick().filter(|tick| *tick <= now_tick) {
+            let slot = tick as usize % SLOTS;
+            self.occupied[slot / 64] &= !(1 << (slot % 64));
+            let mut index = std::mem::replace(&mut self.slots[slot], NONE);
+            while index != NONE {
+                let next = std::mem::replace(&mut self.records[index as usize].next, NONE);
+                match self.due_last {
+                    NONE => self.due_first = index,
+                    last => self.records[last as usize].next = index,
+                }
+                self.due_last = index;
+                self.due += 1;
+                index = next;
+            }
+            self.clock = tick + 1;
+        }
+        self.clock = self.clock.max(now_tick + 1);
+    }
+
+    /// The terminal that has waited longest, and since when; `None` while nobody waits.
+    pub fn claim(&mut self, now: Nanos) -> Option<(Nanos, Turn)> {
+        self.advance(now);
+        let index = self.due_first;
+        if index == NONE {
+            return None;
+        }
+        let record = self.records[index as usize];
+        self.due_first = record.next;
+        if self.due_first == NONE {
+            self.due_last = NONE;
+        }
+        self.due -= 1;
+        Some((self.time_of(record.due), record.turn(self.users.first + index)))
+    }
+
+    /// The transaction of a turn has ended: the user thinks, then keys in the next one.
+    pub fn rest(&mut self, turn: Turn, now: Nanos) {
+        self.advance(now);
+        let index = turn.terminal - self.users.first;
+        let number = turn.number + 1;
+        let mut random =
+            Random::for_transaction(self.users.seed ^ REST_SEED, u64::from(turn.terminal), u64::from(number));
+        let thinking = pace::thinking(turn.profile, &mut random);
+        let next =
+            self.users.mix.profile(self.users.seed, u64::from(turn.terminal), u64::from(number), &mut random);
+        self.records[index as usize].expect(number, next);
+        let due = (now + thinking + pace::keying(next)).saturating_sub(self.begin).div_ceil(TICK);
+        self.hang(index, due);
+    }
+
+    /// When a session can be given a terminal.
+    pub fn next_due(&self, now: Nanos) -> Nanos {
+        if self.due > 0 {
+            return now;
+        }
+        self.next_tick().map_or(Nanos::MAX, |tick| self.time_of(tick))
+    }
+
+    /// Terminals whose time has come before `end` and that no session has taken.
+    pub fn waiting(&self, now: Nanos) -> u64 {
+        let Some(passed) = now.checked_sub(self.begin) else { return 0 };
+        let mut count = self.due;
+        for tick in self.clock..=(passed / TICK).min(self.clock + SLOTS as u64 - 1) {
+            let mut index = self.slots[tick as usize % SLOTS];
+            while index != NONE {
+                count += 1;
+                index = self.records[index as usize].next;
+            }
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! TPC-C (standard specification, revision 5.11, clauses 2 and 5): five transactions, each a straight function that reads like its clause.
+//!
+//! | clause | here |
+//! |---|---|
+//! | 2.1.6 NURand with the run's constants, 2.x.1 input data | [`draw`] |
+//! | 2.4 New-Order | [`new_order`] |
+//! | 2.5 Payment | [`payment`] |
+//! | 2.6 Order-Status | [`order_status`] |
+//! | 2.7 Delivery | [`delivery`] |
+//! | 2.8 Stock-Level | [`stock_level`] |
+//! | 5.2.3, 5.2.4 mix; 5.2.5 keying and think times | [`pace`] |
+//! | what the report audits | [`audit`] |
+//!
+//! Statements that do not need each other's answers travel together (a pipeline, one round trip), rows of one table are changed together
+//! (one statement with arrays). That is allowed: the order of data manipulations within a transaction is left to the implementer (clause
+//! 2.4.2.3), and nothing is skipped. Round trips: New-Order 2, Payment and Order-Status 1, or 2 by last name, Delivery 3, Stock-Level 1.
+
+use std::sync::Arc;
+
+use data::tpcc::DISTRICTS_PER_WAREHOUSE;
+use data::tpcc::nurand::Constants;
+use wire::prepared::{Template, Wire};
+
+use super::TransactionError;
+use crate::engine::Nanos;
+use crate::engine::session::Session;
+use crate::random::Random;
+use crate::statement::StatementSpec;
+use crate::terminals::Turn;
+
+pub mod answer;
+pub mod audit;
+pub mod delivery;
+pub mod draw;
+pub mod new_order;
+pub mod order_status;
+pub mod pace;
+pub mod payment;
+mod pipeline;
+mod statement;
+pub mod stock_level;
+
+use audit::Done;
+use draw::Home;
+use pace::Mix;
+
+/// Terminals of a warehouse (clause 4.2.2).
+pub const TERMINALS_PER_WAREHOUSE: u32 = DISTRICTS_PER_WAREHOUSE;
+
+/// The five transaction profiles, in the order of the specification. The numbers are those of the items of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Profile {
+    /// Clause 2.4.
+    NewOrder,
+    /// Clause 2.5.
+    Payment,
+    /// Clause 2.6.
+    OrderStatus,
+    /// Clause 2.7.
+    Delivery,
+    /// Clause 2.8.
+    StockLevel,
+}
+
+impl Profile {
+    /// All five.
+    pub const ALL: [Profile; 5] =
+        [Profile::NewOrder, Profile::Payment, Profile::OrderStatus, Profile::Delivery, Profile::StockLevel];
+
+    /// As the specification writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Profile::NewOrder => "New-Order",
+            Profile::Payment => "Payment",
+            Profile::OrderStatus => "Order-Status",
+            Profile::Delivery => "Delivery",
+            Profile::StockLevel => "Stock-Level",
+        }
+    }
+}
+
+/// How transactions are kept apart by the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// READ COMMITTED.
+    #[default]
+    ReadCommitted,
+    /// REPEATABLE READ.
+    RepeatableRead,
+    /// SERIALIZABLE: what clause 3.4.1 asks for.
+    Serializable,
+}
+
+impl Isolation {
+    /// In SQL.
+    pub const fn sql(self) -> &'static str {
+        match self {
+            Isolation::ReadCommitted => "READ COMMITTED",
+            Isolation::RepeatableRead => "REPEATABLE READ",
+            Isolation::Serializable => "SERIALIZABLE",
+        }
+    }
+}
+
+/// What the transactions of a run have in common.
+#[derive(Clone, Debug)]
+pub struct Tpcc {
+    /// Warehouses that are driven: 1 to this. At most those loaded.
+    pub warehouses: u32,
+    /// NURand's.
+    pub constants: Constants,
+    /// How the next transaction is chosen.
+    pub mix: Mix,
+    /// How transactions are kept apart.
+    pub isolation: Isolation,
+    /// Messages and formats: answers are read in the one that was asked for.
+    pub wire: Wire,
+    /// The schema of the tables; `None`: the search path finds them.
+    pub schema: Option<String>,
+    /// The node of each warehouse where rows are spread over several; `None`: one node.
+    pub nodes: Option<Arc<[u16]>>,
+    /// No database: a transaction takes so long.
+    pub simulate: Option<Nanos>,
+    /// Sessions of the run, among which the terminals are dealt out when nobody waits for keying and thinking.
+    pub sessions: u64,
+}
+
+impl Tpcc {
+    /// Terminals of the driven warehouses.
+    pub fn terminals(&self) -> u32 {
+        self.warehouses * TERMINALS_PER_WAREHOUSE
+    }
+
+    /// The terminals that a session stands for when it never waits for one: a stretch of its own, so that sessions meet in a warehouse
+    /// only when there are more of them than warehouses. All terminals together where there are more sessions than terminals.
+    fn terminals_of(&self, session: u64) -> std::ops::Range<u64> {
+        let terminals = u64::from(self.terminals());
+        if self.sessions > terminals {
+            let own = session % terminals;
+            return own..own + 1;
+        }
+        let session = session % self.sessions;
+        terminals * session / self.sessions..terminals * (session + 1) / self.sessions
+    }
+
+    /// Nodes that own the rows of these warehouses.
+    fn nodes_of(&self, warehouses: impl Iterator<Item = u32>) -> u32 {
+        let Some(nodes) = &self.nodes else { return 1 };
+        // A transaction touches up to 16 warehouses; nodes are numbered small.
+        let mut seen = [u16::MAX; 16];
+        let mut count = 0;
+        for warehouse in warehouses {
+            let node = nodes[warehouse as usize - 1];
+            if !seen[..count].contains(&node) && count < seen.len() {
+                seen[count] = node;
+                count += 1;
+            }
+        }
+        count as u32
+    }
+
+    /// The statements of all profiles, prepared once per session.
+    pub fn statements(&self) -> Vec<StatementSpec> {
+        statement::all(self)
+    }
+}
+
+/// What a session keeps between transactions, and room for the next one: no transaction allocates.
+#[derive(Clone, Debug)]
+pub struct TpccSession {
+    session: u64,
+    turn: Option<Turn>,
+    done: Done,
+    new_order: new_order::Room,
+    delivery: delivery::Room,
+}
+
+impl TpccSession {
+    /// Session number `session` of the whole run.
+    pub fn new(session: u64) -> TpccSession {
+        TpccSession {
+            session,
+            turn: None,
+            done: Done::default(),
+            new_order: new_order::Room::default(),
+            delivery: delivery::Room::default(),
+        }
+    }
+
+    /// The next transaction belongs to this terminal; `None`: to one of the session's own.
+    pub fn seat(&mut self, turn: Option<Turn>) {
+        self.turn = turn;
+    }
+
+    /// What the last try did.
+    pub fn done(&self) -> &Done {
+        &self.done
+    }
+}
+
+/// Runs one try of a transaction to its end.
+pub(super) async fn transaction(
+    tpcc: &Tpcc,
+    profile: Profile,
+    state: &mut TpccSession,
+    session: &Session,
+    templates: &[Template],
+    random: &mut Random,
+) -> Result<(), TransactionError> {
+    state.done = Done::of(profile);
+    let terminal = match state.turn {
+        Some(turn) => u64::from(turn.terminal),
+        None => {
+            let own = tpcc.terminals_of(state.session);
+            own.start + random.below(own.end - own.start)
+        }
+    };
+    let home = Home::of_terminal(terminal as u32);
+    if let Some(takes) = tpcc.simulate {
+        draw::audit(tpcc, profile, home, random, &mut state.done);
+        session.sleep_until(session.now() + takes).await;
+        return Ok(());
+    }
+    let call = pipeline::Call { tpcc, session, templates };
+    match profile {
+        Profile::NewOrder => new_order::transaction(&call, home, state, random).await,
+        Profile::Payment => payment::transaction(&call, home, state, random).await,
+        Profile::OrderStatus => order_status::transaction(&call, home, state, random).await,
+        Profile::Delivery => delivery::transaction(&call, home, state, random).await,
+        Profile::StockLevel => stock_level::transaction(&call, home, state, random).await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! The Payment transaction (clause 2.5).
+
+use super::TpccSession;
+use super::answer::cents;
+use super::draw::{Customer, Home, Payment};
+use super::pipeline::Call;
+use super::statement::Statement;
+use crate::random::Random;
+use crate::workload::TransactionError;
+
+/// Customers of one district with one last name: three on average; the most that are looked at.
+const NAMESAKES_MAX: usize = 1_024;
+
+/// Clause 2.5.2.
+///
+/// A customer known by number: one request. By last name: the customers of that name are asked for first. The warehouse's row, which
+/// every payment in it must pass, is locked last.
+pub(super) async fn transaction(
+    call: &Call<'_>,
+    home: Home,
+    state: &mut TpccSession,
+    random: &mut Random,
+) -> Result<(), TransactionError> {
+    let input = Payment::draw(random, call.tpcc, home);
+    let TpccSession { done, new_order: room, .. } = state;
+    done.payment(&input, call.tpcc);
+    let amount = room.amount(input.h_amount_cents.into());
+
+    let (c_id, has_begun) = match &input.customer {
+        // Case 1: by number.
+        Customer::Id(c_id) => (*c_id, false),
+        // Case 2: of all with that name, sorted by C_FIRST, the one in the middle.
+        Customer::Name(c_last) => {
+            let reply = call
+                .ask(done, |request| {
+                    request.command(Statement::Begin);
+                    request.execute(Statement::CustomersByName, |values| {
+                        values.integer(input.c_w_id.into());
+                        values.integer(input.c_d_id.into());
+                        values.raw(c_last.as_bytes());
+                    });
+                })
+                .await?;
+            let mut namesakes = [0; NAMESAKES_MAX];
+            let mut count = 0;
+            call.read(reply, |_, row| {
+                if count < NAMESAKES_MAX {
+                    namesakes[count] = row.count()?;
+                    count += 1;
+                }
+                Ok(())
+            })?;
+            (namesakes[middle(count).ok_or_else(|| nobody(c_last.as_bytes()))?], true)
+        }
+    };
+
+    let reply = call
+        .ask(done, |request| {
+            if !has_begun {
+                request.command(Statement::Begin);
+            }
+            // C_BALANCE, C_YTD_PAYMENT, C_PAYMENT_CNT, and C_DATA where C_CREDIT is "BC".
+            request.execute(Statement::PayCustomer, |values| {
+                values.integer(input.c_w_id.into());
+                values.integer(input.c_d_id.into());
+                values.integer(c_id.into());
+                values.raw(amount);
+                values.integer(input.d_id.into());
+                values.integer(input.w_id.into());
+            });
+            // D_YTD.
+            request.execute(Statement::PayDistrict, |values| {
+                values.integer(input.w_id.into());
+                values.integer(input.d_id.into());
+                values.raw(amount);
+            });
+            // W_YTD.
+            request.execute(Statement::PayWarehouse, |values| {
+                values.integer(input.w_id.into());
+                values.raw(amount);
+            });
+            request.execute(Statement::InsertHistory, |values| {
+                values.integer(c_id.into());
+                values.integer(input.c_d_id.into());
+                values.integer(input.c_w_id.into());
+                values.integer(input.d_id.into());
+                values.integer(input.w_id.into());
+                values.raw(amount);
+            });
+            request.command(Statement::Commit);
+        })
+        .await?;
+    let tags = call.read(reply, |_, _| Ok(()))?;
+    let first = usize::from(!has_begun);
+    // Together with the COMMIT, so too late for a rollback: but a row that is not there is told, and counts as an error.
+    for (place, what) in ["customer", "district", "warehouse", "history"].iter().enumerate() {
+        tags.expect(first + place, 1, what)?;
+    }
+    tags.committed()
+}
+
+/// Clause 2.5.2.2: the place of n / 2 rounded up, counted from 1; here from 0. `None` of none.
+pub(super) fn middle(count: usize) -> Option<usize> {
+    count.checked_sub(1).map(|last| last / 2)
+}
+
+/// Nobody has that last name: every one of the thousand names is there after a load.
+pub(super) fn nobody(c_last: &[u8]) -> TransactionError {
+    TransactionError::RowMissing(format!("no customer is called {}", String::from_utf8_lossy(c_last)))
+}
+
+impl super::new_order::Room {
+    /// An amount in text, as a parameter.
+    fn amount(&mut self, amount_cents: i64) -> &[u8] {
+        let text = self.buffer();
+        cents(text, amount_cents);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::middle;
+
+    #[test]
+    fn the_middle_is_rounded_up() {
+        // n / 2 rounded up: of 1 the first, of 2 the first, of 3 the second, of 4 the second.
+        assert_eq!([1, 2, 3, 4, 5].map(middle), [Some(0), Some(0), Some(1), Some(1), Some(2)]);
+        assert_eq!(middle(0), None);
+    }
+}
