@@ -107,7 +107,11 @@ fn wrong_verbs() {
             usage("plan", "the verb \"plan\" is not in this version", "pgfathom --help"),
             usage("check db1", "the verb \"check\" is not in this version", "pgfathom self"),
             usage("matrix", "the verb \"matrix\" is not in this version", "pgfathom run"),
-            usage("prove bank", "the verb \"prove\" is not in this version", "pgfathom verify --deep"),
+            usage("prove", "prove: WHAT is missing", "prove"),
+            usage("prove bank", "WHAT: \"bank\" is not known", "tpcc"),
+            usage("prove tpcc --conditions C13", "--conditions: no condition is called \"C13\"", "C1 to C12"),
+            usage("prove tpcc --warehouses 9-3", "--warehouses: the range \"9-3\" ends before it begins", "1-100"),
+            usage("prove tpcc --warehouses all", "--warehouses: \"all\" is no range", "FROM-TO"),
             usage("watch", "the verb \"watch\" is not in this version", "pgfathom run"),
             usage("explain runs/x", "the verb \"explain\" is not in this version", "pgfathom report RUN"),
             usage("compare a b", "the verb \"compare\" is not in this version", "report --format json"),
@@ -444,7 +448,7 @@ fn wrong_files() {
             usage("up single --dir new --port 99999", "-p/--port: \"99999\" is not a port", "1 to 65535"),
             usage(
                 "up single --dir new --preset fast",
-                "--preset: \"fast\" is not known",
+                "--preset: there is no preset \"fast\"",
                 "tuned, stock, careless",
             ),
             usage(

@@ -59,7 +59,7 @@ pub(super) const PROFILE: Profile = Profile {
     engine: Engine::Multimaster,
     title: "Multimaster: logical replication both ways, pglogical, Spock, pgactive, Postgres Pro Multimaster",
     tried: Tried::Live(
-        "PostgreSQL 18, logical replication both ways; the other four on recorded catalogs only",
+        "PostgreSQL 18, logical replication both ways; Postgres Pro and pglogical on recorded catalogs, Spock and pgactive on stand-in tables only",
     ),
     discovery: Discovery::Copies(&REPLICATIONS),
     entry: "every node",
