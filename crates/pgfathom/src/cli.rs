@@ -63,7 +63,7 @@ pub enum Verb {
     /// Prove what a database promises, in one snapshot, also while it is driven
     Prove(prove::Prove),
     /// Drive transactions and measure them
-    Run(run::Run),
+    Run(Box<run::Run>),
     /// Show a finished run: on the terminal, as JSON, as one HTML page
     Report(report::Report),
     /// Measure this client: is it good enough to measure others?
