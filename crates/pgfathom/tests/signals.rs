@@ -50,6 +50,24 @@ fn the_first_signal_ends_early_and_leaves_a_partial_result() {
 }
 
 #[test]
+fn an_interrupted_up_leaves_nothing() {
+    let folder = Folder::new();
+    let dir = folder.path().join("cluster");
+    let child = start(&folder, &["up", "sharded", "--nodes", "2", "--preset", "laptop", "--dir", "cluster"]);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !dir.join(".pgfathom-cluster").exists() {
+        assert!(Instant::now() < deadline, "up never began");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(&child, "TERM");
+    let ended: Ended = child.wait_with_output().expect("ends").into();
+    assert_eq!(ended.exit, Some(130), "{}", ended.stderr);
+    assert!(ended.stderr.contains("interrupted: "), "{}", ended.stderr);
+    assert!(!dir.exists(), "the cluster is removed");
+    assert_eq!(run(folder.path(), &["down"]).stdout, "");
+}
+
+#[test]
 fn the_second_signal_ends_what_hangs() {
     // A server that accepts and never says a word.
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");

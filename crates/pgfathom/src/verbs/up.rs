@@ -219,7 +219,14 @@ impl Up {
             checksums: self.checksums.map(|checksums| checksums == Switch::On),
             ..UpOptions::new(&dir, installation)
         };
-        let cluster = local::up(&options)?;
+        let cluster = match local::up(&options) {
+            // A Ctrl-C on the terminal reaches initdb as well, and what failed is removed already.
+            Err(_) if context.stop.is_requested() => {
+                context.terminal.say("interrupted: nothing was left");
+                return Ok(Exit::Interrupted);
+            }
+            result => result?,
+        };
         if context.stop.is_requested() {
             local::down(&cluster.dir, &options.registry)?;
             context.terminal.say("interrupted: the cluster is removed again");
