@@ -35,8 +35,8 @@ impl Observer for Printer {
 
 fn main() -> ExitCode {
     match run() {
-        Ok(Outcome::Interrupted) => ExitCode::from(130),
         Ok(Outcome::Complete | Outcome::AlreadyComplete) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(130),
         Err(message) => {
             eprintln!("error: {message}");
             ExitCode::FAILURE

@@ -1,29 +1,46 @@
-//! Method `copy`: chunks of row numbers, any number of streams, one transaction per chunk.
+//! Method `copy`: chunks of row numbers, any number of streams, one transaction per chunk (and node).
 //!
 //! ```text
-//! begin; insert the ledger row; copy into leaf 0; copy into leaf 1; ... ; commit
+//! begin; lock the chunk; insert the ledger row; copy into leaf 0; copy into leaf 1; ... ; commit
 //! ```
 //!
 //! **Exact.** The ledger row and the rows are one transaction. A kill, a crash or a lost connection at any moment leaves both or
-//! neither; if the answer to `commit` is lost, the next attempt finds the ledger row and knows. Two loaders on one dataset do
-//! no harm: the insert of the second waits for the first and then inserts nothing.
+//! neither; if the answer to `commit` is lost, the next attempt finds the ledger row and knows.
 //! Commits wait for the WAL like anybody's: one wait per 96 MB costs nothing, and what the user has seen as safe stays safe.
 //!
-//! **Free of deadlocks by construction.** A transaction takes its locks in one order: its own ledger row, a share lock on the dataset's
-//! row, then leaf tables in ascending order. The ledger row is the only lock that two loaders can want at the same time, and who waits
-//! for it holds nothing yet that another could want. The locks on leaf tables (row exclusive) do not exclude each other, there is no
-//! unique index yet through which inserts could wait for each other, and commands that do exclude loaders (primary keys, `--restart`)
-//! first wait until no chunk is in flight.
+//! **Many loaders** share the chunks of a dataset. A chunk belongs to whoever gets an advisory lock on it, which ends with the transaction,
+//! however that ends. Nobody waits for it: a chunk that another loader has in its hands is set aside and looked at again when nothing else is left.
+//! A chunk that has become part of the ledger meanwhile costs one round trip and no hashing.
+//!
+//! **On a sharded cluster** a transaction loads the part of a chunk that belongs to one node, see [`crate::dispatch`], and looks, under lock, whether the
+//! leaves are still there, see [`crate::shard`].
+//!
+//! **Free of deadlocks by construction.** A transaction takes its locks in one order: the advisory lock on its chunk (which it only tries), its own
+//! ledger row, a share lock on the dataset's row, the parent table, then leaf tables in ascending order. The locks on leaf tables
+//! (row exclusive) do not exclude each other, there is no unique index yet through which inserts could wait for each other, and commands
+//! that do exclude loaders (primary keys, `--restart`) first wait until no chunk is in flight. No transaction spans two nodes, but for
+//! those of `--via connect`, which all take the same way.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use target::ConnSpec;
+
+use crate::dispatch::{Dispatcher, Next, NodePlan, Task};
 use crate::error::LoadError;
-use crate::ledger::Claim;
-use crate::options::StopLevel;
-use crate::plan::{ChunkSet, Chunks, ROW_VALUE_BYTES};
-use crate::route::Buckets;
+use crate::ledger::{Claim, Layout, lock, qualified};
+use crate::options::{StopLevel, Via};
+use crate::plan::{ChunkSet, Chunks, ROW_VALUE_BYTES, TABLE};
+use crate::route::{Buckets, Sorted};
+use crate::session::SessionError;
+use crate::shape::Shape;
+use crate::shard;
 use crate::stream::{ChunkError, Pace, Stream, Work, copy_command};
+use crate::via;
+
+/// How long a stream without work waits before it asks again, unless it is woken.
+const IDLE_WAIT: Duration = Duration::from_millis(100);
 
 /// The chunks that are still to be loaded, handed out once each.
 #[derive(Debug)]
@@ -51,92 +68,325 @@ impl Queue {
     }
 }
 
-/// Loads all chunks of the queue with all streams; returns when none is left, the stop was noticed, or with the first error.
-pub(crate) fn run(work: &Work<'_>, queue: &Queue) -> Result<(), LoadError> {
+/// A node that streams load into.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Its name; empty for a single server.
+    pub(crate) name: String,
+    pub(crate) spec: ConnSpec,
+    /// The dataset's id there.
+    pub(crate) dataset: i32,
+}
+
+/// What the streams of all nodes share.
+pub(crate) struct Job<'a> {
+    pub(crate) work: &'a Work<'a>,
+    /// The nodes that streams connect to, in the order of the dispatcher.
+    pub(crate) places: &'a [Place],
+    /// All nodes that hold rows.
+    pub(crate) nodes: &'a [Place],
+    pub(crate) layout: &'a Layout,
+    pub(crate) shape: Shape,
+    pub(crate) dispatcher: &'a Dispatcher,
+    pub(crate) chunks: Chunks,
+}
+
+/// Makes a new plan when the old one is not true any more.
+pub(crate) type Replan<'a> = dyn FnMut() -> Result<Vec<NodePlan>, LoadError> + 'a;
+
+impl Job<'_> {
+    /// A transaction loads some leaves of a chunk and says which; else it loads all of them.
+    fn in_parts(&self) -> bool {
+        self.shape == Shape::Sharded && self.layout.via == Via::Owner
+    }
+
+    fn by_entry(&self) -> bool {
+        self.shape == Shape::Sharded && self.layout.via == Via::Connect
+    }
+
+    /// The table, qualified and quoted.
+    pub(crate) fn parent(&self) -> String {
+        qualified(&self.work.dataset.schema_name, TABLE)
+    }
+
+    /// The relation that rows of a leaf are copied into.
+    pub(crate) fn target(&self, task: &Task, leaf: u16) -> String {
+        match task.owned.get(&leaf) {
+            Some(Some(attachment)) => attachment.relation.clone(),
+            _ => self.work.leaves()[usize::from(leaf)].clone(),
+        }
+    }
+
+    /// Puts a new plan in place when one is wanted, and tells what has moved.
+    pub(crate) fn follow(&self, replan: &mut Replan<'_>) -> Result<(), LoadError> {
+        let before = self.dispatcher.owned();
+        let begun = Instant::now();
+        let plans = replan()?;
+        let after: Vec<_> = plans.iter().map(|plan| (*plan.owned).clone()).collect();
+        let nodes: Vec<&str> = self.places.iter().map(|place| place.name.as_str()).collect();
+        let leaves = crate::plan::leaf_names(self.work.dataset.partitions);
+        for message in shard::moves(&before, &after, &nodes, &leaves) {
+            self.work.tell(record::event::NOTE, message, Some(begun.elapsed()));
+        }
+        self.dispatcher.replan(plans);
+        let counters = self.work.counters;
+        let todo: u64 = self.dispatcher.todo().iter().sum();
+        let total = counters.chunks_done.load(Ordering::Relaxed) + todo;
+        counters.chunks_total.store(total, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Loads everything the dispatcher has with all streams; returns when nothing is left, the stop was noticed, or with the first error.
+pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadError> {
     let first_error = Mutex::new(None);
+    let fail = |error| {
+        job.work.failed.store(true, Ordering::Relaxed);
+        first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    };
     std::thread::scope(|scope| {
-        for index in 0..work.counters.streams.len() {
-            let first_error = &first_error;
-            scope.spawn(move || {
-                let mut stream = Stream::new(work, index);
-                if let Err(error) = run_stream(&mut stream, queue) {
-                    work.failed.store(true, Ordering::Relaxed);
-                    first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                }
-                stream.finish();
-            });
+        let streams: Vec<_> = (0..job.work.counters.streams.len())
+            .map(|index| {
+                let fail = &fail;
+                scope.spawn(move || {
+                    let node = index % job.places.len();
+                    let place = &job.places[node];
+                    let mut stream = Stream::at(job.work, index, &place.spec, &place.name);
+                    if let Err(error) = run_stream(job, &mut stream, node) {
+                        fail(error.at(&place.name));
+                    }
+                    stream.finish();
+                })
+            })
+            .collect();
+        while !streams.iter().all(|stream| stream.is_finished()) {
+            if job.dispatcher.is_stale()
+                && job.work.stop_level() == StopLevel::Run
+                && let Err(error) = job.follow(replan)
+            {
+                fail(error);
+            }
+            job.dispatcher.wait(IDLE_WAIT);
         }
     });
     first_error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Loads chunk after chunk.
-fn run_stream(stream: &mut Stream<'_>, queue: &Queue) -> Result<(), LoadError> {
-    let work = stream.work;
+/// Loads part after part of one node.
+fn run_stream(job: &Job<'_>, stream: &mut Stream<'_>, node: usize) -> Result<(), LoadError> {
+    let work = job.work;
     let mut buckets = Buckets::new(work.route);
-    let commands: Vec<String> = work.leaves().iter().map(|leaf| copy_command(leaf, "")).collect();
+    let name = |chunk: u64| match job.places[node].name.as_str() {
+        "" => format!("loading chunk {chunk}"),
+        name => format!("loading chunk {chunk} into {name}"),
+    };
     // The first connection before the first chunk: what is wrong with it is told before any work.
-    while stream.connect()?
-        && work.stop_level() == StopLevel::Run
-        && let Some(chunk) = queue.take()
-    {
-        loop {
-            match load_chunk(stream, &mut buckets, &commands, queue.chunks, chunk) {
-                Ok(rows) => {
-                    stream.committed(rows);
-                    break;
-                }
+    while stream.connect()? && work.stop_level() == StopLevel::Run {
+        let task = match job.dispatcher.next(node, Instant::now()) {
+            Next::Task(task) => task,
+            Next::Wait => {
+                work.set_idle(node, job.dispatcher.todo()[node] == 0);
+                job.dispatcher.wait(IDLE_WAIT);
+                continue;
+            }
+            Next::End => break,
+        };
+        work.set_idle(node, false);
+        let chunk = task.chunk;
+        let end = loop {
+            match load_part(job, stream, &mut buckets, node, &task) {
+                Ok(end) => break end,
                 Err(error) => {
-                    let again = stream.recover(error, &format!("loading chunk {chunk}"))?;
-                    if !again || !stream.connect()? {
-                        return Ok(());
+                    let again =
+                        stream.recover(error, &name(chunk)).and_then(|again| Ok(again && stream.connect()?));
+                    if !matches!(again, Ok(true)) {
+                        job.dispatcher.end(node, chunk, Some(&[]));
+                        return again.map(|_| ());
                     }
                 }
             }
+        };
+        let dispatcher = job.dispatcher;
+        match end {
+            PartEnd::Loaded(rows) => {
+                stream.committed(rows);
+                dispatcher.end(node, chunk, Some(&task.leaves));
+            }
+            PartEnd::There => {
+                let range = job.chunks.range(chunk);
+                let share = (range.end - range.start) * task.leaves.len() as u64 / work.route.leaves() as u64;
+                work.counters.rows_elsewhere.fetch_add(share, Ordering::Relaxed);
+                work.counters.chunks_done.fetch_add(1, Ordering::Relaxed);
+                dispatcher.end(node, chunk, Some(&task.leaves));
+            }
+            PartEnd::Busy => dispatcher.set_aside(node, chunk, Instant::now()),
+            PartEnd::Stale => {
+                dispatcher.end(node, chunk, Some(&[]));
+                dispatcher.set_stale();
+            }
         }
     }
+    work.set_idle(node, true);
     Ok(())
 }
 
-/// One chunk, one transaction. Returns its rows, whoever loaded them.
-fn load_chunk(
+/// How the attempt to load a part ended, when it did not fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PartEnd {
+    /// With so many rows committed.
+    Loaded(u64),
+    /// The ledger has it: somebody else has loaded it, or we have and never heard of it.
+    There,
+    /// Another loader has the chunk in its hands.
+    Busy,
+    /// The plan is not true: a leaf has moved, or the ledger has some of the leaves.
+    Stale,
+}
+
+/// The statements that begin a part: the lock on the chunk (one row when it is ours), ledger rows that have all of it, and those that have some of
+/// it. The lock comes first: what is seen after it nobody else can change.
+fn claim_sql(dataset: i32, task: &Task, in_parts: bool) -> String {
+    let (chunk, key) = (task.chunk, lock::chunk(dataset, task.chunk));
+    let leaves: Vec<String> = task.leaves.iter().map(u16::to_string).collect();
+    let (all, some) = match in_parts {
+        true => {
+            let listed = format!("'{{{}}}'::smallint[]", leaves.join(","));
+            (format!(" and (leaves is null or leaves @> {listed})"), format!(" and leaves && {listed}"))
+        }
+        false => (String::new(), String::new()),
+    };
+    let found = format!("select from pgfathom.chunk where dataset = {dataset} and chunk = {chunk}");
+    format!(
+        "begin; select from (select pg_try_advisory_xact_lock({key}) as ours) as l where ours; {found}{all} limit 1; {found}{some} limit 1"
+    )
+}
+
+/// One part, one transaction.
+fn load_part(
+    job: &Job<'_>,
     stream: &mut Stream<'_>,
     buckets: &mut Buckets,
-    commands: &[String],
-    chunks: Chunks,
-    chunk: u64,
-) -> Result<u64, ChunkError> {
-    let range = chunks.range(chunk);
-    let rows = range.end - range.start;
+    node: usize,
+    task: &Task,
+) -> Result<PartEnd, ChunkError> {
+    let (work, dataset) = (job.work, job.places[node].dataset);
+    let in_parts = job.in_parts();
+    let doubtful = job.by_entry() && via::note(stream, dataset, task.chunk)?;
+    let mut claim = claim_sql(dataset, task, in_parts);
+    if job.layout.unlogged {
+        claim.push_str(&format!("; select from pgfathom.unlogged where dataset = {dataset}"));
+    }
+    let [ours, all, some, intact] = stream.session().execute(&claim)?.counts;
+    let end = match (ours, all, some) {
+        (0, ..) => Some(PartEnd::Busy),
+        (_, 0, 0) => None,
+        (_, 0, _) => Some(PartEnd::Stale),
+        _ => Some(PartEnd::There),
+    };
+    if let Some(end) = end {
+        stream.session().execute("rollback")?;
+        return Ok(end);
+    }
+    if job.layout.unlogged && intact == 0 {
+        return Err(ChunkError::Emptied);
+    }
+    let range = job.chunks.range(task.chunk);
+    let rows = match &task.sorted {
+        Some(sorted) => Rows::Shared(sorted),
+        None => {
+            buckets.fill(&work.table, range.clone());
+            job.dispatcher.share(node, task.chunk, |leaves| buckets.sorted(leaves));
+            Rows::Own(buckets)
+        }
+    };
+    let count: u64 = task.leaves.iter().map(|leaf| rows.count(*leaf)).sum();
     let claim = Claim {
-        dataset: stream.work.dataset.id,
-        chunk,
+        dataset,
+        chunk: task.chunk,
         first_row: range.start,
-        rows,
-        bytes: rows * ROW_VALUE_BYTES,
-        checksum: buckets.fill(&stream.work.table, range),
+        rows: count,
+        bytes: count * ROW_VALUE_BYTES,
+        checksum: task.leaves.iter().map(|leaf| rows.checksum(*leaf)).fold(0, u64::wrapping_add),
         stream: stream.index,
     };
-    let claimed = stream.session().execute(&format!("begin; {}", claim.insert_sql()))?;
-    if claimed.rows == Some(0) {
-        // Somebody else has loaded it, or we have and never heard of it.
-        stream.session().execute("rollback")?;
-        return Ok(rows);
-    }
-    let mut pace = Pace::new(rows);
-    for (leaf, command) in commands.iter().enumerate() {
-        if buckets.is_empty(leaf) {
-            continue;
+    if in_parts {
+        let attachments = task.leaves.iter().filter_map(|leaf| task.owned.get(leaf)?.as_ref());
+        let hold = shard::hold_sql(&job.parent(), attachments);
+        let held = stream.session().execute(&format!("{}; {hold}", claim.insert_leaves_sql(&task.leaves)));
+        let still_there = match held {
+            Ok(held) => held.counts[..2] == [1, task.leaves.len() as u64],
+            Err(error) if is_gone(&error) => false,
+            Err(error) => return Err(error.into()),
+        };
+        if !still_there {
+            stream.session().execute("rollback")?;
+            return Ok(PartEnd::Stale);
         }
-        stream.session().begin_copy(command)?;
-        stream.send_rows(buckets.rows(leaf), &mut pace)?;
+    } else if stream.session().execute(&claim.insert_sql())?.rows == Some(0) {
+        // An older pgfathom, which does not take the lock, has been faster.
+        stream.session().execute("rollback")?;
+        return Ok(PartEnd::There);
+    }
+    if job.by_entry() {
+        if doubtful {
+            via::repair(job, stream, &rows, task)?;
+        }
+        return via::send(job, stream, dataset, task.chunk);
+    }
+    let mut pace = Pace::new(count);
+    for &leaf in task.leaves.iter().filter(|leaf| rows.count(**leaf) > 0) {
+        stream.session().begin_copy(&copy_command(&job.target(task, leaf), ""))?;
+        rows.send(stream, leaf, &mut pace)?;
         stream.flush(&mut pace)?;
         stream.session().end_copy()?;
     }
     // Every COPY has to be known to be good before the commit: on a failed transaction it would roll back without an error.
     stream.session().settle(0)?;
     stream.session().execute("commit")?;
-    Ok(rows)
+    Ok(PartEnd::Loaded(count))
+}
+
+/// Whether the error says that a leaf is not a table here any more: no such table, or one of another kind.
+pub(crate) fn is_gone(error: &SessionError) -> bool {
+    matches!(error, SessionError::Server(error) if matches!(&error.sqlstate.0, b"42P01" | b"42809"))
+}
+
+/// The rows of a chunk by leaf, whoever has hashed them.
+pub(crate) enum Rows<'a> {
+    Own(&'a Buckets),
+    Shared(&'a Sorted),
+}
+
+impl Rows<'_> {
+    pub(crate) fn count(&self, leaf: u16) -> u64 {
+        match self {
+            Rows::Own(buckets) => buckets.len(usize::from(leaf)),
+            Rows::Shared(sorted) => sorted.count(leaf).unwrap_or_default(),
+        }
+    }
+
+    /// The row numbers of a leaf.
+    pub(crate) fn numbers(&self, leaf: u16) -> Vec<u64> {
+        match self {
+            Rows::Own(buckets) => buckets.rows(usize::from(leaf)).collect(),
+            Rows::Shared(sorted) => sorted.rows(leaf).collect(),
+        }
+    }
+
+    fn checksum(&self, leaf: u16) -> u64 {
+        match self {
+            Rows::Own(buckets) => buckets.checksum(usize::from(leaf)),
+            Rows::Shared(sorted) => sorted.checksum(leaf),
+        }
+    }
+
+    /// Sends the rows of a leaf into the COPY that is open.
+    pub(crate) fn send(&self, stream: &mut Stream<'_>, leaf: u16, pace: &mut Pace) -> Result<(), ChunkError> {
+        match self {
+            Rows::Own(buckets) => stream.send_rows(buckets.rows(usize::from(leaf)), pace),
+            Rows::Shared(sorted) => stream.send_rows(sorted.rows(leaf), pace),
+        }
+    }
 }
 
 #[cfg(test)]

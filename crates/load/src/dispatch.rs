@@ -43,6 +43,8 @@ pub(crate) struct Attachment {
     pub(crate) oid: u32,
     /// `xmin` of its row in `pg_inherits`: the transaction that attached it.
     pub(crate) xmin: String,
+    /// Its name, qualified and quoted.
+    pub(crate) relation: String,
 }
 
 /// What a node owns, by leaf.
@@ -73,6 +75,13 @@ impl NodePlan {
     ) -> NodePlan {
         let leaves: Vec<u16> = owned.keys().copied().collect();
         NodePlan { classes: missing(&leaves, chunks, coverage), owned: Arc::new(owned) }
+    }
+
+    /// A plan in which each of these chunks is one leaf, whole.
+    pub(crate) fn of_leaves(owned: Arc<Owned>, chunks: ChunkSet) -> NodePlan {
+        let leaves: Leaves = owned.keys().copied().collect();
+        let classes = if chunks.is_empty() { Vec::new() } else { vec![Class { leaves, chunks }] };
+        NodePlan { owned, classes }
     }
 
     /// Parts to load.
@@ -378,6 +387,19 @@ impl Dispatcher {
     /// What each node owns by the present plan.
     pub(crate) fn owned(&self) -> Vec<Arc<Owned>> {
         self.state().queues.iter().map(|queue| Arc::clone(&queue.owned)).collect()
+    }
+
+    /// The chunks that a node misses, ascending.
+    pub(crate) fn chunks(&self, node: usize) -> Vec<u64> {
+        let state = self.state();
+        let classes = state.queues[node].classes.iter();
+        let mut chunks: Vec<u64> = classes
+            .flat_map(|(class, _)| {
+                std::iter::successors(class.chunks.next_from(0), |at| class.chunks.next_from(at + 1))
+            })
+            .collect();
+        chunks.sort_unstable();
+        chunks
     }
 
     /// Parts that are not loaded, by node.

@@ -166,6 +166,86 @@ pub enum LoadError {
     /// The dataset was started over by somebody else while this load ran.
     #[error("the dataset was started over by another pgfathom while this one was working")]
     Restarted,
+    /// Something failed on one node of several.
+    #[error("node {node} failed")]
+    Node {
+        /// Its name in the cluster file.
+        node: String,
+        /// What failed there.
+        source: Box<LoadError>,
+    },
+    /// An engine that this program cannot fill.
+    #[error("load cannot fill a cluster of the engine {engine}")]
+    Engine {
+        /// Its name.
+        engine: &'static str,
+    },
+    /// The catalogs of the nodes do not agree on where a leaf is.
+    #[error("{leaf} {problem}")]
+    Placement {
+        /// The leaf table.
+        leaf: String,
+        /// Where it is said to be.
+        problem: String,
+    },
+    /// A node does not know another one.
+    #[error("node {node} has no foreign server that leads to {other}")]
+    NoServer {
+        /// The node.
+        node: String,
+        /// The other one.
+        other: String,
+    },
+    /// The ledgers of the nodes belong to different loads.
+    #[error("the nodes hold different datasets: {one} and {other} were not made by the same load")]
+    MixedCluster {
+        /// A node.
+        one: String,
+        /// One that differs.
+        other: String,
+    },
+    /// A crash of the server has emptied unlogged tables.
+    #[error("the server has crashed and emptied the dataset's unlogged tables")]
+    Emptied,
+    /// A leaf and its index are in different tablespaces.
+    #[error("{table} is in tablespace {its}, its index {index} in {index_in}")]
+    SplitTablespace {
+        /// The table.
+        table: String,
+        /// Its tablespace.
+        its: String,
+        /// The index.
+        index: String,
+        /// The index's tablespace.
+        index_in: String,
+    },
+    /// A publication carries the table before it is filled.
+    #[error(
+        "publication {publication} carries the table already, so what is loaded here would be replicated as well"
+    )]
+    Published {
+        /// Its name.
+        publication: String,
+    },
+    /// A subscriber does not keep up.
+    #[error("the subscriber of replication slot {slot} has not read what was written {} s ago", waited.as_secs())]
+    Behind {
+        /// The slot on this node.
+        slot: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The free space that a stop rule is about cannot be watched.
+    #[error("--keep-free: the free space of {node} cannot be watched")]
+    Unwatchable {
+        /// The server.
+        node: String,
+        /// What was tried last.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The user stopped it before anything was done.
+    #[error("interrupted before anything was done")]
+    Interrupted,
     /// Every run number is used.
     #[error("all {runs} run numbers of this dataset are used: values have no room for another writer")]
     WritersExhausted {
@@ -192,6 +272,23 @@ impl LoadError {
         LoadError::Connect(Box::new(source))
     }
 
+    /// The same error, told of a node; no name, no node.
+    pub(crate) fn at(self, node: &str) -> LoadError {
+        match self {
+            error if node.is_empty() => error,
+            error @ LoadError::Node { .. } => error,
+            error => LoadError::Node { node: node.to_owned(), source: Box::new(error) },
+        }
+    }
+
+    /// The error itself, without the node.
+    pub fn innermost(&self) -> &LoadError {
+        match self {
+            LoadError::Node { source, .. } => source.innermost(),
+            error => error,
+        }
+    }
+
     /// The same error, told as a full disk if it is one.
     pub(crate) fn or_disk_full(self, done: u64, total: u64) -> LoadError {
         match self {
@@ -199,6 +296,7 @@ impl LoadError {
             LoadError::Sql { source, .. } if sqlstate_of(&source) == Some(SqlState::DISK_FULL) => {
                 LoadError::DiskFull { done, total, source: Box::new(source) }
             }
+            LoadError::Node { node, source } => source.or_disk_full(done, total).at(&node),
             error => error,
         }
     }
@@ -208,6 +306,7 @@ impl LoadError {
         match self {
             LoadError::Connect(error) => error.is_transient(),
             LoadError::Lost { .. } => true,
+            LoadError::Node { source, .. } => source.is_connection_lost(),
             LoadError::Stream { source, .. } => source.sqlstate.ends_session() || source.is_fatal(),
             LoadError::Sql { source, .. } => match sqlstate_of(source) {
                 Some(state) => state.ends_session() || state.0.starts_with(b"08"),
@@ -231,6 +330,7 @@ impl LoadError {
             LoadError::Sql { source, .. } => sqlstate_of(source),
             LoadError::Stream { source, .. } => Some(source.sqlstate),
             LoadError::DiskFull { .. } => Some(SqlState::DISK_FULL),
+            LoadError::Node { source, .. } => source.sqlstate(),
             _ => None,
         }
     }
@@ -239,6 +339,7 @@ impl LoadError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             LoadError::Option { hint, .. } => hint.clone(),
+            LoadError::Node { source, .. } => return source.hint(),
             LoadError::Connect(_) if self.is_no_room() => return sqlstate_hint(self.sqlstate()?),
             LoadError::Connect(error) => return error.hint(),
             LoadError::ServerLost { .. } => {
@@ -280,6 +381,37 @@ impl LoadError {
                 "load without --partitions, and report this: it must not happen on PostgreSQL 11 or later with a \
                  deterministic collation".into()
             }
+            LoadError::Engine { .. } => {
+                "fill it through one of its nodes as if it were a single server: name that node instead of --cluster; \
+                 or fill a cluster of pgfathom up sharded or multimaster".into()
+            }
+            LoadError::Placement { leaf, .. } => format!(
+                "look at {leaf} on every node: exactly one must have it as a table, the others as a foreign table that points there; \
+                 then run the same command again"
+            ),
+            LoadError::NoServer { other, .. } => format!(
+                "create it with postgres_fdw (create server {other} ...) and a user mapping, as pgfathom up sharded does"
+            ),
+            LoadError::MixedCluster { .. } => {
+                "a --restart was cut short, or the cluster file names a node of another cluster; start over with --restart".into()
+            }
+            LoadError::Interrupted => return None,
+            LoadError::Emptied => "start over with --restart; without --unlogged a crash loses nothing".into(),
+            LoadError::SplitTablespace { index, its, .. } => format!(
+                "move the index to its table: alter index {index} set tablespace {its}; or start over with --restart"
+            ),
+            LoadError::Published { publication } => format!(
+                "take it out for the load: alter publication {publication} drop table usertable; a publication of all tables has to be \
+                 replaced by one that names its tables"
+            ),
+            LoadError::Behind { .. } => {
+                "look at pg_stat_subscription and the server's log on the node that subscribes to it: its apply worker waits or fails; then run \
+                 the same command again".into()
+            }
+            LoadError::Unwatchable { .. } => {
+                "run pgfathom on that host, or grant its role pg_execute_server_program (the server then runs df), or leave --keep-free \
+                 out".into()
+            }
             LoadError::Restarted => "run the same command again once the other one is through".into(),
             LoadError::WritersBusy => {
                 "end that session (pg_locks names it), or wait until it is through, and run again".into()
@@ -316,7 +448,9 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
         b"42P01" => {
             "another pgfathom may have started the dataset over meanwhile; run the same command again"
         }
-        b"42704" => "create the tablespace first, or leave --tablespace out",
+        b"42704" => {
+            "create the tablespace first (on every node of a cluster), or leave --tablespace and --tablespaces out"
+        }
         b"57014" => {
             "an administrator or statement_timeout cancelled it; running the same command again continues"
         }

@@ -21,20 +21,26 @@
 //!
 //! **Two loaders** on one dataset share the leaves: a leaf is claimed with an advisory lock that nobody waits for. Waiting could hold
 //! up a wave that in turn holds up the other loader's.
+//!
+//! **On a cluster** a wave has leaves of all nodes, each filled by a stream of its node, and still one pass over the row numbers serves them
+//! all. A leaf that has moved is noticed under the lock of its transaction ([`crate::shard`]) and planned anew after the wave.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use data::ycsb::Table;
 
+use crate::copy::{Job, Replan, is_gone};
+use crate::dispatch::Owned;
 use crate::error::LoadError;
 use crate::ledger::{Claim, lock};
 use crate::options::StopLevel;
-use crate::plan::{ChunkSet, ROW_VALUE_BYTES};
+use crate::plan::ROW_VALUE_BYTES;
 use crate::route::{Route, key_hash};
-use crate::stream::{ChunkError, Pace, Stream, Work, copy_command};
+use crate::shard;
+use crate::stream::{ChunkError, Pace, Stream, copy_command};
 
 /// Row numbers that are hashed in one go: some milliseconds of work.
 const BLOCK_ROWS: u64 = 1 << 16;
@@ -49,7 +55,7 @@ const STOP_LOOK: Duration = Duration::from_millis(100);
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The rows of one block that belong to one leaf.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Batch {
     /// Offsets in the block, ascending.
     rows: Vec<u32>,
@@ -78,7 +84,7 @@ enum SlotState {
 struct Slot {
     state: SlotState,
     /// Batches by block number.
-    batches: BTreeMap<u64, Batch>,
+    batches: BTreeMap<u64, Arc<Batch>>,
     /// The block it wants next.
     next: u64,
 }
@@ -96,21 +102,21 @@ struct Wave<'a> {
     table: &'a Table,
     route: Route,
     rows: u64,
-    /// The slot of each leaf that takes part.
-    slot_of: Vec<Option<u16>>,
+    /// The slots of each leaf that takes part: several where several nodes are filled with it.
+    slots_of: Vec<Vec<u16>>,
     board: Mutex<Board>,
     changed: Condvar,
 }
 
 impl<'a> Wave<'a> {
     fn new(table: &'a Table, route: Route, rows: u64, leaves: &[usize]) -> Wave<'a> {
-        let mut slot_of = vec![None; route.leaves()];
+        let mut slots_of = vec![Vec::new(); route.leaves()];
         for (slot, &leaf) in leaves.iter().enumerate() {
-            slot_of[leaf] = Some(slot as u16);
+            slots_of[leaf].push(slot as u16);
         }
         let slot = |_| Slot { state: SlotState::Claiming, batches: BTreeMap::new(), next: 0 };
         let board = Mutex::new(Board { slots: leaves.iter().map(slot).collect(), next_block: 0 });
-        Wave { table, route, rows, slot_of, board, changed: Condvar::new() }
+        Wave { table, route, rows, slots_of, board, changed: Condvar::new() }
     }
 
     fn blocks(&self) -> u64 {
@@ -131,7 +137,7 @@ impl<'a> Wave<'a> {
 
     /// The next batch of a slot and its block's first row, hashing blocks for everybody while there is none. `None` after the last
     /// block, or when `give_up` says so.
-    fn next(&self, slot: usize, give_up: &dyn Fn() -> bool) -> Option<(u64, Batch)> {
+    fn next(&self, slot: usize, give_up: &dyn Fn() -> bool) -> Option<(u64, Arc<Batch>)> {
         let mut board = self.board();
         loop {
             let wanted = board.slots[slot].next;
@@ -156,31 +162,37 @@ impl<'a> Wave<'a> {
             drop(board);
             let batches = self.hash(block);
             board = self.board();
-            for (slot, batch) in board.slots.iter_mut().zip(batches) {
-                if slot.state == SlotState::Live {
-                    slot.batches.insert(block, batch);
+            for (leaf, batch) in batches {
+                for &slot in &self.slots_of[leaf] {
+                    let slot = &mut board.slots[usize::from(slot)];
+                    if slot.state == SlotState::Live {
+                        slot.batches.insert(block, batch.clone());
+                    }
                 }
             }
             self.changed.notify_all();
         }
     }
 
-    /// Sorts the rows of a block by slot.
-    fn hash(&self, block: u64) -> Vec<Batch> {
-        let slots = self.slot_of.iter().flatten().count();
-        let share = (BLOCK_ROWS as usize / self.slot_of.len()).next_multiple_of(64);
-        let mut batches: Vec<Batch> =
-            (0..slots).map(|_| Batch { rows: Vec::with_capacity(share), checksum: 0 }).collect();
+    /// Sorts the rows of a block by leaf, for the leaves that take part.
+    fn hash(&self, block: u64) -> Vec<(usize, Arc<Batch>)> {
+        let share = (BLOCK_ROWS as usize / self.slots_of.len()).next_multiple_of(64);
+        let mut batch_of: Vec<Option<u16>> = vec![None; self.slots_of.len()];
+        let mut batches = Vec::new();
+        for leaf in (0..self.slots_of.len()).filter(|leaf| !self.slots_of[*leaf].is_empty()) {
+            batch_of[leaf] = Some(batches.len() as u16);
+            batches.push((leaf, Batch { rows: Vec::with_capacity(share), checksum: 0 }));
+        }
         let first = block * BLOCK_ROWS;
         for row in first..self.rows.min(first + BLOCK_ROWS) {
             let hash = key_hash(&self.table.key(row));
-            if let Some(slot) = self.slot_of[self.route.leaf(hash) as usize] {
-                let batch = &mut batches[usize::from(slot)];
+            if let Some(batch) = batch_of[self.route.leaf(hash) as usize] {
+                let (_, batch) = &mut batches[usize::from(batch)];
                 batch.rows.push((row - first) as u32);
                 batch.checksum = batch.checksum.wrapping_add(hash);
             }
         }
-        batches
+        batches.into_iter().map(|(leaf, batch)| (leaf, Arc::new(batch))).collect()
     }
 }
 
@@ -203,27 +215,65 @@ enum LeafEnd {
     Loaded(u64),
     /// Another loader works on it.
     Busy,
+    /// It is not on this node any more.
+    Moved,
 }
 
-/// Loads leaves until none is left or the stop is noticed. `done` are the leaves in the ledger.
-pub(crate) fn run(work: &Work<'_>, done: &ChunkSet) -> Result<(), LoadError> {
-    let leaves = work.route.leaves();
-    let mut todo: VecDeque<usize> = (0..leaves).filter(|&leaf| !done.contains(leaf as u64)).collect();
-    let mut streams: Vec<Stream<'_>> =
-        (0..work.counters.streams.len()).map(|index| Stream::new(work, index)).collect();
+/// A leaf that a stream fills in a wave.
+#[derive(Clone, Debug)]
+struct Slotted {
+    node: usize,
+    leaf: usize,
+    owned: Arc<Owned>,
+}
+
+/// Loads leaves until none is left or the stop is noticed.
+pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadError> {
+    let work = job.work;
+    let nodes = job.places.len();
+    let mut streams: Vec<Stream<'_>> = (0..work.counters.streams.len())
+        .map(|index| {
+            let place = &job.places[index % nodes];
+            Stream::at(work, index, &place.spec, &place.name)
+        })
+        .collect();
+    let plan = || -> Vec<VecDeque<usize>> {
+        (0..nodes)
+            .map(|node| job.dispatcher.chunks(node).iter().map(|leaf| *leaf as usize).collect())
+            .collect()
+    };
+    let mut todo = plan();
     let mut result = Ok(());
-    while result.is_ok() && !todo.is_empty() && work.stop_level() == StopLevel::Run {
-        let count = streams.len().min(todo.len());
-        let chosen: Vec<usize> = todo.drain(..count).collect();
-        let wave = Wave::new(&work.table, work.route, work.dataset.rows, &chosen);
+    while result.is_ok() && work.stop_level() == StopLevel::Run {
+        if job.dispatcher.is_stale() {
+            result = job.follow(replan);
+            todo = plan();
+            continue;
+        }
+        let owned = job.dispatcher.owned();
+        // Each stream takes a leaf of its node, if there is one.
+        let (mut chosen, mut crew) = (Vec::new(), Vec::new());
+        for (index, stream) in streams.iter_mut().enumerate() {
+            let node = index % nodes;
+            work.set_idle(node, todo[node].is_empty());
+            if let Some(leaf) = todo[node].pop_front() {
+                chosen.push(Slotted { node, leaf, owned: Arc::clone(&owned[node]) });
+                crew.push(stream);
+            }
+        }
+        if chosen.is_empty() {
+            break;
+        }
+        let leaves: Vec<usize> = chosen.iter().map(|slotted| slotted.leaf).collect();
+        let wave = Wave::new(&work.table, work.route, work.dataset.rows, &leaves);
         let ends: Vec<Result<LeafEnd, LeafFailure>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = streams
-                .iter_mut()
+            let threads: Vec<_> = crew
+                .into_iter()
                 .zip(&chosen)
                 .enumerate()
-                .map(|(slot, (stream, &leaf))| {
+                .map(|(slot, (stream, slotted))| {
                     let wave = &wave;
-                    scope.spawn(move || run_leaf(stream, wave, slot, leaf))
+                    scope.spawn(move || run_leaf(job, stream, wave, slot, slotted))
                 })
                 .collect();
             threads
@@ -232,16 +282,15 @@ pub(crate) fn run(work: &Work<'_>, done: &ChunkSet) -> Result<(), LoadError> {
                 .collect()
         });
         let mut all_busy = true;
-        for (leaf, end) in chosen.into_iter().zip(ends) {
+        for (Slotted { node, leaf, .. }, end) in chosen.into_iter().zip(ends) {
+            all_busy &= matches!(end, Ok(LeafEnd::Busy));
             match end {
-                Ok(LeafEnd::Loaded(_)) => all_busy = false,
-                Ok(LeafEnd::Busy) => todo.push_back(leaf),
-                Err(LeafFailure::Again) => {
-                    all_busy = false;
-                    todo.push_front(leaf);
-                }
+                Ok(LeafEnd::Loaded(_)) => job.dispatcher.end(node, leaf as u64, None),
+                Ok(LeafEnd::Busy) => todo[node].push_back(leaf),
+                Ok(LeafEnd::Moved) => job.dispatcher.set_stale(),
+                Err(LeafFailure::Again) => todo[node].push_front(leaf),
                 Err(LeafFailure::Stopped) => {}
-                Err(LeafFailure::Failed(error)) => result = result.and(Err(error)),
+                Err(LeafFailure::Failed(error)) => result = result.and(Err(error.at(&job.places[node].name))),
             }
         }
         if all_busy && let Some(stream) = streams.first() {
@@ -264,10 +313,11 @@ enum LeafFailure {
 }
 
 fn run_leaf(
+    job: &Job<'_>,
     stream: &mut Stream<'_>,
     wave: &Wave<'_>,
     slot: usize,
-    leaf: usize,
+    slotted: &Slotted,
 ) -> Result<LeafEnd, LeafFailure> {
     let _guard = SlotGuard { wave, slot };
     let failed = |stream: &Stream<'_>, error| {
@@ -279,7 +329,7 @@ fn run_leaf(
         Ok(false) => return Err(LeafFailure::Stopped),
         Err(error) => return Err(failed(stream, error)),
     }
-    match load_leaf(stream, wave, slot, leaf) {
+    match load_leaf(job, stream, wave, slot, slotted) {
         Ok(end) => {
             if let LeafEnd::Loaded(rows) = end {
                 stream.committed(rows);
@@ -289,7 +339,7 @@ fn run_leaf(
         Err(error) => {
             // The others shall not wait while this stream rolls back.
             wave.set(slot, SlotState::Over);
-            match stream.recover(error, &format!("loading leaf {leaf}")) {
+            match stream.recover(error, &format!("loading leaf {}", slotted.leaf)) {
                 Ok(true) => Err(LeafFailure::Again),
                 Ok(false) => Err(LeafFailure::Stopped),
                 Err(error) => Err(failed(stream, error)),
@@ -306,14 +356,15 @@ fn claim_sql(claim: &Claim) -> String {
 
 /// One leaf, one transaction.
 fn load_leaf(
+    job: &Job<'_>,
     stream: &mut Stream<'_>,
     wave: &Wave<'_>,
     slot: usize,
-    leaf: usize,
+    slotted: &Slotted,
 ) -> Result<LeafEnd, ChunkError> {
-    let dataset = stream.work.dataset;
+    let (work, leaf, dataset) = (stream.work, slotted.leaf, job.places[slotted.node].dataset);
     let mut claim = Claim {
-        dataset: dataset.id,
+        dataset,
         chunk: leaf as u64,
         first_row: 0,
         rows: 0,
@@ -322,21 +373,39 @@ fn load_leaf(
         stream: stream.index,
     };
     if stream.session().execute(&claim_sql(&claim))?.rows != Some(1) {
-        let found = stream.session().execute(&format!(
-            "select from pgfathom.chunk where dataset = {} and chunk = {leaf}",
-            dataset.id
-        ))?;
+        let found = stream
+            .session()
+            .execute(&format!("select from pgfathom.chunk where dataset = {dataset} and chunk = {leaf}"))?;
         stream.session().execute("rollback")?;
         return Ok(if found.rows == Some(1) { LeafEnd::Loaded(0) } else { LeafEnd::Busy });
     }
-    let name = &stream.work.leaves()[leaf];
+    if job.layout.unlogged {
+        let intact = format!("select from pgfathom.unlogged where dataset = {dataset}");
+        if stream.session().execute(&intact)?.rows != Some(1) {
+            return Err(ChunkError::Emptied);
+        }
+    }
+    let attachment = slotted.owned.get(&(leaf as u16)).and_then(Option::as_ref);
+    if let Some(attachment) = attachment {
+        let held = stream.session().execute(&shard::hold_sql(&job.parent(), std::iter::once(attachment)));
+        let still_there = match held {
+            Ok(held) => held.rows == Some(1),
+            Err(error) if is_gone(&error) => false,
+            Err(error) => return Err(error.into()),
+        };
+        if !still_there {
+            stream.session().execute("rollback")?;
+            return Ok(LeafEnd::Moved);
+        }
+    }
+    let name =
+        attachment.map_or_else(|| work.leaves()[leaf].clone(), |attachment| attachment.relation.clone());
     stream.session().execute(&format!("truncate table only {name}"))?;
-    stream.session().begin_copy(&copy_command(name, ", freeze"))?;
+    stream.session().begin_copy(&copy_command(&name, ", freeze"))?;
     wave.set(slot, SlotState::Live);
 
     // The leaf's share is not known before the end; it only guesses how long the rest takes.
-    let mut pace = Pace::new(dataset.rows / stream.work.route.leaves() as u64);
-    let work = stream.work;
+    let mut pace = Pace::new(work.dataset.rows / work.route.leaves() as u64);
     let give_up = || work.stop_level() == StopLevel::Now;
     while let Some((first, batch)) = wave.next(slot, &give_up) {
         claim.rows += batch.rows.len() as u64;

@@ -68,6 +68,17 @@ fn has_key(client: &mut Client, dataset: &Dataset, table: &str) -> Result<bool, 
         .map_err(|source| LoadError::sql("looking for primary keys", source))
 }
 
+/// The tablespace of a table; `None`: that of the database.
+fn tablespace_of(client: &mut Client, dataset: &Dataset, table: &str) -> Result<Option<String>, LoadError> {
+    let row = client.query_opt(
+        "select t.spcname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+         join pg_tablespace t on t.oid = c.reltablespace where n.nspname = $1 and c.relname = $2",
+        &[&dataset.schema_name, &table],
+    );
+    let row = row.map_err(|source| LoadError::sql("looking for the table's tablespace", source))?;
+    Ok(row.map(|row| row.get(0)))
+}
+
 /// Settings of a session that builds: those of every session of a load, and more memory.
 fn prepare_session(client: &mut Client) -> Result<(), LoadError> {
     let settings = format!(
@@ -90,7 +101,21 @@ impl Finish<'_> {
     /// Builds every key that is missing. `tick` is called about once a second with the percentage. `Ok(false)`: the stop was noticed;
     /// keys that were complete stay.
     pub(crate) fn keys(&self, tick: &mut dyn FnMut(f64)) -> Result<bool, LoadError> {
-        let leaves = leaf_names(self.dataset.partitions);
+        if !self.keys_of(&leaf_names(self.dataset.partitions), tick)? {
+            return Ok(false);
+        }
+        if self.dataset.partitions > 1 {
+            let give_up = || self.stop.level() > StopLevel::Run;
+            self.persist(&give_up, &mut |client| self.add_key(client, TABLE))?;
+        }
+        Ok(self.stop.level() == StopLevel::Run)
+    }
+
+    /// The same for these leaves, without the partitioned table's own.
+    pub(crate) fn keys_of(&self, leaves: &[String], tick: &mut dyn FnMut(f64)) -> Result<bool, LoadError> {
+        if leaves.is_empty() {
+            return Ok(true);
+        }
         let workers = self.streams.clamp(1, leaves.len());
         let next = AtomicUsize::new(0);
         let built = AtomicUsize::new(0);
@@ -100,7 +125,7 @@ impl Finish<'_> {
         let mut outcome = Ok(true);
         std::thread::scope(|scope| {
             for pid in &pids {
-                let (done, next, leaves, built, failed) = (done.clone(), &next, &leaves, &built, &failed);
+                let (done, next, built, failed) = (done.clone(), &next, &built, &failed);
                 scope.spawn(move || {
                     let give_up = || failed.load(Ordering::Relaxed) || self.stop.level() > StopLevel::Run;
                     // The leaf in hand survives the connection.
@@ -124,21 +149,22 @@ impl Finish<'_> {
                 });
             }
             outcome = self.watch(&results, workers, &pids, &failed, &mut |client| {
-                tick(percent(client, self.dataset, built.load(Ordering::Relaxed), leaves.len()));
+                tick(percent(client, self.dataset, built.load(Ordering::Relaxed), leaves));
             });
         });
-        if !outcome? {
-            return Ok(false);
-        }
-        if self.dataset.partitions > 1 {
-            let give_up = || self.stop.level() > StopLevel::Run;
-            self.persist(&give_up, &mut |client| self.add_key(client, TABLE))?;
-        }
-        Ok(self.stop.level() == StopLevel::Run)
+        Ok(outcome? && self.stop.level() == StopLevel::Run)
     }
 
     /// Gathers statistics of the table and its leaves. `Ok(false)`: the stop was noticed.
     pub(crate) fn statistics(&self, tick: &mut dyn FnMut()) -> Result<bool, LoadError> {
+        self.statistics_of(&[TABLE.to_owned()], tick)
+    }
+
+    /// The same for these tables, one after the other.
+    pub(crate) fn statistics_of(&self, tables: &[String], tick: &mut dyn FnMut()) -> Result<bool, LoadError> {
+        if tables.is_empty() {
+            return Ok(true);
+        }
         let pid = AtomicI32::new(0);
         let failed = AtomicBool::new(false);
         let (done, results) = channel();
@@ -146,7 +172,9 @@ impl Finish<'_> {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let give_up = || self.stop.level() > StopLevel::Run;
-                let sql = format!("analyze {}", qualified(&self.dataset.schema_name, TABLE));
+                let names: Vec<String> =
+                    tables.iter().map(|table| qualified(&self.dataset.schema_name, table)).collect();
+                let sql = format!("analyze {}", names.join(", "));
                 let result = self.persist(&give_up, &mut |client| {
                     note_pid(client, &pid)?;
                     client
@@ -239,7 +267,12 @@ impl Finish<'_> {
         if has_key(client, self.dataset, table)? {
             return Ok(());
         }
-        let tablespace = self.tablespace.map(|name| format!(" using index tablespace {}", quoted(name)));
+        // An index lies where its table lies, whoever has put it there.
+        let tablespace = match self.tablespace {
+            Some(name) => Some(name.to_owned()),
+            None => tablespace_of(client, self.dataset, table)?,
+        };
+        let tablespace = tablespace.map(|name| format!(" using index tablespace {}", quoted(&name)));
         let sql = format!(
             "alter table {} add primary key (ycsb_key){}",
             qualified(&self.dataset.schema_name, table),
@@ -266,11 +299,10 @@ from pg_stat_progress_create_index p join pg_class c on c.oid = p.relid join pg_
 where p.datname = current_database() and n.nspname = $1 and c.relname = any($2)";
 
 /// How much of all keys is built.
-fn percent(client: Option<&mut Client>, dataset: &Dataset, built: usize, leaves: usize) -> f64 {
-    let names = leaf_names(dataset.partitions);
+fn percent(client: Option<&mut Client>, dataset: &Dataset, built: usize, leaves: &[String]) -> f64 {
     // A server without this view gives whole leaves only.
     let under_way = client
-        .and_then(|client| client.query_one(PROGRESS, &[&dataset.schema_name, &names]).ok())
+        .and_then(|client| client.query_one(PROGRESS, &[&dataset.schema_name, &leaves]).ok())
         .map_or(0.0, |row| row.get::<_, f64>(0));
-    (100.0 * (built as f64 + under_way) / leaves as f64).min(100.0)
+    (100.0 * (built as f64 + under_way) / leaves.len() as f64).min(100.0)
 }

@@ -44,11 +44,11 @@ mod pending;
 mod writer;
 
 pub use chunk::{ChunkTotals, chunk_totals};
-pub(crate) use chunk::{Claim, Coverage, coverage, done_chunks};
+pub(crate) use chunk::{Claim, Coverage, chunk_totals_in, coverage, done_chunks};
 pub use history::{HISTORY_INTERVAL, HistoryPoint, history};
 pub(crate) use history::{HistoryRow, append_history};
-pub(crate) use owned::{Relation, adopt_table, own_table, owned_names, relations};
-pub(crate) use pending::{note_pending_sql, pending_chunks, settle_pending, settle_pending_sql};
+pub(crate) use owned::{Relation, adopt_tables, own_table, owned_names, relations};
+pub(crate) use pending::{forget_pending, note_pending_sql, settle_pending_sql};
 pub use writer::{Writer, create_writer, finish_writer, update_writer_spec, writer_times, writers};
 
 /// Version of the ledger's own tables, kept in the comment of the schema. A load makes version 2 of version 1; everything that only reads

@@ -7,26 +7,34 @@
 //! Whatever happens to the client, the network or the server, the target is exact at every moment: a chunk's rows and its ledger row
 //! are committed together or not at all, so continuing is nothing but loading the chunks that have no row.
 
+mod coordinate;
 mod copy;
 mod dispatch;
 pub mod error;
 mod fill;
+mod finish;
 mod freeze;
 mod index;
 pub mod ledger;
 pub mod options;
+mod peers;
 pub mod plan;
 pub mod progress;
+mod report;
 pub mod route;
 pub mod rows;
 mod schema;
 mod session;
+mod shape;
+mod shard;
 mod stream;
+mod team;
 pub mod tpcc;
 pub mod verify;
+mod via;
 pub mod writers;
 
 pub use error::LoadError;
-pub use fill::{LoadReport, Outcome, load_ycsb};
-pub use options::{Method, Options, Stop, StopLevel};
+pub use fill::{LoadReport, NodeReport, Outcome, load_ycsb, load_ycsb_on};
+pub use options::{Method, Options, Segment, Stop, StopLevel, Via};
 pub use progress::{LoadEvent, Observer, Phase, Progress};

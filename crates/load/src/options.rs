@@ -1,5 +1,6 @@
 //! What the user asked for, and how to stop it.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -115,12 +116,67 @@ pub struct Options {
     pub restart: bool,
     /// Names of foreign tables that may be dropped because the user typed them.
     pub force: Vec<String>,
-    /// Tablespace of tables and indexes; `None` is the server's default.
-    pub tablespace: Option<String>,
+    /// Tablespaces that leaf tables are dealt to, each with its index; none is the server's default, or as an earlier load made it.
+    pub tablespaces: Vec<String>,
     /// How long a stream tries to get back to a server that went away.
     pub reconnect_limit: Duration,
     /// Rows per chunk; `None` lets [`crate::plan::Chunks`] decide. Only a new dataset is asked.
     pub chunk_rows: Option<u64>,
+    /// Which way rows take to the nodes of a sharded cluster; `None` is whatever the dataset was begun with, else [`Via::Owner`].
+    pub via: Option<Via>,
+    /// Which part of the chunks to load: `i` of `n`, counted from 1.
+    pub segment: Segment,
+    /// Unlogged tables: a crash of the server empties them.
+    pub unlogged: bool,
+}
+
+/// A share of the chunks, for loaders that work side by side on several machines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    number: u32,
+    of: u32,
+}
+
+impl Segment {
+    /// Everything.
+    pub const ALL: Segment = Segment { number: 1, of: 1 };
+
+    /// Share `number` (from 1) `of` so many; `None` when there is no such share.
+    pub fn new(number: u32, of: u32) -> Option<Segment> {
+        (1..=of).contains(&number).then_some(Segment { number, of })
+    }
+
+    /// Whether it is everything.
+    pub fn is_all(self) -> bool {
+        self.of == 1
+    }
+
+    /// The chunks of this share. The shares of all numbers cover every chunk once.
+    pub fn chunks(self, count: u64) -> std::ops::Range<u64> {
+        let bound = |number: u32| (u128::from(count) * u128::from(number) / u128::from(self.of)) as u64;
+        bound(self.number - 1)..bound(self.number)
+    }
+}
+
+impl std::fmt::Display for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.number, self.of)
+    }
+}
+
+/// The text is no share.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("\"{0}\" is no segment: i/N with i from 1 to N is expected")]
+pub struct SegmentError(String);
+
+impl std::str::FromStr for Segment {
+    type Err = SegmentError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts =
+            text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+        parts.and_then(|(number, of)| Segment::new(number, of)).ok_or_else(|| SegmentError(text.to_owned()))
+    }
 }
 
 impl Options {
@@ -134,9 +190,12 @@ impl Options {
             method: None,
             restart: false,
             force: Vec::new(),
-            tablespace: None,
+            tablespaces: Vec::new(),
             reconnect_limit: RECONNECT_LIMIT,
             chunk_rows: None,
+            via: None,
+            segment: Segment::ALL,
+            unlogged: false,
         }
     }
 
@@ -190,7 +249,11 @@ impl Options {
 ///
 /// At every level the target ends exact: what is committed is in the ledger, and nothing else is there.
 #[derive(Debug, Default)]
-pub struct Stop(AtomicU8);
+pub struct Stop {
+    level: AtomicU8,
+    /// Why, when it is not the user who wants it.
+    reason: OnceLock<String>,
+}
 
 /// How urgently to stop; see [`Stop`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -206,24 +269,37 @@ pub enum StopLevel {
 impl Stop {
     /// Nobody has asked yet.
     pub const fn new() -> Stop {
-        Stop(AtomicU8::new(0))
+        Stop { level: AtomicU8::new(0), reason: OnceLock::new() }
     }
 
     /// One more request: the first drains, the second stops at once. Safe inside a signal handler.
     pub fn request(&self) {
         let next = |level: u8| Some(level.saturating_add(1).min(StopLevel::Now as u8));
         // The closure never refuses, so there is no error to look at.
-        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        let _ = self.level.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
     }
 
     /// Asks for at least this urgency.
     pub fn request_level(&self, level: StopLevel) {
-        self.0.fetch_max(level as u8, Ordering::SeqCst);
+        self.level.fetch_max(level as u8, Ordering::SeqCst);
+    }
+
+    /// A stop rule asks to drain; the first reason counts.
+    pub(crate) fn request_because(&self, reason: String) {
+        if self.level() == StopLevel::Run {
+            let _ = self.reason.set(reason);
+        }
+        self.request_level(StopLevel::Drain);
+    }
+
+    /// The stop rule that asked, when it was not the user.
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.get().map(String::as_str)
     }
 
     /// How urgent it is.
     pub fn level(&self) -> StopLevel {
-        match self.0.load(Ordering::Relaxed) {
+        match self.level.load(Ordering::Relaxed) {
             0 => StopLevel::Run,
             1 => StopLevel::Drain,
             _ => StopLevel::Now,
@@ -259,6 +335,27 @@ mod tests {
             assert_eq!(method.to_string().parse(), Ok(method));
         }
         assert!("insert".parse::<Method>().is_err());
+    }
+
+    #[test]
+    fn segments_cover_every_chunk_once() {
+        for of in [1, 2, 3, 7, 100] {
+            for count in [0, 1, 5, 12, 1 << 24] {
+                let mut next = 0;
+                for number in 1..=of {
+                    let chunks = Segment::new(number, of).unwrap().chunks(count);
+                    assert_eq!(chunks.start, next);
+                    next = chunks.end;
+                }
+                assert_eq!(next, count);
+            }
+        }
+        assert_eq!("2/3".parse(), Ok(Segment::new(2, 3).unwrap()));
+        assert_eq!(Segment::new(2, 3).unwrap().to_string(), "2/3");
+        for text in ["0/3", "4/3", "1", "1/0", "a/b", "1/2/3", ""] {
+            let error = text.parse::<Segment>().unwrap_err();
+            assert!(error.to_string().contains("from 1 to N"), "{error}");
+        }
     }
 
     #[test]

@@ -57,6 +57,16 @@ impl Chunks {
         Chunks { rows, chunk_rows }
     }
 
+    /// Cuts `rows` for streams that each load a node's share of a chunk, so that a share is what a chunk is on a single server.
+    pub fn for_nodes(rows: u64, streams: usize, nodes: usize) -> Chunks {
+        let nodes = nodes.max(1) as u64;
+        let share = Chunks::for_streams(rows.div_ceil(nodes), streams.div_ceil(nodes as usize));
+        Chunks {
+            rows,
+            chunk_rows: (share.chunk_rows * nodes).min(CHUNK_ROWS_MAX).max(rows.div_ceil(CHUNKS_MAX)).max(1),
+        }
+    }
+
     /// The chunks of a dataset that has been begun with this chunk length.
     pub fn of_length(rows: u64, chunk_rows: u64) -> Chunks {
         Chunks { rows, chunk_rows: chunk_rows.max(1) }
@@ -185,6 +195,11 @@ impl ChunkSet {
     }
 }
 
+/// The bound of a hash partition as PostgreSQL writes it.
+pub fn bound_text(modulus: u32, remainder: u32) -> String {
+    format!("FOR VALUES WITH (modulus {modulus}, remainder {remainder})")
+}
+
 /// Names of the leaf tables: the table itself without partitions, else `usertable_p0` and so on in order of remainder.
 pub fn leaf_names(partitions: u32) -> Vec<String> {
     if partitions <= 1 {
@@ -271,6 +286,20 @@ mod tests {
         assert_eq!(Chunks::for_streams(3, 2).count(), 3);
         assert_eq!(Chunks::for_streams(1, 4).count(), 1);
         assert_eq!(Chunks::for_streams(0, 4).count(), 0);
+    }
+
+    #[test]
+    fn chunks_of_a_cluster_are_as_many_times_longer_as_there_are_nodes() {
+        let chunks = Chunks::for_nodes(1_000_000_000_000, 70, 7);
+        let share = Chunks::for_streams(1_000_000_000_000_u64.div_ceil(7), 10);
+        assert_eq!(chunks.chunk_rows(), 7 * share.chunk_rows());
+        assert_eq!(Chunks::for_nodes(1_000_000_000_000, 70, 1), Chunks::for_streams(1_000_000_000_000, 70));
+        for rows in [0, 1, 5, 1000, ROWS_MAX] {
+            for nodes in [1, 3, 7, 100] {
+                let chunks = Chunks::for_nodes(rows, 4, nodes);
+                assert!((1..=CHUNK_ROWS_MAX).contains(&chunks.chunk_rows()) && chunks.count() <= CHUNKS_MAX);
+            }
+        }
     }
 
     #[test]

@@ -187,15 +187,28 @@ impl StreamCounters {
     }
 }
 
+/// One node of several.
+#[derive(Debug)]
+pub(crate) struct NodeCounters {
+    pub(crate) name: String,
+    /// It has nothing to do at the moment: no slow node, an idle one.
+    pub(crate) idle: AtomicBool,
+}
+
 /// What all streams of a load count.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) streams: Vec<StreamCounters>,
     pub(crate) chunks_done: AtomicU64,
     pub(crate) retries: AtomicU64,
-    pub(crate) chunks_total: u64,
+    /// Changes when a leaf moves and its chunks have to be divided otherwise.
+    pub(crate) chunks_total: AtomicU64,
     pub(crate) rows_total: u64,
     pub(crate) rows_earlier: u64,
+    /// Rows that other loaders have committed meanwhile, as far as this one has come across them.
+    pub(crate) rows_elsewhere: AtomicU64,
+    /// The nodes; stream `i` is one of node `i % nodes.len()`. Empty: a single server.
+    pub(crate) nodes: Vec<NodeCounters>,
     /// Bytes of values of one row; where rows differ, their mean.
     pub(crate) row_bytes: u64,
 }
@@ -206,11 +219,28 @@ impl Counters {
             streams: (0..streams).map(|_| StreamCounters::default()).collect(),
             chunks_done: AtomicU64::new(0),
             retries: AtomicU64::new(0),
-            chunks_total,
+            chunks_total: AtomicU64::new(chunks_total),
             rows_total,
             rows_earlier: 0,
+            rows_elsewhere: AtomicU64::new(0),
+            nodes: Vec::new(),
             row_bytes: ROW_VALUE_BYTES,
         }
+    }
+
+    /// The streams of a node, by their numbers.
+    pub(crate) fn streams_of(&self, node: usize) -> impl Iterator<Item = &StreamCounters> {
+        self.streams.iter().skip(node).step_by(self.nodes.len().max(1))
+    }
+
+    /// Rows committed on a node.
+    pub(crate) fn committed_on(&self, node: usize) -> u64 {
+        self.streams_of(node).map(|stream| stream.committed.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Streams of a node that have a connection.
+    pub(crate) fn connected_to(&self, node: usize) -> usize {
+        self.streams_of(node).filter(|stream| stream.connected.load(Ordering::Relaxed)).count()
     }
 
     pub(crate) fn committed_rows(&self) -> u64 {
@@ -220,7 +250,8 @@ impl Counters {
     fn rows_now(&self) -> u64 {
         let in_flight: u64 = self.streams.iter().map(|s| s.in_flight.load(Ordering::Relaxed)).sum();
         // A commit between the two reads would count twice; the dataset's size is the bound that people notice.
-        (self.rows_earlier + self.committed_rows() + in_flight).min(self.rows_total)
+        let elsewhere = self.rows_elsewhere.load(Ordering::Relaxed);
+        (self.rows_earlier + elsewhere + self.committed_rows() + in_flight).min(self.rows_total)
     }
 
     fn connected(&self) -> usize {
@@ -357,7 +388,7 @@ impl Meter {
             rows_per_s_mean,
             eta: eta.flatten(),
             chunks_done: counters.chunks_done.load(Ordering::Relaxed),
-            chunks_total: counters.chunks_total,
+            chunks_total: counters.chunks_total.load(Ordering::Relaxed),
             streams: counters.streams.len(),
             streams_connected: counters.connected(),
             retries: counters.retries.load(Ordering::Relaxed),

@@ -8,51 +8,191 @@
 //! There is no primary key while rows come in: an index built afterwards is faster, smaller and needs less WAL, and without one no
 //! insert ever waits for another.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
 use data::FORMAT_VERSION;
 use data::ycsb::{FIELD_BYTES, FIELD_COUNT};
-use postgres::{Client, GenericClient};
+use postgres::{GenericClient, Transaction};
+use target::cluster::Cluster;
 
 use crate::error::LoadError;
-use crate::ledger::{self, Dataset, Relation, qualified, quoted};
-use crate::options::{Method, Options};
-use crate::plan::{Chunks, TABLE, leaf_names};
+use crate::ledger::{self, Dataset, Layout, Relation, qualified, quoted};
+use crate::options::{Method, Options, Stop, StopLevel, Via};
+use crate::plan::{Chunks, TABLE, bound_text, leaf_names};
+use crate::shape::Shape;
+use crate::shard;
+use crate::team::{Member, Team};
 
-/// The dataset to load, and whether somebody has begun it before.
+mod sharded;
+
+/// The dataset to load, as each node's ledger has it, and whether somebody has begun it before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Prepared {
-    pub(crate) dataset: Dataset,
+    /// One per node; they differ in `id` alone, and in `loaded` when an earlier load was cut short at its very end.
+    pub(crate) datasets: Vec<Dataset>,
+    pub(crate) layout: Layout,
+    /// No node had it.
     pub(crate) created: bool,
 }
 
-/// Finds the dataset and checks that it is the one that `options` describe, or makes it.
-pub(crate) fn prepare(client: &mut Client, options: &Options) -> Result<Prepared, LoadError> {
-    let failed = |source| LoadError::sql("preparing the tables", source);
-    let mut transaction = client.transaction().map_err(failed)?;
-    // Two loaders that start at once create one dataset: the second waits here and finds it.
-    transaction
-        .execute("select pg_advisory_xact_lock($1, $2)", &[&ledger::lock::CLASS, &ledger::lock::SETUP])
-        .map_err(failed)?;
-    let schema: Option<String> =
-        transaction.query_one("select current_schema()::text", &[]).map_err(failed)?.get(0);
-    let schema = schema.ok_or(LoadError::NoSchema)?;
-    if ledger::exists(&mut transaction)? {
-        // One of an older version is brought up to date, whatever it holds.
-        ledger::create_if_missing(&mut transaction)?;
+/// The pause before locks of several nodes are tried again, when another pgfathom has some of them.
+const LOCK_PAUSE: Duration = Duration::from_millis(200);
+
+/// Finds the dataset on every node and checks that it is the one that `options` describe, or makes it where it is missing.
+///
+/// On several nodes this is one transaction each, open at the same time and committed one after the other. A kill between two commits
+/// leaves nodes without the dataset, which the next load makes there; or, after `--restart`, nodes with the old one, whose token differs:
+/// that is refused.
+pub(crate) fn prepare(
+    team: &mut Team,
+    cluster: &Cluster,
+    options: &Options,
+    stop: &Stop,
+) -> Result<Prepared, LoadError> {
+    let Team { shape, members } = team;
+    let seats: Vec<Seat> =
+        members.iter().map(|member| Seat { name: member.name.clone(), node: member.node }).collect();
+    let mut transactions = begin(members, stop)?;
+    let seats_ref = &seats;
+    let at = |node: usize| move |error: LoadError| error.at(&seats_ref[node].name);
+    let mut schemas = Vec::new();
+    let mut found = Vec::new();
+    for (node, transaction) in transactions.iter_mut().enumerate() {
+        let (schema, dataset) = find(transaction).map_err(at(node))?;
+        schemas.push(schema);
+        found.push(dataset);
     }
-    let mut existing = ledger::find_dataset(&mut transaction, ledger::YCSB)?;
-    if let Some(old) = existing.take_if(|_| options.restart) {
-        remove(&mut transaction, &old)?;
-    }
-    let prepared = match existing {
-        Some(dataset) => {
-            check_identity(&dataset, options)?;
-            check_tables(&mut transaction, &dataset)?;
-            Prepared { dataset, created: false }
+    if options.restart {
+        for (node, transaction) in transactions.iter_mut().enumerate() {
+            if let Some((dataset, _)) = found[node].take() {
+                remove(transaction, &dataset).map_err(at(node))?;
+            }
         }
-        None => Prepared { dataset: create(&mut transaction, options, schema)?, created: true },
+    }
+    let first = found.iter().position(Option::is_some);
+    let (model, layout) = match first {
+        Some(node) => found[node].clone().ok_or(LoadError::Restarted)?,
+        None => plan(*shape, &seats, cluster, options, &schemas)?,
     };
-    transaction.commit().map_err(failed)?;
-    Ok(prepared)
+    if let Some(node) = first {
+        check_identity(&model, options)?;
+        check_layout(&model, &layout, options, *shape, seats.len())?;
+        let differs = |(other, _): &(Dataset, Layout), token: i64| {
+            let same = Dataset { id: model.id, loaded: model.loaded, ..other.clone() };
+            same != model || token != layout.token
+        };
+        if let Some(other) =
+            found.iter().position(|found| found.as_ref().is_some_and(|f| differs(f, f.1.token)))
+        {
+            let (one, other) = (seats[node].name.clone(), seats[other].name.clone());
+            return Err(LoadError::MixedCluster { one, other });
+        }
+        if found.iter().flatten().any(|(_, layout)| layout.emptied) {
+            return Err(LoadError::Emptied);
+        }
+    }
+    for (node, transaction) in transactions.iter_mut().enumerate() {
+        if let Some((dataset, _)) = &found[node] {
+            check_tables(transaction, dataset, *shape).map_err(at(node))?;
+            check_tablespaces(transaction, dataset, &layout).map_err(at(node))?;
+        }
+    }
+    let missing: Vec<usize> = (0..found.len()).filter(|node| found[*node].is_none()).collect();
+    if !missing.is_empty() {
+        let owners = match shape {
+            Shape::Sharded => sharded::owners(&mut transactions, &found, &model).map_err(|error| *error)?,
+            Shape::Single | Shape::Repeated => Vec::new(),
+        };
+        for node in missing {
+            let tables = match shape {
+                Shape::Sharded => {
+                    let servers =
+                        sharded::servers(&mut transactions[node], cluster, &seats, node).map_err(at(node))?;
+                    sharded::create_sql(&model, &layout, &owners, node, &servers)
+                }
+                Shape::Single | Shape::Repeated => create_sql(&model, &layout),
+            };
+            let made = create(&mut transactions[node], &model, &layout, &options.force, &tables);
+            found[node] = Some((made.map_err(at(node))?, layout.clone()));
+        }
+    }
+    for (node, transaction) in transactions.into_iter().enumerate() {
+        transaction.commit().map_err(failed).map_err(at(node))?;
+    }
+    let datasets = found.into_iter().flatten().map(|(dataset, _)| dataset).collect();
+    Ok(Prepared { datasets, layout, created: first.is_none() })
+}
+
+/// A node by name and by its place in the cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) name: String,
+    pub(crate) node: usize,
+}
+
+fn failed(source: postgres::Error) -> LoadError {
+    LoadError::sql("preparing the tables", source)
+}
+
+/// Begins a transaction on every node, each with the setup lock. Two loaders that start at once create one dataset: the second waits here
+/// and finds it. On several nodes nobody waits while it holds a lock, so it does not matter in which order loaders list the nodes.
+fn begin<'a>(members: &'a mut [Member], stop: &Stop) -> Result<Vec<Transaction<'a>>, LoadError> {
+    // Only tried until all are there: the borrow of what is returned would not end in the loop.
+    loop {
+        let mut all = true;
+        for member in members.iter_mut() {
+            let row = member
+                .control
+                .query_one(
+                    "select pg_try_advisory_lock($1, $2)",
+                    &[&ledger::lock::CLASS, &ledger::lock::SETUP],
+                )
+                .map_err(failed)
+                .map_err(|error| error.at(&member.name))?;
+            all &= row.get::<_, bool>(0);
+        }
+        if all {
+            break;
+        }
+        unlock(members)?;
+        if stop.level() > StopLevel::Run {
+            return Err(LoadError::Interrupted);
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    let transactions = members.iter_mut().map(|member| {
+        let mut transaction = member.control.transaction()?;
+        // From the session to the transaction: it goes away with it, whatever becomes of it.
+        let keys: [&(dyn postgres::types::ToSql + Sync); 2] = [&ledger::lock::CLASS, &ledger::lock::SETUP];
+        transaction.execute("select pg_advisory_xact_lock($1, $2)", &keys)?;
+        transaction.execute("select pg_advisory_unlock($1, $2)", &keys)?;
+        Ok(transaction)
+    });
+    transactions.collect::<Result<Vec<_>, _>>().map_err(failed)
+}
+
+fn unlock(members: &mut [Member]) -> Result<(), LoadError> {
+    for member in members {
+        let keys: [&(dyn postgres::types::ToSql + Sync); 2] = [&ledger::lock::CLASS, &ledger::lock::SETUP];
+        // Not to have had the lock is a warning.
+        member.control.execute("select pg_advisory_unlock($1, $2)", &keys).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The schema for new tables, and the dataset with its layout if there is one.
+fn find(client: &mut impl GenericClient) -> Result<(String, Option<(Dataset, Layout)>), LoadError> {
+    let schema: Option<String> =
+        client.query_one("select current_schema()::text", &[]).map_err(failed)?.get(0);
+    let schema = schema.ok_or(LoadError::NoSchema)?;
+    if ledger::exists(client)? {
+        // One of an older version is brought up to date, whatever it holds.
+        ledger::create_if_missing(client)?;
+    }
+    let Some(dataset) = ledger::find_dataset(client, ledger::YCSB)? else { return Ok((schema, None)) };
+    let layout = ledger::layout(client, dataset.id)?;
+    Ok((schema, Some((dataset, layout))))
 }
 
 /// Drops a dataset: what the ledger lists and nothing else.
@@ -63,49 +203,105 @@ pub(crate) fn remove(client: &mut impl GenericClient, dataset: &Dataset) -> Resu
     let names = ledger::owned_names(client, dataset.id)?;
     let relations = ledger::relations(client, &dataset.schema_name, &names, Some(dataset.id))?;
     ledger::delete_dataset(client, dataset.id)?;
-    let ours: Vec<String> = relations
-        .iter()
-        .filter(|relation| relation.ours)
-        .map(|relation| qualified(&dataset.schema_name, &relation.name))
-        .collect();
-    if ours.is_empty() {
-        return Ok(());
-    }
+    // Partitions go with their table, whoever has put them there; what was taken out of it is dropped by its kind.
+    let drop = |kind: &str, wanted: fn(char) -> bool| {
+        let ours = relations.iter().filter(|relation| relation.ours && wanted(relation.kind));
+        let names: Vec<String> =
+            ours.map(|relation| qualified(&dataset.schema_name, &relation.name)).collect();
+        if names.is_empty() { String::new() } else { format!("drop {kind} {};", names.join(", ")) }
+    };
+    let tables = drop("table if exists", |kind| matches!(kind, 'r' | 'p'));
+    let foreign = drop("foreign table if exists", |kind| kind == 'f');
     client
-        .batch_execute(&format!("drop table {}", ours.join(", ")))
+        .batch_execute(&format!("{tables}{foreign}"))
         .map_err(|source| LoadError::sql("dropping the old dataset's tables", source))
+}
+
+/// A new dataset.
+fn plan(
+    shape: Shape,
+    seats: &[Seat],
+    cluster: &Cluster,
+    options: &Options,
+    schemas: &[String],
+) -> Result<(Dataset, Layout), LoadError> {
+    let nodes = seats.len();
+    let asked = options.partitions.or(cluster.partitions.filter(|_| shape == Shape::Sharded));
+    let partitions = match (shape, asked) {
+        (Shape::Sharded, None) => nodes as u32 * sharded::PARTITIONS_PER_NODE,
+        (Shape::Sharded, Some(asked)) if (asked as usize) < nodes => {
+            return Err(LoadError::Option {
+                flag: "--partitions",
+                problem: format!("{asked} partitions cannot be spread over {nodes} nodes"),
+                hint: format!("ask for at least {nodes}; a multiple of it spreads them evenly"),
+            });
+        }
+        (_, asked) => asked.unwrap_or(0),
+    };
+    let method = options.method.unwrap_or_default();
+    let via = options.via.unwrap_or_default();
+    if via == Via::Connect && (shape != Shape::Sharded || method == Method::Freeze) {
+        let problem = match shape {
+            Shape::Sharded => "rows that are sent on by an entry node cannot be frozen".to_owned(),
+            Shape::Single | Shape::Repeated => "there is no other node to send rows on to".to_owned(),
+        };
+        let hint = "leave it out; it is for clusters sharded by postgres_fdw and --method copy".to_owned();
+        return Err(LoadError::Option { flag: "--via connect", problem, hint });
+    }
+    let chunks = match (options.chunk_rows, shape) {
+        (Some(chunk_rows), _) => Chunks::of_length(options.rows, chunk_rows),
+        (None, Shape::Sharded) if via == Via::Owner => {
+            Chunks::for_nodes(options.rows, options.streams, nodes)
+        }
+        (None, _) => Chunks::for_streams(options.rows, options.streams),
+    };
+    let dataset = Dataset {
+        id: 0,
+        name: ledger::YCSB.to_owned(),
+        schema_name: schemas.first().cloned().ok_or(LoadError::NoSchema)?,
+        format: FORMAT_VERSION,
+        spec: options.spec.clone(),
+        rows: options.rows,
+        partitions: if partitions == 1 { 0 } else { partitions },
+        method,
+        chunk_rows: chunks.chunk_rows(),
+        loaded: false,
+    };
+    let alone = shape == Shape::Single;
+    let layout = Layout {
+        token: if alone { 0 } else { random_token() },
+        nodes: if alone { Vec::new() } else { seats.iter().map(|seat| seat.name.clone()).collect() },
+        via,
+        tablespaces: Some(options.tablespaces.clone()),
+        unlogged: options.unlogged,
+        emptied: false,
+    };
+    Ok((dataset, layout))
+}
+
+/// A number that no two loads share.
+pub(crate) fn random_token() -> i64 {
+    use std::hash::{BuildHasher, Hasher};
+    // The standard library's hasher takes its keys from the operating system.
+    let random = std::hash::RandomState::new().build_hasher().finish();
+    (random >> 1) as i64
 }
 
 fn create(
     client: &mut impl GenericClient,
-    options: &Options,
-    schema_name: String,
+    model: &Dataset,
+    layout: &Layout,
+    force: &[String],
+    tables: &str,
 ) -> Result<Dataset, LoadError> {
     ledger::create_if_missing(client)?;
-    let partitions = options.partitions.unwrap_or(0);
-    let partitions = if partitions == 1 { 0 } else { partitions };
-    let chunks = match options.chunk_rows {
-        Some(chunk_rows) => Chunks::of_length(options.rows, chunk_rows),
-        None => Chunks::for_streams(options.rows, options.streams),
-    };
-    let mut dataset = Dataset {
-        id: 0,
-        name: ledger::YCSB.to_owned(),
-        schema_name,
-        format: FORMAT_VERSION,
-        spec: options.spec.clone(),
-        rows: options.rows,
-        partitions,
-        method: options.method.unwrap_or_default(),
-        chunk_rows: chunks.chunk_rows(),
-        loaded: false,
-    };
-    clear_names(client, &dataset.schema_name, &table_names(partitions), &options.force)?;
+    let names = table_names(model.partitions);
+    clear_names(client, &model.schema_name, &names, force)?;
+    let mut dataset = Dataset { loaded: false, ..model.clone() };
     dataset.id = ledger::insert_dataset(client, &dataset)?;
-    client
-        .batch_execute(&create_sql(&dataset, options.tablespace.as_deref()))
-        .map_err(|source| LoadError::sql("creating the tables", source))?;
-    for name in table_names(partitions) {
+    ledger::set_layout(client, dataset.id, layout)?;
+    client.batch_execute(tables).map_err(|source| LoadError::sql("creating the tables", source))?;
+    for name in names {
         ledger::own_table(client, &dataset, &name)?;
     }
     Ok(dataset)
@@ -149,26 +345,41 @@ fn drop_kind(relation: &Relation) -> Option<&'static str> {
     matches!(relation.kind, 'r' | 'p' | 'v' | 'm' | 'f').then(|| relation.kind_name())
 }
 
-fn create_sql(dataset: &Dataset, tablespace: Option<&str>) -> String {
+/// The head of the statement that makes the table.
+fn columns_sql() -> String {
     let columns: String =
         (0..FIELD_COUNT).map(|column| format!(", field{column} varchar({FIELD_BYTES})")).collect();
-    let parent = qualified(&dataset.schema_name, TABLE);
-    let tablespace = tablespace.map(|name| format!(" tablespace {}", quoted(name))).unwrap_or_default();
     // Not null from the start: the primary key would have to read every row to add it.
-    let mut sql = format!("create table {parent} (ycsb_key varchar(64) not null{columns})");
-    if dataset.partitions > 1 {
-        sql.push_str(" partition by hash (ycsb_key)");
+    format!("(ycsb_key varchar(64) not null{columns})")
+}
+
+/// The words after a table's definition that put it into its tablespace: the `place`-th of the map, round and round.
+fn tablespace_sql(layout: &Layout, place: usize) -> String {
+    tablespace_at(layout, place).map(|name| format!(" tablespace {}", quoted(name))).unwrap_or_default()
+}
+
+/// The tablespace of the `place`-th leaf of a node; `None`: the server's default.
+pub(crate) fn tablespace_at(layout: &Layout, place: usize) -> Option<&str> {
+    let map = layout.tablespaces.as_deref().unwrap_or_default();
+    (!map.is_empty()).then(|| map[place % map.len()].as_str())
+}
+
+fn create_sql(dataset: &Dataset, layout: &Layout) -> String {
+    let columns = columns_sql();
+    let parent = qualified(&dataset.schema_name, TABLE);
+    let unlogged = if layout.unlogged { "unlogged " } else { "" };
+    let first = tablespace_sql(layout, 0);
+    if dataset.partitions <= 1 {
+        return format!("create {unlogged}table {parent} {columns}{first};");
     }
-    sql.push_str(&tablespace);
-    sql.push(';');
-    if dataset.partitions > 1 {
-        for (remainder, leaf) in leaf_names(dataset.partitions).iter().enumerate() {
-            let leaf = qualified(&dataset.schema_name, leaf);
-            let modulus = dataset.partitions;
-            sql.push_str(&format!(
-                "create table {leaf} partition of {parent} for values with (modulus {modulus}, remainder {remainder}){tablespace};"
-            ));
-        }
+    let mut sql = format!("create table {parent} {columns} partition by hash (ycsb_key){first};");
+    for (remainder, leaf) in leaf_names(dataset.partitions).iter().enumerate() {
+        let leaf = qualified(&dataset.schema_name, leaf);
+        let modulus = dataset.partitions;
+        let tablespace = tablespace_sql(layout, remainder);
+        sql.push_str(&format!(
+            "create {unlogged}table {leaf} partition of {parent} for values with (modulus {modulus}, remainder {remainder}){tablespace};"
+        ));
     }
     sql
 }
@@ -231,9 +442,96 @@ fn check_identity(dataset: &Dataset, options: &Options) -> Result<(), LoadError>
     })
 }
 
+/// Refuses a layout that differs from what was asked for.
+fn check_layout(
+    dataset: &Dataset,
+    layout: &Layout,
+    options: &Options,
+    shape: Shape,
+    nodes: usize,
+) -> Result<(), LoadError> {
+    let other = |what: &'static str, existing: String, asked: String, matching: String| {
+        Err(LoadError::OtherDataset { dataset: dataset.name.clone(), what, existing, asked, matching })
+    };
+    let nodes_there = layout.nodes.len().max(1);
+    if nodes_there != nodes || layout.nodes.is_empty() != (shape == Shape::Single) {
+        let listed = if layout.nodes.is_empty() {
+            "1".to_owned()
+        } else {
+            format!("{nodes_there} ({})", layout.nodes.join(", "))
+        };
+        return other("nodes", listed, nodes.to_string(), "--cluster and a file of these nodes".to_owned());
+    }
+    if dataset.loaded {
+        return Ok(());
+    }
+    if let Some(via) = options.via.filter(|via| *via != layout.via) {
+        return other("via", layout.via.to_string(), via.to_string(), format!("--via {}", layout.via));
+    }
+    if options.unlogged != layout.unlogged {
+        let (existing, matching) =
+            if layout.unlogged { ("unlogged", "--unlogged") } else { ("logged", "no --unlogged") };
+        let asked = if options.unlogged { "unlogged" } else { "logged" };
+        return other("tables", existing.to_owned(), asked.to_owned(), matching.to_owned());
+    }
+    let map = layout
+        .tablespaces
+        .clone()
+        .filter(|map| !options.tablespaces.is_empty() && *map != options.tablespaces);
+    if let Some(map) = map {
+        let listed = if map.is_empty() { "none".to_owned() } else { map.join(",") };
+        let matching =
+            if map.is_empty() { "no --tablespaces".to_owned() } else { format!("--tablespaces {listed}") };
+        return other("tablespaces", listed, options.tablespaces.join(","), matching);
+    }
+    Ok(())
+}
+
+/// Refuses tables whose indexes lie elsewhere than they do, and tables that are not where the map says. Only datasets with a map are looked
+/// at. A leaf that came from another node lies where its mover has put it.
+fn check_tablespaces(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+    layout: &Layout,
+) -> Result<(), LoadError> {
+    if layout.tablespaces.as_ref().is_none_or(Vec::is_empty) {
+        return Ok(());
+    }
+    let rows = client.query(
+        "select c.relname::text, coalesce(t.spcname, 'pg_default')::text, x.relname::text, coalesce(u.spcname, 'pg_default')::text
+         from pg_class c join pg_namespace n on n.oid = c.relnamespace
+         left join pg_tablespace t on t.oid = c.reltablespace
+         join pg_index i on i.indrelid = c.oid join pg_class x on x.oid = i.indexrelid
+         left join pg_tablespace u on u.oid = x.reltablespace
+         where n.nspname = $1 and c.relname = any($2) and c.relkind = 'r' and c.reltablespace <> x.reltablespace order by 1, 3 limit 1",
+        &[&dataset.schema_name, &leaf_names(dataset.partitions)],
+    );
+    let rows = rows.map_err(|source| LoadError::sql("reading the tables' tablespaces", source))?;
+    match rows.first() {
+        None => Ok(()),
+        Some(row) => Err(LoadError::SplitTablespace {
+            table: row.get(0),
+            its: row.get(1),
+            index: row.get(2),
+            index_in: row.get(3),
+        }),
+    }
+}
+
 /// Refuses to continue when a table of the dataset is gone, is somebody else's by now, or is partitioned in another way.
-fn check_tables(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
-    let names = table_names(dataset.partitions);
+fn check_tables(client: &mut impl GenericClient, dataset: &Dataset, shape: Shape) -> Result<(), LoadError> {
+    let mut names = table_names(dataset.partitions);
+    if shape == Shape::Sharded {
+        // Which leaf is a table here and which a foreign one is what placement says; all of them have to be attached.
+        names.truncate(1);
+        let attached: BTreeSet<u16> =
+            shard::partitions(client, dataset)?.iter().map(|partition| partition.leaf).collect();
+        let leaves = leaf_names(dataset.partitions);
+        if let Some(gone) = (0..leaves.len()).find(|leaf| !attached.contains(&(*leaf as u16))) {
+            let problem = "it is no longer a partition here".to_owned();
+            return Err(LoadError::ChangedTable { table: leaves[gone].clone(), problem });
+        }
+    }
     let found = ledger::relations(client, &dataset.schema_name, &names, Some(dataset.id))?;
     let changed = |table: &str, problem: &str| LoadError::ChangedTable {
         table: table.to_owned(),
@@ -248,7 +546,7 @@ fn check_tables(client: &mut impl GenericClient, dataset: &Dataset) -> Result<()
             return Err(changed(name, "the table is another one"));
         }
     }
-    if dataset.partitions <= 1 {
+    if dataset.partitions <= 1 || shape == Shape::Sharded {
         return Ok(());
     }
     let rows = client
@@ -259,10 +557,10 @@ fn check_tables(client: &mut impl GenericClient, dataset: &Dataset) -> Result<()
             &[&dataset.schema_name, &TABLE],
         )
         .map_err(|source| LoadError::sql("reading the partitions' bounds", source))?;
-    let bounds: std::collections::BTreeMap<String, String> =
+    let bounds: BTreeMap<String, String> =
         rows.iter().map(|row| (row.get(0), row.get::<_, Option<String>>(1).unwrap_or_default())).collect();
     for (remainder, name) in leaf_names(dataset.partitions).iter().enumerate() {
-        let expected = format!("FOR VALUES WITH (modulus {}, remainder {remainder})", dataset.partitions);
+        let expected = bound_text(dataset.partitions, remainder as u32);
         if bounds.get(name) != Some(&expected) {
             return Err(changed(name, "it is no longer the partition it was"));
         }
@@ -282,108 +580,4 @@ pub(crate) fn chunk_count(dataset: &Dataset) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use data::ycsb::{Compressible, KeyOrder, Spec};
-
-    fn spec(seed: u64) -> Spec {
-        Spec { seed, key_order: KeyOrder::Scattered, compressible: Compressible::NONE }
-    }
-
-    fn dataset() -> Dataset {
-        Dataset {
-            id: 1,
-            name: "ycsb".into(),
-            schema_name: "public".into(),
-            format: FORMAT_VERSION,
-            spec: spec(1),
-            rows: 1000,
-            partitions: 8,
-            method: Method::Copy,
-            chunk_rows: 100,
-            loaded: false,
-        }
-    }
-
-    #[test]
-    fn every_difference_of_identity_is_refused_with_both_values() {
-        let asked = Options::new(1000, spec(1));
-        assert!(check_identity(&dataset(), &asked).is_ok());
-        assert!(check_identity(&dataset(), &Options { partitions: Some(8), ..asked.clone() }).is_ok());
-        let sequential = Spec { key_order: KeyOrder::Sequential, ..spec(1) };
-        let compressible = Spec { compressible: Compressible::MAX, ..spec(1) };
-        let cases = [
-            (Options { spec: spec(2), ..asked.clone() }, "seed 1", "asks for 2", "--seed 1"),
-            (Options { rows: 2000, ..asked.clone() }, "rows 1000", "asks for 2000", "--rows 1000"),
-            (
-                Options { spec: sequential, ..asked.clone() },
-                "key order scattered",
-                "sequential",
-                "--key-order scattered",
-            ),
-            (
-                Options { spec: compressible, ..asked.clone() },
-                "compressibility 1.0",
-                "6.0",
-                "--compressible 1.0",
-            ),
-            (
-                Options { partitions: Some(4), ..asked.clone() },
-                "partitions 8",
-                "asks for 4",
-                "--partitions 8",
-            ),
-            (
-                Options { partitions: Some(1), ..asked.clone() },
-                "partitions 8",
-                "asks for 0",
-                "--partitions 8",
-            ),
-            (
-                Options { method: Some(Method::Freeze), ..asked.clone() },
-                "method copy",
-                "freeze",
-                "--method copy",
-            ),
-        ];
-        for (options, existing, wanted, flag) in cases {
-            let error = check_identity(&dataset(), &options).unwrap_err();
-            let message = error.to_string();
-            assert!(message.contains(existing) && message.contains(wanted), "{message}");
-            let hint = error.hint().unwrap();
-            assert!(hint.contains(flag) && hint.contains("--restart"), "{hint}");
-        }
-        let loaded = Dataset { loaded: true, ..dataset() };
-        assert!(check_identity(&loaded, &Options { method: Some(Method::Freeze), ..asked.clone() }).is_ok());
-        let newer = Dataset { format: FORMAT_VERSION + 1, ..dataset() };
-        assert!(check_identity(&newer, &asked).unwrap_err().to_string().contains("format 2"));
-    }
-
-    #[test]
-    fn two_differences_give_two_flags() {
-        let error = check_identity(&dataset(), &Options::new(5, spec(9))).unwrap_err();
-        assert!(error.hint().unwrap().contains("--seed 1 --rows 1000"));
-    }
-
-    #[test]
-    fn the_table_is_that_of_the_field_report() {
-        let plain = create_sql(&Dataset { partitions: 0, ..dataset() }, None);
-        assert!(plain.starts_with(
-            "create table \"public\".\"usertable\" (ycsb_key varchar(64) not null, field0 varchar(100), field1"
-        ));
-        assert!(plain.ends_with("field9 varchar(100));"), "{plain}");
-        let parts = create_sql(&Dataset { partitions: 2, ..dataset() }, Some("fast"));
-        assert!(parts.contains("field9 varchar(100)) partition by hash (ycsb_key) tablespace \"fast\";"));
-        assert!(parts.ends_with(
-            "create table \"public\".\"usertable_p1\" partition of \"public\".\"usertable\" \
-             for values with (modulus 2, remainder 1) tablespace \"fast\";"
-        ));
-    }
-
-    #[test]
-    fn units_are_chunks_or_leaves() {
-        assert_eq!(chunk_count(&dataset()), 10);
-        assert_eq!(chunk_count(&Dataset { method: Method::Freeze, ..dataset() }), 8);
-        assert_eq!(chunk_count(&Dataset { method: Method::Freeze, partitions: 0, ..dataset() }), 1);
-    }
-}
+mod tests;

@@ -55,11 +55,16 @@ impl SessionError {
     }
 }
 
+/// Statements of one message whose row counts are kept one by one.
+pub(crate) const COUNTS_MAX: usize = 4;
+
 /// The end of one command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reply {
     /// Rows of the last command tag that has a number.
     pub(crate) rows: Option<u64>,
+    /// Rows of the first [`COUNTS_MAX`] command tags that have a number; 0 where there were fewer.
+    pub(crate) counts: [u64; COUNTS_MAX],
     pub(crate) status: TransactionStatus,
 }
 
@@ -84,6 +89,8 @@ pub(crate) struct Session<S> {
 #[derive(Debug, Default)]
 struct Partial {
     rows: Option<u64>,
+    counts: [u64; COUNTS_MAX],
+    counted: usize,
     /// The first error; later ones follow from it.
     error: Option<Box<ServerError>>,
 }
@@ -256,15 +263,21 @@ impl<S: Socket> Session<S> {
                 self.partial.error.get_or_insert_with(|| Box::new(refused));
             }
             tag::COMMAND_COMPLETE => {
-                self.partial.rows = backend::rows_affected(body).or(self.partial.rows);
+                if let Some(rows) = backend::rows_affected(body) {
+                    self.partial.rows = Some(rows);
+                    if let Some(count) = self.partial.counts.get_mut(self.partial.counted) {
+                        *count = rows;
+                        self.partial.counted += 1;
+                    }
+                }
             }
             tag::READY_FOR_QUERY => {
                 let status = body.first().copied().and_then(TransactionStatus::from_byte);
                 let status = status.ok_or(ProtocolError::Body { tag })?;
-                let Partial { rows, error } = std::mem::take(&mut self.partial);
+                let Partial { rows, counts, error, .. } = std::mem::take(&mut self.partial);
                 return Ok(Some(match error {
                     Some(error) => Err(SessionError::Server(error)),
-                    None => Ok(Reply { rows, status }),
+                    None => Ok(Reply { rows, counts, status }),
                 }));
             }
             tag::COPY_IN_RESPONSE

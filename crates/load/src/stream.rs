@@ -89,6 +89,19 @@ impl Work<'_> {
         if self.failed.load(Ordering::Relaxed) { StopLevel::Now } else { self.stop.level() }
     }
 
+    /// Tells the coordinator what happened.
+    pub(crate) fn tell(&self, kind: &'static str, message: String, duration: Option<Duration>) {
+        // A coordinator that is gone has nobody to tell either.
+        let _ = self.messages.send(Message::Event(LoadEvent { kind, message, duration }));
+    }
+
+    /// Notes whether a node has nothing to do, so that it is not taken for a slow one.
+    pub(crate) fn set_idle(&self, node: usize, idle: bool) {
+        if let Some(node) = self.counters.nodes.get(node) {
+            node.idle.store(idle, Ordering::Relaxed);
+        }
+    }
+
     /// The leaf tables, qualified and quoted.
     pub(crate) fn leaves(&self) -> Vec<String> {
         let names = leaf_names(self.dataset.partitions);
@@ -116,6 +129,10 @@ pub(crate) enum ChunkError {
     Stopped,
     /// The session failed.
     Session(SessionError),
+    /// A crash of the server has emptied the unlogged tables.
+    Emptied,
+    /// Something beside the stream's own connection failed for good.
+    Failed(Box<LoadError>),
 }
 
 impl From<SessionError> for ChunkError {
@@ -154,6 +171,10 @@ fn fate(error: &SessionError) -> Fate {
 pub(crate) struct Stream<'a> {
     pub(crate) work: &'a Work<'a>,
     pub(crate) index: usize,
+    /// Where it connects to.
+    spec: &'a ConnSpec,
+    /// The name of that node; empty when there is only one.
+    node: &'a str,
     session: Option<Session<HotConnection>>,
     pub(crate) message: RowMessage,
     /// Failures of the chunk in hand that were not about the connection.
@@ -169,16 +190,31 @@ pub(crate) struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     pub(crate) fn new(work: &'a Work<'a>, index: usize) -> Stream<'a> {
+        Stream::at(work, index, work.spec, "")
+    }
+
+    /// A stream to one node of several.
+    pub(crate) fn at(work: &'a Work<'a>, index: usize, spec: &'a ConnSpec, node: &'a str) -> Stream<'a> {
         let message = RowMessage::new(MESSAGE_BYTES);
         Stream {
             work,
             index,
+            spec,
+            node,
             session: None,
             message,
             attempts: 0,
             losses: 0,
             lost_at: None,
             backoff: BACKOFF_FIRST,
+        }
+    }
+
+    /// What people call it.
+    fn name(&self) -> String {
+        match self.node {
+            "" => format!("stream {}", self.index),
+            node => format!("stream {} ({node})", self.index),
         }
     }
 
@@ -211,7 +247,7 @@ impl<'a> Stream<'a> {
                     self.counters().set_connected(true);
                     if let Some(lost_at) = lost_at {
                         let waited = lost_at.elapsed();
-                        let message = format!("stream {} is connected again", self.index);
+                        let message = format!("{} is connected again", self.name());
                         self.tell(record::event::RECONNECT, message, Some(waited));
                     }
                 }
@@ -229,7 +265,7 @@ impl<'a> Stream<'a> {
     }
 
     fn try_connect(&self) -> Result<Session<HotConnection>, LoadError> {
-        let connection = target::hot::connect(self.work.spec).map_err(LoadError::connect)?;
+        let connection = target::hot::connect(self.spec).map_err(LoadError::connect)?;
         let cancel = connection.cancel_token();
         *self.work.cancels[self.index].lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel);
         let mut session = Session::new(connection);
@@ -333,6 +369,14 @@ impl<'a> Stream<'a> {
                 self.roll_back();
                 return Ok(false);
             }
+            ChunkError::Emptied => {
+                self.roll_back();
+                return Err(LoadError::Emptied);
+            }
+            ChunkError::Failed(error) => {
+                self.roll_back();
+                return Err(*error);
+            }
             ChunkError::Session(error) => error,
         };
         if self.work.stop_level() == StopLevel::Now {
@@ -361,11 +405,7 @@ impl<'a> Stream<'a> {
             }
             Fate::Reconnect => {
                 self.losses += 1;
-                self.tell(
-                    record::event::ERROR,
-                    format!("stream {} lost the server: {error}", self.index),
-                    None,
-                );
+                self.tell(record::event::ERROR, format!("{} lost the server: {error}", self.name()), None);
                 self.lose_connection();
             }
         }
@@ -394,7 +434,8 @@ impl<'a> Stream<'a> {
             SessionError::Server(source) if source.sqlstate == SqlState::DISK_FULL => {
                 let counters = self.work.counters;
                 let done = counters.chunks_done.load(Ordering::Relaxed);
-                LoadError::DiskFull { done, total: counters.chunks_total, source }
+                let total = counters.chunks_total.load(Ordering::Relaxed);
+                LoadError::DiskFull { done, total, source }
             }
             // The dataset's row is gone, and with it the chunk's right to exist.
             SessionError::Server(source) if &source.sqlstate.0 == b"23503" => LoadError::Restarted,
@@ -406,8 +447,7 @@ impl<'a> Stream<'a> {
     }
 
     pub(crate) fn tell(&self, kind: &'static str, message: String, duration: Option<Duration>) {
-        // A coordinator that is gone has nobody to tell either.
-        let _ = self.work.messages.send(Message::Event(LoadEvent { kind, message, duration }));
+        self.work.tell(kind, message, duration);
     }
 
     /// Ends the stream in order.

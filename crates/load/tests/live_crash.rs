@@ -390,7 +390,7 @@ fn a_full_disk_is_told_clearly_and_the_load_continues_when_there_is_space() {
                 .unwrap();
             let (rows, partitions) = (30_011, 6);
             let asked = Options {
-                tablespace: Some(format!("small_{method}")),
+                tablespaces: vec![format!("small_{method}")],
                 chunk_rows: Some(1000),
                 ..loader_options(rows, partitions, method)
             };

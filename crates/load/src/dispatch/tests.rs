@@ -171,8 +171,11 @@ struct World {
 impl World {
     fn owned(&self, node: usize) -> Owned {
         let leaves = (0..LEAVES).filter(|leaf| self.owner[usize::from(*leaf)] == node);
-        let attachment =
-            |leaf: u16| Attachment { oid: self.attached[usize::from(leaf)], xmin: String::new() };
+        let attachment = |leaf: u16| Attachment {
+            oid: self.attached[usize::from(leaf)],
+            xmin: String::new(),
+            relation: String::new(),
+        };
         leaves.map(|leaf| (leaf, Some(attachment(leaf)))).collect()
     }
 

@@ -45,6 +45,8 @@ fn every_slot_gets_the_rows_of_its_leaf_once_and_in_order() {
         (1, 1, vec![0]),
         (BLOCK_ROWS, 1, vec![0]),
         (5 * BLOCK_ROWS + 7, 4, vec![2, 0, 3]),
+        // Two nodes that are filled with the same leaf.
+        (3 * BLOCK_ROWS, 2, vec![1, 0, 1]),
     ] {
         let route = Route::new(partitions);
         let wave = Wave::new(&table, route, rows, &leaves);

@@ -19,6 +19,18 @@ pub struct ChunkTotals {
     pub checksum: u64,
 }
 
+impl ChunkTotals {
+    /// Both together.
+    pub(crate) fn plus(self, other: ChunkTotals) -> ChunkTotals {
+        ChunkTotals {
+            chunks: self.chunks + other.chunks,
+            rows: self.rows + other.rows,
+            bytes: self.bytes + other.bytes,
+            checksum: self.checksum.wrapping_add(other.checksum),
+        }
+    }
+}
+
 /// The chunks that are loaded. `count` is how many the dataset has; a number beyond it means that the ledger is damaged.
 pub(crate) fn done_chunks(client: &mut Client, id: i32, count: u64) -> Result<ChunkSet, LoadError> {
     use postgres::fallible_iterator::FallibleIterator;
@@ -69,11 +81,20 @@ pub(crate) fn coverage(client: &mut Client, id: i32, count: u64) -> Result<Cover
 /// # Errors
 /// When the query fails or sums are out of range.
 pub fn chunk_totals(client: &mut impl GenericClient, id: i32) -> Result<ChunkTotals, LoadError> {
+    chunk_totals_in(client, id, 0..i64::MAX as u64)
+}
+
+/// The same for a range of chunks.
+pub(crate) fn chunk_totals_in(
+    client: &mut impl GenericClient,
+    id: i32,
+    chunks: std::ops::Range<u64>,
+) -> Result<ChunkTotals, LoadError> {
     let row = client.query_one(
         "select count(*), coalesce(sum(rows), 0)::bigint, coalesce(sum(bytes), 0)::bigint,
                 mod(mod(coalesce(sum(checksum), 0), 18446744073709551616) + 18446744073709551616, 18446744073709551616)::text
-         from pgfathom.chunk where dataset = $1",
-        &[&id],
+         from pgfathom.chunk where dataset = $1 and chunk >= $2 and chunk < $3",
+        &[&id, &(chunks.start as i64), &(chunks.end as i64)],
     );
     let row = sql("summing up pgfathom.chunk", row)?;
     let damaged = |column| LoadError::DamagedLedger { table: "chunk", column };

@@ -11,29 +11,36 @@ pub(crate) fn own_table(
     dataset: &Dataset,
     name: &str,
 ) -> Result<(), LoadError> {
-    let inserted = client.execute(
+    let inserted = client.query_opt(
         "insert into pgfathom.object (dataset, name, oid)
          select $1, c.relname, c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
-         where n.nspname = $2 and c.relname = $3",
+         where n.nspname = $2 and c.relname = $3
+         returning (select c.relkind::text from pg_class c where c.oid = object.oid)",
         &[&dataset.id, &dataset.schema_name, &name],
     );
-    sql("writing pgfathom.object", inserted)?;
-    let comment =
-        format!("comment on table {} is '{}'", qualified(&dataset.schema_name, name), table_comment(dataset));
+    let kind = sql("writing pgfathom.object", inserted)?;
+    let foreign = kind.is_some_and(|row| row.get::<_, &str>(0) == "f");
+    let kind = if foreign { "foreign table" } else { "table" };
+    let comment = format!(
+        "comment on {kind} {} is '{}'",
+        qualified(&dataset.schema_name, name),
+        table_comment(dataset)
+    );
     sql("marking a table as ours", client.batch_execute(&comment))
 }
 
-/// Notes that a partition of our table that was not made by us is the leaf of this name now: somebody has moved it.
-pub(crate) fn adopt_table(
+/// Notes which tables are the partitions of our table now: somebody may have put others in their place.
+pub(crate) fn adopt_tables(
     client: &mut impl GenericClient,
     dataset: i32,
-    name: &str,
-    oid: u32,
+    names: &[&str],
+    oids: &[u32],
 ) -> Result<(), LoadError> {
     let adopted = client.execute(
-        "insert into pgfathom.object (dataset, name, oid) values ($1, $2, $3)
-         on conflict (dataset, name) do update set oid = excluded.oid where object.oid <> excluded.oid",
-        &[&dataset, &name, &oid],
+        "insert into pgfathom.object (dataset, name, oid) select $1, n, o from unnest($2::text[], $3::oid[]) as t (n, o)
+         where not exists (select from pgfathom.object b where b.dataset = $1 and b.name = n and b.oid = o)
+         on conflict (dataset, name) do update set oid = excluded.oid",
+        &[&dataset, &names, &oids],
     );
     sql("writing pgfathom.object", adopted).map(|_| ())
 }

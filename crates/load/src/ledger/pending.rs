@@ -4,7 +4,7 @@
 //! on the other nodes first, then here. So a chunk is noted here, in a transaction of its own, before its first row is sent, and the note
 //! goes away in the transaction that records the chunk. A note without a chunk says: there may be rows of it on other nodes.
 
-use postgres::{Client, GenericClient};
+use postgres::GenericClient;
 
 use super::sql;
 use crate::error::LoadError;
@@ -21,22 +21,12 @@ pub(crate) fn settle_pending_sql(dataset: i32, chunk: u64) -> String {
     format!("delete from pgfathom.pending where dataset = {dataset} and chunk = {chunk}")
 }
 
-/// The chunks that may be there in part.
-pub(crate) fn pending_chunks(client: &mut Client, dataset: i32) -> Result<Vec<u64>, LoadError> {
-    let rows =
-        client.query("select chunk from pgfathom.pending where dataset = $1 order by chunk", &[&dataset]);
-    let damaged = LoadError::DamagedLedger { table: "pending", column: "chunk" };
-    let rows = sql("reading pgfathom.pending", rows)?;
-    let chunks: Result<Vec<u64>, _> = rows.iter().map(|row| u64::try_from(row.get::<_, i64>(0))).collect();
-    chunks.map_err(|_| damaged)
-}
-
-/// Removes the note of a chunk of which nothing is left.
-pub(crate) fn settle_pending(
-    client: &mut impl GenericClient,
-    dataset: i32,
-    chunk: u64,
-) -> Result<(), LoadError> {
-    let deleted = client.batch_execute(&settle_pending_sql(dataset, chunk));
-    sql("writing pgfathom.pending", deleted)
+/// Removes the notes of chunks that are in the ledger: of loaders that lost a race and noted what was done already.
+pub(crate) fn forget_pending(client: &mut impl GenericClient, dataset: i32) -> Result<(), LoadError> {
+    let deleted = client.execute(
+        "delete from pgfathom.pending p where dataset = $1
+         and exists (select from pgfathom.chunk c where c.dataset = p.dataset and c.chunk = p.chunk)",
+        &[&dataset],
+    );
+    sql("writing pgfathom.pending", deleted).map(|_| ())
 }

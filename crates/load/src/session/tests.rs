@@ -73,9 +73,9 @@ fn a_reply_may_arrive_in_any_pieces() {
             piece,
         );
         let reply = session.execute("begin; insert").unwrap();
-        assert_eq!(reply, Reply { rows: Some(1), status: TransactionStatus::Active });
+        assert_eq!(reply, Reply { rows: Some(1), counts: [1, 0, 0, 0], status: TransactionStatus::Active });
         let reply = session.execute("commit").unwrap();
-        assert_eq!(reply, Reply { rows: None, status: TransactionStatus::Idle });
+        assert_eq!(reply, Reply { rows: None, counts: [0; 4], status: TransactionStatus::Idle });
     }
 }
 

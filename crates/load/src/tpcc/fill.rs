@@ -29,8 +29,14 @@ use crate::stream::{ChunkError, Pace, Stream, Work};
 /// How often it is looked whether the builders are through.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Bytes of the values of a warehouse, as measured, and of the items.
+const WAREHOUSE_BYTES: u64 = 70_130_000;
+const ITEMS_BYTES: u64 = 7_500_000;
+
 /// Bytes of the values of one row, mean over the tables: what rates and progress are told in. The ledger counts exactly.
-pub(crate) const ROW_BYTES_MEAN: u64 = 134;
+pub(crate) fn row_bytes_mean(warehouses: u32, rows: u64) -> u64 {
+    (u64::from(warehouses) * WAREHOUSE_BYTES + ITEMS_BYTES) / rows.max(1)
+}
 
 /// Fills a database with the TPC-C tables of so many warehouses, or continues where another load ended.
 ///
@@ -58,7 +64,7 @@ pub fn load_tpcc(
     let done = ledger::done_chunks(&mut control, found.dataset.id, chunks_total)?;
     drop(control);
     let mut counters = Counters::new(options.streams, chunks_total, found.dataset.rows);
-    counters.row_bytes = ROW_BYTES_MEAN;
+    counters.row_bytes = row_bytes_mean(found.warehouses, found.dataset.rows);
     counters.rows_earlier = earlier.rows;
     *counters.chunks_done.get_mut() = earlier.chunks;
     let mut load = Load {
@@ -141,6 +147,8 @@ fn report(found: &TpccDataset, chunks_total: u64, earlier: ChunkTotals) -> LoadR
         wal_bytes: None,
         table_bytes_on_disk: 0,
         index_bytes_on_disk: 0,
+        nodes: Vec::new(),
+        reason: None,
     }
 }
 

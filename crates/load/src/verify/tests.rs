@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use data::ycsb::{Compressible, FIELD_BYTES, FIELD_COUNT, KeyOrder, Spec, Version};
 use target::throwaway::{Installation, Throwaway, installations};
-use target::{ConnSpec, control};
+use target::{Cluster, ConnSpec, control};
 
 use super::*;
 use crate::options::Options;
 use crate::schema;
+use crate::team::Team;
 
 const SEED: u64 = 42;
 
@@ -43,7 +44,9 @@ fn load(cluster: &Throwaway, name: &str, rows: u64, partitions: u32, spec: Spec)
     cluster.execute(&format!("create database {name}")).unwrap();
     let mut client = control::connect(&database(cluster, name)).unwrap();
     let options = Options { partitions: Some(partitions), ..Options::new(rows, spec.clone()) };
-    let prepared = schema::prepare(&mut client, &options).unwrap();
+    let target = Cluster::single(database(cluster, name));
+    let mut team = Team::connect(&target).unwrap();
+    let prepared = schema::prepare(&mut team, &target, &options, &Stop::new()).unwrap();
     let table = Table::new(spec);
     let mut copy = client.copy_in("copy usertable from stdin (format binary)").unwrap();
     copy.write_all(&wire::copy::HEADER).unwrap();
@@ -59,7 +62,7 @@ fn load(cluster: &Throwaway, name: &str, rows: u64, partitions: u32, spec: Spec)
     copy.write_all(&wire::copy::TRAILER).unwrap();
     copy.finish().unwrap();
     client.batch_execute("alter table usertable add primary key (ycsb_key); analyze usertable").unwrap();
-    ledger::mark_loaded(&mut *client, prepared.dataset.id).unwrap();
+    ledger::mark_loaded(&mut *client, prepared.datasets[0].id).unwrap();
     table
 }
 

@@ -14,6 +14,8 @@ use record::ProgressSample;
 use target::ConnSpec;
 use target::throwaway::{Installation, Throwaway, installations};
 
+pub(crate) mod cluster;
+
 /// Runs `test` against every PostgreSQL found, each in a thread of its own. Fails when there is none: a live test that tests nothing
 /// must not pass.
 pub(crate) fn each_postgres(test: impl Fn(&Installation) + Sync) {
@@ -50,7 +52,7 @@ pub(crate) fn options(rows: u64, partitions: u32) -> Options {
 }
 
 /// Remembers what it was told.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(crate) struct Notes {
     pub(crate) events: Vec<LoadEvent>,
     pub(crate) last: Option<Progress>,

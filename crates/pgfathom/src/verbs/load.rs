@@ -164,19 +164,15 @@ impl Load {
             context.terminal.data(&recording.step_line(&step)?);
             context.terminal.data(&on_disk(&report));
         }
-        let state = match report.outcome {
-            load::Outcome::Complete => State::Finished,
-            load::Outcome::AlreadyComplete => {
-                context.terminal.say("every row was there already; nothing was done");
-                State::Finished
-            }
-            load::Outcome::Interrupted => State::Interrupted,
-        };
+        let state = state_of(report.outcome);
+        if report.outcome == load::Outcome::AlreadyComplete {
+            context.terminal.say("every row was there already; nothing was done");
+        }
         if let Some(advice) = report.advice() {
             context.terminal.say(&advice);
         }
         recording.finish(state)?;
-        Ok(if state == State::Interrupted { Exit::Interrupted } else { Exit::Ok })
+        Ok(exit_of(report.outcome))
     }
 
     fn options(&self) -> Result<load::Options, Failure> {
@@ -223,10 +219,29 @@ impl Load {
             }),
             restart: self.restart,
             force: self.force.clone(),
-            tablespace: self.tablespace.clone(),
+            tablespaces: self.tablespace.clone().into_iter().collect(),
             chunk_rows: self.chunk_rows,
             ..load::Options::new(rows, spec)
         })
+    }
+}
+
+/// How the run directory calls an outcome. A segment that is complete did what it was asked for.
+fn state_of(outcome: load::Outcome) -> State {
+    match outcome {
+        load::Outcome::Complete | load::Outcome::AlreadyComplete | load::Outcome::SegmentComplete => {
+            State::Finished
+        }
+        load::Outcome::Interrupted | load::Outcome::Stopped => State::Interrupted,
+    }
+}
+
+/// What the process says of it: a stop rule leaves a partial result, and nobody has interrupted anything.
+fn exit_of(outcome: load::Outcome) -> Exit {
+    match outcome {
+        load::Outcome::Complete | load::Outcome::AlreadyComplete | load::Outcome::SegmentComplete => Exit::Ok,
+        load::Outcome::Stopped => Exit::Errors,
+        load::Outcome::Interrupted => Exit::Interrupted,
     }
 }
 
@@ -257,11 +272,7 @@ pub fn fill(
     context.terminal.end_progress();
     let report = report?;
     recording.keep(recording.dir().edit_step(step, |step| describe(step, &report)));
-    let state = match report.outcome {
-        load::Outcome::Complete | load::Outcome::AlreadyComplete => State::Finished,
-        load::Outcome::Interrupted => State::Interrupted,
-    };
-    recording.keep(recording.dir().end_step(step, state));
+    recording.keep(recording.dir().end_step(step, state_of(report.outcome)));
     Ok(report)
 }
 

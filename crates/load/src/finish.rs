@@ -1,0 +1,137 @@
+//! After the rows, on every node: primary keys, statistics, publications, and the mark that all is there.
+//!
+//! On a sharded cluster each leaf gets its key where it is, and statistics are gathered of leaves alone: `analyze` of the parent would read samples of every other
+//! node's leaves through foreign tables, which before PostgreSQL 16 means all of their rows.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::LoadError;
+use crate::fill::{Fill, Voice};
+use crate::index::Finish;
+use crate::ledger;
+use crate::options::Via;
+use crate::plan::leaf_names;
+use crate::progress::{Counters, Phase, TICK};
+use crate::shape::Shape;
+use crate::{peers, shard};
+
+/// How often the nodes' work is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Everything that is left after the rows. `Ok(false)`: the stop was noticed.
+pub(crate) fn run(
+    fill: &mut Fill<'_>,
+    voice: &mut Voice<'_>,
+    counters: &Counters,
+) -> Result<bool, LoadError> {
+    let limit = fill.options.reconnect_limit;
+    voice.begin(Phase::Index, counters);
+    let start = Instant::now();
+    if !fill.team.lock(limit, fill.stop)? {
+        return Ok(false);
+    }
+    let leaves = leaves(fill)?;
+    let keys = on_every_node(fill, voice, counters, &|finish, node, tick| match leaves.get(node) {
+        Some(leaves) => finish.keys_of(leaves, tick),
+        None => finish.keys(tick),
+    });
+    fill.spent.index = start.elapsed();
+    if !keys? {
+        return Ok(false);
+    }
+    voice.begin(Phase::Analyze, counters);
+    let start = Instant::now();
+    let analyzed = on_every_node(fill, voice, counters, &|finish, node, tick| match leaves.get(node) {
+        Some(leaves) => finish.statistics_of(leaves, &mut || tick(f64::NAN)),
+        None => finish.statistics(&mut || tick(f64::NAN)),
+    });
+    fill.spent.analyze = start.elapsed();
+    if !analyzed? {
+        return Ok(false);
+    }
+    fill.team.reconnect(limit, Some(fill.stop))?;
+    if fill.shape() == Shape::Repeated && !peers::publish(fill, voice)? {
+        return Ok(false);
+    }
+    let by_entry = fill.shape() == Shape::Sharded && fill.layout.via == Via::Connect;
+    for (member, dataset) in std::iter::zip(&mut fill.team.members, &mut fill.datasets) {
+        let marked = (|| {
+            if by_entry {
+                ledger::forget_pending(&mut *member.control, dataset.id)?;
+            }
+            ledger::mark_loaded(&mut *member.control, dataset.id)
+        })();
+        marked.map_err(|error| error.at(&member.name))?;
+        dataset.loaded = true;
+    }
+    voice.tick(counters);
+    Ok(true)
+}
+
+/// The leaves of each node by name, where rows are spread; empty where each node has the whole table.
+fn leaves(fill: &mut Fill<'_>) -> Result<Vec<Vec<String>>, LoadError> {
+    if fill.shape() != Shape::Sharded {
+        return Ok(Vec::new());
+    }
+    let owned = shard::settled(&mut fill.team, &fill.datasets, fill.options.reconnect_limit, fill.stop)?;
+    let names = leaf_names(fill.model().partitions);
+    Ok(owned
+        .iter()
+        .map(|owned| owned.keys().filter_map(|leaf| names.get(usize::from(*leaf)).cloned()).collect())
+        .collect())
+}
+
+/// What is done on one node; it reports percentages.
+type Work<'a> = dyn Fn(&Finish<'_>, usize, &mut dyn FnMut(f64)) -> Result<bool, LoadError> + Sync + 'a;
+
+/// Does the work on all nodes at once, with the streams divided among them. `Ok(false)`: the stop was noticed.
+fn on_every_node(
+    fill: &Fill<'_>,
+    voice: &mut Voice<'_>,
+    counters: &Counters,
+    work: &Work<'_>,
+) -> Result<bool, LoadError> {
+    let nodes = fill.team.members.len();
+    let (stop, streams, limit) =
+        (fill.stop, fill.options.streams.div_ceil(nodes), fill.options.reconnect_limit);
+    let sites: Vec<_> = std::iter::zip(&fill.team.members, &fill.datasets)
+        .map(|(member, dataset)| (member.name.as_str(), &member.spec, dataset))
+        .collect();
+    let percents: Vec<AtomicU64> = (0..nodes).map(|_| AtomicU64::new(f64::NAN.to_bits())).collect();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = sites
+            .into_iter()
+            .enumerate()
+            .map(|(node, (name, spec, dataset))| {
+                let percent = &percents[node];
+                scope.spawn(move || {
+                    let finish =
+                        Finish { spec, dataset, streams, tablespace: None, stop, reconnect_limit: limit };
+                    let done =
+                        work(&finish, node, &mut |now| percent.store(now.to_bits(), Ordering::Relaxed));
+                    percent.store(100f64.to_bits(), Ordering::Relaxed);
+                    done.map_err(|error| error.at(name))
+                })
+            })
+            .collect();
+        let mut next_tick = Instant::now() + TICK;
+        while !threads.iter().all(|thread| thread.is_finished()) {
+            std::thread::sleep(LOOK);
+            if Instant::now() >= next_tick {
+                next_tick += TICK;
+                let mean = percents.iter().map(|percent| f64::from_bits(percent.load(Ordering::Relaxed)));
+                let mean = mean.sum::<f64>() / nodes as f64;
+                if mean.is_finite() {
+                    voice.meter.set_percent(mean);
+                }
+                voice.tick(counters);
+            }
+        }
+        let ends = threads.into_iter().map(|thread| match thread.join() {
+            Ok(end) => end,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ends.collect::<Result<Vec<bool>, LoadError>>().map(|ends| ends.into_iter().all(|done| done))
+    })
+}

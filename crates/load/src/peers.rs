@@ -1,0 +1,154 @@
+//! Multimaster: the table joins the publications of all nodes when it is complete on each of them.
+//!
+//! Before that it is in no publication, so what is loaded is not replicated: every node is filled by itself ([`crate::shape::Shape::Repeated`]). The
+//! moment of joining decides what is replicated: `pgoutput` looks up publications as of the change it decodes, so rows that were loaded before are never sent.
+
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use crate::error::LoadError;
+use crate::fill::{Fill, Voice};
+use crate::ledger::{Dataset, qualified, quoted};
+use crate::options::{Stop, StopLevel};
+use crate::plan::{TABLE, leaf_names};
+use crate::progress::LoadEvent;
+use crate::team::Team;
+
+/// How long nodes are waited for that lag behind what others wrote before the table was published.
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(300);
+
+/// How often they are looked at.
+const CATCH_UP_LOOK: Duration = Duration::from_millis(200);
+
+/// Refuses to fill a table that is replicated already: each node would get its rows once more from every other.
+pub(crate) fn refuse_published(team: &mut Team, datasets: &[Dataset]) -> Result<(), LoadError> {
+    for (member, dataset) in std::iter::zip(&mut team.members, datasets) {
+        let mut names = leaf_names(dataset.partitions);
+        names.push(TABLE.to_owned());
+        let found = member.control.query_opt(
+            "select pubname::text from pg_publication_tables where schemaname = $1 and tablename = any($2) order by 1 limit 1",
+            &[&dataset.schema_name, &names],
+        );
+        let found =
+            found.map_err(|source| LoadError::sql("reading the publications", source).at(&member.name))?;
+        if let Some(row) = found {
+            return Err(LoadError::Published { publication: row.get(0) }.at(&member.name));
+        }
+    }
+    Ok(())
+}
+
+/// Adds the table to the publications that peers subscribe to, tells the subscriptions, and waits until every node has read what the others
+/// wrote so far. `Ok(false)`: the stop was noticed.
+pub(crate) fn publish(fill: &mut Fill<'_>, voice: &mut Voice<'_>) -> Result<bool, LoadError> {
+    let stop = fill.stop;
+    let members = &mut fill.team.members;
+    let mut wanted: Vec<String> = Vec::new();
+    for member in members.iter_mut() {
+        let rows = member.control.query(
+            "select distinct unnest(subpublications) from pg_subscription
+             where subdbid = (select oid from pg_database where datname = current_database())",
+            &[],
+        );
+        let rows =
+            rows.map_err(|source| LoadError::sql("reading the subscriptions", source).at(&member.name))?;
+        wanted.extend(rows.iter().map(|row| row.get::<_, String>(0)));
+    }
+    // All publications first: a subscription that is told looks at what is published then.
+    let mut published = 0;
+    for (member, dataset) in std::iter::zip(&mut *members, &fill.datasets) {
+        published +=
+            add_to_publications(&mut member.control, dataset, &wanted).map_err(|e| e.at(&member.name))?;
+    }
+    for member in members.iter_mut() {
+        refresh(&mut member.control).map_err(|error| error.at(&member.name))?;
+    }
+    let begun = Instant::now();
+    for member in members.iter_mut() {
+        if !caught_up(&mut member.control, begun, stop).map_err(|error| error.at(&member.name))? {
+            return Ok(false);
+        }
+    }
+    let message = match published {
+        0 => {
+            "no node has a publication that another one subscribes to: the table is not replicated".to_owned()
+        }
+        _ => format!(
+            "{TABLE} was filled on {} nodes, each by itself, and joined their publications; all have caught up",
+            members.len()
+        ),
+    };
+    voice.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: Some(begun.elapsed()) });
+    Ok(true)
+}
+
+/// Returns how many publications of this node carry the table afterwards.
+fn add_to_publications(
+    client: &mut Client,
+    dataset: &Dataset,
+    wanted: &[String],
+) -> Result<usize, LoadError> {
+    let rows = client.query(
+        "select p.pubname::text,
+                p.puballtables or exists (select from pg_publication_rel r
+                    where r.prpubid = p.oid and r.prrelid = to_regclass($2))
+         from pg_publication p where p.pubname = any($1)",
+        &[&wanted, &qualified(&dataset.schema_name, TABLE)],
+    );
+    let rows = rows.map_err(|source| LoadError::sql("reading the publications", source))?;
+    for row in rows.iter().filter(|row| !row.get::<_, bool>(1)) {
+        let name: &str = row.get(0);
+        let table = qualified(&dataset.schema_name, TABLE);
+        client
+            .batch_execute(&format!("alter publication {} add table {table}", quoted(name)))
+            .map_err(|source| LoadError::sql(format!("adding the table to publication {name}"), source))?;
+    }
+    Ok(rows.len())
+}
+
+/// Makes the subscriptions of this node see what is published now. Rows that are there are not copied: they are here too.
+fn refresh(client: &mut Client) -> Result<(), LoadError> {
+    let rows = client.query(
+        "select subname::text from pg_subscription
+         where subenabled and subdbid = (select oid from pg_database where datname = current_database())",
+        &[],
+    );
+    let rows = rows.map_err(|source| LoadError::sql("reading the subscriptions", source))?;
+    for row in &rows {
+        let name: &str = row.get(0);
+        client
+            .batch_execute(&format!(
+                "alter subscription {} refresh publication with (copy_data = false)",
+                quoted(name)
+            ))
+            .map_err(|source| LoadError::sql(format!("refreshing subscription {name}"), source))?;
+    }
+    Ok(())
+}
+
+/// Waits until all that subscribe to this node have confirmed what it has written so far.
+fn caught_up(client: &mut Client, begun: Instant, stop: &Stop) -> Result<bool, LoadError> {
+    let failed = |source| LoadError::sql("asking how far the subscribers are", source);
+    let end: String = client.query_one("select pg_current_wal_lsn()::text", &[]).map_err(failed)?.get(0);
+    loop {
+        let row = client
+            .query_one(
+                "select count(*), min(slot_name)::text from pg_replication_slots
+                 where slot_type = 'logical' and database = current_database() and not temporary
+                   and confirmed_flush_lsn < $1::text::pg_lsn",
+                &[&end],
+            )
+            .map_err(failed)?;
+        if row.get::<_, i64>(0) == 0 {
+            return Ok(true);
+        }
+        if stop.level() > StopLevel::Run {
+            return Ok(false);
+        }
+        if begun.elapsed() >= CATCH_UP_LIMIT {
+            return Err(LoadError::Behind { slot: row.get(1), waited: begun.elapsed() });
+        }
+        std::thread::sleep(CATCH_UP_LOOK);
+    }
+}

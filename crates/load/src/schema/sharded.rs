@@ -1,0 +1,113 @@
+//! The tables of a cluster sharded by `postgres_fdw`: the parent on every node, each leaf a table on one node and a foreign table on the others.
+//!
+//! The parent has no primary key, as PostgreSQL has no unique index over foreign partitions; each leaf gets its own. A foreign table points at the leaf on
+//! its owner, never at the parent there, so that a query makes one hop and no loops.
+
+use std::collections::BTreeMap;
+
+use postgres::{GenericClient, Transaction};
+use target::cluster::Cluster;
+
+use super::{Seat, columns_sql, tablespace_sql};
+use crate::error::LoadError;
+use crate::ledger::{Dataset, Layout, qualified, quoted};
+use crate::plan::{TABLE, leaf_names};
+use crate::shard::{self, literal};
+
+/// Leaves per node of a new dataset when nobody says how many: enough to move some to a node that is added.
+pub(super) const PARTITIONS_PER_NODE: u32 = 4;
+
+/// PostgreSQL's port when a foreign server does not say.
+const PORT_DEFAULT: u16 = 5432;
+
+/// Which node each leaf is on: where one of the nodes that have the dataset has it as a table, else dealt out in turn.
+pub(super) fn owners(
+    transactions: &mut [Transaction<'_>],
+    found: &[Option<(Dataset, Layout)>],
+    model: &Dataset,
+) -> Result<Vec<usize>, Box<LoadError>> {
+    let mut owners: Vec<usize> =
+        (0..model.partitions as usize).map(|leaf| leaf % transactions.len()).collect();
+    for (node, transaction) in transactions.iter_mut().enumerate() {
+        let Some((dataset, _)) = &found[node] else { continue };
+        for partition in shard::partitions(transaction, dataset).map_err(Box::new)? {
+            if partition.local
+                && let Some(owner) = owners.get_mut(usize::from(partition.leaf))
+            {
+                *owner = node;
+            }
+        }
+    }
+    Ok(owners)
+}
+
+/// What the node `me` calls the foreign servers that lead to the other nodes: by their address, else by their name.
+pub(super) fn servers(
+    client: &mut impl GenericClient,
+    cluster: &Cluster,
+    seats: &[Seat],
+    me: usize,
+) -> Result<BTreeMap<usize, String>, LoadError> {
+    let rows = client.query(
+        "select s.srvname::text,
+                (select option_value from pg_options_to_table(s.srvoptions) where option_name = 'host'),
+                (select option_value from pg_options_to_table(s.srvoptions) where option_name = 'port'),
+                (select option_value from pg_options_to_table(s.srvoptions) where option_name = 'dbname')
+         from pg_foreign_server s join pg_foreign_data_wrapper w on w.oid = s.srvfdw
+         where w.fdwname = 'postgres_fdw' order by 1",
+        &[],
+    );
+    let rows = rows.map_err(|source| LoadError::sql("reading the foreign servers", source))?;
+    let mut servers = BTreeMap::new();
+    for row in &rows {
+        let (name, host, port, dbname): (String, Option<&str>, Option<&str>, Option<&str>) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
+        let port = port.and_then(|port| port.parse().ok()).unwrap_or(PORT_DEFAULT);
+        let dbname = dbname.unwrap_or(&cluster.nodes[seats[me].node].spec.dbname);
+        let node = cluster.node_at(seats[me].node, host, port, dbname).or_else(|| cluster.node(&name));
+        let place = seats.iter().position(|seat| Some(seat.node) == node);
+        if let Some(place) = place.filter(|place| *place != me) {
+            servers.entry(place).or_insert(name);
+        }
+    }
+    match (0..seats.len()).find(|place| *place != me && !servers.contains_key(place)) {
+        None => Ok(servers),
+        Some(other) => {
+            Err(LoadError::NoServer { node: seats[me].name.clone(), other: seats[other].name.clone() })
+        }
+    }
+}
+
+/// The tables of one node.
+pub(super) fn create_sql(
+    dataset: &Dataset,
+    layout: &Layout,
+    owners: &[usize],
+    me: usize,
+    servers: &BTreeMap<usize, String>,
+) -> String {
+    let parent = qualified(&dataset.schema_name, TABLE);
+    let unlogged = if layout.unlogged { "unlogged " } else { "" };
+    let mut sql = format!("create table {parent} {} partition by hash (ycsb_key);", columns_sql());
+    // Tablespaces are dealt out among the leaves of this node.
+    let mut place = 0;
+    for (remainder, name) in leaf_names(dataset.partitions).iter().enumerate() {
+        let leaf = qualified(&dataset.schema_name, name);
+        let bound = format!("for values with (modulus {}, remainder {remainder})", dataset.partitions);
+        if owners[remainder] == me {
+            let tablespace = tablespace_sql(layout, place);
+            sql.push_str(&format!(
+                "create {unlogged}table {leaf} partition of {parent} {bound}{tablespace};"
+            ));
+            place += 1;
+        } else if let Some(server) = servers.get(&owners[remainder]) {
+            sql.push_str(&format!(
+                "create foreign table {leaf} partition of {parent} {bound} server {} options (schema_name {}, table_name {});",
+                quoted(server),
+                literal(&dataset.schema_name),
+                literal(name)
+            ));
+        }
+    }
+    sql
+}

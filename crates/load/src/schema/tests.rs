@@ -1,0 +1,145 @@
+use super::*;
+use data::ycsb::{Compressible, KeyOrder, Spec};
+
+fn spec(seed: u64) -> Spec {
+    Spec { seed, key_order: KeyOrder::Scattered, compressible: Compressible::NONE }
+}
+
+fn dataset() -> Dataset {
+    Dataset {
+        id: 1,
+        name: "ycsb".into(),
+        schema_name: "public".into(),
+        format: FORMAT_VERSION,
+        spec: spec(1),
+        rows: 1000,
+        partitions: 8,
+        method: Method::Copy,
+        chunk_rows: 100,
+        loaded: false,
+    }
+}
+
+#[test]
+fn every_difference_of_identity_is_refused_with_both_values() {
+    let asked = Options::new(1000, spec(1));
+    assert!(check_identity(&dataset(), &asked).is_ok());
+    assert!(check_identity(&dataset(), &Options { partitions: Some(8), ..asked.clone() }).is_ok());
+    let sequential = Spec { key_order: KeyOrder::Sequential, ..spec(1) };
+    let compressible = Spec { compressible: Compressible::MAX, ..spec(1) };
+    let cases = [
+        (Options { spec: spec(2), ..asked.clone() }, "seed 1", "asks for 2", "--seed 1"),
+        (Options { rows: 2000, ..asked.clone() }, "rows 1000", "asks for 2000", "--rows 1000"),
+        (
+            Options { spec: sequential, ..asked.clone() },
+            "key order scattered",
+            "sequential",
+            "--key-order scattered",
+        ),
+        (Options { spec: compressible, ..asked.clone() }, "compressibility 1.0", "6.0", "--compressible 1.0"),
+        (Options { partitions: Some(4), ..asked.clone() }, "partitions 8", "asks for 4", "--partitions 8"),
+        (Options { partitions: Some(1), ..asked.clone() }, "partitions 8", "asks for 0", "--partitions 8"),
+        (Options { method: Some(Method::Freeze), ..asked.clone() }, "method copy", "freeze", "--method copy"),
+    ];
+    for (options, existing, wanted, flag) in cases {
+        let error = check_identity(&dataset(), &options).unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains(existing) && message.contains(wanted), "{message}");
+        let hint = error.hint().unwrap();
+        assert!(hint.contains(flag) && hint.contains("--restart"), "{hint}");
+    }
+    let loaded = Dataset { loaded: true, ..dataset() };
+    assert!(check_identity(&loaded, &Options { method: Some(Method::Freeze), ..asked.clone() }).is_ok());
+    let newer = Dataset { format: FORMAT_VERSION + 1, ..dataset() };
+    assert!(check_identity(&newer, &asked).unwrap_err().to_string().contains("format 2"));
+}
+
+#[test]
+fn two_differences_give_two_flags() {
+    let error = check_identity(&dataset(), &Options::new(5, spec(9))).unwrap_err();
+    assert!(error.hint().unwrap().contains("--seed 1 --rows 1000"));
+}
+
+#[test]
+fn the_table_is_that_of_the_field_report() {
+    let plain = create_sql(&Dataset { partitions: 0, ..dataset() }, &Layout::default());
+    assert!(plain.starts_with(
+        "create table \"public\".\"usertable\" (ycsb_key varchar(64) not null, field0 varchar(100), field1"
+    ));
+    assert!(plain.ends_with("field9 varchar(100));"), "{plain}");
+    let layout = Layout { tablespaces: Some(vec!["fast".into(), "big".into()]), ..Layout::default() };
+    let parts = create_sql(&Dataset { partitions: 3, ..dataset() }, &layout);
+    assert!(parts.contains("field9 varchar(100)) partition by hash (ycsb_key) tablespace \"fast\";"));
+    let leaf = |remainder: u32, tablespace: &str| {
+        format!(
+            "create table \"public\".\"usertable_p{remainder}\" partition of \"public\".\"usertable\" \
+             for values with (modulus 3, remainder {remainder}) tablespace \"{tablespace}\";"
+        )
+    };
+    assert!(parts.contains(&leaf(0, "fast")) && parts.contains(&leaf(1, "big")), "{parts}");
+    assert!(parts.ends_with(&leaf(2, "fast")), "tablespaces come round again: {parts}");
+    let unlogged = Layout { unlogged: true, ..Layout::default() };
+    let plain = create_sql(&Dataset { partitions: 0, ..dataset() }, &unlogged);
+    assert!(plain.starts_with("create unlogged table "));
+    let parts = create_sql(&Dataset { partitions: 2, ..dataset() }, &unlogged);
+    // The parent holds nothing, and PostgreSQL 18 has no unlogged partitioned tables.
+    assert!(parts.starts_with("create table ") && parts.matches("create unlogged table ").count() == 2);
+}
+
+#[test]
+fn a_node_has_its_own_leaves_and_points_at_the_others() {
+    let servers = std::collections::BTreeMap::from([(0, "n1".to_owned()), (2, "n3".to_owned())]);
+    let layout = Layout { tablespaces: Some(vec!["a".into(), "b".into()]), ..Layout::default() };
+    let dataset = Dataset { partitions: 6, ..dataset() };
+    let sql = sharded::create_sql(&dataset, &layout, &[0, 1, 2, 0, 1, 1], 1, &servers);
+    let bound = |remainder: u32| format!("for values with (modulus 6, remainder {remainder})");
+    for (leaf, tablespace) in [(1, "a"), (4, "b"), (5, "a")] {
+        let local = format!(
+            "create table \"public\".\"usertable_p{leaf}\" partition of \"public\".\"usertable\" {} tablespace \"{tablespace}\";",
+            bound(leaf)
+        );
+        assert!(sql.contains(&local), "{sql}");
+    }
+    assert!(sql.contains(&format!(
+        "create foreign table \"public\".\"usertable_p2\" partition of \"public\".\"usertable\" {} server \"n3\" \
+         options (schema_name 'public', table_name 'usertable_p2');",
+        bound(2)
+    )));
+    assert_eq!(sql.matches("create foreign table").count(), 3);
+    assert!(!sql.contains("primary key"), "a parent of foreign partitions can have none");
+}
+
+#[test]
+fn a_layout_is_continued_as_it_was_begun() {
+    let there = Layout { token: 5, nodes: vec!["n1".into(), "n2".into()], ..Layout::default() };
+    let asked = Options::new(1000, spec(1));
+    let check = |layout: &Layout, options: &Options, nodes| {
+        check_layout(&dataset(), layout, options, Shape::Sharded, nodes)
+    };
+    assert!(check(&there, &asked, 2).is_ok());
+    let refused = |layout: &Layout, options: &Options, nodes, message: &str, hint: &str| {
+        let error = check(layout, options, nodes).unwrap_err();
+        assert!(error.to_string().contains(message), "{error}");
+        assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
+    };
+    refused(&there, &asked, 3, "has nodes 2 (n1, n2), this load asks for 3", "--cluster");
+    refused(&Layout::default(), &asked, 2, "has nodes 1, this load asks for 2", "--cluster");
+    let via = Options { via: Some(Via::Connect), ..asked.clone() };
+    refused(&there, &via, 2, "has via owner, this load asks for connect", "--via owner");
+    let unlogged = Options { unlogged: true, ..asked.clone() };
+    refused(&there, &unlogged, 2, "has tables logged, this load asks for unlogged", "no --unlogged");
+    let spread = Layout { tablespaces: Some(vec!["a".into(), "b".into()]), ..there.clone() };
+    assert!(check(&spread, &asked, 2).is_ok(), "who asks for no tablespaces gets those that are there");
+    let other = Options { tablespaces: vec!["b".into(), "a".into()], ..asked.clone() };
+    refused(&spread, &other, 2, "has tablespaces a,b, this load asks for b,a", "--tablespaces a,b");
+    let none = Layout { tablespaces: Some(Vec::new()), ..there.clone() };
+    refused(&none, &other, 2, "has tablespaces none, this load asks for b,a", "no --tablespaces");
+    assert!(check(&there, &other, 2).is_ok(), "an old ledger does not know its map");
+}
+
+#[test]
+fn units_are_chunks_or_leaves() {
+    assert_eq!(chunk_count(&dataset()), 10);
+    assert_eq!(chunk_count(&Dataset { method: Method::Freeze, ..dataset() }), 8);
+    assert_eq!(chunk_count(&Dataset { method: Method::Freeze, partitions: 0, ..dataset() }), 1);
+}

@@ -1,0 +1,275 @@
+//! Which node owns which leaf of a sharded table, by what the catalogs of all nodes say, and how to notice that one has moved.
+//!
+//! # A partition that moves in the middle of a load
+//!
+//! People and rebalancers move partitions between nodes; at the scale of weeks that happens while a load runs. What a mover does is: keep
+//! writers out of the leaf, carry its committed rows to another node, make it a partition there and a foreign table here, let writers in
+//! again. The load must neither lose a row nor load one twice, whenever that happens and whoever is loading. Four things do it:
+//!
+//! 1. **A pair of chunk and leaf is loaded when the ledger of any node says so** ([`crate::ledger`]). The leaf takes its rows along and leaves its
+//!    ledger rows behind, which stay true: they say what was loaded, not where it is.
+//! 2. **Inside its transaction, after locking the leaves, a stream looks whether each is still attached here, and still the one it was when
+//!    the plan was made** ([`Attachment`]: the table's oid, and the transaction that attached it). From then to the commit the lock (row exclusive, as any writer's) keeps
+//!    a mover from carrying rows, as it must wait for writers. So no row gets into a leaf that is no longer read, and a leaf
+//!    that went away and came back is not taken for one that stayed.
+//! 3. **A plan is made from ledgers that are read after the attachments.** Whatever was loaded into a leaf on its earlier nodes was committed
+//!    before it moved here, hence is in a ledger by the time it is seen here.
+//! 4. **On one node, no two ledger rows of a chunk share a leaf.** Loaders may have plans of different age and so want
+//!    different leaves of a chunk. Each takes an advisory lock on the chunk on that node and looks for an overlap before it inserts its ledger row.
+//!
+//! By 4 nobody loads a pair twice on one node; by 2 and 3 nobody loads it on a second one. A stream whose look fails rolls
+//! back, all catalogs and ledgers are read again, and the load goes on with the new owner. Loaders also look every [`LOOK`]
+//! without being told, so that a leaf that arrives at an idle node is found.
+//!
+//! This rests on the mover: it carries every committed row and no other, and lets nobody write to the old table afterwards. A mover that
+//! copies without keeping writers out loses rows of any writer; `verify` says so.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use postgres::GenericClient;
+
+use crate::dispatch::{Attachment, Owned};
+use crate::error::LoadError;
+use crate::ledger::{self, Dataset, qualified};
+use crate::options::{Stop, StopLevel};
+use crate::plan::{TABLE, bound_text, leaf_names};
+use crate::team::Team;
+
+/// How often the catalogs are looked at when nothing hints at a change.
+pub(crate) const LOOK: Duration = Duration::from_secs(10);
+
+/// How long the catalogs may disagree, as they do while a leaf is moved.
+pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(120);
+
+/// The pause between two looks at catalogs that disagree.
+const SETTLE_PAUSE: Duration = Duration::from_millis(200);
+
+/// A partition as one node's catalog has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Partition {
+    /// Its remainder.
+    pub(crate) leaf: u16,
+    pub(crate) name: String,
+    /// It is a table of this node, not a foreign one.
+    pub(crate) local: bool,
+    pub(crate) attachment: Attachment,
+}
+
+/// The partitions that this node's parent table has.
+pub(crate) fn partitions(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+) -> Result<Vec<Partition>, LoadError> {
+    let rows = client.query(
+        "select c.relname::text, n.nspname::text, c.relkind::text, c.oid, i.xmin::text, coalesce(pg_get_expr(c.relpartbound, c.oid), '')
+         from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_namespace n on n.oid = c.relnamespace
+         where i.inhparent = to_regclass($1)",
+        &[&qualified(&dataset.schema_name, TABLE)],
+    );
+    let rows = rows.map_err(|source| LoadError::sql("reading the partitions", source))?;
+    let bounds: BTreeMap<String, u16> =
+        (0..dataset.partitions).map(|leaf| (bound_text(dataset.partitions, leaf), leaf as u16)).collect();
+    rows.iter()
+        .map(|row| {
+            let (name, schema): (String, &str) = (row.get(0), row.get(1));
+            let changed = |problem: String| LoadError::ChangedTable { table: name.clone(), problem };
+            let bound: &str = row.get(5);
+            let leaf = bounds.get(bound);
+            let leaf = *leaf.ok_or_else(|| changed(format!("it is a partition {bound}")))?;
+            let relation = qualified(schema, &name);
+            let attachment = Attachment { oid: row.get(3), xmin: row.get(4), relation };
+            Ok(Partition { leaf, local: row.get::<_, &str>(2) == "r", attachment, name })
+        })
+        .collect()
+}
+
+/// What the nodes own, or the first leaf about which they disagree.
+pub(crate) fn ownership(
+    nodes: &[(&str, Vec<Partition>)],
+    leaves: &[String],
+) -> Result<Vec<Owned>, LoadError> {
+    let mut owned = vec![Owned::new(); nodes.len()];
+    for (leaf, name) in leaves.iter().enumerate() {
+        let disagree = |problem: String| Err(LoadError::Placement { leaf: name.clone(), problem });
+        let mut owners = Vec::new();
+        for (node, (node_name, partitions)) in nodes.iter().enumerate() {
+            let Some(partition) = partitions.iter().find(|partition| usize::from(partition.leaf) == leaf)
+            else {
+                return disagree(format!("is no partition on {node_name}"));
+            };
+            if partition.local {
+                owners.push((node, &partition.attachment));
+            }
+        }
+        match owners.as_slice() {
+            [(node, attachment)] => {
+                owned[*node].insert(leaf as u16, Some((*attachment).clone()));
+            }
+            [] => return disagree("is a table on no node".to_owned()),
+            owners => {
+                let names: Vec<&str> = owners.iter().map(|(node, _)| nodes[*node].0).collect();
+                return disagree(format!("is a table on {}", names.join(" and on ")));
+            }
+        }
+    }
+    Ok(owned)
+}
+
+/// Reads what every node owns; waits while the catalogs disagree. Tables that somebody has put in the place of ours are noted as the
+/// dataset's, as they are partitions of its table.
+pub(crate) fn settled(
+    team: &mut Team,
+    datasets: &[Dataset],
+    reconnect_limit: Duration,
+    stop: &Stop,
+) -> Result<Vec<Owned>, LoadError> {
+    let begun = Instant::now();
+    loop {
+        team.reconnect(reconnect_limit, Some(stop))?;
+        let mut nodes = Vec::with_capacity(team.members.len());
+        for (member, dataset) in team.members.iter_mut().zip(datasets) {
+            let found = partitions(&mut *member.control, dataset).map_err(|error| error.at(&member.name))?;
+            nodes.push(found);
+        }
+        let named: Vec<(&str, Vec<Partition>)> =
+            team.members.iter().map(|member| member.name.as_str()).zip(nodes).collect();
+        let leaves = leaf_names(datasets.first().map_or(0, |dataset| dataset.partitions));
+        match ownership(&named, &leaves) {
+            Ok(owned) => {
+                let found: Vec<Vec<Partition>> =
+                    named.into_iter().map(|(_, partitions)| partitions).collect();
+                adopt(team, datasets, &found)?;
+                return Ok(owned);
+            }
+            Err(error) if begun.elapsed() >= SETTLE_LIMIT || stop.level() > StopLevel::Run => {
+                return Err(error);
+            }
+            Err(_) => std::thread::sleep(SETTLE_PAUSE),
+        }
+    }
+}
+
+fn adopt(team: &mut Team, datasets: &[Dataset], found: &[Vec<Partition>]) -> Result<(), LoadError> {
+    for ((member, dataset), partitions) in team.members.iter_mut().zip(datasets).zip(found) {
+        let names: Vec<&str> = partitions.iter().map(|partition| partition.name.as_str()).collect();
+        let oids: Vec<u32> = partitions.iter().map(|partition| partition.attachment.oid).collect();
+        ledger::adopt_tables(&mut *member.control, dataset.id, &names, &oids)
+            .map_err(|error| error.at(&member.name))?;
+    }
+    Ok(())
+}
+
+/// What has moved from one plan to the next, one sentence per leaf.
+pub(crate) fn moves(
+    before: &[impl AsRef<Owned>],
+    after: &[Owned],
+    nodes: &[&str],
+    leaves: &[String],
+) -> Vec<String> {
+    let owner = |all: &mut dyn Iterator<Item = &Owned>, leaf: u16| -> Option<(usize, Option<Attachment>)> {
+        all.enumerate().find_map(|(node, owned)| Some((node, owned.get(&leaf)?.clone())))
+    };
+    let moved = |(leaf, name): (usize, &String)| {
+        let (from, old) = owner(&mut before.iter().map(AsRef::as_ref), leaf as u16)?;
+        let (to, new) = owner(&mut after.iter(), leaf as u16)?;
+        if from != to {
+            return Some(format!(
+                "{name} has moved from {} to {}: its other rows go there",
+                nodes[from], nodes[to]
+            ));
+        }
+        (old != new).then(|| format!("{name} on {} was detached and attached again", nodes[to]))
+    };
+    leaves.iter().enumerate().filter_map(moved).collect()
+}
+
+/// The statements with which a stream, inside its transaction, keeps its leaves where they are and looks whether they are what the plan says. The
+/// last one gives one row per leaf that is.
+///
+/// The parent comes first, then the leaves as they ascend: the order in which `alter table ... detach partition` locks too.
+pub(crate) fn hold_sql<'a>(
+    parent: &str,
+    attachments: impl Iterator<Item = &'a Attachment> + Clone,
+) -> String {
+    let relations: Vec<&str> = attachments.clone().map(|attachment| attachment.relation.as_str()).collect();
+    let wanted: Vec<String> = attachments
+        .map(|Attachment { oid, xmin, relation }| {
+            format!("({}::regclass, {oid}, '{xmin}')", literal(relation))
+        })
+        .collect();
+    format!(
+        "lock table only {parent} in access share mode; lock table only {} in row exclusive mode; \
+         select from (values {}) as w (relation, oid, attached_by) \
+         join pg_inherits i on i.inhrelid = w.oid and i.inhrelid = w.relation and i.xmin::text = w.attached_by \
+         where i.inhparent = {}::regclass",
+        relations.join(", only "),
+        wanted.join(", "),
+        literal(parent)
+    )
+}
+
+/// A text in single quotes.
+pub(crate) fn literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn partition(leaf: u16, local: bool, oid: u32) -> Partition {
+        let name = format!("usertable_p{leaf}");
+        let attachment = Attachment { oid, xmin: "7".into(), relation: qualified("public", &name) };
+        Partition { leaf, name, local, attachment }
+    }
+
+    #[test]
+    fn a_leaf_has_one_owner_or_there_is_no_plan() {
+        let leaves = leaf_names(2);
+        let node = |first: bool, second: bool| vec![partition(0, first, 1), partition(1, second, 2)];
+        let owned = ownership(&[("n1", node(true, false)), ("n2", node(false, true))], &leaves).unwrap();
+        assert_eq!(owned[0].keys().copied().collect::<Vec<_>>(), [0]);
+        assert_eq!(owned[1].keys().copied().collect::<Vec<_>>(), [1]);
+        for (n1, n2, message) in [
+            (node(true, false), node(false, false), "usertable_p1 is a table on no node"),
+            (node(true, true), node(false, true), "usertable_p1 is a table on n1 and on n2"),
+            (node(true, false), vec![partition(0, false, 1)], "usertable_p1 is no partition on n2"),
+        ] {
+            let error = ownership(&[("n1", n1), ("n2", n2)], &leaves).unwrap_err();
+            assert_eq!(error.to_string(), message);
+            assert!(error.hint().unwrap().contains("usertable_p1 on every node"));
+        }
+    }
+
+    #[test]
+    fn moves_are_told_by_leaf() {
+        let owned = |leaves: &[(u16, u32)]| -> Owned {
+            leaves.iter().map(|(leaf, oid)| (*leaf, Some(partition(*leaf, true, *oid).attachment))).collect()
+        };
+        let before = [std::sync::Arc::new(owned(&[(0, 1), (2, 3)])), std::sync::Arc::new(owned(&[(1, 2)]))];
+        let after = [owned(&[(2, 9)]), owned(&[(0, 4), (1, 2)])];
+        assert_eq!(
+            moves(&before, &after, &["n1", "n2"], &leaf_names(3)),
+            [
+                "usertable_p0 has moved from n1 to n2: its other rows go there",
+                "usertable_p2 on n1 was detached and attached again"
+            ]
+        );
+    }
+
+    #[test]
+    fn leaves_are_locked_after_their_parent_and_looked_at_under_the_lock() {
+        let attachments = [partition(1, true, 11).attachment, partition(4, true, 14).attachment];
+        let sql = hold_sql("\"public\".\"usertable\"", attachments.iter());
+        let parent = sql.find("only \"public\".\"usertable\" in access share").unwrap();
+        let leaves = sql
+            .find("only \"public\".\"usertable_p1\", only \"public\".\"usertable_p4\" in row excl")
+            .unwrap();
+        let look =
+            sql.find("select from (values ('\"public\".\"usertable_p1\"'::regclass, 11, '7')").unwrap();
+        assert!(parent < leaves && leaves < look, "{sql}");
+        assert_eq!(literal("a'b\\c"), "E'a''b\\\\c'");
+    }
+}

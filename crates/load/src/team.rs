@@ -1,0 +1,120 @@
+//! The nodes of a load and the coordinator's connections to them.
+
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use target::ConnSpec;
+use target::cluster::Cluster;
+use target::control::Control;
+
+use crate::error::LoadError;
+use crate::index;
+use crate::options::{Stop, StopLevel};
+use crate::shape::Shape;
+use crate::stream::SESSION_SETTINGS;
+
+/// The pause before a server that the coordinator has lost is tried again.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
+
+/// A control connection with the settings of a load.
+pub(crate) fn connect(spec: &ConnSpec) -> Result<Control, LoadError> {
+    let mut control = target::control::connect(spec).map_err(LoadError::connect)?;
+    let set = control.batch_execute(SESSION_SETTINGS);
+    set.map_err(|source| LoadError::sql("setting up the session", source))?;
+    Ok(control)
+}
+
+/// Where the server's WAL ends, in bytes. A restart on the way does not matter, a missing privilege is no error.
+pub(crate) fn wal_position(client: &mut Client) -> Option<u64> {
+    let row = client.query_one("select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint", &[]).ok()?;
+    u64::try_from(row.get::<_, i64>(0)).ok()
+}
+
+/// A node that is filled.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// Its name in messages; empty when there is only one.
+    pub(crate) name: String,
+    /// Its place in [`Cluster::nodes`].
+    pub(crate) node: usize,
+    pub(crate) spec: ConnSpec,
+    pub(crate) control: Control,
+    pub(crate) wal_before: Option<u64>,
+}
+
+impl Member {
+    /// Makes sure that the control connection works, as the server may have been restarted under it; waits for a lost one until the limit.
+    pub(crate) fn reconnect(&mut self, limit: Duration, stop: Option<&Stop>) -> Result<(), LoadError> {
+        if self.control.simple_query("").is_ok() {
+            return Ok(());
+        }
+        let lost_at = Instant::now();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let error = match connect(&self.spec) {
+                Ok(control) => {
+                    self.control = control;
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            let waited = lost_at.elapsed();
+            let stopped = stop.is_some_and(|stop| stop.level() > StopLevel::Run);
+            if waited >= limit || stopped || !error.is_connection_lost() {
+                let error = LoadError::ServerLost { waited, attempts, source: Box::new(error) };
+                return Err(error.at(&self.name));
+            }
+            std::thread::sleep(RECONNECT_PAUSE);
+        }
+    }
+}
+
+/// All nodes that are filled, in the order of the cluster. Never empty.
+#[derive(Debug)]
+pub(crate) struct Team {
+    pub(crate) shape: Shape,
+    pub(crate) members: Vec<Member>,
+}
+
+impl Team {
+    /// Connects to every node.
+    pub(crate) fn connect(cluster: &Cluster) -> Result<Team, LoadError> {
+        let shape = Shape::of(cluster)?;
+        let mut members = Vec::new();
+        for node in cluster.data_nodes() {
+            let found = &cluster.nodes[node];
+            let name = if shape == Shape::Single { String::new() } else { found.name.clone() };
+            let mut control = connect(&found.spec).map_err(|error| error.at(&name))?;
+            let wal_before = wal_position(&mut control);
+            members.push(Member { name, node, spec: found.spec.clone(), control, wal_before });
+            if shape == Shape::Single {
+                break;
+            }
+        }
+        if members.is_empty() {
+            return Err(LoadError::Engine { engine: "of standbys alone" });
+        }
+        Ok(Team { shape, members })
+    }
+
+    /// Makes sure that every control connection works.
+    pub(crate) fn reconnect(&mut self, limit: Duration, stop: Option<&Stop>) -> Result<(), LoadError> {
+        self.members.iter_mut().try_for_each(|member| member.reconnect(limit, stop))
+    }
+
+    /// Takes the lock under which keys and statistics are made, on every node. `Ok(false)`: the stop was noticed.
+    pub(crate) fn lock(&mut self, limit: Duration, stop: &Stop) -> Result<bool, LoadError> {
+        for member in &mut self.members {
+            loop {
+                match index::lock(&mut member.control, stop) {
+                    Err(error) if error.is_connection_lost() => member.reconnect(limit, Some(stop))?,
+                    Err(error) => return Err(error.at(&member.name)),
+                    Ok(false) => return Ok(false),
+                    Ok(true) => break,
+                }
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,133 @@
+//! `--via connect`: all rows into the parent table on the entry node, which sends those of other nodes on. It is what an application without
+//! knowledge of the placement does, and the control against which loading straight to the owners is measured.
+//!
+//! **Exact all the same**, although a transaction here writes to several nodes and their commits are not one. `postgres_fdw` commits on
+//! the other nodes first and here last (`pgfdw_xact_callback` in `contrib/postgres_fdw/connection.c`); whoever dies in between leaves rows on some nodes and
+//! no ledger row. So:
+//!
+//! 1. Before the first row of a chunk is sent, the chunk is noted in `pgfathom.pending` on the entry node, in a transaction of its own.
+//! 2. The transaction that loads the chunk takes the advisory lock on it, inserts its ledger row, and removes the note.
+//! 3. Who finds a note that it did not write, and no ledger row, and gets the lock, knows: the transaction that wrote it is over, and rows of the chunk may be
+//!    on any node. It deletes the chunk's keys from every leaf, where the leaf is, each under a lock that waits for writers ([`repair`]), and loads the chunk anew.
+//!
+//! The lock of step 2 is released after the other nodes have committed or rolled back, so step 3 never meets a live transaction of a live
+//! entry node. After a crash of the entry node, its sessions on other nodes may still be at their commits: hence the lock in step 3, which
+//! waits for them.
+//!
+//! Deleting scans a leaf once per chunk in doubt, as there is no index yet: at most one chunk per stream that was killed.
+
+use std::collections::BTreeMap;
+
+use target::control::Control;
+
+use crate::copy::{Job, PartEnd, Rows};
+use crate::dispatch::Task;
+use crate::error::LoadError;
+use crate::ledger;
+use crate::plan::TABLE;
+use crate::shard;
+use crate::stream::{ChunkError, Pace, Stream, copy_command};
+use crate::team;
+
+/// How often deleting what is in doubt is tried, when leaves move or servers go away meanwhile.
+const REPAIR_ATTEMPTS: u32 = 5;
+
+/// Notes that a chunk is about to be loaded. `true`: somebody has noted it before, so it may be there in part.
+pub(crate) fn note(stream: &mut Stream<'_>, dataset: i32, chunk: u64) -> Result<bool, ChunkError> {
+    Ok(stream.session().execute(&ledger::note_pending_sql(dataset, chunk))?.rows == Some(0))
+}
+
+/// Sends the rows of a chunk, in their own order, and commits.
+pub(crate) fn send(
+    job: &Job<'_>,
+    stream: &mut Stream<'_>,
+    dataset: i32,
+    chunk: u64,
+) -> Result<PartEnd, ChunkError> {
+    let range = job.chunks.range(chunk);
+    let count = range.end - range.start;
+    let mut pace = Pace::new(count);
+    stream.session().begin_copy(&copy_command(&job.parent(), ""))?;
+    stream.send_rows(range, &mut pace)?;
+    stream.flush(&mut pace)?;
+    stream.session().end_copy()?;
+    stream.session().settle(0)?;
+    stream.session().execute(&ledger::settle_pending_sql(dataset, chunk))?;
+    stream.session().execute("commit")?;
+    Ok(PartEnd::Loaded(count))
+}
+
+/// Deletes whatever is there of a chunk that an earlier attempt may have left in part.
+pub(crate) fn repair(
+    job: &Job<'_>,
+    stream: &Stream<'_>,
+    rows: &Rows<'_>,
+    task: &Task,
+) -> Result<(), ChunkError> {
+    let mut keys: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+    for &leaf in task.leaves.iter() {
+        let table = &job.work.table;
+        let key = |row: u64| String::from_utf8_lossy(&table.key(row)).into_owned();
+        keys.insert(leaf, rows.numbers(leaf).into_iter().map(key).collect());
+    }
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match delete(job, &keys) {
+            Ok(deleted) => {
+                let message = format!(
+                    "chunk {} was loaded in part through the entry node: {deleted} rows of it were deleted, it is loaded anew",
+                    task.chunk
+                );
+                stream.tell(record::event::NOTE, message, None);
+                return Ok(());
+            }
+            Err(error) if attempts < REPAIR_ATTEMPTS && (error.is_connection_lost() || is_moving(&error)) => {
+                if !stream.pause(shard::LOOK / 10) {
+                    return Err(ChunkError::Stopped);
+                }
+            }
+            Err(error) => return Err(ChunkError::Failed(Box::new(error))),
+        }
+    }
+}
+
+/// Whether a leaf was not where the catalog had just said.
+fn is_moving(error: &LoadError) -> bool {
+    let gone = error.sqlstate().is_some_and(|state| matches!(&state.0, b"42P01" | b"42809"));
+    gone || matches!(error.innermost(), LoadError::Placement { .. })
+}
+
+/// Deletes these keys from the leaves where they are. Returns how many there were.
+fn delete(job: &Job<'_>, keys: &BTreeMap<u16, Vec<String>>) -> Result<u64, LoadError> {
+    let mut controls: Vec<Control> = Vec::with_capacity(job.nodes.len());
+    let mut found = Vec::with_capacity(job.nodes.len());
+    for place in job.nodes {
+        let mut control = team::connect(&place.spec).map_err(|error| error.at(&place.name))?;
+        let partitions =
+            shard::partitions(&mut *control, job.work.dataset).map_err(|error| error.at(&place.name))?;
+        controls.push(control);
+        found.push((place.name.as_str(), partitions));
+    }
+    let leaves = crate::plan::leaf_names(job.work.dataset.partitions);
+    let owned = shard::ownership(&found, &leaves)?;
+    let mut deleted = 0;
+    for ((control, place), owned) in controls.iter_mut().zip(job.nodes).zip(&owned) {
+        let failed =
+            |source| LoadError::sql(format!("deleting rows in doubt of {TABLE}"), source).at(&place.name);
+        for (leaf, attachment) in owned {
+            let (Some(attachment), Some(keys)) = (attachment, keys.get(leaf)) else { continue };
+            let mut transaction = control.transaction().map_err(failed)?;
+            transaction
+                .batch_execute(&format!(
+                    "lock table only {} in share row exclusive mode",
+                    attachment.relation
+                ))
+                .map_err(failed)?;
+            let sql = format!("delete from only {} where ycsb_key = any($1)", attachment.relation);
+            deleted += transaction.execute(&sql, &[keys]).map_err(failed)?;
+            transaction.commit().map_err(failed)?;
+        }
+    }
+    Ok(deleted)
+}
