@@ -81,6 +81,9 @@ impl Server {
         let mut command = process::command(&self.installation.program("initdb"), self.user(), &self.dir);
         command.arg("-D").arg(self.data_dir());
         command.args(["-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C"]);
+        // Its final sync would take longer than everything else. The kernel writes these files within half a minute by itself, and what the server writes later
+        // it syncs as it is set to.
+        command.arg("--no-sync");
         match checksums {
             Some(true) => command.arg("--data-checksums"),
             // Older versions have no flag for it: there it is off by itself.
