@@ -122,11 +122,18 @@ fn knee(curve: &Curve) -> String {
             format!("at or before the first step: from there on, {}", knee_words())
         }
         (None, Some(knee)) => format!("at {}: from there on, {}", about(knee), knee_words()),
-        (None, None) => format!(
-            "up to {}: doubling them still gains more than {:.0} %",
-            number::counted(curve.sessions_max().unwrap_or(1), "session"),
-            KNEE_GAIN * 100.0
-        ),
+        (None, None) => {
+            let beyond = curve.fit.and_then(|fit| fit.usl().knee(KNEE_GAIN));
+            format!(
+                "up to {}: doubling them still gains more than {:.0} %{}",
+                number::counted(curve.sessions_max().unwrap_or(1), "session"),
+                KNEE_GAIN * 100.0,
+                beyond.map_or(String::new(), |knee| format!(
+                    "; the fit puts it at {}, not measured",
+                    about(knee)
+                ))
+            )
+        }
     }
 }
 
@@ -320,4 +327,89 @@ pub(crate) fn tiles(sweep: &Sweep) -> Vec<Tile> {
         return tiles;
     }
     sweep.curves.iter().take(3).filter_map(best).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::usl::Usl;
+
+    fn curve(usl: Usl, sessions: &[u64]) -> Curve {
+        let point = |sessions: &u64| {
+            let tps = Some(usl.at(*sessions as f64));
+            let repeat = Repeat { step: format!("c{sessions}"), tps, ..Repeat::default() };
+            Point { sessions: *sessions, tps, repeats: vec![repeat], ..Point::default() }
+        };
+        let points: Vec<Point> = sessions.iter().map(point).collect();
+        let best = points.iter().max_by(|left, right| left.tps.partial_cmp(&right.tps).expect("numbers"));
+        let fit = Fit {
+            lambda_tps: usl.lambda,
+            sigma: usl.sigma,
+            kappa: usl.kappa,
+            r2: Some(1.0),
+            ..Fit::default()
+        };
+        Curve {
+            name: "orders".into(),
+            best_sessions: best.map(|point| point.sessions),
+            best_tps: best.and_then(|point| point.tps),
+            fit: Some(fit),
+            knee_sessions: usl.knee(KNEE_GAIN).filter(|knee| *knee <= sessions[sessions.len() - 1] as f64),
+            points,
+            ..Curve::default()
+        }
+    }
+
+    const AMDAHL: Usl = Usl { lambda: 1000.0, sigma: 0.01, kappa: 0.0 };
+
+    #[test]
+    fn a_knee_beyond_the_measured_is_told_as_what_it_is() {
+        let curve = curve(AMDAHL, &[1, 8, 64]);
+        assert_eq!(
+            knee_entry(&curve),
+            "none up to 64 sessions: doubling them still gains more than 10 %; the fit puts it at 445 sessions, not measured"
+        );
+        assert!(curve_clause(&curve).starts_with(
+            "throughput of orders is highest with 64 sessions, at 39,264 transactions/s; it has no knee up to"
+        ));
+        let fit = curve.fit.expect("a fit");
+        assert_eq!(
+            peak_words(&curve, &Fit { ceiling_tps: AMDAHL.ceiling(), ..fit }),
+            "never falls; no more than 100,000 transactions/s however many sessions"
+        );
+        assert_eq!(peak_words(&curve, &fit), "no limit seen: throughput grows with the sessions");
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_not_told() {
+        let curve =
+            Curve { cannot_tell: Some("too few".into()), knee_sessions: None, ..curve(AMDAHL, &[1, 2]) };
+        assert!(curve_clause(&curve).ends_with("no knee can be named: too few"), "{}", curve_clause(&curve));
+        assert_eq!(knee_entry(&curve), "cannot tell: too few");
+        let none = Curve { name: "orders".into(), ..Curve::default() };
+        assert_eq!(curve_clause(&none), "orders left no step that counts");
+    }
+
+    #[test]
+    fn a_flat_curve_and_a_single_point_have_their_own_words() {
+        let flat = curve(Usl { sigma: 1.0, ..AMDAHL }, &[4, 8, 16, 32]);
+        assert!(
+            knee_clause(&flat).starts_with("its knee is at or before the first step"),
+            "{}",
+            knee_clause(&flat)
+        );
+        let mut single = curve(AMDAHL, &[8]);
+        let repeat = Repeat { tps: Some(7000.0), ..Repeat::default() };
+        single.points[0].repeats.push(repeat);
+        assert_eq!(
+            curve_clause(&single),
+            "orders reached 7,477 transactions/s with 8 sessions, 7,000 to 7,477 over 2 passes"
+        );
+    }
+
+    #[test]
+    fn small_numbers_keep_their_digits() {
+        assert_eq!([0.0, 0.000_012_34, 0.0312].map(small), ["0", "1.23e-5", "0.0312"]);
+        assert_eq!([0.0, 0.000_012, 0.0312].map(share), ["0 %", "1.2e-3 %", "3.12 %"]);
+    }
 }
