@@ -31,6 +31,7 @@ pub mod redact;
 pub mod sample;
 pub mod summary;
 pub mod sweep;
+pub mod tpcc;
 pub mod usl;
 pub mod writer;
 
@@ -45,6 +46,7 @@ pub use reader::RunReader;
 pub use sample::{ClientSample, ProgressSample};
 pub use summary::{LatencySummary, Summary};
 pub use sweep::Sweep;
+pub use tpcc::Tpcc;
 pub use writer::{RunDir, StepId, What};
 
 /// Version of every file of the run directory. Readers accept any lower version, and read a higher one as far as they understand it.

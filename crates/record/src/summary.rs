@@ -3,6 +3,7 @@
 use crate::matrix::Matrix;
 use crate::model::{Finding, Step};
 use crate::sweep::Sweep;
+use crate::tpcc::Tpcc;
 use serde::{Deserialize, Serialize};
 
 /// Latency in microseconds: response time counts from the scheduled start, service time from the real start.
@@ -75,6 +76,9 @@ pub struct Summary {
     /// What the same transaction gave for every pair of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrix: Option<Matrix>,
+    /// What a run of TPC-C found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tpcc: Option<Tpcc>,
     /// Claims about causes, worst first.
     pub findings: Vec<Finding>,
     /// Summaries of the steps, if the command had several.

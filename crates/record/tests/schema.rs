@@ -11,6 +11,7 @@ use record::model::{
 };
 use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_SERVER, SOURCE_VERIFY};
 use record::sweep::{Curve, Fit, Mix, Place, Plan, Point, Repeat};
+use record::tpcc::{DISCLAIMER, Tpcc, TpccOrders, TpccProfile, TpccShare};
 use record::{Kind, Latency, LatencySummary, Matrix, RunDir, Summary, Sweep, Verdict, What};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -227,7 +228,48 @@ fn full_summary() -> Summary {
         }],
         sweep: Some(full_sweep()),
         matrix: Some(full_matrix()),
+        tpcc: Some(full_tpcc()),
         steps: vec![],
+    }
+}
+
+fn full_tpcc() -> Tpcc {
+    let latency = Some(LatencySummary::default());
+    Tpcc {
+        disclaimer: DISCLAIMER.into(),
+        warehouses: 10,
+        terminals: Some(100),
+        simulated_ms: Some(5.0),
+        isolation: "READ COMMITTED".into(),
+        mix: "deck".into(),
+        batching: "none".into(),
+        tpmc: 125.0,
+        committed_per_minute: 124.0,
+        efficiency_percent: Some(97.2),
+        profiles: vec![TpccProfile {
+            name: "New-Order".into(),
+            transactions: 10,
+            response_us_p90: Some(900),
+            limit_us: 5_000_000,
+        }],
+        session_wait_us: latency,
+        transaction_us: latency,
+        database_us: latency,
+        round_trips: 1.9,
+        audit: vec![
+            TpccShare::judge("rollbacks", "2.4.1.4", 1, 100, (0.9, 1.1)),
+            TpccShare::judge("by name", "2.5.1.2", 0, 0, (57.0, 63.0)),
+            TpccShare::judge("Payment", "5.2.3", 10, 100, (43.0, 100.0)),
+            TpccShare::judge("Payment", "5.2.3", 50, 100, (0.0, 100.0)),
+        ],
+        delivered: 10,
+        skipped_deliveries: 1,
+        nodes: vec![9, 1],
+        nodes_mean: 1.1,
+        two_phase_percent: 10.0,
+        orders: Some(TpccOrders::new(10, 1, 3_001, 3_011)),
+        passes: false,
+        misses: vec!["too slow".into()],
     }
 }
 

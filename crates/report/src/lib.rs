@@ -14,6 +14,7 @@ mod latencies;
 mod number;
 mod sweep;
 mod text;
+mod tpcc;
 
 pub use record::RecordError;
 

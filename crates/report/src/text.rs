@@ -25,6 +25,9 @@ pub(crate) fn page(facts: &Facts) -> String {
             }
         }
     }
+    if let Some(steps) = crate::tpcc::search(facts) {
+        fold(&mut out, "search ", &crate::tpcc::search_sentence(&steps));
+    }
     let reasons = answer::reasons(facts);
     if !reasons.is_empty() {
         out.push('\n');
@@ -117,6 +120,9 @@ fn details(out: &mut String, step: &StepFacts) {
     push(out, &step.title());
     if !is_in_sweep {
         latency_table(out, step);
+    }
+    if let Some(tpcc) = &step.step.summary.tpcc {
+        crate::tpcc::print(out, tpcc);
     }
     for error in step.step.errors.iter().take(LIST_MAX) {
         error_line(out, error);

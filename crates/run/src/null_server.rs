@@ -12,6 +12,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use crate::engine::connector::{Dial, DialError};
 use crate::engine::link::{Link, Stream};
 use crate::responder::{Backend, Executed, Parameters, Responder};
+use crate::workload::tpcc::null::Answers;
 
 /// Largest request the null server takes in one piece.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
@@ -114,29 +115,40 @@ impl Dial for NullDial {
     }
 }
 
-/// Answers by the statement's first word.
-struct NullBackend;
+/// Answers by the statement's first word; to those of TPC-C, whose answers the client reads, with as many rows as it expects.
+#[derive(Default)]
+struct NullBackend {
+    tpcc: Answers,
+}
 
 impl Backend for NullBackend {
-    fn execute(&mut self, sql: &str, _parameters: Parameters<'_>) -> Executed<'_> {
-        let is = |word: &str| sql.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
-        let tag = match () {
-            () if is("select") => return Executed::Done { tag: "SELECT 1", row: Some(ROW) },
-            () if is("update") => "UPDATE 1",
-            () if is("insert") => "INSERT 0 1",
-            () if is("delete") => "DELETE 1",
-            () if is("begin") => "BEGIN",
-            () if is("end") || is("commit") => "COMMIT",
-            () if is("rollback") => "ROLLBACK",
-            () => "OK",
-        };
-        Executed::Done { tag, row: None }
+    fn execute(&mut self, sql: &str, parameters: Parameters<'_>) -> Executed<'_> {
+        match self.tpcc.to(sql, parameters) {
+            Some(answer) => answer,
+            None => by_word(sql),
+        }
     }
+}
+
+fn by_word(sql: &str) -> Executed<'static> {
+    let is = |word: &str| sql.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
+    let tag = match () {
+        () if is("select") => return Executed::Done { tag: "SELECT 1", row: Some(ROW) },
+        () if is("update") => "UPDATE 1",
+        () if is("insert") => "INSERT 0 1",
+        () if is("delete") => "DELETE 1",
+        () if is("begin") => "BEGIN",
+        () if is("end") || is("commit") => "COMMIT",
+        () if is("rollback") => "ROLLBACK",
+        () => "OK",
+    };
+    Executed::Done { tag, row: None }
 }
 
 struct Connection {
     stream: UnixStream,
     responder: Responder,
+    backend: NullBackend,
     incoming: Vec<u8>,
     filled: usize,
     out: Vec<u8>,
@@ -147,6 +159,7 @@ impl Connection {
         Connection {
             stream,
             responder: Responder::default(),
+            backend: NullBackend::default(),
             incoming: vec![0; REQUEST_BYTES_MAX],
             filled: 0,
             out: Vec::new(),
@@ -165,7 +178,7 @@ impl Connection {
                 Err(_) => return false,
             };
             self.filled += received;
-            let used = self.responder.answer(&self.incoming[..self.filled], &mut NullBackend, &mut self.out);
+            let used = self.responder.answer(&self.incoming[..self.filled], &mut self.backend, &mut self.out);
             self.incoming.copy_within(used..self.filled, 0);
             self.filled -= used;
             // The client reads every answer before it asks again, so the socket always has room for one.

@@ -13,6 +13,13 @@ pub enum Executed<'a> {
         /// The row, if the statement returns one.
         row: Option<&'a [u8]>,
     },
+    /// The same after any number of rows.
+    Rows {
+        /// CommandComplete's text.
+        tag: &'a str,
+        /// DataRow messages, whole.
+        messages: &'a [u8],
+    },
     /// An error: SQLSTATE and message.
     Error {
         /// The code.
@@ -147,6 +154,13 @@ impl Responder {
 
     fn run(&mut self, sql: &str, parameters: Parameters<'_>, backend: &mut impl Backend, out: &mut Vec<u8>) {
         match backend.execute(sql, parameters) {
+            Executed::Rows { tag: text, messages } => {
+                out.extend_from_slice(messages);
+                let start = open(out, tag::COMMAND_COMPLETE);
+                out.extend_from_slice(text.as_bytes());
+                out.push(0);
+                close(out, start);
+            }
             Executed::Done { tag: text, row } => {
                 if let Some(row) = row {
                     let start = open(out, tag::DATA_ROW);

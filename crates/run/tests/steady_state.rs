@@ -17,6 +17,7 @@ use run::null_server::NullServer;
 use run::schedule::Pace;
 use run::script::{BUILTINS as SCRIPTS, Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
 use run::workload::script::Scripts;
+use run::workload::tpcc::{Isolation, Tpcc, pace};
 use run::workload::ycsb::{Distribution, Operation, Verb, Ycsb};
 use run::workload::{Item, Kind, Workload};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -60,6 +61,20 @@ fn script(name: &str) -> Workload {
     let item = Item { name: name.into(), weight: 1, kind: Kind::Script(0) };
     let scripts = Scripts::new(std::sync::Arc::new(mix), QueryMode::Prepared, predefined);
     Workload::new(vec![item], None, Some(scripts)).unwrap()
+}
+
+fn tpcc() -> Workload {
+    Workload::of_tpcc(Tpcc {
+        warehouses: 10,
+        constants: data::tpcc::nurand::Constants::for_run(17, 3),
+        mix: pace::Mix::default(),
+        isolation: Isolation::default(),
+        wire: Wire::Libpq,
+        schema: None,
+        nodes: None,
+        simulate: None,
+        sessions: SESSIONS,
+    })
 }
 
 fn run(workload: Workload, poller: Choice, wire: Wire, pace: Pace, transactions: u64) -> (Account, usize) {
@@ -128,5 +143,19 @@ fn a_transaction_allocates_nothing_and_sends_and_receives_a_fixed_number_of_time
             assert!(short.buffer_bytes > 0);
             assert_eq!(long.buffer_bytes, short.buffer_bytes, "{name}: buffers do not grow with the run");
         }
+    }
+    // TPC-C: profiles differ in their round trips, which are counted with them; the null server's answers are text.
+    for poller in ways {
+        let (short, short_allocations) = run(tpcc(), *poller, Wire::Libpq, CLOSED, SHORT);
+        let (long, long_allocations) = run(tpcc(), *poller, Wire::Libpq, CLOSED, LONG);
+        // A longer run meets longer orders: a buffer may still grow a few times.
+        let allocations = long_allocations.saturating_sub(short_allocations);
+        assert!(allocations <= UNRELATED_ALLOCATIONS_MAX, "tpcc {poller:?}: {allocations} allocations");
+        let round_trips = |account: &Account| account.posted.measured.tpcc.round_trips;
+        let sends = long.traffic.sends - short.traffic.sends;
+        assert_eq!(sends, round_trips(&long) - round_trips(&short), "tpcc {poller:?}: sends");
+        let mean = round_trips(&long) as f64 / (SESSIONS * LONG) as f64;
+        // 0.45 * 2 + 0.43 * 1.6 + 0.04 * (1.6 + 3 + 1).
+        assert!((mean - 1.812).abs() < 0.02, "{mean} round trips");
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod route;
 mod sessions;
 mod settle;
 mod sweep;
+mod tpcc;
 
 use crate::cli::{Connection, Format, RunDirectory};
 use crate::context::Context;
@@ -38,6 +39,8 @@ Examples:
   pgfathom run -b ycsb-c@9 -b ycsb-update@1 -c 32 ...   a mix of nine to one
   pgfathom run -f order.sql -R 5000 -L 50 -T 10m ...    a pgbench script at a fixed mean rate
   pgfathom run -b tpcb-like -c 8 -T 60 bench            on tables made by pgbench -i
+  pgfathom run -b tpcc -c 16 --warmup 1m -T 10m ...     TPC-C at its own pace, on warehouses of load tpcc
+  pgfathom run -b tpcc --no-delays -c 8 -T 60 ...       TPC-C as fast as eight sessions can
   pgfathom run -b ycsb-a -c 1,2,4,...,256 --warmup 10m -T 5m ...         a sweep that names the knee
   pgfathom run --read-update 100/0,50/50,0/100 -c 1,4,16 -T 1m ...       mixes against their pure ones
   pgfathom run -b ycsb-a -c 12 --connect each --cluster cluster.toml    over all nodes of a cluster
@@ -47,7 +50,7 @@ pub struct Run {
     #[command(flatten)]
     pub connection: Connection,
     /// Built-in workload, with a weight after @; may be given several times. ycsb-a ... ycsb-f, ycsb-select and ycsb-update
-    /// on tables of `load ycsb`; select-only, simple-update and tpcb-like on tables of pgbench -i. `-b list` names them all
+    /// on tables of `load ycsb`; tpcc on those of `load tpcc`; select-only, simple-update and tpcb-like on tables of pgbench -i. `-b list` names them all
     #[arg(short, long = "builtin", value_name = "NAME[@W]", value_parser = weighted, help_heading = "Workload")]
     pub builtin: Vec<Weighted>,
     /// pgbench script, with a weight after @; may be given several times
@@ -132,6 +135,9 @@ pub struct Run {
         help_heading = "Load"
     )]
     pub poller: Poller,
+    /// What belongs to TPC-C.
+    #[command(flatten)]
+    pub tpcc: tpcc::Flags,
     /// What makes several runs of it.
     #[command(flatten)]
     pub sweep: sweep::Flags,
@@ -204,7 +210,13 @@ impl Run {
         }
         self.check_sweep()?;
         if self.is_sweep() { self.check_first_step() } else { self.check_workload() }?;
+        if self.tpcc.simulate.is_some() {
+            return self.run_simulated(context);
+        }
         let spec = self.route.resolve(&self.connection, context)?;
+        if self.tpcc.until_slo {
+            return self.run_until_slo(context, &spec);
+        }
         if self.is_sweep() {
             return self.run_sweep(context, &spec);
         }
@@ -218,7 +230,7 @@ impl Run {
             vacuum_pgbench(&mut control)?;
         }
         let step = recording.dir().begin_step("run", &assembled.name)?;
-        let measured = match self.measure(&recording, &step, &spec, &mut control, assembled, seed) {
+        let measured = match self.measure(&recording, &step, &spec, Some(&mut control), assembled, seed) {
             Ok(measured) => measured,
             Err(failure) => {
                 recording.discard();
@@ -259,7 +271,7 @@ impl Run {
     ) -> Result<Exit, Failure> {
         let seed = self.seed();
         let assembled = self.assemble(control, seed)?;
-        Ok(self.measure(recording, step, spec, control, assembled, seed)?.exit)
+        Ok(self.measure(recording, step, spec, Some(control), assembled, seed)?.exit)
     }
 
     fn workers(&self) -> usize {
@@ -292,6 +304,15 @@ pub enum Wire {
     Lean,
     /// Those of libpq's PQsendQueryPrepared
     Libpq,
+}
+
+impl From<Wire> for wire::prepared::Wire {
+    fn from(mode: Wire) -> Self {
+        match mode {
+            Wire::Lean => Self::Lean,
+            Wire::Libpq => Self::Libpq,
+        }
+    }
 }
 
 /// How workers wait for sockets.

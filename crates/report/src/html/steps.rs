@@ -54,6 +54,7 @@ pub(super) fn section(
     if before_curve {
         types(out, step);
     }
+    tpcc(out, step);
     checks(out, step);
     totals(out, step);
     errors(out, step);
@@ -253,6 +254,24 @@ fn more(out: &mut String, all: usize) {
 }
 
 /// Named numbers of the verb that have no place of their own.
+/// What a run of TPC-C found.
+fn tpcc(out: &mut String, step: &StepFacts) {
+    let Some(tpcc) = &step.step.summary.tpcc else { return };
+    out.push_str(&format!(
+        "<div class=\"block\"><h3>TPC-C</h3><p class=\"under\">{}</p>",
+        escape(&crate::tpcc::kind(tpcc))
+    ));
+    let rows: Vec<Row> = crate::tpcc::lines(tpcc, Letters::Unicode)
+        .into_iter()
+        .map(|[what, value, asked, met]| {
+            Row::new(vec![Cell::words(what), Cell::number(value), Cell::words(asked), Cell::words(met)])
+        })
+        .collect();
+    let head = [("", true), ("measured", false), ("asked for", true), ("", true)];
+    table(out, "TPC-C", &head, &rows);
+    out.push_str(&format!("<p class=\"under\">{}</p></div>\n", escape(&tpcc.batching)));
+}
+
 fn totals(out: &mut String, step: &StepFacts) {
     if step.step.totals.is_empty() {
         return;

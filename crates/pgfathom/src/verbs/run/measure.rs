@@ -3,7 +3,7 @@
 use super::mix::Assembled;
 use super::nodes::{self, Nodes};
 use super::settle::Settling;
-use super::{Run, Wire};
+use super::{Run, tpcc};
 use crate::failure::Failure;
 use crate::recording::Recording;
 use crate::stop::Urgency;
@@ -22,6 +22,7 @@ use run::engine::{NANOS_PER_MICRO, Nanos};
 use run::schedule::Pace;
 use run::tally::{Posted, Shape};
 use run::verdict::{self, Opinion};
+use run::workload::tpcc::Tpcc;
 use serde_json::json;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -39,7 +40,8 @@ pub(crate) struct Measured {
 }
 
 impl Run {
-    /// Drives `assembled` against `spec` as the step `step`, which is ended, except after an error.
+    /// Drives `assembled` against `spec` as the step `step`, which is ended, except after an error. Only a simulation has no control
+    /// connection.
     ///
     /// # Errors
     /// When no session could start.
@@ -48,7 +50,7 @@ impl Run {
         recording: &Recording<'_>,
         step: &StepId,
         spec: &ConnSpec,
-        control: &mut Control,
+        mut control: Option<&mut Control>,
         assembled: Assembled,
         seed: u64,
     ) -> Result<Measured, Failure> {
@@ -56,7 +58,7 @@ impl Run {
         let options = self.drive_options(&assembled, seed);
         let duration = options.duration;
         let parameters = self.parameters(&options);
-        let dataset = assembled.dataset.as_ref().map(filling::dataset);
+        let dataset = assembled.described.clone().or(assembled.dataset.as_ref().map(filling::dataset));
         recording.keep(recording.dir().edit_step(step, |step| {
             step.parameters = parameters;
             step.dataset = dataset;
@@ -92,18 +94,32 @@ impl Run {
             since_told: Period::new(shape),
             nodes: &nodes,
         };
+        let tpcc = assembled.workload.tpcc().cloned();
+        let mut orders = || match (&tpcc, control.as_deref_mut()) {
+            (Some(Tpcc { schema: Some(schema), .. }), Some(control)) => {
+                tpcc::orders(control, spec, schema).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let orders_before = orders()?;
         let dial = self.route.dial(spec, &options.connects);
         let account = drive(options, dial, &stop, &mut watcher);
         context.terminal.end_progress();
         let settling = watcher.settling;
         let account = account?;
+        let orders = orders_before.zip(orders()?);
         if let Some(settling) = settling {
             self.write_settling(recording, step, &settling, &account);
         }
-        if let (Some(announced), Some(dataset)) = (assembled.writer, &assembled.dataset) {
+        if let (Some(announced), Some(dataset), Some(control)) =
+            (assembled.writer, &assembled.dataset, control)
+        {
             finish_writer(control, spec, dataset, announced, &account)?;
         }
-        let opinion = verdict::judge(&account, duration);
+        let mut opinion = verdict::judge(&account, duration);
+        if let Some(tpcc) = &tpcc {
+            self.write_tpcc(recording, step, tpcc, &account, orders, &mut opinion);
+        }
         self.write_account(recording, step, &items, &account, &opinion, is_open_loop);
         let seconds = account.measured().as_secs_f64();
         let per_node = nodes.statistics(&account.posted.measured, seconds);
@@ -125,10 +141,11 @@ impl Run {
     }
 
     fn drive_options(&self, assembled: &Assembled, seed: u64) -> Options {
-        let pace = match self.rate {
-            None => Pace::Closed,
-            Some(per_second) if self.regular => Pace::Regular { per_second },
-            Some(per_second) => Pace::Poisson { per_second },
+        let pace = match (self.rate, assembled.workload.tpcc()) {
+            (_, Some(tpcc)) => self.tpcc_pace(tpcc, seed),
+            (None, _) => Pace::Closed,
+            (Some(per_second), _) if self.regular => Pace::Regular { per_second },
+            (Some(per_second), _) => Pace::Poisson { per_second },
         };
         Options {
             workload: assembled.workload.clone(),
@@ -144,10 +161,7 @@ impl Run {
             transactions_per_session: self.transactions,
             latency_limit: self.latency_limit,
             tries_max: self.max_tries,
-            wire: match self.wire {
-                Wire::Lean => wire::prepared::Wire::Lean,
-                Wire::Libpq => wire::prepared::Wire::Libpq,
-            },
+            wire: self.wire.into(),
             poller: self.poller.into(),
             seed,
             connects: self.route.connects(self.client.first(), seed),

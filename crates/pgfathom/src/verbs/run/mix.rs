@@ -1,6 +1,6 @@
 //! From `-b` and `-f` to a workload: names looked up, scripts compiled, the dataset asked for, the run entered among its writers.
 
-use super::{Protocol, Run, Weighted};
+use super::{Protocol, Run, Weighted, tpcc};
 use crate::failure::Failure;
 use load::ledger::{self, Dataset};
 use run::script::argument::{self, file_source};
@@ -28,6 +28,8 @@ pub(crate) struct Assembled {
     pub name: String,
     /// The dataset of its YCSB part.
     pub dataset: Option<Dataset>,
+    /// The dataset of another workload, as the run directory names it.
+    pub described: Option<record::model::Dataset>,
     /// Where its writes are announced.
     pub writer: Option<Announced>,
     /// It uses pgbench's own tables.
@@ -56,6 +58,7 @@ pub(crate) enum Tables {
 enum Asked {
     Ycsb(&'static ycsb::Builtin, u64),
     Script(Source),
+    Tpcc(u64),
 }
 
 /// All built-in workloads, one line each.
@@ -64,6 +67,8 @@ pub(crate) fn list() -> String {
     for builtin in ycsb::BUILTINS {
         text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.about));
     }
+    text.push_str("On tables of load tpcc:\n");
+    text.push_str(&format!("  {:<14} {}\n", tpcc::NAME, tpcc::ABOUT));
     text.push_str("On tables of pgbench -i:\n");
     for builtin in &script::BUILTINS {
         text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.description));
@@ -74,7 +79,8 @@ pub(crate) fn list() -> String {
 /// The built-in of this name, or the only one that begins so.
 fn builtin(wanted: &Weighted) -> Result<Asked, Failure> {
     let ycsb = ycsb::BUILTINS.iter().map(|builtin| builtin.name);
-    let names: Vec<&str> = ycsb.chain(script::BUILTINS.iter().map(|builtin| builtin.name)).collect();
+    let names: Vec<&str> =
+        ycsb.chain([tpcc::NAME]).chain(script::BUILTINS.iter().map(|builtin| builtin.name)).collect();
     let exact = names.iter().filter(|name| **name == wanted.name).copied();
     let prefixed = names.iter().filter(|name| name.starts_with(&wanted.name)).copied();
     let found: Vec<&str> = match exact.collect::<Vec<_>>() {
@@ -82,6 +88,7 @@ fn builtin(wanted: &Weighted) -> Result<Asked, Failure> {
         exact => exact,
     };
     match found[..] {
+        [tpcc::NAME] => Ok(Asked::Tpcc(wanted.weight)),
         [name] => Ok(match ycsb::BUILTINS.iter().find(|builtin| builtin.name == name) {
             Some(builtin) => Asked::Ycsb(builtin, wanted.weight),
             None => Asked::Script(
@@ -124,13 +131,15 @@ impl Run {
                 .hint("try -b ycsb-c, or -b list for all built-in workloads, or -f script.sql"));
         }
         let weight = |asked: &Asked| match asked {
-            Asked::Ycsb(_, weight) => *weight,
+            Asked::Ycsb(_, weight) | Asked::Tpcc(weight) => *weight,
             Asked::Script(source) => u64::from(source.weight),
         };
         if asked.iter().map(weight).sum::<u64>() == 0 {
             return Err(Failure::usage("all weights are 0: nothing would run")
                 .hint("give one a weight above 0, as in ycsb-a@1"));
         }
+        let is_tpcc = |asked: &Asked| matches!(asked, Asked::Tpcc(_));
+        self.check_tpcc(asked.iter().any(is_tpcc), asked.len() > 1)?;
         let has_ycsb = asked.iter().any(|asked| matches!(asked, Asked::Ycsb(..)));
         if has_ycsb && self.protocol != Protocol::Prepared {
             return Err(Failure::usage("-M: the YCSB workloads use prepared statements only")
@@ -152,6 +161,7 @@ impl Run {
     pub(super) fn workload_name(&self) -> Result<String, Failure> {
         let name = |asked: &Asked| match asked {
             Asked::Ycsb(builtin, _) => builtin.name.to_string(),
+            Asked::Tpcc(_) => tpcc::NAME.to_string(),
             Asked::Script(source) => short_name(&source.name),
         };
         Ok(self.asked()?.iter().map(name).collect::<Vec<_>>().join("+"))
@@ -177,6 +187,10 @@ impl Run {
                     }
                 }
                 Asked::Script(_) => return Ok(Tables::Unknown),
+                Asked::Tpcc(_) => {
+                    let schema = self.tpcc_dataset(control)?.dataset.schema_name;
+                    named.extend(data::tpcc::Table::ALL.map(|table| (Some(schema.clone()), table.name())));
+                }
             }
         }
         Ok(Tables::Named(named))
@@ -193,7 +207,7 @@ impl Run {
             .iter()
             .filter_map(|asked| match asked {
                 Asked::Script(source) => Some(source.clone()),
-                Asked::Ycsb(..) => None,
+                Asked::Ycsb(..) | Asked::Tpcc(_) => None,
             })
             .collect();
         if sources.is_empty() {
@@ -222,6 +236,9 @@ impl Run {
     /// Puts the workload together and, where it will write into a dataset, announces it in the target's ledger.
     pub(super) fn assemble(&self, control: &mut Control, seed: u64) -> Result<Assembled, Failure> {
         let asked = self.asked()?;
+        if matches!(asked[..], [Asked::Tpcc(_)]) {
+            return self.assemble_tpcc(control);
+        }
         let mut items = Vec::new();
         let mut names = Vec::new();
         let mut scripts = 0;
@@ -238,6 +255,8 @@ impl Run {
                         });
                     }
                 }
+                // It runs alone, see above.
+                Asked::Tpcc(_) => {}
                 Asked::Script(source) => {
                     let name = short_name(&source.name);
                     names.push(name.clone());
@@ -292,7 +311,7 @@ impl Run {
             );
             writer = Some(announced);
         }
-        Ok(Assembled { workload: build(ycsb)?, name, dataset, writer, uses_pgbench_tables })
+        Ok(Assembled { workload: build(ycsb)?, name, dataset, described: None, writer, uses_pgbench_tables })
     }
 
     /// The dataset in the target that YCSB works on.

@@ -1,0 +1,164 @@
+//! What a run of TPC-C found, on the terminal and on the page: the same rows in both.
+
+use crate::facts::{Facts, StepFacts};
+use crate::number::{self, Letters};
+use crate::text::{columns, fold};
+use record::LatencySummary;
+use record::tpcc::{Tpcc, TpccShareResult};
+
+/// Name of a run that looks for the largest number of warehouses that passes; its steps are named so, too, with the number behind it.
+const SEARCH: &str = "tpcc-until-slo";
+
+/// One row: what, how much, what is asked for, and whether that is met.
+pub(crate) type Line = [String; 4];
+
+/// Everything but the latencies, which stand in the tables that all workloads have.
+pub(crate) fn lines(tpcc: &Tpcc, letters: Letters) -> Vec<Line> {
+    let line = |what: &str, value: String, asked: String, met: &str| [what.into(), value, asked, met.into()];
+    let verdict = |met: bool| if met { "ok" } else { "MISSED" };
+    let mut lines = vec![line(
+        "New-Orders per minute (tpmC)",
+        number::three(tpcc.tpmc),
+        format!("{} of them committed", number::three(tpcc.committed_per_minute)),
+        "",
+    )];
+    if let Some(percent) = tpcc.efficiency_percent {
+        let asked = format!("of 12.86 for each of {}", number::counted(tpcc.warehouses, "warehouse"));
+        let met = verdict(!tpcc.misses.iter().any(|miss| miss.starts_with("efficiency")));
+        lines.push(line("efficiency", format!("{percent:.1} %"), asked, met));
+    }
+    for profile in &tpcc.profiles {
+        let Some(p90) = profile.response_us_p90 else { continue };
+        lines.push(line(
+            &format!("{} p90", profile.name),
+            number::latency(p90 as f64, letters),
+            format!("at most {} s", profile.limit_us / 1_000_000),
+            verdict(p90 <= profile.limit_us),
+        ));
+    }
+    for share in &tpcc.audit {
+        let asked = match share.percent_max {
+            most if most >= 100.0 => format!("at least {} %", share.percent_min),
+            most => format!("{} to {most} %", share.percent_min),
+        };
+        let value = match share.result {
+            TpccShareResult::NotApplicable => "-".to_string(),
+            _ => format!("{:.2} % of {}", share.percent(), number::count(share.of)),
+        };
+        lines.push(line(&share.name, value, asked, share.result.word()));
+    }
+    let time = |latency: &LatencySummary| {
+        let us = |us: f64| number::latency(us, letters);
+        format!(
+            "mean {}, p90 {}, p99 {}",
+            us(latency.mean.round()),
+            us(latency.p90 as f64),
+            us(latency.p99 as f64)
+        )
+    };
+    for (what, latency) in [
+        ("wait for a session", &tpcc.session_wait_us),
+        ("transaction", &tpcc.transaction_us),
+        ("of that in the database", &tpcc.database_us),
+    ] {
+        if let Some(latency) = latency {
+            lines.push(line(what, time(latency), String::new(), ""));
+        }
+    }
+    if tpcc.simulated_ms.is_none() {
+        lines.push(line(
+            "round trips per transaction",
+            format!("{:.2}", tpcc.round_trips),
+            String::new(),
+            "",
+        ));
+    }
+    lines.push(line(
+        "nodes touched per transaction",
+        format!("{:.3}", tpcc.nodes_mean),
+        format!("two-phase commits {:.2} %", tpcc.two_phase_percent),
+        "",
+    ));
+    if tpcc.simulated_ms.is_none() {
+        lines.push(line(
+            "districts skipped by Deliveries",
+            number::count(tpcc.skipped_deliveries),
+            format!("{} delivered", number::counted(tpcc.delivered, "order")),
+            "",
+        ));
+    }
+    if let Some(orders) = tpcc.orders {
+        let unknown = match orders.unknown {
+            0 => String::new(),
+            some => format!(", {} unknown", number::count(some)),
+        };
+        lines.push(line(
+            "orders by the client's count",
+            format!("{}{unknown}", number::count(orders.client)),
+            format!("the server has {} more", orders.server),
+            if orders.agree { "agree" } else { "DIFFER" },
+        ));
+    }
+    lines
+}
+
+/// What kind of run it was, in a sentence.
+pub(crate) fn kind(tpcc: &Tpcc) -> String {
+    let users = match (tpcc.terminals, tpcc.simulated_ms) {
+        (Some(terminals), None) => {
+            format!("{} with keying and think times", number::counted(terminals, "terminal"))
+        }
+        (Some(terminals), Some(ms)) => format!(
+            "{} with keying and think times, and no database: a transaction takes {ms} ms",
+            number::counted(terminals, "terminal")
+        ),
+        (None, None) => "no keying and think times".to_string(),
+        (None, Some(ms)) => {
+            format!("no keying and think times, and no database: a transaction takes {ms} ms")
+        }
+    };
+    format!(
+        "{}, {users}, {}, {}; {}",
+        number::counted(tpcc.warehouses, "warehouse"),
+        tpcc.isolation,
+        tpcc.mix,
+        tpcc.disclaimer
+    )
+}
+
+/// The part of the terminal page.
+pub(crate) fn print(out: &mut String, tpcc: &Tpcc) {
+    fold(out, "  ", &kind(tpcc));
+    columns(out, &lines(tpcc, Letters::Ascii), |column| column != 1);
+    fold(out, "  ", &tpcc.batching);
+}
+
+/// Steps of a search for the largest number of warehouses that passes; `None` for any other run.
+pub(crate) fn search<'a, 'r>(facts: &'a Facts<'r>) -> Option<Vec<&'a StepFacts<'r>>> {
+    if facts.reader.run.name != SEARCH {
+        return None;
+    }
+    let steps: Vec<&'a StepFacts<'r>> =
+        facts.steps.iter().filter(|step| step.step.summary.tpcc.is_some()).collect();
+    (!steps.is_empty()).then_some(steps)
+}
+
+/// The answer of a search.
+pub(crate) fn search_sentence(steps: &[&StepFacts<'_>]) -> String {
+    let of =
+        |step: &&&StepFacts<'_>| step.step.summary.tpcc.as_ref().map(|tpcc| (tpcc.warehouses, tpcc.passes));
+    let passing = steps.iter().filter(|step| step.step.verdict.valid).filter_map(|step| of(&step));
+    let best = passing.filter(|(_, passes)| *passes).map(|(warehouses, _)| warehouses).max();
+    let failing = steps.iter().filter_map(|step| of(&step)).filter(|(_, passes)| !passes);
+    let least_failing = failing.map(|(warehouses, _)| warehouses).min();
+    match (best, least_failing) {
+        (Some(best), Some(fails)) => {
+            format!("{} pass, {fails} do not", number::counted(best, "warehouse"))
+        }
+        (Some(best), None) => {
+            format!("{} pass, and none were found that do not", number::counted(best, "warehouse"))
+        }
+        (None, Some(fails)) => format!("not even {} pass", number::counted(fails, "warehouse")),
+        (None, None) => "no step could be judged".to_string(),
+    }
+}
