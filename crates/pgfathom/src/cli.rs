@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::terminal::ColorChoice;
 use crate::usage::{self, NotAVerb};
-use crate::verbs::{demo, down, load, prove, report, run, selftest, up, verify};
+use crate::verbs::{demo, down, load, matrix, prove, report, run, selftest, up, verify};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -64,6 +64,8 @@ pub enum Verb {
     Prove(prove::Prove),
     /// Drive transactions and measure them
     Run(Box<run::Run>),
+    /// Measure every pair of connect node and data node with the same select and update
+    Matrix(matrix::Matrix),
     /// Show a finished run: on the terminal, as JSON, as one HTML page
     Report(report::Report),
     /// Measure this client: is it good enough to measure others?

@@ -61,6 +61,7 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
         Verb::Verify(verify) => verify.run(&context),
         Verb::Prove(prove) => prove.run(&context),
         Verb::Run(run) => run.run(&context),
+        Verb::Matrix(matrix) => matrix.run(&context),
         Verb::Report(report) => report.run(&context),
         Verb::Selftest(selftest) => selftest.run(&context),
     }

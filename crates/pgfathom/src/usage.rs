@@ -11,7 +11,6 @@ use std::error::Error as _;
 const LATER_VERBS: &[(&str, &str)] = &[
     ("plan", "pgfathom load ycsb --help names the sizes that load takes"),
     ("check", "pgfathom self tells whether this client is good enough"),
-    ("matrix", "pgfathom run drives one connection string at a time"),
     ("watch", "pgfathom run samples the client once a second into its run directory"),
     ("explain", "pgfathom report RUN shows what was measured"),
     ("compare", "pgfathom report --format json RUN prints the figures of one run"),

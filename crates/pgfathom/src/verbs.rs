@@ -3,6 +3,7 @@
 pub mod demo;
 pub mod down;
 pub mod load;
+pub mod matrix;
 pub mod prove;
 pub mod report;
 pub mod run;

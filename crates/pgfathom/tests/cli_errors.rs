@@ -106,11 +106,14 @@ fn wrong_verbs() {
             usage("help", "unknown verb \"help\"", "pgfathom --help lists the verbs"),
             usage("plan", "the verb \"plan\" is not in this version", "pgfathom --help"),
             usage("check db1", "the verb \"check\" is not in this version", "pgfathom self"),
-            usage("matrix", "the verb \"matrix\" is not in this version", "pgfathom run"),
             usage("prove", "prove: WHAT is missing", "prove"),
             usage("prove bank", "WHAT: \"bank\" is not known", "tpcc"),
             usage("prove tpcc --conditions C13", "--conditions: no condition is called \"C13\"", "C1 to C12"),
-            usage("prove tpcc --warehouses 9-3", "--warehouses: the range \"9-3\" ends before it begins", "1-100"),
+            usage(
+                "prove tpcc --warehouses 9-3",
+                "--warehouses: the range \"9-3\" ends before it begins",
+                "1-100",
+            ),
             usage("prove tpcc --warehouses all", "--warehouses: \"all\" is no range", "FROM-TO"),
             usage("watch", "the verb \"watch\" is not in this version", "pgfathom run"),
             usage("explain runs/x", "the verb \"explain\" is not in this version", "pgfathom report RUN"),
@@ -552,7 +555,9 @@ fn server() -> Throwaway {
         cluster.execute(statement).expect("the server is prepared");
     }
     cluster.execute_in("foreign_table", "create table usertable (a int)").expect("a table that is not ours");
-    cluster.execute_in("foreign_table", "create view stock as select 1 as a").expect("a view that is not ours");
+    cluster
+        .execute_in("foreign_table", "create view stock as select 1 as a")
+        .expect("a view that is not ours");
     cluster
 }
 
@@ -614,6 +619,7 @@ fn wrong_server_states() {
         ),
         usage("load tpcc -s 1 tight", "creating the schema pgfathom failed", "connect to the primary"),
         usage("run -b ycsb-a nothing", "this database holds no YCSB dataset", "load ycsb"),
+        usage("matrix nothing", "this database holds no YCSB dataset", "load ycsb"),
         usage(
             "run -b ycsb-a --data n1 loaded",
             "--data chooses among the nodes of a cluster, and this target is one server",
@@ -774,6 +780,11 @@ fn wrong_nodes() {
                 "--connect chooses among the nodes of a cluster, and this target is one server",
                 "--cluster FILE",
             ),
+            usage("matrix --cluster nothing.toml", "cannot read nothing.toml", "cluster.toml"),
+            usage("matrix --only delete", "--only: \"delete\" is not known", "select, update"),
+            usage("matrix --rounds 0", "--rounds: must be at least 1", "whole number"),
+            usage("matrix --rounds 1000", "--rounds: 1000 is more than 100 rounds", "smaller"),
+            usage("matrix -c 1,2", "-c/--client: \"1,2\" is several numbers", "run -c 1,2,4,8"),
         ],
         |folder| {
             let file = |engine: &str, nodes: &[(&str, &str)]| {

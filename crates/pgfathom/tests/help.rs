@@ -5,7 +5,7 @@ mod support;
 use std::process::{Command, Stdio};
 use support::{Ended, Folder, pgfathom, run};
 
-const VERBS: [&str; 8] = ["demo", "up", "down", "load", "verify", "run", "report", "self"];
+const VERBS: [&str; 9] = ["demo", "up", "down", "load", "verify", "run", "matrix", "report", "self"];
 
 #[test]
 fn help_lists_every_verb_and_exit_code() {
@@ -79,6 +79,12 @@ fn the_flags_of_each_verb_are_these() {
         ),
         ("up", "--checksums --dir --pg-bin --port --preset --set --socket-dir --tcp".to_string()),
         ("down", "--all".to_string()),
+        (
+            "matrix",
+            format!(
+                "{connection} --client --jobs --only --output-dir --progress --random-seed --rounds --time --warmup --wire"
+            ),
+        ),
         ("report", "--out".to_string()),
         ("self", "--output-dir --time".to_string()),
     ];

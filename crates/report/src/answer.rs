@@ -49,6 +49,7 @@ fn leading(facts: &Facts) -> Option<String> {
 /// What was done and how it went, as a clause.
 fn measured(facts: &Facts) -> String {
     let clauses = match facts.steps.as_slice() {
+        _ if facts.matrix.is_some() => facts.matrix.iter().flat_map(crate::matrix::clauses).collect(),
         _ if facts.sweep.is_some() => facts.sweep.iter().flat_map(crate::sweep::clauses).collect(),
         [] => vec!["nothing was measured".to_string()],
         [only] => vec![step_clause(only)],
@@ -207,6 +208,9 @@ fn capital(text: &str) -> String {
 pub(crate) fn tiles(facts: &Facts) -> Vec<Tile> {
     if let Some(sweep) = &facts.sweep {
         return crate::sweep::tiles(sweep);
+    }
+    if let Some(matrix) = &facts.matrix {
+        return crate::matrix::tiles(matrix);
     }
     match facts.steps.as_slice() {
         [only] => own_tiles(only, true),

@@ -8,7 +8,7 @@ use record::event::Event;
 use record::hlog::Interval;
 use record::model::{CheckResult, PHASE_MEASURE, Phase, Step};
 use record::sample::{Body, ClientSample, ProgressSample, Sample};
-use record::{RunReader, State, Summary, Sweep};
+use record::{Matrix, RunReader, State, Summary, Sweep};
 
 /// Interval of samples where none are left to tell.
 const INTERVAL_US: u64 = 1_000_000;
@@ -22,6 +22,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) missing: Vec<String>,
     /// What the steps have found together, if they are a sweep.
     pub(crate) sweep: Option<Sweep>,
+    /// What they found together, if they are the cells of a node matrix.
+    pub(crate) matrix: Option<Matrix>,
 }
 
 /// A step with what the other files say about it.
@@ -105,7 +107,10 @@ impl<'a> Facts<'a> {
         let told = reader.run.summary.sweep.clone();
         let sweep =
             told.or_else(|| Sweep::of(&steps.iter().map(|step| step.step.clone()).collect::<Vec<_>>()));
-        Facts { reader, steps, missing, sweep }
+        let told = reader.run.summary.matrix.clone();
+        let matrix = told
+            .or_else(|| Matrix::of_steps(&steps.iter().map(|step| step.step.clone()).collect::<Vec<_>>()));
+        Facts { reader, steps, missing, sweep, matrix }
     }
 
     /// The run's summary: its own if it ended, else drawn from what its steps left.
@@ -237,6 +242,11 @@ impl<'a> StepFacts<'a> {
             _ if !self.step.verdict.notes.is_empty() => Badge::Notes,
             _ => Badge::Valid,
         }
+    }
+
+    /// It is a cell of a node matrix, which has a table for all of them.
+    pub(crate) fn is_cell(&self) -> bool {
+        self.step.verb == record::matrix::VERB
     }
 
     /// `run ycsb-a`, `verify`.

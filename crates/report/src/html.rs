@@ -78,7 +78,14 @@ fn page_with(facts: &Facts, with_charts: usize) -> String {
     if let Some((sweep, charts)) = &over {
         crate::sweep::section(&mut body, facts, sweep, charts);
     }
+    if let Some(matrix) = &facts.matrix {
+        crate::matrix::section(&mut body, facts, matrix);
+    }
     for (at, (step, data)) in facts.steps.iter().zip(&data).enumerate() {
+        // A cell's errors are its own; everything else stands in the matrix.
+        if step.is_cell() && step.step.errors.is_empty() {
+            continue;
+        }
         steps::section(&mut body, facts, step, &data.charts, at < with_charts);
     }
     if let Some((_, charts)) = over {
@@ -134,7 +141,7 @@ fn script_json(value: &impl Serialize) -> String {
 }
 
 fn step_data(step: &StepFacts, with_charts: bool) -> StepData {
-    let charts = match (with_charts, step.progress.is_empty()) {
+    let charts = match (with_charts && !step.is_cell(), step.progress.is_empty()) {
         (false, _) => vec![],
         (true, true) => driven::charts(step),
         (true, false) => filled::charts(step),

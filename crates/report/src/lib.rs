@@ -11,6 +11,8 @@ mod facts;
 mod filled;
 mod html;
 mod latencies;
+mod matrix;
+mod nodes;
 mod number;
 mod sweep;
 mod text;

@@ -16,9 +16,10 @@ const LIST_MAX: usize = 10;
 pub(crate) fn page(facts: &Facts) -> String {
     let mut out = String::new();
     heading(&mut out, facts);
-    match &facts.sweep {
-        Some(sweep) => crate::sweep::print(&mut out, facts, sweep),
-        None => {
+    match (&facts.sweep, &facts.matrix) {
+        (Some(sweep), _) => crate::sweep::print(&mut out, facts, sweep),
+        (None, Some(matrix)) => crate::matrix::print(&mut out, matrix),
+        (None, None) => {
             let width = facts.steps.iter().map(|step| step.title().len()).max().unwrap_or(0);
             for step in &facts.steps {
                 push(&mut out, &step_line(step, width));
@@ -35,7 +36,7 @@ pub(crate) fn page(facts: &Facts) -> String {
             fold(&mut out, "note   ", &ascii(&reason));
         }
     }
-    for step in &facts.steps {
+    for step in facts.steps.iter().filter(|step| !step.is_cell() || !step.step.errors.is_empty()) {
         details(&mut out, step);
     }
     out
@@ -120,6 +121,7 @@ fn details(out: &mut String, step: &StepFacts) {
     push(out, &step.title());
     if !is_in_sweep {
         latency_table(out, step);
+        crate::nodes::print(out, &step.step.nodes);
     }
     if let Some(tpcc) = &step.step.summary.tpcc {
         crate::tpcc::print(out, tpcc);

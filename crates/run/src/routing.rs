@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use target::ConnSpec;
-use target::hash;
+use target::hash::{self, Key};
 
 use crate::dial::TargetDial;
 use crate::engine::connector::{Dial, DialError};
@@ -39,6 +39,16 @@ pub enum KeyOwners {
         /// First hash and node, ascending.
         starts: Vec<(i32, u16)>,
     },
+    /// Ranges of the 16-bit code of a key (`yb_hash_code`): each from its first code to the next one's.
+    CodeRanges {
+        /// First code and node, ascending.
+        starts: Vec<(u32, u16)>,
+    },
+    /// Greenplum's numbered segments, by jump hash.
+    Segments {
+        /// By segment number.
+        nodes: Vec<u16>,
+    },
 }
 
 impl KeyOwners {
@@ -52,14 +62,23 @@ impl KeyOwners {
                 let after = starts.partition_point(|(first, _)| *first <= hash);
                 starts[after.saturating_sub(1)].1
             }
+            KeyOwners::CodeRanges { starts } => {
+                let code = hash::hash_code(&[Some(Key::Text(key))]).map_or(0, u32::from);
+                let after = starts.partition_point(|(first, _)| *first <= code);
+                starts[after.saturating_sub(1)].1
+            }
+            KeyOwners::Segments { nodes } => {
+                nodes[hash::segment([Some(Key::Text(key).plain())], nodes.len() as u32) as usize]
+            }
         }
     }
 
     /// It can answer: a record from elsewhere may hold nothing.
     fn is_empty(&self) -> bool {
         match self {
-            KeyOwners::Hash { nodes } => nodes.is_empty(),
+            KeyOwners::Hash { nodes } | KeyOwners::Segments { nodes } => nodes.is_empty(),
             KeyOwners::HashRanges { starts } => starts.is_empty(),
+            KeyOwners::CodeRanges { starts } => starts.is_empty(),
         }
     }
 }

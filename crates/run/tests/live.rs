@@ -317,7 +317,8 @@ fn restart_in_mid_run(poller: Choice) {
             })),
             ..Watch::default()
         };
-        let options = Options { poller, duration: Some(Duration::from_secs(5)), ..options(ycsb("ycsb-a", 4)) };
+        let options =
+            Options { poller, duration: Some(Duration::from_secs(5)), ..options(ycsb("ycsb-a", 4)) };
         let account =
             drive(options, Arc::new(TargetDial::new(spec)), &StopFlag::default(), &mut watch).unwrap();
         assert!(watch.begun);

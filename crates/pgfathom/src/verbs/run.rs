@@ -1,7 +1,7 @@
 //! `run`: drive transactions and measure them. pgbench's words where pgbench has them.
 
-mod measure;
-mod mix;
+pub(crate) mod measure;
+pub(crate) mod mix;
 mod nodes;
 mod prepare;
 pub(crate) mod route;
@@ -408,6 +408,7 @@ pub(crate) fn clients(text: &str) -> Result<u64, ValueError> {
     limited(text, run::drive::SESSIONS_MAX, "sessions")
 }
 
-fn jobs(text: &str) -> Result<u64, ValueError> {
+/// A number of worker threads.
+pub(crate) fn jobs(text: &str) -> Result<u64, ValueError> {
     limited(text, run::drive::WORKERS_MAX as u64, "worker threads")
 }

@@ -49,7 +49,8 @@ impl Matrix {
                         .map(|own| format!(", and its own rows through itself at {}", own.told()))
                         .unwrap_or_default();
                     let claim = format!(
-                        "node {node} is {pace}: sessions that enter there work at {ratios} times the rate of the others, its rows are served at {}{own}",
+                        "{} is {pace}: sessions that enter there work at {ratios} times the rate of the others, its rows are served at {}{own}",
+                        called(node),
                         column.told()
                     );
                     finding("matrix-node", "high", claim, self.look_at(node))
@@ -81,7 +82,8 @@ impl Matrix {
                     "matrix-own",
                     "medium",
                     format!(
-                        "node {node} serves its own rows at {ratios} times the rate at which the others serve theirs"
+                        "{} serves its own rows at {ratios} times the rate at which the others serve theirs",
+                        called(node)
                     ),
                     format!(
                         "the network has no part in it: compare hardware, settings and disks of {node} with the others"
@@ -146,6 +148,11 @@ impl Odd<'_> {
             self.ratios.iter().map(|(name, ratio)| format!("{ratio:.2} ({name})")).collect();
         ratios.join(" and ")
     }
+}
+
+/// `node 7`, but not `node node7`.
+fn called(node: &str) -> String {
+    if node.starts_with("node") { node.to_string() } else { format!("node {node}") }
 }
 
 fn finding(code: &str, severity: &str, claim: String, remedy: String) -> Finding {

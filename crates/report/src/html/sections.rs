@@ -113,8 +113,8 @@ pub(super) fn answer(out: &mut String, facts: &Facts) {
         ));
     }
     out.push_str("</ul>\n");
-    // The steps of a sweep stand in its table.
-    if facts.steps.len() > 1 && facts.sweep.is_none() {
+    // The steps of a sweep stand in its table, the cells of a matrix in theirs.
+    if facts.steps.len() > 1 && facts.sweep.is_none() && facts.matrix.is_none() {
         ribbon(out, facts);
     }
     findings(out, facts);

@@ -54,6 +54,7 @@ pub(super) fn section(
     if before_curve {
         types(out, step);
     }
+    crate::nodes::section(out, &step.step.nodes);
     tpcc(out, step);
     checks(out, step);
     totals(out, step);

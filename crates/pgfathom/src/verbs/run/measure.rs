@@ -16,6 +16,7 @@ use record::model::{
     ErrorStatistics, OutageStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict,
 };
 use record::{ClientSample, Exit, State, StepId};
+use run::client::SessionRecord;
 use run::control::{Cause, StopFlag};
 use run::drive::{Account, Observer, Options, Second, drive};
 use run::engine::{NANOS_PER_MICRO, Nanos};
@@ -114,7 +115,7 @@ impl Run {
         if let (Some(announced), Some(dataset), Some(control)) =
             (assembled.writer, &assembled.dataset, control)
         {
-            finish_writer(control, spec, dataset, announced, &account)?;
+            finish_writer(control, spec, dataset, announced, &account.sessions)?;
         }
         let mut opinion = verdict::judge(&account, duration);
         if let Some(tpcc) = &tpcc {
@@ -347,18 +348,18 @@ impl Run {
 }
 
 /// Tells the ledger how far each session came. The control connection may have been lost with the server: then a new one is made.
-fn finish_writer(
+pub(crate) fn finish_writer(
     control: &mut Control,
     spec: &ConnSpec,
     dataset: &ledger::Dataset,
     announced: super::mix::Announced,
-    account: &Account,
+    sessions: &[SessionRecord],
 ) -> Result<(), Failure> {
     let mut writer = announced.spec;
-    writer.finish(&account.sessions);
+    writer.finish(sessions);
     let json =
         serde_json::to_string(&writer).map_err(|error| Failure::caused("cannot describe the run", error))?;
-    let transactions: Vec<u64> = account.sessions.iter().map(|session| session.transactions).collect();
+    let transactions: Vec<u64> = sessions.iter().map(|session| session.transactions).collect();
     // Only the second statement makes the run a finished one; cut in between, it is judged like a killed one.
     let tell = |client: &mut postgres::Client| -> Result<(), load::LoadError> {
         ledger::update_writer_spec(client, dataset, announced.run_no, &json)?;

@@ -316,22 +316,7 @@ impl Run {
 
     /// The dataset in the target that YCSB works on.
     fn dataset(&self, control: &mut Control) -> Result<(Ycsb, Dataset), Failure> {
-        const FILL: &str = "fill it first: pgfathom load ycsb --rows 1M";
-        let missing = || Failure::usage("this database holds no YCSB dataset").hint(FILL);
-        let client: &mut postgres::Client = control;
-        if !ledger::exists(client)? {
-            return Err(missing());
-        }
-        let dataset = ledger::find_dataset(client, ledger::YCSB)?.ok_or_else(missing)?;
-        if !dataset.loaded {
-            return Err(Failure::usage("the YCSB dataset of this database is not completely loaded")
-                .hint("run the same pgfathom load again: it continues where it stopped"));
-        }
-        if dataset.rows == 0 {
-            return Err(
-                Failure::usage("the YCSB dataset of this database has no rows to choose from").hint(FILL)
-            );
-        }
+        let dataset = dataset(control)?;
         let table = data::ycsb::Table::new(dataset.spec.clone());
         Ok((Ycsb::new(table, dataset.rows, dataset.rows, self.client.first(), 0), dataset))
     }
@@ -358,10 +343,33 @@ impl Run {
     }
 }
 
+/// The YCSB dataset of a target, complete and with rows to choose from.
+pub(crate) fn dataset(control: &mut Control) -> Result<Dataset, Failure> {
+    const FILL: &str = "fill it first: pgfathom load ycsb --rows 1M";
+    let missing = || Failure::usage("this database holds no YCSB dataset").hint(FILL);
+    let client: &mut postgres::Client = control;
+    if !ledger::exists(client)? {
+        return Err(missing());
+    }
+    let dataset = ledger::find_dataset(client, ledger::YCSB)?.ok_or_else(missing)?;
+    if !dataset.loaded {
+        return Err(Failure::usage("the YCSB dataset of this database is not completely loaded")
+            .hint("run the same pgfathom load again: it continues where it stopped"));
+    }
+    if dataset.rows == 0 {
+        return Err(Failure::usage("the YCSB dataset of this database has no rows to choose from").hint(FILL));
+    }
+    Ok(dataset)
+}
+
 /// Enters the run in the ledger, and for one that inserts finds the first row number that no other run has used.
 ///
 /// As long as the run is on, its control connection holds an advisory lock, so that others can tell it from a killed one.
-fn announce(control: &mut Control, dataset: &Dataset, mut spec: WriterSpec) -> Result<Announced, Failure> {
+pub(crate) fn announce(
+    control: &mut Control,
+    dataset: &Dataset,
+    mut spec: WriterSpec,
+) -> Result<Announced, Failure> {
     let client: &mut postgres::Client = control;
     let run_no = ledger::create_writer(client, dataset, &json(&spec)?)?;
     if !lock(client, dataset, run_no)? {

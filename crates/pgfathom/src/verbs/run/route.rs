@@ -259,7 +259,14 @@ impl Route {
     ) -> Result<Option<Homes>, Failure> {
         let (Some(cluster), Some(flag)) = (&self.cluster, self.holding()) else { return Ok(None) };
         let entry = cluster.data_nodes().next().unwrap_or(0);
-        let owners = owners(cluster, control, entry, dataset, flag)?;
+        let owners = match placed(cluster, control, entry, dataset, flag)? {
+            Owned::Split(owners) => owners,
+            Owned::Everywhere => {
+                return Err(Failure::usage(format!("{flag}: in this cluster every node holds every row")).hint(
+                    "choose where sessions enter with --connect each or --connect NODE; their rows are there, too",
+                ));
+            }
+        };
         let nodes = match &self.data {
             Some(name) => vec![node_named(cluster, "--data", name)? as u16],
             None => self.entries(cluster),
@@ -296,43 +303,66 @@ pub(crate) fn hold(
     }
 }
 
-/// Who owns which key, from the catalog of the node `entry` that `control` is connected to, tested against that server.
-pub(crate) fn owners(
+/// Where rows are.
+#[derive(Clone, Debug)]
+pub(crate) enum Owned {
+    /// Each on its node.
+    Split(KeyOwners),
+    /// On every node.
+    Everywhere,
+}
+
+/// Who owns which key, from the catalog of the node `entry` that `control` is connected to, tested against that server. `asker` is named
+/// in errors.
+pub(crate) fn placed(
     cluster: &Cluster,
     control: &mut target::control::Control,
     entry: usize,
     dataset: &Dataset,
-    flag: &str,
-) -> Result<KeyOwners, Failure> {
+    asker: &str,
+) -> Result<Owned, Failure> {
     let client: &mut postgres::Client = control;
     let placement = Placement::read(cluster, client, entry, &dataset.schema_name, "usertable")?;
-    let everywhere = placement.on_every_node()
-        || (matches!(placement.routing(), Routing::Whole)
-            && cluster.nodes.iter().any(|node| node.role == Role::Standby));
-    if everywhere {
-        return Err(Failure::usage(format!("{flag}: in this cluster every node holds every row")).hint(
-            "choose where sessions enter with --connect each or --connect NODE; their rows are there, too",
-        ));
+    let has_standbys = cluster.nodes.iter().any(|node| node.role == Role::Standby);
+    if placement.on_every_node() || (!cluster.is_clustered() && has_standbys) {
+        return Ok(Owned::Everywhere);
     }
     let nodes: Vec<u16> = placement.leaves().iter().map(|leaf| leaf.node as u16).collect();
     let owners = match placement.routing() {
-        Routing::Whole => KeyOwners::Hash { nodes },
-        Routing::Client { columns, rule: Rule::PartitionHash { leaf_of, .. } } if columns.len() == 1 => {
-            KeyOwners::Hash { nodes: leaf_of.iter().map(|leaf| nodes[*leaf as usize]).collect() }
-        }
-        other => {
-            return Err(Failure::usage(format!(
-                "{flag}: this client cannot tell which node owns a key: {other}"
-            ))
-            .hint("leave it away: sessions then draw from the whole table"));
-        }
+        Routing::Whole => Some(KeyOwners::Hash { nodes }),
+        Routing::Client { columns, rule } if columns.len() == 1 => owners_by(rule, &nodes),
+        _ => None,
     };
+    let owners = owners.ok_or_else(|| {
+        Failure::usage(format!(
+            "{asker}: this client cannot tell which node owns a key: {}",
+            placement.routing()
+        ))
+        .hint("pgfathom run --connect NODE pins sessions; which rows they meet is then up to the target")
+    })?;
     let table = Table::new(dataset.spec.clone());
     let step = (dataset.rows / SELF_TEST_KEYS).max(1);
     let keys: Vec<[u8; data::ycsb::KEY_BYTES]> =
         (0..dataset.rows.min(SELF_TEST_KEYS)).map(|at| table.key(at * step)).collect();
     placement.self_test(client, &keys)?;
-    Ok(owners)
+    Ok(Owned::Split(owners))
+}
+
+/// The rules whose result can be written down with a run.
+fn owners_by(rule: &Rule, nodes: &[u16]) -> Option<KeyOwners> {
+    match rule {
+        Rule::PartitionHash { leaf_of, .. } => {
+            Some(KeyOwners::Hash { nodes: leaf_of.iter().map(|leaf| nodes[*leaf as usize]).collect() })
+        }
+        Rule::HashRange { starts } => Some(KeyOwners::HashRanges {
+            starts: starts.iter().copied().zip(nodes.iter().copied()).collect(),
+        }),
+        Rule::CodeRange { starts } => Some(KeyOwners::CodeRanges {
+            starts: starts.iter().copied().zip(nodes.iter().copied()).collect(),
+        }),
+        Rule::Segment { legacy: false, .. } => Some(KeyOwners::Segments { nodes: nodes.to_vec() }),
+        Rule::Segment { legacy: true, .. } | Rule::KeyRange { .. } => None,
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,205 @@
+//! The node matrix in words and numbers; the terminal's tables are in `screen`, the page's in `page`.
+//!
+//! A cell is compared with its peers: a node's own rows with the other nodes' own rows, all other cells among themselves. Compared with
+//! one median for all, the diagonal would be all that could be seen.
+
+mod page;
+mod screen;
+
+pub(crate) use page::section;
+pub(crate) use screen::print;
+
+use crate::answer::Tile;
+use crate::number::{self, Letters};
+use record::Matrix;
+use record::matrix::{Cell, Operation, Outlier, Part, RoundTripsBy};
+
+/// Key of the section on the page.
+pub(crate) const KEY: &str = "matrix";
+/// From these ratios to the median of its peers on a cell is shown as a little, much, and far off. The first is what noise may do.
+const STEPS: [f64; 3] = [1.25, 2.0, 4.0];
+
+/// How far a rate is from its peers': -3 (a fourth or less) over 0 (as they are) to 3 (four times or more).
+fn shade(ratio: f64) -> i8 {
+    let size = ratio.max(ratio.recip());
+    let steps = STEPS.iter().filter(|step| size >= **step).count() as i8;
+    if ratio < 1.0 { -steps } else { steps }
+}
+
+/// A cell's rate as a multiple of its peers' median.
+fn ratio(operation: &Operation, cell: &Cell) -> Option<f64> {
+    let peers = if cell.is_own() { operation.own_median } else { operation.remote_median };
+    Some(cell.tps / peers.filter(|rate| *rate > 0.0)?)
+}
+
+/// The matrix in clauses of a sentence.
+pub(crate) fn clauses(matrix: &Matrix) -> Vec<String> {
+    let findings = matrix.findings();
+    let odd = findings.iter().filter(|finding| finding.code != "matrix-distance");
+    let odd: Vec<String> = odd.map(|finding| finding.claim.clone()).take(1).collect();
+    if !odd.is_empty() {
+        return odd;
+    }
+    if matrix.connect.len() == 1 && matrix.data.len() == 1 {
+        let rates = matrix.operations.iter().filter_map(|operation| {
+            Some(format!(
+                "{} at {} transactions/s",
+                operation.name,
+                number::three(operation.cells.first()?.tps)
+            ))
+        });
+        return vec![format!("one node: {}", rates.collect::<Vec<_>>().join(", "))];
+    }
+    let times: Vec<String> = matrix
+        .operations
+        .iter()
+        .filter_map(|operation| {
+            Some(format!("{} ({})", number::three(operation.own_per_remote()?), operation.name))
+        })
+        .collect();
+    if times.is_empty() {
+        return vec![format!(
+            "{} read alike: none differs from the others by more than a half",
+            number::counted(matrix.connect.len() as u64, "node")
+        )];
+    }
+    vec![
+        format!("a node's own rows are {} times as fast as another node's", times.join(" and ")),
+        "no node, row, column or path stands out".to_string(),
+    ]
+}
+
+fn tile(label: String, value: String, unit: &str, detail: String) -> Tile {
+    Tile { label, value, unit: unit.to_string(), detail, key: KEY.to_string() }
+}
+
+/// Three numbers: own rows, other nodes' rows, and what lies between.
+pub(crate) fn tiles(matrix: &Matrix) -> Vec<Tile> {
+    let Some(first) = matrix.operations.first() else { return vec![] };
+    let others = |rate: fn(&Operation) -> Option<f64>| {
+        let told =
+            matrix.operations.iter().skip(1).filter_map(|operation| {
+                Some(format!("{} {}", operation.name, number::three(rate(operation)?)))
+            });
+        told.collect::<Vec<_>>().join(" · ")
+    };
+    let per_second = "transactions/s";
+    let mut tiles = vec![];
+    let square = matrix.operations.iter().any(|operation| operation.own_median.is_some());
+    if let Some(own) = first.own_median {
+        let detail = others(|operation| operation.own_median);
+        tiles.push(tile(format!("{}, own rows", first.name), number::three(own), per_second, detail));
+    }
+    if let Some(remote) = first.remote_median {
+        let label = if square { "another node's rows" } else { "median of the nodes" };
+        let detail = others(|operation| operation.remote_median);
+        tiles.push(tile(format!("{}, {label}", first.name), number::three(remote), per_second, detail));
+    }
+    if let Some(times) = first.own_per_remote() {
+        let detail = others(Operation::own_per_remote);
+        tiles.push(tile("own per other".to_string(), number::three(times), "x", detail));
+    }
+    tiles
+}
+
+/// `5 round trips, counted; one takes 98 µs to 120 µs`; `None` where nothing is known.
+fn trips_words(operation: &Operation, letters: Letters) -> Option<String> {
+    let remote = || operation.cells.iter().filter(|cell| !cell.is_own());
+    let mut words = vec![];
+    for (by, told) in [
+        (RoundTripsBy::Counted, "counted by pg_stat_statements of the data node"),
+        (RoundTripsBy::Estimated, "estimated from latency and ping, not counted"),
+    ] {
+        let counts =
+            remote().filter(|cell| cell.round_trips_by == Some(by)).filter_map(|cell| cell.round_trips);
+        if let Some((low, high)) = range(counts) {
+            let text = if low == high { trips(low) } else { format!("{} to {}", three(low), trips(high)) };
+            words.push(format!("{text} between the nodes, {told}"));
+        }
+    }
+    if let Some((low, high)) = range(remote().filter_map(|cell| cell.ping_us)) {
+        let time = |us: f64| number::latency(us.round(), letters);
+        words.push(match low.round() == high.round() {
+            true => format!("one takes {}", time(low)),
+            false => format!("one takes {} to {}", time(low), time(high)),
+        });
+    }
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// What own rows and round trips predict, against what was measured.
+fn prediction_words(operation: &Operation, letters: Letters) -> Option<String> {
+    let predicted = || operation.cells.iter().filter(|cell| cell.predicted_us_p50.is_some());
+    let (low, high) = range(predicted().filter_map(|cell| cell.predicted_us_p50))?;
+    let share = |cell: &Cell| cell.predicted_us_p50.map(|us| us / cell.latency_us_p50.max(1) as f64 * 100.0);
+    let (least, most) = range(predicted().filter_map(share))?;
+    let time = |us: f64| number::latency(us.round(), letters);
+    Some(format!(
+        "own rows and round trips predict a p50 of {} to {}, {least:.0} % to {most:.0} % of what was measured",
+        time(low),
+        time(high)
+    ))
+}
+
+/// Lowest and highest.
+fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.fold(None, |range, value| match range {
+        None => Some((value, value)),
+        Some((low, high)) => Some((f64::min(low, value), f64::max(high, value))),
+    })
+}
+
+fn three(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { number::three(value) }
+}
+
+fn trips(count: f64) -> String {
+    format!("{} round trip{}", three(count), if count == 1.0 { "" } else { "s" })
+}
+
+/// The ratio of an odd row or column of this name.
+fn odd(operation: &Operation, part: Part, name: &str) -> Option<f64> {
+    let is_it = |odd: &&Outlier| {
+        let named = match part {
+            Part::Column => &odd.data,
+            _ => &odd.connect,
+        };
+        odd.what == part && named.as_deref() == Some(name)
+    };
+    operation.outliers.iter().find(is_it).map(|odd| odd.ratio)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shades_are_symmetric() {
+        let ratios = [0.1, 0.25, 0.5, 0.8, 0.9, 1.0, 1.2, 1.25, 2.0, 4.0, 9.0];
+        assert_eq!(ratios.map(shade), [-3, -3, -2, -1, 0, 0, 0, 1, 2, 3, 3]);
+    }
+
+    #[test]
+    fn round_trips_are_told_with_how_they_are_known() {
+        let cell = |round_trips, by| Cell {
+            connect: "a".into(),
+            data: "b".into(),
+            round_trips: Some(round_trips),
+            round_trips_by: Some(by),
+            ping_us: Some(100.4),
+            ..Cell::default()
+        };
+        let with = |cells| Operation { cells, ..Operation::default() };
+        let counted = with(vec![cell(5.0, RoundTripsBy::Counted)]);
+        assert_eq!(
+            trips_words(&counted, Letters::Ascii).unwrap(),
+            "5 round trips between the nodes, counted by pg_stat_statements of the data node; one takes 100 us"
+        );
+        let guessed = with(vec![cell(4.7, RoundTripsBy::Estimated), cell(6.0, RoundTripsBy::Estimated)]);
+        assert_eq!(
+            trips_words(&guessed, Letters::Ascii).unwrap(),
+            "4.70 to 6 round trips between the nodes, estimated from latency and ping, not counted; one takes 100 us"
+        );
+        assert_eq!(trips_words(&with(vec![]), Letters::Ascii), None);
+    }
+}
