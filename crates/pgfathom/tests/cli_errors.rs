@@ -455,6 +455,11 @@ fn wrong_files() {
                 "tuned, stock, careless",
             ),
             usage(
+                "load tpcc -s 1 --cluster sharded.toml",
+                "load tpcc fills one server, and this is a cluster of 2 nodes (fdw-sharded)",
+                "load ycsb spreads",
+            ),
+            usage(
                 "demo --pg-bin nowhere",
                 "--pg-bin names nowhere, but it holds no program postgres",
                 "initdb",
@@ -473,6 +478,7 @@ fn wrong_files() {
                 .write("good.sql", "select 1;\n")
                 .write("broken.toml", "format = 1\nengine = \"postgres\"\nnode = 3\n")
                 .write("future.toml", "format = 9\nengine = \"postgres\"\n[[node]]\nname = \"n\"\nrole = \"primary\"\nconnection = \"\"\n")
+                .write("sharded.toml", "format = 1\nengine = \"fdw-sharded\"\n[[node]]\nname = \"a\"\nrole = \"shard\"\nconnection = \"host=db1\"\n[[node]]\nname = \"b\"\nrole = \"shard\"\nconnection = \"host=db2\"\n")
                 .write("lonely.toml", "format = 1\nengine = \"postgres\"\nnode = []\n")
                 .write("odd.toml", "format = 1\nengine = \"postgres\"\n[[node]]\nname = \"n\"\nrole = \"primary\"\nconnection = \"hots=db1\"\n");
         },

@@ -128,7 +128,7 @@ fn two_warehouses_are_loaded_as_the_specification_says() {
             report.bytes > 0 && report.table_bytes_on_disk > report.bytes && report.index_bytes_on_disk > 0
         );
         let mean = report.bytes / report.rows;
-        assert!(mean.abs_diff(fill::ROW_BYTES_MEAN) <= 2, "{mean} bytes a row");
+        assert!(mean.abs_diff(fill::row_bytes_mean(2, report.rows)) <= 1, "{mean} bytes a row");
 
         let mut client = connect(&target);
         let found = find(&mut client).unwrap().expect("a dataset");

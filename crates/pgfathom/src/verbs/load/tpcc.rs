@@ -18,7 +18,16 @@ impl Load {
     pub(super) fn run_tpcc(self, context: &Context) -> Result<Exit, Failure> {
         let options = self.tpcc_options()?;
         options.check()?;
-        let spec = self.connection.resolve(context)?;
+        let cluster = self.connection.resolve_cluster_of(context)?;
+        if cluster.is_clustered() {
+            let (engine, nodes) = (cluster.engine, cluster.nodes.len());
+            return Err(Failure::usage(format!(
+                "load tpcc fills one server, and this is a cluster of {nodes} nodes ({engine})"
+            ))
+            .hint("name a server of its own; load ycsb spreads its rows over all nodes"));
+        }
+        // The target comes first.
+        let spec = cluster.nodes[0].spec.clone();
         let mut control = target::control::connect(&spec)?;
         let recording = Recording::begin(context, &self.directory, "load", "tpcc")?;
         let fingerprint = fingerprint::take(&mut control, &spec);
@@ -79,6 +88,12 @@ impl Load {
             (self.partitions.is_some(), "--partitions"),
             (self.method.is_some(), "--method"),
             (self.chunk_rows.is_some(), "--chunk-rows"),
+            (!self.tablespaces.is_empty(), "--tablespaces"),
+            (self.unlogged, "--unlogged"),
+            (self.segment.is_some(), "--segment"),
+            (self.via.is_some(), "--via"),
+            (self.keep_free.is_some(), "--keep-free"),
+            (self.deadline.is_some(), "--deadline"),
         ];
         if let Some((_, flag)) = sized_otherwise.iter().find(|(given, _)| *given) {
             return Err(Failure::usage(format!("{flag} is for load ycsb"))
