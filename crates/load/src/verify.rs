@@ -43,6 +43,8 @@ mod cluster;
 mod compare;
 mod crew;
 mod error;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod grid;
 mod history;
 mod judge;

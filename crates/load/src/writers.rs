@@ -275,24 +275,4 @@ fn mark_key(dataset: i32, run_no: u16) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn writer(run_no: u16, finished: bool) -> Writer {
-        let transactions = if finished { vec![u64::from(run_no)] } else { Vec::new() };
-        Writer { run_no, spec: "{}".into(), finished, transactions }
-    }
-
-    #[test]
-    fn what_any_ledger_knows_is_known_and_an_end_counts() {
-        let merged = merge(vec![
-            vec![writer(1, false), writer(3, false)],
-            vec![writer(1, true), writer(2, true)],
-            vec![],
-        ]);
-        assert_eq!(merged.unwrap(), [writer(1, true), writer(2, true), writer(3, false)]);
-        let other = Writer { transactions: vec![77], ..writer(1, true) };
-        let error = merge(vec![vec![writer(1, true)], vec![other]]).unwrap_err();
-        assert!(error.hint().is_some() && error.to_string().contains("run 1"), "{error}");
-    }
-}
+mod tests;

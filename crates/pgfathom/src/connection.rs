@@ -39,9 +39,18 @@ impl Connection {
     /// # Errors
     /// As [`Connection::resolve`]; also when a node that the catalog names cannot be reached.
     pub fn resolve_cluster_of(&self, context: &Context) -> Result<Cluster, Failure> {
-        let Some(path) = &self.cluster else {
-            return Ok(Cluster::discover(&self.resolve(context)?)?);
-        };
+        match self.cluster_of_file()? {
+            Some(cluster) => Ok(cluster),
+            None => Ok(Cluster::discover(&self.resolve(context)?)?),
+        }
+    }
+
+    /// The nodes of the cluster file, where one is named.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is wrong.
+    pub fn cluster_of_file(&self) -> Result<Option<Cluster>, Failure> {
+        let Some(path) = &self.cluster else { return Ok(None) };
         let mut cluster = Cluster::from_file(&read_file(path)?, &Sources::of_process())
             .map_err(|error| Failure::from(error).context(format!("{} is wrong", path.display())))?;
         for node in &mut cluster.nodes {
@@ -52,7 +61,7 @@ impl Connection {
                 node.spec = node.spec.clone().with_dbname(dbname);
             }
         }
-        Ok(cluster)
+        Ok(Some(cluster))
     }
 
     fn resolve_cluster(&self, path: &Path) -> Result<Resolved, Failure> {

@@ -2,30 +2,34 @@
 
 use crate::failure::Failure;
 use data::ycsb::{Table, Version};
-use load::ledger;
+use load::LoadError;
 use load::verify::{Expect, VersionJudgement, WriterHistory};
+use load::writers::Registry;
 use run::workload::replay::{History, ReplayError, RowVerdict, VersionVerdict, Writer, WriterSpec};
-use target::control::Control;
+use target::Cluster;
 
 /// The replayed history of one dataset.
 #[derive(Debug)]
 pub struct Replayed(History);
 
-/// Replays all runs that wrote into the target's YCSB dataset; `None` when there is no dataset or nobody wrote into it.
+/// Replays all runs that wrote into the cluster's YCSB dataset, through whatever node; `None` when there is no dataset or nobody wrote into
+/// it.
 ///
 /// # Errors
 /// When the ledger cannot be read, or a run was recorded in a form this program does not know.
-pub fn replay(control: &mut Control) -> Result<Option<Replayed>, Failure> {
-    let client: &mut postgres::Client = control;
-    if !ledger::exists(client)? {
-        return Ok(None);
-    }
-    let Some(dataset) = ledger::find_dataset(client, ledger::YCSB)? else { return Ok(None) };
-    let writers = ledger::writers(client, &dataset)?;
+pub fn replay(cluster: &Cluster) -> Result<Option<Replayed>, Failure> {
+    let mut registry = match Registry::open(cluster) {
+        Ok(Some(registry)) => registry,
+        // A node that cannot be reached is told by the verification itself.
+        Ok(None) | Err(LoadError::Connect(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let dataset = registry.dataset().clone();
+    let writers = registry.writers()?;
     if writers.is_empty() || dataset.rows == 0 {
         return Ok(None);
     }
-    let times = ledger::writer_times(client, &dataset)?;
+    let times = registry.times()?;
     let writers = writers
         .into_iter()
         .map(|writer| {

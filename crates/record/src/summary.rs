@@ -26,6 +26,24 @@ pub struct LatencySummary {
     pub max: u64,
 }
 
+/// What was found on one node of a cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeResult {
+    /// The node's name.
+    pub name: String,
+    /// Leaf tables that it owns.
+    pub leaves: u64,
+    /// Rows that are there.
+    pub rows: u64,
+    /// Rows that must be.
+    pub rows_expected: u64,
+    /// Nothing is wrong there.
+    pub valid: bool,
+    /// One line: "exact", "1 table differs".
+    pub detail: String,
+}
+
 /// The `summary` of `run.json` and of each of its steps. Fields that do not apply are left out.
 ///
 /// For a command of several steps the outer summary adds up what can be added (duration, transactions, errors, retries), takes
@@ -70,6 +88,9 @@ pub struct Summary {
     /// Bytes sent or read per second, as the protocol carries them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<f64>,
+    /// What was found on each node, where a cluster was verified.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeResult>,
     /// What a sweep over numbers of sessions found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,

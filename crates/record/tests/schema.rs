@@ -227,6 +227,11 @@ fn full_summary() -> Summary {
             remedy: Some("raise max_wal_size".into()),
         }],
         sweep: Some(full_sweep()),
+        nodes: vec![record::summary::NodeResult {
+            name: "n1".to_string(),
+            valid: true,
+            ..Default::default()
+        }],
         matrix: Some(full_matrix()),
         tpcc: Some(full_tpcc()),
         steps: vec![],

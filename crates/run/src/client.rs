@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use wire::backend::TransactionStatus;
+use wire::error::SqlState;
 use wire::frontend;
 use wire::prepared::{Template, Wire};
 
@@ -216,7 +217,7 @@ impl Client {
                 }
                 session.rest(start);
                 // A missing row, too, may come from a statement that changed something before.
-                let is_known_failed = matches!(error, TransactionError::Server(_));
+                let is_known_failed = matches!(error, TransactionError::Server(_)) && !leaves_open(sqlstate);
                 state.ended(&plan.workload, item, false);
                 let mut record = self.record.borrow_mut();
                 record.except(sequence, is_known_failed);
@@ -229,6 +230,13 @@ impl Client {
             }
         }
     }
+}
+
+/// Whether the server that reports this error cannot know itself if the transaction took place: it has lost the server that has the row, as an
+/// entry node of a sharded cluster may, or was itself told to end. (Class 08, 57P01 to 57P03, and 40003, which says so in words.)
+fn leaves_open(sqlstate: SqlState) -> bool {
+    let code = sqlstate.as_str();
+    code.starts_with("08") || code.starts_with("57P0") || code == "40003"
 }
 
 enum Ended {

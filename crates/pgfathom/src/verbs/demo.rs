@@ -13,9 +13,9 @@ use load::verify::VerifyError;
 use record::{Exit, State, StepId, files};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use target::ConnSpec;
 use target::local::{self, CLUSTER_FILE_NAME, Installation, LocalCluster, Preset, Search, UpOptions};
 use target::throwaway::{self, Throwaway};
+use target::{Cluster, ConnSpec};
 
 /// Seed of the demo's rows: the same demo loads the same table everywhere.
 const SEED: u64 = 1;
@@ -229,7 +229,8 @@ fn verify(
     deep: bool,
 ) -> Result<Exit, Failure> {
     let step = recording.dir().begin_step("verify", "ycsb")?;
-    match proving::prove(context, recording, &step, spec, deep, filling::cpus(), None) {
+    let cluster = Cluster::single(spec.clone());
+    match proving::prove(context, recording, &step, &cluster, &proving::How::new(deep)) {
         Ok(report) => {
             tell(context, recording, &step)?;
             for line in proving::differences(&report) {

@@ -33,7 +33,7 @@ use serde_json::json;
 use shape::Shape;
 use std::sync::Arc;
 use std::time::Duration;
-use target::{Cluster, ConnSpec};
+use target::Cluster;
 
 /// Rounds unless --rounds says otherwise.
 const ROUNDS_DEFAULT: &str = "3";
@@ -182,7 +182,6 @@ impl Matrix {
             cluster: &cluster,
             dataset: &dataset,
             shape: &shape,
-            spec: &spec,
             stop: stop_flag(context),
             seed: self.random_seed.unwrap_or_else(record::clock::wall_us),
         };
@@ -242,8 +241,6 @@ struct Work<'a> {
     cluster: &'a Cluster,
     dataset: &'a load::ledger::Dataset,
     shape: &'a Shape,
-    /// The node whose ledger the updates are entered in.
-    spec: &'a ConnSpec,
     stop: Arc<StopFlag>,
     seed: u64,
 }
@@ -259,8 +256,9 @@ impl Work<'_> {
             let (mut updates, mut writer) = (self.ycsb(0), None);
             if self.shape.operations.contains(&Operation::Update) {
                 let workload = self.workload(Operation::Update, updates.clone())?;
-                let announced =
-                    mix::announce(control, self.dataset, WriterSpec::new(&workload, &updates, seed))?;
+                let registry = mix::registry(self.cluster)?;
+                let writer_spec = WriterSpec::new(&workload, &updates, seed);
+                let announced = mix::announce(registry, control, self.dataset, writer_spec)?;
                 updates = self.ycsb(announced.run_no);
                 writer = Some(announced);
             }
@@ -285,7 +283,7 @@ impl Work<'_> {
                 }
             }
             if let Some(announced) = writer {
-                measure::finish_writer(control, self.spec, self.dataset, announced, &records)?;
+                measure::finish_writer(announced, &records)?;
             }
         }
         match cells.iter_mut().find_map(Cell::take_failure) {

@@ -222,7 +222,7 @@ impl Run {
         }
         let mut control = target::control::connect(&spec)?;
         let seed = self.seed();
-        let assembled = self.assemble(&mut control, seed)?;
+        let assembled = self.assemble(&mut control, &spec, seed)?;
         let recording = Recording::begin(context, &self.directory, "run", &assembled.name)?;
         let fingerprint = fingerprint::take(&mut control, &spec);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
@@ -270,7 +270,7 @@ impl Run {
         control: &mut Control,
     ) -> Result<Exit, Failure> {
         let seed = self.seed();
-        let assembled = self.assemble(control, seed)?;
+        let assembled = self.assemble(control, spec, seed)?;
         Ok(self.measure(recording, step, spec, Some(control), assembled, seed)?.exit)
     }
 

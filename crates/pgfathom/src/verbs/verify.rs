@@ -7,23 +7,30 @@ use crate::recording::Recording;
 use crate::verbs::load::{cpus, fields, stop_of};
 use crate::{fingerprint, history, human, quantity, terminal};
 use clap::Args;
-use load::verify::{KIND_NAMES, VerifyError, VerifyOptions, VerifyProgress, VerifyReport, WriterHistory};
+use load::verify::{
+    KIND_NAMES, MirrorOptions, NodeReport, VerifyError, VerifyOptions, VerifyProgress, VerifyReport,
+    WriterHistory,
+};
 use record::model::{Check, CheckResult, Step};
 use record::sample::SOURCE_VERIFY;
+use record::summary::NodeResult;
 use record::{Exit, ProgressSample, State, StepId, Verdict};
 use serde_json::json;
 use std::time::Duration;
-use target::ConnSpec;
+use target::Cluster;
 
 mod tpcc;
 
 /// Differences printed by name; run.json holds more of them, and the count of all.
 const PRINTED_MAX: usize = 20;
+/// How long a node may take to apply what others had written, unless `--lag-limit` says otherwise.
+const LAG_LIMIT_DEFAULT: &str = "60";
 
 /// The flags of `verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 What to expect stands in the database itself, in the ledger that load wrote (schema pgfathom).
+Of a cluster (--cluster FILE, or a target that is one of its nodes) every node is read, and what the nodes say of each other is compared.
 Exit code 3: a difference was found, the rows are named. Exit code 8: nothing wrong was found, but some values cannot be judged.")]
 pub struct Verify {
     /// What to verify: ycsb or tpcc [default: what the database holds]
@@ -35,7 +42,19 @@ pub struct Verify {
     /// Read every row to the client and judge each value by itself: accepts what `run` has updated, and nothing else
     #[arg(long, help_heading = "Verify")]
     pub deep: bool,
-    /// Number of connections [default: number of CPUs]
+    /// Verify the standbys of the cluster file, too, each after it has replayed what the primary had written
+    #[arg(long, help_heading = "Verify")]
+    pub standbys: bool,
+    /// How long a node may take to apply what others had written before it counts as behind: seconds, or as 5m
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = LAG_LIMIT_DEFAULT,
+        value_parser = quantity::duration_or_zero,
+        help_heading = "Verify"
+    )]
+    pub lag_limit: Duration,
+    /// Number of connections, over all nodes; each node gets one at least [default: number of CPUs]
     #[arg(short, long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Verify")]
     pub jobs: Option<u64>,
     /// Progress every so many seconds [default: a line that is redrawn; every 5 where stderr is no terminal]
@@ -53,14 +72,17 @@ impl Verify {
     /// When there is nothing to verify, or the verification broke off. A difference is no error: it is exit code 3.
     pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
         let what = self.take_what()?;
-        let spec = self.connection.resolve(context)?;
-        let mut control = target::control::connect(&spec)?;
+        let cluster = self.connection.resolve_cluster_of(context)?;
+        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let spec = &cluster.nodes[entry].spec;
+        let mut control = target::control::connect(spec)?;
         if what.unwrap_or_else(|| held(context, &mut control)) == What::Tpcc {
             drop(control);
-            return self.run_tpcc(context, &spec);
+            return self.run_tpcc(context, spec);
         }
         let recording = Recording::begin(context, &self.directory, "verify", "ycsb")?;
-        let fingerprint = fingerprint::take(&mut control, &spec);
+        let mut fingerprint = fingerprint::take(&mut control, spec);
+        fingerprint.engine = cluster.engine.name().to_string();
         drop(control);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
         let jobs = match self.jobs {
@@ -68,7 +90,13 @@ impl Verify {
             None => cpus(),
         };
         let step = recording.dir().begin_step("verify", "ycsb")?;
-        let report = match prove(context, &recording, &step, &spec, self.deep, jobs, self.progress) {
+        let how = How {
+            deep: self.deep,
+            jobs,
+            mirror: MirrorOptions { lag_limit: self.lag_limit, standbys: self.standbys },
+            progress: self.progress,
+        };
+        let report = match prove(context, &recording, &step, &cluster, &how) {
             Ok(report) => report,
             Err(VerifyError::Interrupted) => {
                 recording.keep(recording.dir().end_step(&step, State::Interrupted));
@@ -157,30 +185,58 @@ pub fn exit_of(report: &VerifyReport) -> Exit {
     }
 }
 
-/// Verifies `spec` as one step of a run directory; the step is ended, except after an error.
+/// How a verification is done.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Read and judge every row.
+    pub deep: bool,
+    /// Connections.
+    pub jobs: usize,
+    /// What nodes that hold the same rows are given.
+    pub mirror: MirrorOptions,
+    /// Progress every so often.
+    pub progress: Option<Duration>,
+}
+
+impl How {
+    /// As `verify` does it without flags.
+    pub fn new(deep: bool) -> How {
+        let mirror = MirrorOptions { lag_limit: Duration::ZERO, standbys: false };
+        How { deep, jobs: cpus(), mirror, progress: None }
+    }
+}
+
+/// Verifies a cluster, of one node or more, as one step of a run directory; the step is ended, except after an error.
 ///
 /// # Errors
-/// As `load::verify::run`. The step is still open then.
+/// As `load::verify::run_cluster`. The step is still open then.
 pub fn prove(
     context: &Context,
     recording: &Recording<'_>,
     step: &StepId,
-    spec: &ConnSpec,
-    deep: bool,
-    jobs: usize,
-    progress: Option<Duration>,
+    cluster: &Cluster,
+    how: &How,
 ) -> Result<VerifyReport, VerifyError> {
+    let &How { deep, jobs, mirror, progress } = how;
     let dir = recording.dir();
     recording.keep(dir.edit_step(step, |step| {
         step.parameters = fields(json!({"deep": deep, "jobs": jobs}));
+        if mirror.standbys {
+            step.parameters.insert("standbys".to_string(), true.into());
+        }
+        if cluster.nodes.len() > 1 {
+            let names: Vec<&str> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
+            step.parameters.insert("nodes".to_string(), names.into());
+            step.parameters.insert("lag_limit_s".to_string(), mirror.lag_limit.as_secs_f64().into());
+        }
     }));
     let stop = stop_of(context);
-    let history = replay(context, spec);
+    let history = replay(context, cluster);
     let history = history.as_ref().map(|history| history as &dyn WriterHistory);
     let options = VerifyOptions { deep, jobs, history, stop: &stop };
     let mut progress = terminal::Progress::new(&context.terminal, progress);
     let mut last = (None, 0, dir.now_us());
-    let report = load::verify::run(spec, &options, &mut |now: &VerifyProgress| {
+    let report = load::verify::run_cluster(cluster, &options, &mirror, &mut |now: &VerifyProgress| {
         if last.0 != Some(now.phase) {
             recording.keep(dir.begin_phase(step, now.phase.as_str()).map(|_| ()));
             last = (Some(now.phase), 0, last.2);
@@ -207,10 +263,8 @@ pub fn prove(
 }
 
 /// What runs have written. Where that cannot be replayed it is said, and the ledger alone has to do: a lost update then goes unseen.
-fn replay(context: &Context, spec: &ConnSpec) -> Option<history::Replayed> {
-    // A server that cannot be reached is told by the verification itself.
-    let mut control = target::control::connect(spec).ok()?;
-    match history::replay(&mut control) {
+fn replay(context: &Context, cluster: &Cluster) -> Option<history::Replayed> {
+    match history::replay(cluster) {
         Ok(replayed) => replayed,
         Err(failure) => {
             let failure = failure
@@ -242,15 +296,16 @@ fn describe(step: &mut Step, report: &VerifyReport) {
     step.summary.duration_s = seconds;
     step.summary.rows = Some(report.rows_found);
     step.summary.rows_per_s = (seconds > 0.0).then(|| report.rows_found as f64 / seconds);
+    step.summary.nodes = report.nodes.iter().map(node_result).collect();
     let kinds = KIND_NAMES.iter().zip(report.totals).filter(|(_, count)| *count > 0);
-    let found: Vec<String> =
+    let mut found: Vec<String> =
         kinds.clone().map(|(name, count)| format!("{} {name}", human::count(count))).collect();
-    let result = match report.verdict() {
-        load::verify::Verdict::Exact => CheckResult::Ok,
-        load::verify::Verdict::Different => CheckResult::Fail,
-        load::verify::Verdict::CannotTell => CheckResult::Skipped,
+    let content = match report.verdict() {
+        _ if report.differences_total() > 0 => CheckResult::Fail,
+        load::verify::Verdict::CannotTell if report.values_unjudged > 0 => CheckResult::Skipped,
+        _ => CheckResult::Ok,
     };
-    let detail = match result {
+    let detail = match content {
         CheckResult::Ok if report.updates_accepted > 0 => {
             format!("exact, {} accepted", human::plural(report.updates_accepted, "update"))
         }
@@ -262,10 +317,31 @@ fn describe(step: &mut Step, report: &VerifyReport) {
         name: "content".to_string(),
         scope: format!("every row, {}", report.method.as_str()),
         rows: report.rows_found,
-        result,
+        result: content,
         detail: detail.clone(),
         counterexamples: report.differences.iter().map(ToString::to_string).collect(),
     }];
+    step.checks.extend(report.nodes.iter().map(node_check));
+    let problems: Vec<(&str, usize)> = CLUSTER_CHECKS
+        .iter()
+        .map(|name| (*name, report.problems.iter().filter(|problem| problem.check() == *name).count()))
+        .collect();
+    // A server alone has no others to disagree with.
+    if !report.nodes.is_empty() {
+        step.checks.extend(problems.iter().map(|&(name, count)| problem_check(report, name, count)));
+    }
+    found.extend(
+        problems
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|&(name, count)| format!("{} of {name}", human::plural(count as u64, "problem"))),
+    );
+    let result = match report.verdict() {
+        load::verify::Verdict::Exact => CheckResult::Ok,
+        load::verify::Verdict::Different => CheckResult::Fail,
+        load::verify::Verdict::CannotTell => CheckResult::Skipped,
+    };
+    let detail = if found.is_empty() { detail } else { found.join(", ") };
     step.totals = fields(json!({
         "rows_expected": report.rows_expected,
         "rows_found": report.rows_found,
@@ -274,6 +350,9 @@ fn describe(step: &mut Step, report: &VerifyReport) {
         "values_unjudged": report.values_unjudged,
         "differences": report.totals.iter().sum::<u64>(),
     }));
+    if !report.nodes.is_empty() {
+        step.totals.insert("problems".to_string(), report.problems.len().into());
+    }
     for (name, count) in kinds {
         step.totals.insert(name.to_string(), count.into());
     }
@@ -283,15 +362,96 @@ fn describe(step: &mut Step, report: &VerifyReport) {
     }
 }
 
-/// The differences as lines: kinds with their counts, then the first rows by name.
+/// The checks that a cluster has beside its content; see `load::verify::Problem::check`.
+const CLUSTER_CHECKS: [&str; 3] = ["placement", "ledger", "replication"];
+
+/// What a node came to, in a word or two.
+fn told_of_node(node: &NodeReport) -> String {
+    let tables = match node.tables_differing {
+        0 => None,
+        1 => Some("1 table differs".to_string()),
+        several => Some(format!("{} tables differ", human::count(several))),
+    };
+    let problems = (node.problems > 0).then(|| human::plural(node.problems, "problem"));
+    match (tables, problems) {
+        (None, None) => "exact".to_string(),
+        (tables, problems) => tables.into_iter().chain(problems).collect::<Vec<String>>().join(", "),
+    }
+}
+
+fn node_result(node: &NodeReport) -> NodeResult {
+    NodeResult {
+        name: node.name.clone(),
+        leaves: node.leaves,
+        rows: node.rows_found,
+        rows_expected: node.rows_expected,
+        valid: node.tables_differing + node.problems == 0,
+        detail: told_of_node(node),
+    }
+}
+
+fn node_check(node: &NodeReport) -> Check {
+    let is_exact = node.tables_differing + node.problems == 0;
+    Check {
+        name: "node".to_string(),
+        scope: format!("{}, {}", node.name, human::plural(node.leaves, "leaf table")),
+        rows: node.rows_found,
+        result: if is_exact { CheckResult::Ok } else { CheckResult::Fail },
+        detail: told_of_node(node),
+        counterexamples: vec![],
+    }
+}
+
+fn problem_check(report: &VerifyReport, name: &str, count: usize) -> Check {
+    let problems = report.problems.iter().filter(|problem| problem.check() == name);
+    let is_doubt = problems.clone().all(load::verify::Problem::is_doubt);
+    Check {
+        name: name.to_string(),
+        scope: human::plural(report.nodes.len() as u64, "node"),
+        rows: 0,
+        result: match count {
+            0 => CheckResult::Ok,
+            _ if is_doubt => CheckResult::Skipped,
+            _ => CheckResult::Fail,
+        },
+        detail: if count == 0 { "consistent".to_string() } else { human::plural(count as u64, "problem") },
+        counterexamples: problems.map(ToString::to_string).collect(),
+    }
+}
+
+/// The nodes of a cluster as lines, then what is wrong: the cluster's own problems, and the first rows by name.
 pub fn differences(report: &VerifyReport) -> Vec<String> {
+    let width = report.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
+    let mut lines: Vec<String> = report
+        .nodes
+        .iter()
+        .map(|node| {
+            let expected = if node.rows_found == node.rows_expected {
+                String::new()
+            } else {
+                format!(" of {}", human::count(node.rows_expected))
+            };
+            format!(
+                "  {:width$}   {}   {}{expected} rows   {}",
+                node.name,
+                human::plural(node.leaves, "leaf table"),
+                human::count(node.rows_found),
+                told_of_node(node)
+            )
+        })
+        .collect();
+    lines.extend(report.problems.iter().take(PRINTED_MAX).map(|problem| format!("  {problem}")));
+    let untold = report.problems.len().saturating_sub(PRINTED_MAX);
+    if untold > 0 {
+        lines.push(format!("  and {} more; run.json has them all", human::plural(untold as u64, "problem")));
+    }
     let total: u64 = report.totals.iter().sum();
-    let mut lines: Vec<String> =
-        report.differences.iter().take(PRINTED_MAX).map(|difference| format!("  {difference}")).collect();
-    if total > lines.len() as u64 {
+    let named = report.differences.len().min(PRINTED_MAX);
+    lines.extend(report.differences.iter().take(named).map(|difference| format!("  {difference}")));
+    if total > named as u64 {
         lines.push(format!(
             "  and {} more; run.json names up to 100 of each kind",
-            human::count(total - lines.len() as u64)
+            human::count(total - named as u64)
         ));
     }
     lines

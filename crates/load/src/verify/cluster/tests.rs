@@ -1,22 +1,20 @@
 //! Verification of clusters against live servers: clusters that are exact, and clusters damaged in every way there is.
 
-use std::io::Write as _;
-
-use data::ycsb::{Compressible, KeyOrder, Spec, Table};
+use data::ycsb::Table;
 use target::conninfo::Sources;
-use target::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
+use target::throwaway::{Installation, ThrowawayCluster, installations};
 
 use super::*;
-use crate::ledger::Layout;
 use crate::options::Stop;
 use crate::plan::{TABLE, leaf_names};
 use crate::route::{self, Route};
+use crate::verify::fixture::{
+    CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded,
+};
 use crate::verify::{DifferenceKind, KIND_NAMES, Method, Verdict};
 
 const NODES: u32 = 3;
 const PARTITIONS: u32 = 6;
-pub(in crate::verify) const ROWS: u64 = 3000;
-pub(in crate::verify) const CHUNK_ROWS: u64 = 1000;
 const MIRROR: MirrorOptions = MirrorOptions { lag_limit: Duration::from_secs(30), standbys: false };
 
 /// Runs a test on a cluster of every PostgreSQL that is installed, one after the other: three servers each are enough at once.
@@ -43,92 +41,6 @@ fn owner(leaf: usize) -> usize {
 
 fn home(table: &Table, row: u64) -> usize {
     Route::new(PARTITIONS).leaf(route::key_hash(&table.key(row))) as usize
-}
-
-pub(in crate::verify) fn key(table: &Table, row: u64) -> String {
-    String::from_utf8(table.key(row).to_vec()).unwrap()
-}
-
-/// Copies rows into a table of a node.
-pub(in crate::verify) fn copy(server: &Throwaway, relation: &str, table: &Table, rows: &[u64]) {
-    let mut client = crate::verify::control::connect(&server.spec()).unwrap();
-    let mut copy = client.copy_in(&format!("copy {relation} from stdin (format binary)")).unwrap();
-    copy.write_all(&wire::copy::HEADER).unwrap();
-    let mut message = crate::rows::RowMessage::new(crate::rows::MESSAGE_BYTES);
-    for (index, &row) in rows.iter().enumerate() {
-        message.push(table, row);
-        if message.is_full() || index + 1 == rows.len() {
-            // Without the frame of the protocol, which the library adds.
-            copy.write_all(&message.message()[5..]).unwrap();
-            message.clear();
-        }
-    }
-    copy.write_all(&wire::copy::TRAILER).unwrap();
-    copy.finish().unwrap();
-}
-
-pub(in crate::verify) fn dataset(partitions: u32) -> Dataset {
-    Dataset {
-        id: 0,
-        name: ledger::YCSB.to_owned(),
-        schema_name: "public".to_owned(),
-        format: data::FORMAT_VERSION,
-        spec: Spec { seed: 42, key_order: KeyOrder::Scattered, compressible: Compressible::NONE },
-        rows: ROWS,
-        partitions,
-        method: crate::Method::Copy,
-        chunk_rows: CHUNK_ROWS,
-        loaded: false,
-    }
-}
-
-/// The dataset in a node's ledger.
-pub(in crate::verify) fn enter(
-    server: &Throwaway,
-    nodes: &[&str],
-    dataset: &Dataset,
-    names: &[String],
-) -> Dataset {
-    let mut client = crate::verify::control::connect(&server.spec()).unwrap();
-    let client: &mut postgres::Client = &mut client;
-    ledger::create_if_missing(client).unwrap();
-    let id = ledger::insert_dataset(client, dataset).unwrap();
-    let dataset = Dataset { id, ..dataset.clone() };
-    let nodes = nodes.iter().map(|&node| node.to_owned()).collect();
-    ledger::set_layout(client, id, &Layout { token: 77, nodes, ..Layout::default() }).unwrap();
-    for name in names {
-        ledger::own_table(client, &dataset, name).unwrap();
-    }
-    dataset
-}
-
-/// A chunk of the ledger; `leaves`: for which of them, or all.
-pub(in crate::verify) fn enter_chunk(
-    server: &Throwaway,
-    dataset: &Dataset,
-    table: &Table,
-    chunk: u64,
-    rows: &[u64],
-    leaves: Option<&[usize]>,
-) {
-    let checksum = rows.iter().fold(0u64, |sum, &row| sum.wrapping_add(route::key_hash(&table.key(row))));
-    let list = leaves.map(|leaves| leaves.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
-    let list = list.map_or("null".to_owned(), |list| format!("'{{{list}}}'"));
-    server
-        .execute(&format!(
-            "insert into pgfathom.chunk (dataset, chunk, first_row, rows, bytes, checksum, stream, leaf, leaves)
-             values ({}, {chunk}, {}, {}, 0, {}, 0, {}, {list})",
-            dataset.id,
-            chunk * CHUNK_ROWS,
-            rows.len(),
-            checksum as i64,
-            leaves.map_or(0, |leaves| leaves[0]),
-        ))
-        .unwrap();
-}
-
-pub(in crate::verify) fn columns() -> String {
-    (0..10).map(|column| format!(", field{column} varchar(100)")).collect()
 }
 
 /// Tables, rows and ledgers of a sharded dataset, without the loader that is tested elsewhere.
@@ -174,11 +86,6 @@ fn load_sharded(servers: &ThrowawayCluster) -> Table {
         mark_loaded(servers.node(node), &dataset);
     }
     table
-}
-
-pub(in crate::verify) fn mark_loaded(server: &Throwaway, dataset: &Dataset) {
-    let mut client = crate::verify::control::connect(&server.spec()).unwrap();
-    ledger::mark_loaded(&mut *client, dataset.id).unwrap();
 }
 
 fn check(cluster: &Cluster, deep: bool) -> Result<VerifyReport, VerifyError> {

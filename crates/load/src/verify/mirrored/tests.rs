@@ -8,9 +8,8 @@ use target::conninfo::Sources;
 use target::engine::Engine;
 use target::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
 
-use super::super::cluster::tests::{
-    CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded, named,
-};
+use super::super::cluster::tests::named;
+use super::super::fixture::{CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded};
 use super::super::run_cluster;
 use super::*;
 use crate::options::Stop;
@@ -230,6 +229,10 @@ fn standbys_are_read_after_they_have_caught_up() {
 
         servers.node(2).execute("select pg_wal_replay_pause()").unwrap();
         servers.node(0).execute("delete from usertable where field0 like 'a%'").unwrap();
+        let gone = "select count(*) = 0 from usertable where field0 like 'a%'";
+        while servers.node(1).value(gone).unwrap().as_deref() != Some("t") {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let report = check(&cluster, false, mirror(1));
         let problems = named(&report).1;
         assert!(

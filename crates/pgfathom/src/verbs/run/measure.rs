@@ -9,7 +9,6 @@ use crate::recording::Recording;
 use crate::stop::Urgency;
 use crate::terminal;
 use crate::verbs::load::{self as filling, fields};
-use load::ledger;
 use record::event::{self, Event};
 use record::hlog::Kind as LatencyKind;
 use record::model::{
@@ -112,10 +111,8 @@ impl Run {
         if let Some(settling) = settling {
             self.write_settling(recording, step, &settling, &account);
         }
-        if let (Some(announced), Some(dataset), Some(control)) =
-            (assembled.writer, &assembled.dataset, control)
-        {
-            finish_writer(control, spec, dataset, announced, &account.sessions)?;
+        if let Some(announced) = assembled.writer {
+            finish_writer(announced, &account.sessions)?;
         }
         let mut opinion = verdict::judge(&account, duration);
         if let Some(tpcc) = &tpcc {
@@ -347,29 +344,17 @@ impl Run {
     }
 }
 
-/// Tells the ledger how far each session came. The control connection may have been lost with the server: then a new one is made.
+/// Tells the ledgers how far each session came.
 pub(crate) fn finish_writer(
-    control: &mut Control,
-    spec: &ConnSpec,
-    dataset: &ledger::Dataset,
     announced: super::mix::Announced,
     sessions: &[SessionRecord],
 ) -> Result<(), Failure> {
-    let mut writer = announced.spec;
+    let super::mix::Announced { mut registry, run_no, spec: mut writer } = announced;
     writer.finish(sessions);
     let json =
         serde_json::to_string(&writer).map_err(|error| Failure::caused("cannot describe the run", error))?;
     let transactions: Vec<u64> = sessions.iter().map(|session| session.transactions).collect();
-    // Only the second statement makes the run a finished one; cut in between, it is judged like a killed one.
-    let tell = |client: &mut postgres::Client| -> Result<(), load::LoadError> {
-        ledger::update_writer_spec(client, dataset, announced.run_no, &json)?;
-        ledger::finish_writer(client, dataset, announced.run_no, &transactions)
-    };
-    if !control.is_closed() && tell(control).is_ok() {
-        return Ok(());
-    }
-    *control = target::control::connect(spec)?;
-    Ok(tell(control)?)
+    Ok(registry.finish(run_no, &json, &transactions)?)
 }
 
 /// What was counted since progress was last told.

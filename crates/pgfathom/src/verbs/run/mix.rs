@@ -3,6 +3,7 @@
 use super::{Protocol, Run, Weighted, tpcc};
 use crate::failure::Failure;
 use load::ledger::{self, Dataset};
+use load::writers::Registry;
 use run::script::argument::{self, file_source};
 use run::script::{self, Mix, Predefined, QueryMode, Source, default_seed};
 use run::workload::replay::WriterSpec;
@@ -11,6 +12,7 @@ use run::workload::ycsb::{self, Distribution, Operation, Ycsb};
 use run::workload::{Item, Kind, Workload};
 use std::sync::Arc;
 use target::control::Control;
+use target::{Cluster, ConnSpec};
 
 /// Shares of a YCSB workload are percents, so a script's weight counts a hundred times.
 const WEIGHT_UNIT: u64 = 100;
@@ -36,9 +38,11 @@ pub(crate) struct Assembled {
     pub uses_pgbench_tables: bool,
 }
 
-/// A run that has been entered in the target's ledger before its first write.
+/// A run that has been entered in the ledger of every node before its first write.
 #[derive(Debug)]
 pub(crate) struct Announced {
+    /// The ledgers. They hold the mark by which others tell the run from a killed one, as long as they live.
+    pub registry: Registry,
     /// Its number.
     pub run_no: u16,
     /// What it will do.
@@ -234,7 +238,12 @@ impl Run {
     }
 
     /// Puts the workload together and, where it will write into a dataset, announces it in the target's ledger.
-    pub(super) fn assemble(&self, control: &mut Control, seed: u64) -> Result<Assembled, Failure> {
+    pub(super) fn assemble(
+        &self,
+        control: &mut Control,
+        spec: &ConnSpec,
+        seed: u64,
+    ) -> Result<Assembled, Failure> {
         let asked = self.asked()?;
         if matches!(asked[..], [Asked::Tpcc(_)]) {
             return self.assemble_tpcc(control);
@@ -302,7 +311,8 @@ impl Run {
         );
         if let (Some(known), Some(dataset), true) = (&ycsb, &dataset, writes) {
             let workload = build(ycsb.clone())?;
-            let announced = announce(control, dataset, WriterSpec::new(&workload, known, seed))?;
+            let registry = self.registry(control, spec, dataset)?;
+            let announced = announce(registry, control, dataset, WriterSpec::new(&workload, known, seed))?;
             let table = data::ycsb::Table::new(dataset.spec.clone());
             let first_insert = announced.spec.first_insert;
             ycsb = Some(
@@ -319,6 +329,37 @@ impl Run {
         let dataset = dataset(control)?;
         let table = data::ycsb::Table::new(dataset.spec.clone());
         Ok((Ycsb::new(table, dataset.rows, dataset.rows, self.client.first(), 0), dataset))
+    }
+
+    /// The ledgers that a run which writes must be entered in: those of all nodes that the dataset lies on.
+    fn registry(
+        &self,
+        control: &mut Control,
+        spec: &ConnSpec,
+        dataset: &Dataset,
+    ) -> Result<Registry, Failure> {
+        let nodes = ledger::layout(&mut **control, dataset.id)?.nodes;
+        let cluster = if nodes.is_empty() {
+            // One server, or one with standbys: the connection leads to whichever takes writes.
+            Cluster::single(spec.clone())
+        } else if let Some(cluster) = self.route.cluster() {
+            cluster.clone()
+        } else {
+            match self.connection.cluster_of_file()? {
+                Some(cluster) => cluster,
+                None => Cluster::discover(spec)?,
+            }
+        };
+        let known = cluster.data_nodes().count();
+        if known < nodes.len() {
+            return Err(Failure::usage(format!(
+                "the dataset lies on {} nodes ({}), and only {known} of them known from here: a run that writes must be entered on each",
+                nodes.len(),
+                nodes.join(", ")
+            ))
+            .hint("name all nodes with --cluster FILE, as pgfathom up writes it"));
+        }
+        registry(&cluster)
     }
 
     /// pgbench's scale: what the user says, or the branches of pgbench's tables where they are used.
@@ -362,26 +403,31 @@ pub(crate) fn dataset(control: &mut Control) -> Result<Dataset, Failure> {
     Ok(dataset)
 }
 
-/// Enters the run in the ledger, and for one that inserts finds the first row number that no other run has used.
+/// The ledgers that a run which writes must be entered in.
+pub(crate) fn registry(cluster: &Cluster) -> Result<Registry, Failure> {
+    Registry::open(cluster)?.ok_or_else(|| Failure::usage("this database holds no YCSB dataset"))
+}
+
+/// Enters the run in the ledgers, and for one that inserts finds the first row number that no other run has used.
 ///
-/// As long as the run is on, its control connection holds an advisory lock, so that others can tell it from a killed one.
+/// As long as the run is on, the ledgers' connections hold an advisory lock, so that others can tell it from a killed one.
 pub(crate) fn announce(
+    mut registry: Registry,
     control: &mut Control,
     dataset: &Dataset,
     mut spec: WriterSpec,
 ) -> Result<Announced, Failure> {
-    let client: &mut postgres::Client = control;
-    let run_no = ledger::create_writer(client, dataset, &json(&spec)?)?;
-    if !lock(client, dataset, run_no)? {
+    let run_no = registry.create(&json(&spec)?)?;
+    if !registry.mark(run_no)? {
         return Err(Failure::usage("another run began at the same moment and took this one's mark")
             .hint("run it again"));
     }
     if spec.inserts() {
-        for writer in ledger::writers(client, dataset)?.iter().filter(|writer| writer.run_no < run_no) {
+        for writer in registry.writers()?.iter().filter(|writer| writer.run_no < run_no) {
             let Ok(mut earlier) = serde_json::from_str::<WriterSpec>(&writer.spec) else { continue };
             let end = match earlier.next_insert() {
                 Some(end) => end,
-                None if !lock(client, dataset, writer.run_no)? => {
+                None if !registry.mark(writer.run_no)? => {
                     return Err(Failure::usage(format!(
                         "run {} is inserting rows into this dataset at the moment",
                         writer.run_no
@@ -389,34 +435,21 @@ pub(crate) fn announce(
                     .hint("wait until it has ended: two runs that insert would meet"));
                 }
                 None => {
-                    let end = insert_end(client, dataset, &earlier)?;
+                    let end = insert_end(control, dataset, &earlier)?;
                     earlier.insert_end = Some(end);
-                    ledger::update_writer_spec(client, dataset, writer.run_no, &json(&earlier)?)?;
+                    registry.update_spec(writer.run_no, &json(&earlier)?)?;
                     end
                 }
             };
             spec.first_insert = spec.first_insert.max(end);
         }
-        ledger::update_writer_spec(client, dataset, run_no, &json(&spec)?)?;
+        registry.update_spec(run_no, &json(&spec)?)?;
     }
-    Ok(Announced { run_no, spec })
+    Ok(Announced { registry, run_no, spec })
 }
 
 fn json(spec: &WriterSpec) -> Result<String, Failure> {
     serde_json::to_string(spec).map_err(|error| Failure::caused("cannot describe the run", error))
-}
-
-/// Takes the advisory lock of a run, which this connection keeps until it ends; false when another one has it.
-fn lock(client: &mut postgres::Client, dataset: &Dataset, run_no: u16) -> Result<bool, Failure> {
-    /// Run numbers have 14 bits.
-    const RUN_BITS: i64 = 14;
-    /// The first bytes of "pgfathom", so that nobody else's lock is met.
-    const PREFIX: i64 = 0x7067_6661 << 32;
-    let key = PREFIX | i64::from(dataset.id) << RUN_BITS | i64::from(run_no);
-    let row = client
-        .query_one("select pg_try_advisory_lock($1)", &[&key])
-        .map_err(|error| Failure::caused("cannot mark the run as being on", error))?;
-    Ok(row.get(0))
 }
 
 /// Where the inserts of a killed run end, found by asking for its keys: each session has inserted its rows in order, so the first long

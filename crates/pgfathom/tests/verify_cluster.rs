@@ -1,0 +1,170 @@
+//! Clusters are verified, driven and verified again, by the command: every PostgreSQL found, each on a throwaway cluster of three nodes.
+
+mod support;
+
+use std::path::Path;
+
+use data::ycsb::{Compressible, KeyOrder, Spec};
+use load::progress::Silent;
+use load::{Options, Outcome, Stop};
+use serde_json::Value;
+use support::{Ended, Folder, pgfathom};
+use target::Cluster;
+use target::conninfo::Sources;
+use target::throwaway::{ThrowawayCluster, installations};
+
+const ROWS: u64 = 3000;
+const PARTITIONS: u32 = 6;
+
+/// A loaded cluster, and a folder to type commands in.
+struct Lab {
+    servers: ThrowawayCluster,
+    folder: Folder,
+}
+
+impl Lab {
+    fn type_(&self, arguments: &str, connection: &[&str]) -> Ended {
+        let mut command = pgfathom(self.folder.path());
+        command.args(arguments.split_whitespace()).args(connection);
+        let ended: Ended = command.output().expect("the command starts").into();
+        eprintln!("$ pgfathom {arguments} {}\n{}{}", connection.join(" "), ended.stdout, ended.stderr);
+        ended
+    }
+
+    /// Types a command about the cluster as its file names it.
+    fn expect(&self, exit: i32, arguments: &str) -> Ended {
+        let file = self.servers.cluster_toml().display().to_string();
+        let ended = self.type_(arguments, &["--cluster", &file]);
+        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+        ended
+    }
+
+    /// Types a command about one node, from which the others are found.
+    fn expect_at(&self, exit: i32, arguments: &str, node: usize) -> Ended {
+        let server = self.servers.node(node);
+        let (host, port) = (server.socket_dir().display().to_string(), server.port().to_string());
+        let ended = self.type_(arguments, &["-h", &host, "-p", &port, "-U", "postgres", "-d", "postgres"]);
+        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+        ended
+    }
+
+    fn sql(&self, node: usize, sql: &str) -> String {
+        let value = self.servers.node(node).value(sql);
+        value.unwrap_or_else(|error| panic!("{sql}: {error}")).unwrap_or_default()
+    }
+
+    fn summary(&self, directory: &str) -> Value {
+        let path = self.folder.path().join(directory).join("run.json");
+        let text =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        serde_json::from_str(&text).expect("run.json is JSON")
+    }
+}
+
+fn on_each(test: impl Fn(&Lab)) {
+    for installation in &installations() {
+        let servers =
+            ThrowawayCluster::sharded(installation, 3, PARTITIONS).expect("a throwaway cluster starts");
+        let cluster = Cluster::from_file(servers.file(), &Sources::of_process()).expect("its file is right");
+        let spec = Spec { seed: 7, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
+        let options = Options { partitions: Some(PARTITIONS), streams: 3, ..Options::new(ROWS, spec) };
+        let report = load::load_ycsb_on(&cluster, &options, &Stop::new(), &mut Silent).expect("it loads");
+        assert_eq!(report.outcome, Outcome::Complete);
+        test(&Lab { servers, folder: Folder::new() });
+    }
+}
+
+fn keys_in(text: &str) -> Vec<&str> {
+    let mut keys: Vec<&str> =
+        text.split_whitespace().filter(|word| word.len() == 22 && word.starts_with("user")).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+#[test]
+fn every_node_is_told_and_what_is_wrong_is_named() {
+    on_each(|lab| {
+        let told = lab.expect(0, "verify -o exact").stdout;
+        for node in ["n1", "n2", "n3"] {
+            assert!(told.contains(&format!("  {node}   2 leaf tables")), "{told}");
+        }
+        assert_eq!(told.matches("exact").count(), 4, "{told}");
+        for node in 0..3 {
+            lab.expect_at(0, "verify", node);
+        }
+        let run = lab.summary("exact");
+        assert_eq!(run["target"]["engine"], "fdw-sharded");
+        assert_eq!(run["summary"]["nodes"].as_array().map(Vec::len), Some(3));
+
+        // A row of leaf 1 (on n2) smuggled into leaf 0 (on n1), and a foreign table turned to the wrong node.
+        let key = lab.sql(1, "select min(ycsb_key) from usertable_p1");
+        lab.sql(
+            0,
+            &format!(
+                "create table stray as select * from usertable where ycsb_key = '{key}';
+                 update pg_class set relispartition = false where relname = 'usertable_p0'; select 1"
+            ),
+        );
+        lab.sql(
+            0,
+            "insert into usertable_p0 select * from stray;
+             update pg_class set relispartition = true where relname = 'usertable_p0';
+             drop foreign table usertable_p4;
+             create foreign table usertable_p4 partition of usertable for values with (modulus 6, remainder 4)
+                 server n3 options (schema_name 'public', table_name 'usertable_p4'); select 1",
+        );
+        let ended = lab.expect(3, "verify -o wrong");
+        assert_eq!(keys_in(&ended.stdout), [key.as_str()], "{}", ended.stdout);
+        for line in [
+            "): is in usertable_p0 on n1 as well as in usertable_p1 on n2, where it belongs".to_string(),
+            "  usertable_p4: n1 says that it is usertable_p4 on n3, but it is on n2".to_string(),
+            "1 table differs, 1 problem".to_string(),
+        ] {
+            assert!(ended.stdout.contains(&line), "{line}\n{}", ended.stdout);
+        }
+        let run = lab.summary("wrong");
+        let nodes = run["summary"]["nodes"].as_array().expect("nodes").clone();
+        let valid: Vec<Option<bool>> = nodes.iter().map(|node| node["valid"].as_bool()).collect();
+        assert_eq!(valid, [Some(false), Some(true), Some(true)]);
+        let json = lab.expect(3, "verify --format json").stdout;
+        let summary: Value = serde_json::from_str(&json).expect("the summary is JSON");
+        assert_eq!(summary["nodes"], run["summary"]["nodes"]);
+        assert!(Path::new(&lab.folder.path().join("wrong/report.html")).exists());
+    });
+}
+
+/// Runs enter through any node; whoever verifies finds them all, and misses no lost update.
+#[test]
+fn what_runs_write_through_any_node_is_accepted_and_a_lost_update_is_not() {
+    on_each(|lab| {
+        lab.sql(1, "create table before as select ycsb_key, field3 from usertable_p1; select 1");
+        lab.expect(0, "run -b ycsb-a -c 4 -t 200");
+        lab.expect_at(0, "run -b ycsb-update -c 2 -t 300", 2);
+        lab.expect_at(0, "run -b ycsb-d -c 2 -t 100", 1);
+        for node in 0..3 {
+            let runs = lab.sql(
+                node,
+                "select string_agg(run_no || ' ' || finished, ', ' order by run_no) from pgfathom.writer",
+            );
+            assert_eq!(runs, "1 true, 2 true, 3 true", "every node knows every run");
+        }
+        let told = lab.expect(0, "verify --deep -o written").stdout;
+        assert!(told.contains("accepted"), "{told}");
+        let accepted = lab.summary("written")["steps"][0]["totals"]["updates_accepted"].as_u64();
+        assert!(accepted > Some(300), "{accepted:?}");
+        lab.expect_at(0, "verify", 2);
+
+        let changed = "select min(u.ycsb_key) from usertable_p1 u join before b using (ycsb_key) where u.field3 <> b.field3";
+        let key = lab.sql(1, changed);
+        lab.sql(
+            1,
+            &format!("update usertable_p1 u set field3 = b.field3 from before b where u.ycsb_key = b.ycsb_key and u.ycsb_key = '{key}'; select 1"),
+        );
+        for node in 0..3 {
+            let told = lab.expect_at(3, "verify", node).stdout;
+            assert_eq!(keys_in(&told), [key.as_str()], "{told}");
+            assert!(told.contains("field3 in usertable_p1 on n2 holds the load, but run "), "{told}");
+        }
+    });
+}
