@@ -102,6 +102,9 @@ impl Voice<'_> {
     pub(crate) fn tick(&mut self, counters: &Counters) {
         let (progress, sample, interval) = self.meter.tick(counters, Instant::now(), cpu_us());
         self.observer.progress(&progress, &sample, interval);
+        if let Some(event) = self.meter.slow_node_event(&progress) {
+            self.observer.event(&event);
+        }
     }
 }
 

@@ -21,7 +21,7 @@
 //! that do exclude loaders (primary keys, `--restart`) first wait until no chunk is in flight. No transaction spans two nodes, but for
 //! those of `--via connect`, which all take the same way.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ use crate::dispatch::{Dispatcher, Next, NodePlan, Task};
 use crate::error::LoadError;
 use crate::ledger::{Claim, Layout, lock, qualified};
 use crate::options::{StopLevel, Via};
-use crate::plan::{ChunkSet, Chunks, ROW_VALUE_BYTES, TABLE};
+use crate::plan::{Chunks, ROW_VALUE_BYTES, TABLE};
 use crate::route::{Buckets, Sorted};
 use crate::session::SessionError;
 use crate::shape::Shape;
@@ -41,32 +41,6 @@ use crate::via;
 
 /// How long a stream without work waits before it asks again, unless it is woken.
 const IDLE_WAIT: Duration = Duration::from_millis(100);
-
-/// The chunks that are still to be loaded, handed out once each.
-#[derive(Debug)]
-pub(crate) struct Queue {
-    chunks: Chunks,
-    done: ChunkSet,
-    next: AtomicU64,
-}
-
-impl Queue {
-    pub(crate) fn new(chunks: Chunks, done: ChunkSet) -> Queue {
-        Queue { chunks, done, next: AtomicU64::new(0) }
-    }
-
-    fn take(&self) -> Option<u64> {
-        loop {
-            let chunk = self.next.fetch_add(1, Ordering::Relaxed);
-            if chunk >= self.chunks.count() {
-                return None;
-            }
-            if !self.done.contains(chunk) {
-                return Some(chunk);
-            }
-        }
-    }
-}
 
 /// A node that streams load into.
 #[derive(Clone, Debug)]
@@ -391,18 +365,24 @@ impl Rows<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
-    fn the_queue_hands_out_what_is_missing_once() {
-        let chunks = Chunks::of_length(95, 10);
-        let mut done = ChunkSet::new(10);
-        done.insert(0);
-        done.insert(4);
-        done.insert(9);
-        let queue = Queue::new(chunks, done);
-        let taken: Vec<u64> = std::iter::from_fn(|| queue.take()).collect();
-        assert_eq!(taken, [1, 2, 3, 5, 6, 7, 8]);
-        assert_eq!(queue.take(), None);
+    fn a_chunk_is_locked_before_the_ledger_is_asked() {
+        let task = Task { chunk: 7, leaves: Arc::new([1, 4]), owned: Arc::default(), sorted: None };
+        let key = lock::chunk(3, 7);
+        let whole = claim_sql(3, &task, false);
+        let of_chunk = "select from pgfathom.chunk where dataset = 3 and chunk = 7";
+        assert_eq!(
+            whole,
+            format!(
+                "begin; select from (select pg_try_advisory_xact_lock({key}) as ours) as l where ours; {of_chunk} limit 1; {of_chunk} limit 1"
+            )
+        );
+        let part = claim_sql(3, &task, true);
+        assert!(part.contains("(leaves is null or leaves @> '{1,4}'::smallint[])"), "{part}");
+        assert!(part.ends_with("leaves && '{1,4}'::smallint[] limit 1"), "{part}");
     }
 }

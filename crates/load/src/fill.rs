@@ -29,6 +29,7 @@ use crate::shard;
 use crate::stream::Work;
 use crate::team::Team;
 pub(crate) use crate::team::{connect, wal_position};
+use crate::watch::{self, Site, Watch};
 use crate::{finish, peers};
 
 /// Fills a target with a YCSB dataset, or continues where another load ended.
@@ -66,6 +67,9 @@ pub fn load_ycsb_on(
     let prepared = schema::prepare(&mut team, cluster, options, stop)?;
     let mut fill = Fill::new(team, prepared.datasets, prepared.layout, options, stop, started)?;
     if fill.datasets.iter().all(|dataset| dataset.loaded) {
+        if fill.shape() == Shape::Sharded {
+            shard::settled(&mut fill.team, &fill.datasets, options.reconnect_limit, stop)?;
+        }
         let counters = fill.counters(&fill.plan_nothing());
         return fill.report(Outcome::AlreadyComplete, &counters);
     }
@@ -83,29 +87,19 @@ pub fn load_ycsb_on(
         );
         voice.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
     }
-    let safe = || {
-        let total = counters.chunks_total.load(Ordering::Relaxed);
-        (counters.chunks_done.load(Ordering::Relaxed), total)
-    };
-    let copied = fill.copy(plans, &counters, &mut voice);
-    copied.map_err(|error| error.or_disk_full(safe().0, safe().1))?;
-    // Servers may have been restarted under the control connections, which were idle.
-    fill.team.reconnect(options.reconnect_limit, None)?;
-    let rest = fill.missing(Segment::ALL)?;
-    if rest > 0 {
-        let outcome = match (fill.missing(options.segment)?, stop.reason()) {
-            (0, _) => Outcome::SegmentComplete,
-            (_, Some(_)) => Outcome::Stopped,
-            (_, None) => Outcome::Interrupted,
-        };
-        return fill.report(outcome, &counters);
-    }
-    let complete = finish::run(&mut fill, &mut voice, &counters);
-    let outcome = match (complete.map_err(|error| error.or_disk_full(safe().1, safe().1))?, stop.reason()) {
-        (true, _) => Outcome::Complete,
-        (false, Some(_)) => Outcome::Stopped,
-        (false, None) => Outcome::Interrupted,
-    };
+    let (sites, deadline) = fill.stop_rules()?;
+    let dispatcher = Dispatcher::new(fill.shape() == Shape::Sharded, plans);
+    let mut watch = Watch::new(&sites, &counters, &dispatcher, stop);
+    watch.follow = fill.shape() == Shape::Sharded && !fill.by_entry();
+    watch.keep_free_bytes = options.keep_free_bytes;
+    watch.deadline = deadline;
+    let outcome = watch.during(|| {
+        let outcome = fill.fill(&dispatcher, &counters, &mut voice, || {
+            watch.copying.store(false, std::sync::atomic::Ordering::Relaxed);
+        });
+        let done = counters.chunks_done.load(Ordering::Relaxed);
+        outcome.map_err(|error| error.or_disk_full(done, counters.chunks_total.load(Ordering::Relaxed)))
+    })?;
     fill.report(outcome, &counters)
 }
 
@@ -217,10 +211,50 @@ impl<'a> Fill<'a> {
         counters
     }
 
+    /// Rows, then keys and statistics; `copied` is called in between.
+    fn fill(
+        &mut self,
+        dispatcher: &Dispatcher,
+        counters: &Counters,
+        voice: &mut Voice<'_>,
+        copied: impl FnOnce(),
+    ) -> Result<Outcome, LoadError> {
+        self.copy(dispatcher, counters, voice)?;
+        copied();
+        // Servers may have been restarted under the control connections, which were idle.
+        self.team.reconnect(self.options.reconnect_limit, None)?;
+        let stopped =
+            |stop: &Stop| if stop.reason().is_some() { Outcome::Stopped } else { Outcome::Interrupted };
+        if self.missing(Segment::ALL)? > 0 {
+            let done = self.missing(self.options.segment)? == 0;
+            return Ok(if done { Outcome::SegmentComplete } else { stopped(self.stop) });
+        }
+        let complete = finish::run(self, voice, counters)?;
+        Ok(if complete { Outcome::Complete } else { stopped(self.stop) })
+    }
+
+    /// What watchers need to know, and when the load has to end. Rules that cannot be kept are refused here.
+    fn stop_rules(&mut self) -> Result<(Vec<Site>, Option<(Instant, String)>), LoadError> {
+        let mut sites = Vec::new();
+        for (member, dataset) in std::iter::zip(&mut self.team.members, &self.datasets) {
+            let keep = self.options.keep_free_bytes;
+            let disks = keep.map(|keep| watch::disks(member, dataset, keep, self.stop)).transpose()?;
+            let (name, spec, dataset) = (member.name.clone(), member.spec.clone(), dataset.clone());
+            sites.push(Site { name, spec, dataset, disks });
+        }
+        let deadline = match (&self.options.deadline, self.team.members.first_mut()) {
+            (Some(deadline), Some(member)) => {
+                Some(watch::deadline(&mut member.control, deadline, self.started)?)
+            }
+            _ => None,
+        };
+        Ok((sites, deadline))
+    }
+
     /// Runs the streams.
     fn copy(
         &mut self,
-        plans: Vec<NodePlan>,
+        dispatcher: &Dispatcher,
         counters: &Counters,
         voice: &mut Voice<'_>,
     ) -> Result<(), LoadError> {
@@ -250,8 +284,7 @@ impl<'a> Fill<'a> {
             messages,
             cancels: counters.streams.iter().map(|_| Mutex::new(None)).collect(),
         };
-        let dispatcher = Dispatcher::new(shape == Shape::Sharded, plans);
-        let job = Job { work: &work, places, nodes: &nodes, layout, shape, dispatcher: &dispatcher, chunks };
+        let job = Job { work: &work, places, nodes: &nodes, layout, shape, dispatcher, chunks };
         let result = coordinate(&work, &inbox, voice, || {
             let mut replan = || plan(team, datasets, layout, options.segment, options.reconnect_limit, stop);
             match model.method {

@@ -27,14 +27,16 @@ mod schema;
 mod session;
 mod shape;
 mod shard;
+mod space;
 mod stream;
 mod team;
 pub mod tpcc;
 pub mod verify;
 mod via;
+mod watch;
 pub mod writers;
 
 pub use error::LoadError;
 pub use fill::{LoadReport, NodeReport, Outcome, load_ycsb, load_ycsb_on};
-pub use options::{Method, Options, Segment, Stop, StopLevel, Via};
+pub use options::{Deadline, Method, Options, Segment, Stop, StopLevel, Via};
 pub use progress::{LoadEvent, Observer, Phase, Progress};

@@ -128,6 +128,19 @@ pub struct Options {
     pub segment: Segment,
     /// Unlogged tables: a crash of the server empties them.
     pub unlogged: bool,
+    /// End when a disk that holds the data has less than this free, in bytes.
+    pub keep_free_bytes: Option<u64>,
+    /// End at this time.
+    pub deadline: Option<Deadline>,
+}
+
+/// When a load shall end, done or not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Deadline {
+    /// So long after its start.
+    After(Duration),
+    /// At a point in time, in any notation that the server reads as `timestamptz`.
+    At(String),
 }
 
 /// A share of the chunks, for loaders that work side by side on several machines.
@@ -196,6 +209,8 @@ impl Options {
             via: None,
             segment: Segment::ALL,
             unlogged: false,
+            keep_free_bytes: None,
+            deadline: None,
         }
     }
 

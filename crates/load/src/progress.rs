@@ -67,6 +67,33 @@ pub struct SlowestStream {
     pub median_rows_per_s: f64,
 }
 
+/// A node does less than this share of what the others do: it is told as slow.
+const SLOW_SHARE: f64 = 0.5;
+
+/// A node that was told as slow does more than this share again: it is told that it keeps up.
+const RECOVERED_SHARE: f64 = 0.8;
+
+/// So many ticks of copying go by before a node is called slow.
+const SLOW_TICKS: usize = 5;
+
+/// The node that has done least lately, of those that have something to do.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SlowestNode {
+    /// Its name.
+    pub name: String,
+    /// Its rate.
+    pub rows_per_s: f64,
+    /// The median of the others.
+    pub others_rows_per_s: f64,
+}
+
+impl SlowestNode {
+    /// Its rate as a share of the others'.
+    pub fn share(&self) -> f64 {
+        if self.others_rows_per_s > 0.0 { self.rows_per_s / self.others_rows_per_s } else { 1.0 }
+    }
+}
+
 /// A snapshot.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Progress {
@@ -102,6 +129,8 @@ pub struct Progress {
     pub retries: u64,
     /// `None` with one stream or before rates are known.
     pub slowest: Option<SlowestStream>,
+    /// `None` with one node or before rates are known.
+    pub slowest_node: Option<SlowestNode>,
 }
 
 impl Progress {
@@ -265,6 +294,8 @@ struct Reading {
     at: Instant,
     rows: u64,
     sent: Vec<u64>,
+    /// Which nodes had nothing to do.
+    idle: Vec<bool>,
 }
 
 /// Turns counters into snapshots, tick by tick.
@@ -279,6 +310,10 @@ pub(crate) struct Meter {
     readings: VecDeque<Reading>,
     last_chunks: u64,
     last_cpu_us: u64,
+    /// Ticks since copying began.
+    copy_ticks: usize,
+    /// The node that was told as slow.
+    slow: Option<String>,
 }
 
 impl Meter {
@@ -292,6 +327,34 @@ impl Meter {
             readings: VecDeque::with_capacity(WINDOW_TICKS + 1),
             last_chunks: 0,
             last_cpu_us: cpu_us,
+            copy_ticks: 0,
+            slow: None,
+        }
+    }
+
+    /// What is to be said of slow nodes after a tick: one that became slow, or the one that keeps up again.
+    pub(crate) fn slow_node_event(&mut self, progress: &Progress) -> Option<LoadEvent> {
+        self.copy_ticks += 1;
+        if progress.phase != Phase::Copy || self.copy_ticks < SLOW_TICKS {
+            return None;
+        }
+        let slowest = progress.slowest_node.as_ref();
+        let tell = |message| Some(LoadEvent { kind: record::event::NOTE, message, duration: None });
+        let rates = |node: &SlowestNode| {
+            let (its, others) = (text::count(node.rows_per_s), text::count(node.others_rows_per_s));
+            format!("{its} rows/s, the others {others}")
+        };
+        match (slowest, &self.slow) {
+            (Some(node), told) if node.share() < SLOW_SHARE && told.as_ref() != Some(&node.name) => {
+                self.slow = Some(node.name.clone());
+                tell(format!("{} is slow: {}", node.name, rates(node)))
+            }
+            (Some(node), Some(told)) if node.share() > RECOVERED_SHARE => {
+                let message = format!("{told} keeps up again: the slowest node does {}", rates(node));
+                self.slow = None;
+                tell(message)
+            }
+            _ => None,
         }
     }
 
@@ -303,6 +366,7 @@ impl Meter {
                 self.last_chunks = counters.chunks_done.load(Ordering::Relaxed);
                 self.readings.clear();
                 self.readings.push_back(reading(counters, now));
+                self.copy_ticks = 0;
             }
             _ if self.phase == Phase::Copy => self.copy_end = Some(now),
             _ => {}
@@ -326,7 +390,10 @@ impl Meter {
         let current = reading(counters, now);
         let last = self.readings.back().cloned().unwrap_or_else(|| current.clone());
         let slowest = self.slowest(&current);
-        let progress = self.snapshot(counters, &current, &last, slowest);
+        let slowest_node = self.slowest_node(counters, &current, SLOWEST_TICKS);
+        let node_now = self.slowest_node(counters, &current, 1);
+        let mut progress = self.snapshot(counters, &current, &last, slowest);
+        progress.slowest_node = slowest_node;
         let chunks_done = counters.chunks_done.load(Ordering::Relaxed);
         // Of this interval alone, as the row count beside it; what the terminal names is the slowest over a longer time.
         let sent = current.sent.iter().zip(&last.sent).map(|(now, before)| now.saturating_sub(*before));
@@ -343,6 +410,10 @@ impl Meter {
             streams: counters.connected() as u64,
             slowest_stream: slowest_now.map(|(index, _)| index.to_string()),
             slowest_rows: slowest_now.map(|(_, rows)| rows),
+            slowest_node_rows: node_now
+                .as_ref()
+                .map(|node| (node.rows_per_s * seconds(current.at - last.at)).round() as u64),
+            slowest_node: node_now.map(|node| node.name),
             client_cpu_us: cpu_us.saturating_sub(self.last_cpu_us),
         };
         let interval = now - last.at;
@@ -393,7 +464,33 @@ impl Meter {
             streams_connected: counters.connected(),
             retries: counters.retries.load(Ordering::Relaxed),
             slowest,
+            slowest_node: None,
         }
+    }
+
+    /// The slowest node over so many last ticks. Nodes that had nothing to do at either end are no slow ones.
+    fn slowest_node(&self, counters: &Counters, current: &Reading, ticks: usize) -> Option<SlowestNode> {
+        let nodes = counters.nodes.len();
+        let earlier = self.readings.get(self.readings.len().saturating_sub(ticks))?;
+        if self.phase != Phase::Copy || current.at == earlier.at {
+            return None;
+        }
+        let elapsed = current.at - earlier.at;
+        let sent =
+            |reading: &Reading, node: usize| reading.sent.iter().skip(node).step_by(nodes).sum::<u64>();
+        let busy = (0..nodes)
+            .filter(|node| !current.idle[*node] && !earlier.idle.get(*node).is_some_and(|idle| *idle));
+        let mut rates: Vec<(f64, usize)> = busy
+            .map(|node| (per_second(sent(current, node).saturating_sub(sent(earlier, node)), elapsed), node))
+            .collect();
+        rates.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let ((rows_per_s, node), others) = rates.split_first()?;
+        let others_rows_per_s = median(others)?;
+        Some(SlowestNode {
+            name: counters.nodes[*node].name.clone(),
+            rows_per_s: *rows_per_s,
+            others_rows_per_s,
+        })
     }
 
     fn slowest(&self, current: &Reading) -> Option<SlowestStream> {
@@ -411,18 +508,22 @@ impl Meter {
             .map(|(index, (now, then))| (per_second(now - then, elapsed), index))
             .collect();
         rates.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let middle = rates.len() / 2;
-        let median = match rates.len() % 2 {
-            0 => (rates[middle - 1].0 + rates[middle].0) / 2.0,
-            _ => rates[middle].0,
-        };
-        Some(SlowestStream { index: rates[0].1, rows_per_s: rates[0].0, median_rows_per_s: median })
+        let median_rows_per_s = median(&rates)?;
+        Some(SlowestStream { index: rates[0].1, rows_per_s: rates[0].0, median_rows_per_s })
     }
+}
+
+/// The median of rates that ascend.
+fn median(rates: &[(f64, usize)]) -> Option<f64> {
+    let middle = rates.len() / 2;
+    let (upper, _) = rates.get(middle)?;
+    Some(if rates.len() % 2 == 0 { (rates[middle - 1].0 + upper) / 2.0 } else { *upper })
 }
 
 fn reading(counters: &Counters, at: Instant) -> Reading {
     let sent = counters.streams.iter().map(|stream| stream.sent.load(Ordering::Relaxed)).collect();
-    Reading { at, rows: counters.rows_now(), sent }
+    let idle = counters.nodes.iter().map(|node| node.idle.load(Ordering::Relaxed)).collect();
+    Reading { at, rows: counters.rows_now(), sent, idle }
 }
 
 fn per_second(count: u64, elapsed: Duration) -> f64 {
@@ -443,6 +544,55 @@ mod tests {
         counters.rows_earlier = 100;
         counters.chunks_done.store(1, Ordering::Relaxed);
         counters
+    }
+
+    fn node(name: &str) -> NodeCounters {
+        NodeCounters { name: name.to_owned(), idle: AtomicBool::new(false) }
+    }
+
+    /// Six streams of three nodes; each tick every stream sends its share.
+    #[test]
+    fn a_slow_node_is_told_once_and_when_it_has_recovered() {
+        let mut counters = Counters::new(6, 100, 1_000_000);
+        counters.nodes = ["n1", "n2", "n3"].map(node).into();
+        let start = Instant::now();
+        let mut meter = Meter::new(start, 0);
+        meter.begin(Phase::Copy, &counters, start);
+        let mut told = Vec::new();
+        let mut second = 0;
+        let mut run = |ticks: usize, rates: [u64; 3], told: &mut Vec<String>| {
+            let mut last = None;
+            for _ in 0..ticks {
+                second += 1;
+                for (stream, sent) in counters.streams.iter().enumerate() {
+                    sent.add_sent(rates[stream % 3]);
+                }
+                let now = start + Duration::from_secs(second);
+                let (progress, sample, _) = meter.tick(&counters, now, 0);
+                told.extend(meter.slow_node_event(&progress).map(|event| event.message));
+                last = Some((progress, sample));
+            }
+            last.unwrap()
+        };
+        run(20, [100, 90, 110], &mut told);
+        assert!(told.is_empty(), "{told:?}");
+        let (progress, sample) = run(20, [100, 10, 110], &mut told);
+        let slowest = progress.slowest_node.unwrap();
+        assert_eq!(
+            (slowest.name.as_str(), slowest.rows_per_s, slowest.others_rows_per_s),
+            ("n2", 20.0, 210.0)
+        );
+        assert_eq!((sample.slowest_node.as_deref(), sample.slowest_node_rows), (Some("n2"), Some(20)));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("n2 is slow: ") && told[0].contains("rows/s, the others "), "{told:?}");
+        run(20, [100, 95, 110], &mut told);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[1].starts_with("n2 keeps up again"), "{told:?}");
+        // Who is through is not slow.
+        counters.nodes[1].idle.store(true, Ordering::Relaxed);
+        let (progress, _) = run(20, [100, 0, 110], &mut told);
+        assert_eq!(progress.slowest_node.unwrap().name, "n1");
+        assert_eq!(told.len(), 2);
     }
 
     #[test]

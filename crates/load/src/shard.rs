@@ -39,9 +39,6 @@ use crate::team::Team;
 /// How often the catalogs are looked at when nothing hints at a change.
 pub(crate) const LOOK: Duration = Duration::from_secs(10);
 
-/// How long the catalogs may disagree, as they do while a leaf is moved.
-pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(120);
-
 /// The pause between two looks at catalogs that disagree.
 const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 
@@ -71,6 +68,8 @@ pub(crate) fn partitions(
     let bounds: BTreeMap<String, u16> =
         (0..dataset.partitions).map(|leaf| (bound_text(dataset.partitions, leaf), leaf as u16)).collect();
     rows.iter()
+        // Without a bound: it was detached or dropped while the query ran.
+        .filter(|row| !row.get::<_, &str>(5).is_empty())
         .map(|row| {
             let (name, schema): (String, &str) = (row.get(0), row.get(1));
             let changed = |problem: String| LoadError::ChangedTable { table: name.clone(), problem };
@@ -116,7 +115,7 @@ pub(crate) fn ownership(
     Ok(owned)
 }
 
-/// Reads what every node owns; waits while the catalogs disagree. Tables that somebody has put in the place of ours are noted as the
+/// Reads what every node owns; waits while the catalogs disagree, as they do while a leaf is moved, for as long as for a lost server. Tables that somebody has put in the place of ours are noted as the
 /// dataset's, as they are partitions of its table.
 pub(crate) fn settled(
     team: &mut Team,
@@ -142,7 +141,7 @@ pub(crate) fn settled(
                 adopt(team, datasets, &found)?;
                 return Ok(owned);
             }
-            Err(error) if begun.elapsed() >= SETTLE_LIMIT || stop.level() > StopLevel::Run => {
+            Err(error) if begun.elapsed() >= reconnect_limit || stop.level() > StopLevel::Run => {
                 return Err(error);
             }
             Err(_) => std::thread::sleep(SETTLE_PAUSE),

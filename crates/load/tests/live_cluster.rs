@@ -325,17 +325,20 @@ fn clusters_that_are_not_what_the_ledger_says_are_refused() {
         assert!(report.rows > 0 && report.rows < 600, "{} rows", report.rows);
         assert_exact_on(&cluster, 600, 6, &spec(1));
 
-        // Two owners, and none.
+        // A leaf that is nowhere attached, and one that two nodes own.
+        let soon = Options { reconnect_limit: Duration::from_secs(1), ..options.clone() };
+        let attach = "attach partition usertable_p2 for values with (modulus 6, remainder 2)";
         cluster.node(2).execute("alter table usertable detach partition usertable_p2").unwrap();
-        refused(
-            &cluster,
-            &options,
-            "node n3 failed: usertable_p2: it is no longer a partition here",
-            "--restart",
-        );
-        cluster.node(2).execute("alter table usertable attach partition usertable_p2 for values with (modulus 6, remainder 2)").unwrap();
+        refused(&cluster, &soon, "usertable_p2 is no partition on n3", "usertable_p2 on every node");
+        cluster.node(2).execute(&format!("alter table usertable {attach}")).unwrap();
+        let twice = "begin; alter table usertable detach partition usertable_p2; alter foreign table usertable_p2 rename to aside;
+                     create table usertable_p2 (like usertable)";
+        cluster.node(0).execute(&format!("{twice}; alter table usertable {attach}; commit")).unwrap();
+        refused(&cluster, &soon, "usertable_p2 is a table on n1 and on n3", "usertable_p2 on every node");
+        cluster.node(0).execute(&format!("drop table usertable_p2; alter foreign table aside rename to usertable_p2; alter table usertable {attach}")).unwrap();
+        load_on(&cluster, &soon).unwrap();
         cluster.node_mut(1).kill9().unwrap();
-        refused(&cluster, &options, "node n2 failed", "");
+        refused(&cluster, &options, "node n2 failed", "server");
         cluster.node_mut(1).start_again().unwrap();
         load_on(&cluster, &options).unwrap();
     });

@@ -69,9 +69,13 @@ impl Explained for load::LoadError {
 
     /// What stops a load after rows were committed leaves a partial result; what is refused before leaves nothing.
     fn exit(&self) -> Exit {
-        use load::LoadError::{DiskFull, Protocol, RowCount, ServerLost, Stream, TooManyAttempts};
-        match self {
-            DiskFull { .. }
+        use load::LoadError::{
+            Behind, DiskFull, Interrupted, Protocol, RowCount, ServerLost, Stream, TooManyAttempts,
+        };
+        match self.innermost() {
+            Interrupted => Exit::Interrupted,
+            Behind { .. }
+            | DiskFull { .. }
             | Protocol { .. }
             | RowCount { .. }
             | ServerLost { .. }

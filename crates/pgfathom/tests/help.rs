@@ -64,8 +64,9 @@ fn the_flags_of_each_verb_are_these() {
         (
             "load",
             format!(
-                "{connection} --chunk-rows --compressible --force --jobs --key-order --method --output-dir --partitions --progress \
-                 --restart --rows --seed --size --tablespace"
+                "{connection} --chunk-rows --compressible --deadline --fillfactor --force --foreign-keys --jobs --keep-free \
+                 --key-order --method --output-dir --partitions --progress --restart --rows --scale --seed \
+                 --segment --size --tablespace --tablespaces --unlogged --via"
             ),
         ),
         ("verify", format!("{connection} --deep --jobs --output-dir --progress")),

@@ -127,6 +127,12 @@ pub struct ProgressSample {
     /// Rows it did in the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slowest_rows: Option<u64>,
+    /// The slowest node of the interval, of those that had something to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowest_node: Option<String>,
+    /// Rows it did in the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowest_node_rows: Option<u64>,
     /// CPU time of this process in the interval, user and system.
     pub client_cpu_us: u64,
 }

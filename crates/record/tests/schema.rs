@@ -357,6 +357,8 @@ fn full_directory() -> Folder {
     let progress = ProgressSample {
         slowest_stream: Some("p3".into()),
         slowest_rows: Some(1),
+        slowest_node: Some("n2".into()),
+        slowest_node_rows: Some(1),
         ..ProgressSample::default()
     };
     dir.progress_sample(&step, SOURCE_LOAD, 3, 1, &progress).expect("writes");

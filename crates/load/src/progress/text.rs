@@ -39,7 +39,16 @@ fn parts(progress: &Progress) -> Vec<String> {
         if progress.retries > 0 {
             parts.push(format!("retries {}", progress.retries));
         }
-        parts.extend(progress.slowest.map(|slowest| {
+        parts.extend(progress.slowest_node.as_ref().map(|node| {
+            format!(
+                "slowest {} {} rows/s (others {})",
+                node.name,
+                count(node.rows_per_s),
+                count(node.others_rows_per_s)
+            )
+        }));
+        let of_one_node = progress.slowest.filter(|_| progress.slowest_node.is_none());
+        parts.extend(of_one_node.map(|slowest| {
             format!(
                 "slowest #{} {} rows/s (median {})",
                 slowest.index,
@@ -93,6 +102,14 @@ pub fn plain(progress: &Progress) -> String {
     if progress.retries > 0 {
         line.push_str(&format!(", retries {}", progress.retries));
     }
+    if let Some(node) = &progress.slowest_node {
+        line.push_str(&format!(
+            ", slowest node {} at {} rows/s (median of the others {})",
+            node.name,
+            count(node.rows_per_s),
+            count(node.others_rows_per_s)
+        ));
+    }
     if let Some(slowest) = progress.slowest {
         line.push_str(&format!(
             ", slowest stream {} at {} rows/s (median {})",
@@ -144,7 +161,7 @@ pub fn clock(duration: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SlowestStream;
+    use super::super::{SlowestNode, SlowestStream};
     use super::*;
 
     fn copying() -> Progress {
@@ -165,7 +182,18 @@ mod tests {
             streams_connected: 2,
             retries: 0,
             slowest: Some(SlowestStream { index: 1, rows_per_s: 40_000.0, median_rows_per_s: 52_000.0 }),
+            slowest_node: None,
         }
+    }
+
+    #[test]
+    fn on_a_cluster_the_slowest_node_is_named() {
+        let slowest = SlowestNode { name: "n4".into(), rows_per_s: 3_500.0, others_rows_per_s: 15_000.0 };
+        let progress = Progress { slowest_node: Some(slowest), ..copying() };
+        assert!(line(&progress, 200).ends_with("chunks 5/12  slowest n4 3.50k rows/s (others 15.0k)"));
+        assert!(plain(&progress).contains(
+            ", slowest node n4 at 3.50k rows/s (median of the others 15.0k), slowest stream 1 at 40.0k rows/s"
+        ));
     }
 
     #[test]

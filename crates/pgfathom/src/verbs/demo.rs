@@ -216,9 +216,10 @@ impl Demo {
         let options = load::Options { streams: filling::cpus(), ..load::Options::new(self.rows, content) };
         options.check()?;
         let step = recording.dir().begin_step("load", "ycsb")?;
-        let report = filling::fill(context, recording, &step, spec, &options, None)?;
+        let cluster = target::Cluster::single(spec.clone());
+        let report = filling::fill(context, recording, &step, &cluster, &options, None)?;
         tell(context, recording, &step)?;
-        Ok(if report.outcome == load::Outcome::Interrupted { Exit::Interrupted } else { Exit::Ok })
+        Ok(if report.outcome.is_partial() { Exit::Interrupted } else { Exit::Ok })
     }
 }
 

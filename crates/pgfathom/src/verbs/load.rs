@@ -14,7 +14,7 @@ use record::{Exit, State, StepId, Verdict};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use target::ConnSpec;
+use target::Cluster;
 
 pub mod tpcc;
 
@@ -27,6 +27,7 @@ Examples:
   pgfathom load ycsb --rows 1M DBNAME
   pgfathom load tpcc -s 10 DBNAME
   pgfathom load ycsb --size 1TB --partitions 70 -j 8 postgresql://db1/bench
+  pgfathom load ycsb --size 900TB --keep-free 500GB -j 70 --cluster cluster.toml
 The same command again continues where an interrupted load stopped."
 )]
 pub struct Load {
@@ -90,6 +91,25 @@ pub struct Load {
     /// Tablespace of the table and its index [default: the server's]
     #[arg(long, value_name = "NAME", help_heading = "Load")]
     pub tablespace: Option<String>,
+    /// Tablespaces to deal the leaf tables out to, each with its index, on every node: A,B,C
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "tablespace", help_heading = "Load")]
+    pub tablespaces: Vec<String>,
+    /// Unlogged tables: no WAL, and empty after a crash of the server
+    #[arg(long, help_heading = "Load")]
+    pub unlogged: bool,
+    /// Load only the i-th of N shares of the chunks: for several machines that load at once
+    #[arg(long, value_name = "i/N", value_parser = segment, help_heading = "Load")]
+    pub segment: Option<load::Segment>,
+    /// owner: each row straight to the node of its leaf table; connect: all rows into the first node, which sends them on, as a
+    /// control [default: owner, or as an earlier load began]
+    #[arg(long, value_name = "WAY", value_enum, hide_possible_values = true, help_heading = "Load")]
+    pub via: Option<Via>,
+    /// End when less than this is free on a disk that holds the data, on any node, as 500GB
+    #[arg(long, value_name = "SIZE", value_parser = quantity::size_bytes, help_heading = "Stop")]
+    pub keep_free: Option<u64>,
+    /// End after this time (36h, 2d) or at this one, as the server reads it ('2026-01-03 18:00')
+    #[arg(long, value_name = "TIME", value_parser = deadline, help_heading = "Stop")]
+    pub deadline: Option<load::Deadline>,
     /// Drop what an earlier load of pgfathom left, and start over
     #[arg(long, help_heading = "Load")]
     pub restart: bool,
@@ -131,6 +151,15 @@ pub enum Method {
     Freeze,
 }
 
+/// Which way rows take to the nodes of a sharded cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Via {
+    /// Straight to the node of their leaf table
+    Owner,
+    /// Through the first node
+    Connect,
+}
+
 impl Load {
     /// Fills the target and writes the run directory.
     ///
@@ -142,14 +171,14 @@ impl Load {
         }
         let options = self.options()?;
         options.check()?;
-        let spec = self.connection.resolve(context)?;
-        let mut control = target::control::connect(&spec)?;
+        let cluster = self.connection.resolve_cluster_of(context)?;
+        let mut control = target::control::connect(&cluster.nodes[0].spec)?;
         let recording = Recording::begin(context, &self.directory, "load", "ycsb")?;
-        let fingerprint = fingerprint::take(&mut control, &spec);
+        let fingerprint = fingerprint::take(&mut control, &cluster.nodes[0].spec);
         drop(control);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
         let step = recording.dir().begin_step("load", "ycsb")?;
-        let report = match fill(context, &recording, &step, &spec, &options, self.progress) {
+        let report = match fill(context, &recording, &step, &cluster, &options, self.progress) {
             Ok(report) => report,
             Err(error) if failure::Explained::exit(&error) == Exit::Usage => {
                 recording.discard();
@@ -163,6 +192,9 @@ impl Load {
         if context.format == Format::Text {
             context.terminal.data(&recording.step_line(&step)?);
             context.terminal.data(&on_disk(&report));
+            if !report.nodes.is_empty() {
+                context.terminal.data(&by_node(&report));
+            }
         }
         let state = state_of(report.outcome);
         if report.outcome == load::Outcome::AlreadyComplete {
@@ -219,8 +251,16 @@ impl Load {
             }),
             restart: self.restart,
             force: self.force.clone(),
-            tablespaces: self.tablespace.clone().into_iter().collect(),
+            tablespaces: self.tablespace.iter().chain(&self.tablespaces).cloned().collect(),
             chunk_rows: self.chunk_rows,
+            via: self.via.map(|via| match via {
+                Via::Owner => load::Via::Owner,
+                Via::Connect => load::Via::Connect,
+            }),
+            segment: self.segment.unwrap_or(load::Segment::ALL),
+            unlogged: self.unlogged,
+            keep_free_bytes: self.keep_free,
+            deadline: self.deadline.clone(),
             ..load::Options::new(rows, spec)
         })
     }
@@ -250,15 +290,15 @@ pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Fills `spec` as one step of a run directory; the step is ended with what the load came to, except after an error.
+/// Fills a target as one step of a run directory; the step is ended with what the load came to, except after an error.
 ///
 /// # Errors
-/// As `load::load_ycsb`. The step is still open then.
+/// As `load::load_ycsb_on`. The step is still open then.
 pub fn fill(
     context: &Context,
     recording: &Recording<'_>,
     step: &StepId,
-    spec: &ConnSpec,
+    cluster: &Cluster,
     options: &load::Options,
     progress: Option<Duration>,
 ) -> Result<load::LoadReport, load::LoadError> {
@@ -268,7 +308,7 @@ pub fn fill(
     let stop = stop_of(context);
     let mut observer =
         Watcher { context, recording, step, progress: terminal::Progress::new(&context.terminal, progress) };
-    let report = load::load_ycsb(spec, options, &stop, &mut observer);
+    let report = load::load_ycsb_on(cluster, options, &stop, &mut observer);
     context.terminal.end_progress();
     let report = report?;
     recording.keep(recording.dir().edit_step(step, |step| describe(step, &report)));
@@ -328,8 +368,10 @@ fn describe(step: &mut Step, report: &load::LoadReport) {
         "table_bytes_on_disk": report.table_bytes_on_disk,
         "index_bytes_on_disk": report.index_bytes_on_disk,
         "bytes_per_row_on_disk": report.bytes_per_row_on_disk(),
+        "nodes": (!report.nodes.is_empty()).then(|| report.nodes.iter().map(of_node).collect::<Vec<Value>>()),
     }));
     step.verdict = Verdict::valid();
+    step.verdict.notes.extend(report.reason.clone());
     if report.outcome == load::Outcome::AlreadyComplete {
         step.verdict.notes.push("every row was there already; nothing was done".to_string());
     }
@@ -341,6 +383,25 @@ pub fn fields(value: Value) -> Map<String, Value> {
         Value::Object(fields) => fields.into_iter().filter(|(_, value)| !value.is_null()).collect(),
         _ => Map::new(),
     }
+}
+
+/// What a load did on one node, as the run directory holds it.
+fn of_node(node: &load::NodeReport) -> Value {
+    json!({
+        "name": node.name,
+        "rows": node.rows,
+        "rows_in_ledger": node.totals.rows,
+        "chunks_in_ledger": node.totals.chunks,
+    })
+}
+
+/// What went to each node.
+fn by_node(report: &load::LoadReport) -> String {
+    let rate = |rows: u64| if report.seconds > 0.0 { rows as f64 / report.seconds } else { 0.0 };
+    let node = |node: &load::NodeReport| {
+        format!("{} {} rows {} rows/s", node.name, human::count(node.rows), human::short(rate(node.rows)))
+    };
+    format!("nodes    {}", report.nodes.iter().map(node).collect::<Vec<String>>().join("   "))
 }
 
 /// What the rows cost on disk, and what followed the copying.
@@ -393,6 +454,19 @@ impl load::Observer for Watcher<'_> {
         }));
         self.context.terminal.say(&event.message);
     }
+}
+
+fn segment(text: &str) -> Result<load::Segment, quantity::ValueError> {
+    text.parse().map_err(|error: load::options::SegmentError| {
+        let hint = "give each of N loaders its own, 1/N to N/N, all with the same other flags";
+        quantity::ValueError::new(error.to_string(), hint)
+    })
+}
+
+/// A duration, or whatever the server may read as a time.
+fn deadline(text: &str) -> Result<load::Deadline, quantity::ValueError> {
+    let duration = quantity::duration(text);
+    Ok(duration.map_or_else(|_| load::Deadline::At(text.to_string()), load::Deadline::After))
 }
 
 fn compressible(text: &str) -> Result<data::ycsb::Compressible, quantity::ValueError> {

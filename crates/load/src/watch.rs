@@ -1,0 +1,285 @@
+//! Beside the load: one thread per node with a connection of its own that keeps the history, looks whether partitions have moved, and
+//! keeps the stop rules. None of it waits for a stream and no stream waits for it: a node that hangs delays its own watcher only.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use target::ConnSpec;
+use target::control::Control;
+
+use crate::dispatch::{Dispatcher, Owned};
+use crate::error::LoadError;
+use crate::ledger::{self, Dataset, HISTORY_INTERVAL, HistoryRow};
+use crate::options::{Deadline, Stop, StopLevel};
+use crate::plan::ROW_VALUE_BYTES;
+use crate::progress::{Counters, text};
+use crate::shard;
+use crate::space::Disks;
+use crate::team::{self, Member};
+
+/// How often a watcher looks at the clock.
+const CLOCK_LOOK: Duration = Duration::from_millis(100);
+
+/// How often the free space is looked at. A disk that takes 2 GB/s loses 10 GB meanwhile.
+const SPACE_LOOK: Duration = Duration::from_secs(5);
+
+/// What the history calls a server that has no other name.
+const ALONE: &str = "single";
+
+/// A node that is watched.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) name: String,
+    pub(crate) spec: ConnSpec,
+    pub(crate) dataset: Dataset,
+    /// How its disks are watched, when a rule is about them.
+    pub(crate) disks: Option<Disks>,
+}
+
+/// What watchers watch.
+#[derive(Debug)]
+pub(crate) struct Watch<'a> {
+    pub(crate) sites: &'a [Site],
+    pub(crate) counters: &'a Counters,
+    pub(crate) dispatcher: &'a Dispatcher,
+    /// Leaves can move from node to node.
+    pub(crate) follow: bool,
+    pub(crate) keep_free_bytes: Option<u64>,
+    pub(crate) deadline: Option<(Instant, String)>,
+    pub(crate) stop: &'a Stop,
+    /// Rows are being loaded.
+    pub(crate) copying: AtomicBool,
+    over: AtomicBool,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(
+        sites: &'a [Site],
+        counters: &'a Counters,
+        dispatcher: &'a Dispatcher,
+        stop: &'a Stop,
+    ) -> Watch<'a> {
+        Watch {
+            sites,
+            counters,
+            dispatcher,
+            follow: false,
+            keep_free_bytes: None,
+            deadline: None,
+            stop,
+            copying: AtomicBool::new(true),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// Watches while `work` is done. Before it returns, what is left of the history is written.
+    pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
+        std::thread::scope(|scope| {
+            let loader = crate::schema::random_token();
+            for node in 0..self.sites.len() {
+                scope.spawn(move || Watcher::new(self, node, loader).run());
+            }
+            let over = Over(&self.over);
+            let result = work();
+            drop(over);
+            result
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+/// Ends the watchers, also when the work ends by a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+struct Watcher<'a> {
+    watch: &'a Watch<'a>,
+    node: usize,
+    loader: i64,
+    control: Option<Control>,
+    /// Rows that are in the history.
+    written: u64,
+    since: Instant,
+}
+
+impl<'a> Watcher<'a> {
+    fn new(watch: &'a Watch<'a>, node: usize, loader: i64) -> Watcher<'a> {
+        Watcher { watch, node, loader, control: None, written: 0, since: Instant::now() }
+    }
+
+    fn site(&self) -> &'a Site {
+        &self.watch.sites[self.node]
+    }
+
+    fn run(mut self) {
+        let begun = Instant::now();
+        let (mut next_history, mut next_look) = (begun + HISTORY_INTERVAL, begun + shard::LOOK);
+        let mut next_space = begun + SPACE_LOOK;
+        while !self.watch.is_over() {
+            std::thread::sleep(CLOCK_LOOK);
+            let now = Instant::now();
+            if let Some((deadline, told)) = &self.watch.deadline
+                && now >= *deadline
+                && self.watch.stop.level() == StopLevel::Run
+            {
+                self.watch.stop.request_because(format!("the deadline has come ({told})"));
+            }
+            if now >= next_look {
+                next_look = now + shard::LOOK;
+                self.look();
+            }
+            if now >= next_space {
+                next_space = now + SPACE_LOOK;
+                self.space();
+            }
+            if now >= next_history {
+                next_history += HISTORY_INTERVAL;
+                self.history();
+            }
+        }
+        self.history();
+    }
+
+    /// Does something on the connection. A server that cannot be reached now is asked again next time; what is wrong with it is the streams'
+    /// to tell.
+    fn ask<T>(&mut self, question: impl FnOnce(&mut Control) -> Result<T, LoadError>) -> Option<T> {
+        if self.control.as_ref().is_none_or(|control| control.is_closed()) {
+            self.control = team::connect(&self.site().spec).ok();
+        }
+        let answer = question(self.control.as_mut()?);
+        if answer.as_ref().is_err_and(LoadError::is_connection_lost) {
+            self.control = None;
+        }
+        answer.ok()
+    }
+
+    /// Whether the node's own leaves are those of the plan.
+    fn look(&mut self) {
+        let watch = self.watch;
+        if !watch.follow || !watch.copying.load(Ordering::Relaxed) || watch.dispatcher.is_stale() {
+            return;
+        }
+        let dataset = &self.site().dataset;
+        let Some(partitions) = self.ask(|control| shard::partitions(&mut **control, dataset)) else { return };
+        let found: Owned = partitions
+            .into_iter()
+            .filter(|partition| partition.local)
+            .map(|partition| (partition.leaf, Some(partition.attachment)))
+            .collect();
+        if watch.dispatcher.owned().get(self.node).is_some_and(|owned| **owned != found) {
+            watch.dispatcher.set_stale();
+        }
+    }
+
+    /// Whether enough space is free.
+    fn space(&mut self) {
+        let site = self.site();
+        let (Some(keep), Some(disks)) = (self.watch.keep_free_bytes, &site.disks) else { return };
+        let Some(free) = self.ask(|control| disks.least_free(control)) else { return };
+        if free.bytes < keep {
+            self.watch.stop.request_because(too_little(&site.name, &free.directory, free.bytes, keep));
+        }
+    }
+
+    /// Writes what was committed on this node since the last time.
+    fn history(&mut self) {
+        let (watch, site) = (self.watch, self.site());
+        let rows = match watch.counters.nodes.len() {
+            0 => watch.counters.committed_rows(),
+            nodes if self.node < nodes => watch.counters.committed_on(self.node),
+            _ => 0,
+        };
+        let new = rows - self.written;
+        if new == 0 && !watch.copying.load(Ordering::Relaxed) {
+            return;
+        }
+        let row = HistoryRow {
+            dataset: site.dataset.id,
+            node: if site.name.is_empty() { ALONE } else { &site.name },
+            loader: self.loader,
+            interval: self.since.elapsed(),
+            rows: new,
+            bytes: new * ROW_VALUE_BYTES,
+            streams: watch.counters.connected_to(self.node),
+        };
+        if self.ask(|control| ledger::append_history(&mut **control, &row)).is_some() {
+            self.written = rows;
+            self.since = Instant::now();
+        }
+    }
+}
+
+/// Why a load ends for want of space.
+pub(crate) fn too_little(node: &str, directory: &str, free_bytes: u64, keep_bytes: u64) -> String {
+    let place = if node.is_empty() { directory.to_owned() } else { format!("{directory} of {node}") };
+    format!(
+        "only {} are free on the disk of {place}, --keep-free asks for {}",
+        text::bytes(free_bytes),
+        text::bytes(keep_bytes)
+    )
+}
+
+/// Finds the disks of a node and refuses to begin when too little is free already, or when nobody can tell.
+pub(crate) fn disks(
+    member: &mut Member,
+    dataset: &Dataset,
+    keep_free_bytes: u64,
+    stop: &Stop,
+) -> Result<Disks, LoadError> {
+    let unwatchable = |error: LoadError| LoadError::Unwatchable {
+        node: if member.name.is_empty() { "the server".to_owned() } else { member.name.clone() },
+        source: Box::new(error),
+    };
+    let disks = Disks::find(&mut member.control, dataset).map_err(unwatchable)?;
+    let free = disks.least_free(&mut member.control)?;
+    if free.bytes < keep_free_bytes {
+        stop.request_because(too_little(&member.name, &free.directory, free.bytes, keep_free_bytes));
+    }
+    Ok(disks)
+}
+
+/// When a load has to end, by this machine's clock, and how to call that. A point in time is read by the server, in its time zone and any of its
+/// notations, and becomes a duration by its clock: no other clock has to be right.
+pub(crate) fn deadline(
+    control: &mut Control,
+    deadline: &Deadline,
+    started: Instant,
+) -> Result<(Instant, String), LoadError> {
+    let text = match deadline {
+        Deadline::After(duration) => {
+            return Ok((started + *duration, format!("{} after the start", text::clock(*duration))));
+        }
+        Deadline::At(text) => text,
+    };
+    let option = |problem: String| {
+        LoadError::Option {
+        flag: "--deadline",
+        problem,
+        hint: "write a duration (36h, 2d), or a time as the server reads it: '2026-01-03 18:00', 'tomorrow 06:00'".to_owned(),
+    }
+    };
+    let row = control.query_one(
+        "select extract(epoch from $1::text::timestamptz - clock_timestamp())::float8, ($1::text::timestamptz)::text",
+        &[text],
+    );
+    let row = match row {
+        Ok(row) => row,
+        Err(error) if error.code().is_some_and(|code| code.code().starts_with("22")) => {
+            return Err(option(format!("\"{text}\" is neither a duration nor a time")));
+        }
+        Err(source) => return Err(LoadError::sql("reading the deadline", source)),
+    };
+    let (seconds, told): (f64, String) = (row.get(0), row.get(1));
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(left) => Ok((Instant::now() + left, told)),
+        Err(_) => Err(option(format!("{told} is over"))),
+    }
+}
