@@ -280,11 +280,14 @@ fn shown(spec: &target::ConnSpec, sql: &str) -> Vec<String> {
 #[test]
 fn clusters_of_several_go_up_start_again_and_go_away() {
     std::thread::scope(|scope| {
-        for (installation, topology) in installations().iter().flat_map(|i| several().map(|t| (i.clone(), t)))
-        {
+        let each = installations().into_iter().flat_map(|i| several().map(|topology| (i.clone(), topology)));
+        for ((installation, topology), number) in each.zip(0..) {
             scope.spawn(move || {
                 let place = Place::new();
-                let options = UpOptions { topology, tcp: true, ..place.options(&installation) };
+                // Ports of its own: the port of a node that is down would soon be another's.
+                let port = u16::try_from(21_000 + std::process::id() % 500 * 16 + number * 2).unwrap();
+                let options =
+                    UpOptions { topology, tcp: true, port: Some(port), ..place.options(&installation) };
                 if matches!(options.topology, Topology::Multimaster { .. }) && installation.version.major < 16
                 {
                     let error = up(&options).unwrap_err();

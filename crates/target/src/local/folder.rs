@@ -8,10 +8,13 @@ use std::net::TcpListener;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::LocalError;
-use super::process::OsUser;
+use super::process::{OsUser, POLL_INTERVAL};
 
+/// A lock that was given up is held for a moment longer by every child that another thread had just forked.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// The file that makes a folder ours.
 pub(super) const MARKER_NAME: &str = ".pgfathom-cluster";
 /// Its first line.
@@ -46,15 +49,17 @@ pub(super) fn mark(dir: &Path, socket_dir: &Path, subfolders: &[String]) -> Resu
 pub(super) fn lock_marker(dir: &Path) -> Result<File, LocalError> {
     let path = dir.join(MARKER_NAME);
     let mut file = File::open(&path).map_err(LocalError::io("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(_) => {
+    let begin = Instant::now();
+    while file.try_lock().is_err() {
+        if begin.elapsed() > LOCK_PATIENCE {
             let mut text = String::new();
             let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
             let pid = text.lines().find_map(|line| line.strip_prefix("pid ")?.parse().ok());
-            Err(LocalError::Busy { dir: dir.to_owned(), pid })
+            return Err(LocalError::Busy { dir: dir.to_owned(), pid });
         }
+        std::thread::sleep(POLL_INTERVAL);
     }
+    Ok(file)
 }
 
 pub(super) fn marked_socket_dir(dir: &Path) -> Option<PathBuf> {
