@@ -42,6 +42,8 @@ const SEARCH_BEGIN: u64 = 8;
 
 /// The flags of TPC-C.
 #[derive(Clone, Debug, Args)]
+// Flags of a sweep have the same name.
+#[group(id = "tpcc_flags")]
 #[command(next_help_heading = "TPC-C (-b tpcc)")]
 pub struct Flags {
     /// Drive only so many of the loaded warehouses, ten terminals each [default: all]
