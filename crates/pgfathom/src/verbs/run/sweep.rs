@@ -31,6 +31,7 @@ const PHASE_CHECKPOINT: &str = "checkpoint";
 /// The flags of a sweep.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Sweep")]
+#[group(id = "sweep")]
 pub struct Flags {
     /// Mixes of reads and updates by key in percent, as 100/0,50/50,0/100, in place of -b and -f; each of them is driven with every
     /// number of sessions and compared with the pure ones. Rows are picked all alike unless --keys says otherwise

@@ -45,6 +45,7 @@ const SEARCH_BEGIN: u64 = 8;
 // Flags of a sweep have the same name.
 #[group(id = "tpcc_flags")]
 #[command(next_help_heading = "TPC-C (-b tpcc)")]
+#[group(id = "tpcc")]
 pub struct Flags {
     /// Drive only so many of the loaded warehouses, ten terminals each [default: all]
     #[arg(long, value_name = "N", value_parser = quantity::positive_count)]
