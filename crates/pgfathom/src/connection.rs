@@ -33,14 +33,14 @@ impl Connection {
         Ok(resolved.spec)
     }
 
-    /// All nodes: those of the cluster file, in its order, or those that the catalog of the target names, after asking it. The target
+    /// All nodes: those of the cluster file, in its order but with the primary first, whichever standby that is by now; or those that the catalog of the target names, after asking it. The target
     /// comes first.
     ///
     /// # Errors
     /// As [`Connection::resolve`]; also when a node that the catalog names cannot be reached.
     pub fn resolve_cluster_of(&self, context: &Context) -> Result<Cluster, Failure> {
         match self.cluster_of_file()? {
-            Some(cluster) => Ok(cluster),
+            Some(cluster) => Ok(cluster.following_primary()),
             None => Ok(Cluster::discover(&self.resolve(context)?)?),
         }
     }

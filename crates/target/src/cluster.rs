@@ -13,7 +13,7 @@ pub use error::ClusterError;
 pub(crate) use error::sql_hint;
 
 use crate::ConnSpec;
-use crate::conninfo::{Host, HostSpec, Sources};
+use crate::conninfo::{Host, HostSpec, SessionAttrs, Sources};
 use crate::engine::Engine;
 use crate::local::ClusterFile;
 
@@ -121,6 +121,32 @@ impl Cluster {
         }
         let partitions = file.made.as_ref().and_then(|made| made.partitions);
         Ok(Cluster { engine, nodes, partitions })
+    }
+
+    /// In a cluster with standbys: asks who takes writes now, and gives it the role of the primary and the first place. A file says how the cluster was
+    /// made; a standby may have been promoted since. When nobody takes writes everything stays as it is, and whoever connects next learns why.
+    #[must_use]
+    pub fn following_primary(mut self) -> Cluster {
+        let has = |role: Role| self.nodes.iter().any(|node| node.role == role);
+        if !(has(Role::Primary) && has(Role::Standby)) {
+            return self;
+        }
+        let mut entry = self.nodes[0].spec.clone();
+        entry.hosts = self.nodes.iter().flat_map(|node| node.spec.hosts.clone()).collect();
+        entry.target_session_attrs = SessionAttrs::ReadWrite;
+        let Ok(control) = crate::control::connect(&entry) else { return self };
+        let Some(now) = self.nodes.iter().position(|node| node.spec.hosts.contains(control.host())) else {
+            return self;
+        };
+        if self.nodes[now].role != Role::Primary {
+            for node in self.nodes.iter_mut().filter(|node| node.role == Role::Primary) {
+                node.role = Role::Standby;
+            }
+            self.nodes[now].role = Role::Primary;
+            let primary = self.nodes.remove(now);
+            self.nodes.insert(0, primary);
+        }
+        self
     }
 
     /// Connects, finds out the engine by what its catalog holds, and lists the nodes; each of them has then been connected to once.

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use target::Cluster;
 use target::conninfo::Sources;
 use target::control;
 use target::local::{ClusterFile, PUBLICATION};
@@ -167,6 +168,10 @@ fn standbys_follow_and_follow_the_next_primary_too() {
         assert_eq!(cluster.node(1).value("select pg_promote()").unwrap().as_deref(), Some("t"));
         assert_eq!(control::connect(&entry).unwrap().host_index(), 1);
         cluster.node(1).execute("insert into t values (1001)").unwrap();
+        let now = Cluster::from_file(&file, &Sources::of_process()).unwrap().following_primary();
+        let roles: Vec<String> =
+            now.nodes.iter().map(|node| format!("{} {}", node.name, node.role)).collect();
+        assert_eq!(roles, ["s1 primary", "primary standby", "s2 standby"]);
         eventually("s2 follows the new primary", || standbys(cluster.node(1)) == "s2=async");
         eventually("s2 has the new row", || {
             cluster.node(2).value("select max(i) from t").unwrap().as_deref() == Some("1001")

@@ -281,7 +281,10 @@ fn text(cluster: &LocalCluster) -> String {
     if nodes.len() == 1 || cluster.spec.hosts.len() > 1 {
         lines.push(format!("connect  psql '{}'", cluster.spec.describe()));
     }
-    lines.push(format!("next     pgfathom load ycsb --rows 1M --cluster {}", file.display()));
+    // The rest of the WAL is the tables' own, and it is they that leave it out.
+    let preset = cluster.file.made.as_ref().map(|made| made.preset.as_str());
+    let unlogged = if preset == Some(local::Preset::NoWal.name()) { " --unlogged" } else { "" };
+    lines.push(format!("next     pgfathom load ycsb --rows 1M{unlogged} --cluster {}", file.display()));
     lines.push(format!("remove   pgfathom down {}", cluster.dir.display()));
     lines.join("\n")
 }
