@@ -285,7 +285,7 @@ fn load_part(
     };
     if in_parts {
         let attachments = task.leaves.iter().filter_map(|leaf| task.owned.get(leaf)?.as_ref());
-        let hold = shard::hold_sql(&job.parent(), attachments);
+        let hold = shard::hold_sql(&job.parent(), attachments, true);
         let held = stream.session().execute(&format!("{}; {hold}", claim.insert_leaves_sql(&task.leaves)));
         let still_there = match held {
             Ok(held) => held.counts[..2] == [1, task.leaves.len() as u64],

@@ -244,6 +244,8 @@ struct State {
     hashing: BTreeMap<u64, Instant>,
     /// A stream has found that the plan is not true any more; nobody takes anything until there is a new one.
     stale: bool,
+    /// Nodes that have to catch their breath.
+    paused: BTreeSet<usize>,
 }
 
 /// Hands out parts to the streams of all nodes.
@@ -258,7 +260,7 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     pub(crate) fn new(spread: bool, plans: Vec<NodePlan>) -> Dispatcher {
         let queues = plans.into_iter().map(Queue::new).collect();
-        let state = State { queues, hashing: BTreeMap::new(), stale: false };
+        let state = State { queues, hashing: BTreeMap::new(), stale: false, paused: BTreeSet::new() };
         Dispatcher { spread, state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -270,8 +272,8 @@ impl Dispatcher {
     /// What a stream of this node shall do next.
     pub(crate) fn next(&self, node: usize, now: Instant) -> Next {
         let mut state = self.state();
-        let State { queues, hashing, stale } = &mut *state;
-        if *stale {
+        let State { queues, hashing, stale, paused } = &mut *state;
+        if *stale || (paused.contains(&node) && queues[node].todo() > 0) {
             return Next::Wait;
         }
         let alone = queues.len() == 1;
@@ -359,6 +361,15 @@ impl Dispatcher {
         queue.busy.push_back((now + BUSY_PAUSE, chunk));
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Gives a node nothing new, or something again. Returns whether that is a change.
+    pub(crate) fn set_paused(&self, node: usize, pause: bool) -> bool {
+        let mut state = self.state();
+        let changed = if pause { state.paused.insert(node) } else { state.paused.remove(&node) };
+        drop(state);
+        self.changed.notify_all();
+        changed
     }
 
     /// The plan is not true any more: nobody gets anything before [`Dispatcher::replan`].

@@ -64,7 +64,11 @@ pub fn load_ycsb_on(
     let mut voice = Voice { observer, meter: Meter::new(started, cpu_us()) };
     // Counters without streams serve until the dataset is known.
     voice.begin(Phase::Schema, &Counters::new(0, 0, options.rows));
-    let prepared = schema::prepare(&mut team, cluster, options, stop)?;
+    let prepared = match schema::prepare(&mut team, cluster, options, stop) {
+        Ok(prepared) => prepared,
+        Err(error) if team.shape == Shape::Repeated => return Err(peers::explain(&mut team, error)),
+        Err(error) => return Err(error),
+    };
     let mut fill = Fill::new(team, prepared.datasets, prepared.layout, options, stop, started)?;
     if fill.datasets.iter().all(|dataset| dataset.loaded) {
         if fill.shape() == Shape::Sharded {
@@ -91,6 +95,7 @@ pub fn load_ycsb_on(
     let dispatcher = Dispatcher::new(fill.shape() == Shape::Sharded, plans);
     let mut watch = Watch::new(&sites, &counters, &dispatcher, stop);
     watch.follow = fill.shape() == Shape::Sharded && !fill.by_entry();
+    watch.subscribed = fill.shape() == Shape::Repeated;
     watch.keep_free_bytes = options.keep_free_bytes;
     watch.deadline = deadline;
     let outcome = watch.during(|| {

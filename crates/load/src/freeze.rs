@@ -39,6 +39,7 @@ use crate::ledger::{Claim, lock};
 use crate::options::StopLevel;
 use crate::plan::ROW_VALUE_BYTES;
 use crate::route::{Route, key_hash};
+use crate::session::SessionError;
 use crate::shard;
 use crate::stream::{ChunkError, Pace, Stream, copy_command};
 
@@ -213,7 +214,7 @@ impl Drop for SlotGuard<'_> {
 enum LeafEnd {
     /// It is in the ledger, with this many rows sent by us.
     Loaded(u64),
-    /// Another loader works on it.
+    /// Another loader works on it, or somebody has it locked.
     Busy,
     /// It is not on this node any more.
     Moved,
@@ -387,15 +388,18 @@ fn load_leaf(
     }
     let attachment = slotted.owned.get(&(leaf as u16)).and_then(Option::as_ref);
     if let Some(attachment) = attachment {
-        let held = stream.session().execute(&shard::hold_sql(&job.parent(), std::iter::once(attachment)));
-        let still_there = match held {
-            Ok(held) => held.rows == Some(1),
-            Err(error) if is_gone(&error) => false,
+        // The other streams of the wave wait for this one, and one of them may have what the holder of the lock waits for on its node.
+        let hold = shard::hold_sql(&job.parent(), std::iter::once(attachment), false);
+        let end = match stream.session().execute(&hold) {
+            Ok(held) if held.rows == Some(1) => None,
+            Ok(_) => Some(LeafEnd::Moved),
+            Err(error) if is_gone(&error) => Some(LeafEnd::Moved),
+            Err(SessionError::Server(error)) if &error.sqlstate.0 == b"55P03" => Some(LeafEnd::Busy),
             Err(error) => return Err(error.into()),
         };
-        if !still_there {
+        if let Some(end) = end {
             stream.session().execute("rollback")?;
-            return Ok(LeafEnd::Moved);
+            return Ok(end);
         }
     }
     let name =

@@ -39,6 +39,19 @@ pub(crate) fn refuse_published(team: &mut Team, datasets: &[Dataset]) -> Result<
     Ok(())
 }
 
+/// The error to tell instead of `error` when a node publishes all of its tables: nothing that is done there goes well then.
+pub(crate) fn explain(team: &mut Team, error: LoadError) -> LoadError {
+    for member in &mut team.members {
+        let found = member
+            .control
+            .query_opt("select pubname::text from pg_publication where puballtables order by 1 limit 1", &[]);
+        if let Ok(Some(row)) = found {
+            return LoadError::Published { publication: row.get(0) }.at(&member.name);
+        }
+    }
+    error
+}
+
 /// Adds the table to the publications that peers subscribe to, tells the subscriptions, and waits until every node has read what the others
 /// wrote so far. `Ok(false)`: the stop was noticed.
 pub(crate) fn publish(fill: &mut Fill<'_>, voice: &mut Voice<'_>) -> Result<bool, LoadError> {

@@ -21,13 +21,16 @@
 //! back, all catalogs and ledgers are read again, and the load goes on with the new owner. Loaders also look every [`LOOK`]
 //! without being told, so that a leaf that arrives at an idle node is found.
 //!
+//! Nobody waits in a circle over several nodes: a stream has a transaction on one node only, and the streams of a wave of the method freeze, which do
+//! wait for each other, take no lock that they would have to wait for.
+//!
 //! This rests on the mover: it carries every committed row and no other, and lets nobody write to the old table afterwards. A mover that
 //! copies without keeping writers out loses rows of any writer; `verify` says so.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use postgres::GenericClient;
+use postgres::{Client, GenericClient};
 
 use crate::dispatch::{Attachment, Owned};
 use crate::error::LoadError;
@@ -38,6 +41,9 @@ use crate::team::Team;
 
 /// How often the catalogs are looked at when nothing hints at a change.
 pub(crate) const LOOK: Duration = Duration::from_secs(10);
+
+/// How long a lock on a catalog's table is waited for at a time.
+pub(crate) const LOCK_LIMIT: Duration = Duration::from_secs(2);
 
 /// The pause between two looks at catalogs that disagree.
 const SETTLE_PAUSE: Duration = Duration::from_millis(200);
@@ -127,9 +133,17 @@ pub(crate) fn settled(
     loop {
         team.reconnect(reconnect_limit, Some(stop))?;
         let mut nodes = Vec::with_capacity(team.members.len());
+        let mut locked = false;
         for (member, dataset) in team.members.iter_mut().zip(datasets) {
-            let found = partitions(&mut *member.control, dataset).map_err(|error| error.at(&member.name))?;
-            nodes.push(found);
+            match within(&mut member.control, LOCK_LIMIT, |client| partitions(client, dataset)) {
+                Ok(found) => nodes.push(found),
+                Err(error) if is_locked(&error) && stop.level() == StopLevel::Run => locked = true,
+                Err(error) => return Err(error.at(&member.name)),
+            }
+        }
+        if locked {
+            // Who moves a leaf has it locked, and may take its time.
+            continue;
         }
         let named: Vec<(&str, Vec<Partition>)> =
             team.members.iter().map(|member| member.name.as_str()).zip(nodes).collect();
@@ -147,6 +161,28 @@ pub(crate) fn settled(
             Err(_) => std::thread::sleep(SETTLE_PAUSE),
         }
     }
+}
+
+/// Reads something that may be locked by whoever moves a leaf, with a limit to the wait for each lock.
+pub(crate) fn within<T>(
+    client: &mut Client,
+    limit: Duration,
+    question: impl FnOnce(&mut Client) -> Result<T, LoadError>,
+) -> Result<T, LoadError> {
+    let set = |client: &mut Client, milliseconds: u128| {
+        let set = client.batch_execute(&format!("set lock_timeout = {milliseconds}"));
+        set.map_err(|source| LoadError::sql("setting up the session", source))
+    };
+    set(client, limit.as_millis())?;
+    let answer = question(client);
+    // On a connection that is gone nothing has to be set back.
+    let back = set(client, 0);
+    answer.and_then(|answer| back.map(|()| answer))
+}
+
+/// Whether a lock was not to be had in time.
+pub(crate) fn is_locked(error: &LoadError) -> bool {
+    error.sqlstate().is_some_and(|state| &state.0 == b"55P03")
 }
 
 fn adopt(team: &mut Team, datasets: &[Dataset], found: &[Vec<Partition>]) -> Result<(), LoadError> {
@@ -186,11 +222,14 @@ pub(crate) fn moves(
 /// The statements with which a stream, inside its transaction, keeps its leaves where they are and looks whether they are what the plan says. The
 /// last one gives one row per leaf that is.
 ///
-/// The parent comes first, then the leaves as they ascend: the order in which `alter table ... detach partition` locks too.
+/// The parent comes first, then the leaves as they ascend: the order in which `alter table ... detach partition` locks too. Without
+/// `wait` a lock that somebody else has or waits for is an error.
 pub(crate) fn hold_sql<'a>(
     parent: &str,
     attachments: impl Iterator<Item = &'a Attachment> + Clone,
+    wait: bool,
 ) -> String {
+    let nowait = if wait { "" } else { " nowait" };
     let relations: Vec<&str> = attachments.clone().map(|attachment| attachment.relation.as_str()).collect();
     let wanted: Vec<String> = attachments
         .map(|Attachment { oid, xmin, relation }| {
@@ -198,7 +237,7 @@ pub(crate) fn hold_sql<'a>(
         })
         .collect();
     format!(
-        "lock table only {parent} in access share mode; lock table only {} in row exclusive mode; \
+        "lock table only {parent} in access share mode{nowait}; lock table only {} in row exclusive mode{nowait}; \
          select from (values {}) as w (relation, oid, attached_by) \
          join pg_inherits i on i.inhrelid = w.oid and i.inhrelid = w.relation and i.xmin::text = w.attached_by \
          where i.inhparent = {}::regclass",
@@ -261,7 +300,7 @@ mod tests {
     #[test]
     fn leaves_are_locked_after_their_parent_and_looked_at_under_the_lock() {
         let attachments = [partition(1, true, 11).attachment, partition(4, true, 14).attachment];
-        let sql = hold_sql("\"public\".\"usertable\"", attachments.iter());
+        let sql = hold_sql("\"public\".\"usertable\"", attachments.iter(), true);
         let parent = sql.find("only \"public\".\"usertable\" in access share").unwrap();
         let leaves = sql
             .find("only \"public\".\"usertable_p1\", only \"public\".\"usertable_p4\" in row excl")
@@ -269,6 +308,8 @@ mod tests {
         let look =
             sql.find("select from (values ('\"public\".\"usertable_p1\"'::regclass, 11, '7')").unwrap();
         assert!(parent < leaves && leaves < look, "{sql}");
+        let sql = hold_sql("\"public\".\"usertable\"", attachments.iter(), false);
+        assert_eq!(sql.matches(" mode nowait;").count(), 2, "{sql}");
         assert_eq!(literal("a'b\\c"), "E'a''b\\\\c'");
     }
 }

@@ -20,8 +20,18 @@ use crate::team::{self, Member};
 /// How often a watcher looks at the clock.
 const CLOCK_LOOK: Duration = Duration::from_millis(100);
 
-/// How often the free space is looked at. A disk that takes 2 GB/s loses 10 GB meanwhile.
-const SPACE_LOOK: Duration = Duration::from_secs(5);
+/// How often the free space is looked at. A disk that takes 2 GB/s loses as much meanwhile.
+const SPACE_LOOK: Duration = Duration::from_secs(1);
+
+/// How often the slots of subscribers are looked at. A chunk in flight per stream is all that is written meanwhile.
+const SLOT_LOOK: Duration = Duration::from_secs(1);
+
+/// A node pauses when less than this share of `max_slot_wal_keep_size` is left to one of its slots; beyond that the slot is lost, and with it the
+/// subscription.
+const SLOT_PAUSE_SHARE: f64 = 0.5;
+
+/// It goes on when this share is left again.
+const SLOT_RESUME_SHARE: f64 = 0.75;
 
 /// What the history calls a server that has no other name.
 const ALONE: &str = "single";
@@ -44,6 +54,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) dispatcher: &'a Dispatcher,
     /// Leaves can move from node to node.
     pub(crate) follow: bool,
+    /// Subscribers read the WAL that the load writes, although it holds nothing for them.
+    pub(crate) subscribed: bool,
     pub(crate) keep_free_bytes: Option<u64>,
     pub(crate) deadline: Option<(Instant, String)>,
     pub(crate) stop: &'a Stop,
@@ -64,6 +76,7 @@ impl<'a> Watch<'a> {
             counters,
             dispatcher,
             follow: false,
+            subscribed: false,
             keep_free_bytes: None,
             deadline: None,
             stop,
@@ -122,7 +135,7 @@ impl<'a> Watcher<'a> {
     fn run(mut self) {
         let begun = Instant::now();
         let (mut next_history, mut next_look) = (begun + HISTORY_INTERVAL, begun + shard::LOOK);
-        let mut next_space = begun + SPACE_LOOK;
+        let (mut next_space, mut next_slots) = (begun + SPACE_LOOK, begun + SLOT_LOOK);
         while !self.watch.is_over() {
             std::thread::sleep(CLOCK_LOOK);
             let now = Instant::now();
@@ -139,6 +152,10 @@ impl<'a> Watcher<'a> {
             if now >= next_space {
                 next_space = now + SPACE_LOOK;
                 self.space();
+            }
+            if now >= next_slots {
+                next_slots = now + SLOT_LOOK;
+                self.slots();
             }
             if now >= next_history {
                 next_history += HISTORY_INTERVAL;
@@ -168,7 +185,11 @@ impl<'a> Watcher<'a> {
             return;
         }
         let dataset = &self.site().dataset;
-        let Some(partitions) = self.ask(|control| shard::partitions(&mut **control, dataset)) else { return };
+        let Some(partitions) = self.ask(|control| {
+            shard::within(control, shard::LOCK_LIMIT, |client| shard::partitions(client, dataset))
+        }) else {
+            return;
+        };
         let found: Owned = partitions
             .into_iter()
             .filter(|partition| partition.local)
@@ -176,6 +197,29 @@ impl<'a> Watcher<'a> {
             .collect();
         if watch.dispatcher.owned().get(self.node).is_some_and(|owned| **owned != found) {
             watch.dispatcher.set_stale();
+        }
+    }
+
+    /// Whether subscribers keep up with the WAL: a slot that falls behind by `max_slot_wal_keep_size` is lost.
+    fn slots(&mut self) {
+        let watch = self.watch;
+        if !watch.subscribed || !watch.copying.load(Ordering::Relaxed) {
+            return;
+        }
+        let share = self.ask(|control| {
+            let row = control.query_one(
+                "select min(safe_wal_size / (pg_size_bytes(current_setting('max_slot_wal_keep_size')) + 1.0))::float8
+                 from pg_replication_slots where slot_type = 'logical' and database = current_database()",
+                &[],
+            );
+            row.map(|row| row.get::<_, Option<f64>>(0)).map_err(|source| LoadError::sql("asking for slots", source))
+        });
+        // Without a limit no slot is ever lost.
+        let Some(Some(share)) = share else { return };
+        if share < SLOT_PAUSE_SHARE {
+            watch.dispatcher.set_paused(self.node, true);
+        } else if share > SLOT_RESUME_SHARE {
+            watch.dispatcher.set_paused(self.node, false);
         }
     }
 

@@ -129,6 +129,17 @@ fn nothing_is_handed_out_while_the_plan_is_stale() {
     assert!(matches!(dispatcher.next(0, Instant::now()), Next::Task(_)));
 }
 
+#[test]
+fn a_node_that_is_paused_gets_nothing_and_the_others_go_on() {
+    let plan = || NodePlan::new(owned(&[0]), &all(2), &[]);
+    let dispatcher = Dispatcher::new(false, vec![plan(), plan()]);
+    assert!(dispatcher.set_paused(0, true) && !dispatcher.set_paused(0, true));
+    assert!(matches!(dispatcher.next(0, Instant::now()), Next::Wait));
+    assert!(matches!(dispatcher.next(1, Instant::now()), Next::Task(_)));
+    assert!(dispatcher.set_paused(0, false));
+    assert!(matches!(dispatcher.next(0, Instant::now()), Next::Task(_)));
+}
+
 /// What may happen between two looks at the dispatcher.
 #[derive(Clone, Debug)]
 enum Step {

@@ -1,0 +1,624 @@
+//! What a load of days on a cluster meets: loaders that are killed, a node that hangs, disks and time that end, tablespaces, crashes.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use load::verify::{MirrorOptions, VerifyOptions, VerifyReport, run_cluster};
+use load::{Deadline, LoadError, LoadReport, Method, Options, Outcome, Stop, Via, ledger};
+use postgres::Client;
+use support::cluster::{assert_exact_on, cluster_of, rows_and_ledgers};
+use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, start};
+use target::conninfo::Sources;
+use target::local::ClusterFile;
+use target::throwaway::{Installation, ThrowawayCluster};
+use target::{Cluster, ConnSpec};
+
+/// What the loading process is told in its environment: cluster file, rows, rows per chunk, method, way.
+const CHILD: &str = "PGFATHOM_TEST_CLUSTER_LOADER";
+
+/// The other half of the tests that kill processes: this program, started again by [`spawn_loader`].
+#[test]
+#[ignore = "the process that other tests of this file start and kill"]
+fn cluster_loader_process() {
+    let order = std::env::var(CHILD).expect("started by another test");
+    let parts: Vec<&str> = order.split(' ').collect();
+    let [file, rows, chunk_rows, method, via] = parts[..] else { panic!("{order}") };
+    let file = ClusterFile::read(Path::new(file)).unwrap();
+    let cluster = Cluster::from_file(&file, &Sources::of_process()).unwrap();
+    let asked = killed_options(
+        rows.parse().unwrap(),
+        chunk_rows.parse().unwrap(),
+        method.parse().unwrap(),
+        via.parse().unwrap(),
+    );
+    load::load_ycsb_on(&cluster, &asked, &Stop::new(), &mut Notes::default()).unwrap();
+}
+
+fn killed_options(rows: u64, chunk_rows: u64, method: Method, via: Via) -> Options {
+    Options {
+        partitions: None,
+        streams: 3,
+        chunk_rows: Some(chunk_rows),
+        method: Some(method),
+        via: Some(via),
+        ..options(rows, 0)
+    }
+}
+
+fn spawn_loader(nodes: &ThrowawayCluster, rows: u64, chunk_rows: u64, method: Method, via: Via) -> Child {
+    let order = format!("{} {rows} {chunk_rows} {method} {via}", nodes.cluster_toml().display());
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "cluster_loader_process"])
+        .env(CHILD, order)
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("the test program starts again")
+}
+
+/// A number that differs from call to call, as good as a test needs. The seed is printed when a test fails.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Random {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        println!("seed of this run: {}", now.as_nanos() as u64);
+        Random(now.as_nanos() as u64)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % bound
+    }
+}
+
+fn verified(cluster: &Cluster) -> VerifyReport {
+    let stop = Stop::new();
+    let asked = VerifyOptions { deep: false, jobs: 2, history: None, stop: &stop };
+    let mirror = MirrorOptions { lag_limit: Duration::from_secs(60), standbys: false };
+    run_cluster(cluster, &asked, &mirror, &mut |_| {}).unwrap()
+}
+
+/// Two loaders at once, both killed at moments that nobody chooses, again and again; then one runs to the end.
+fn two_loaders_killed(
+    installation: &Installation,
+    rows: u64,
+    chunk_rows: u64,
+    method: Method,
+    via: Via,
+    kills: u32,
+) {
+    // A frozen leaf is a unit of its own: many of them, so that kills hit some.
+    let partitions = if method == Method::Freeze { 60 } else { 12 };
+    let nodes = ThrowawayCluster::sharded(installation, 3, partitions).unwrap();
+    let target = cluster_of(&nodes);
+    let mut clients: Vec<Client> = nodes.nodes().iter().map(|node| connect(&node.spec())).collect();
+    let mut random = Random::new();
+    let (mut under_way, mut last) = (0, 0);
+    for kill in 0..kills {
+        let mut loaders = [(); 2].map(|()| spawn_loader(&nodes, rows, chunk_rows, method, via));
+        // The first pair dies while it makes the tables; later ones after having committed something, if they get to it.
+        let goal = last + 1 + random.below(rows / u64::from(kills) / 2) as i64;
+        let begun = Instant::now();
+        while kill > 0
+            && begun.elapsed() < Duration::from_secs(60)
+            && loaders.iter_mut().any(|loader| loader.try_wait().unwrap().is_none())
+            && in_ledgers(&mut clients) < goal
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::thread::sleep(Duration::from_micros(random.below(60_000)));
+        for loader in &mut loaders {
+            loader.kill().unwrap();
+            loader.wait().unwrap();
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
+        }
+        if clients.iter_mut().any(|client| client.query("select from usertable limit 0", &[]).is_err()) {
+            continue;
+        }
+        if via == Via::Owner {
+            let (table, ledger) = rows_and_ledgers(&mut clients);
+            assert_eq!(table, ledger, "kill {kill}: rows are those of the ledgers");
+        }
+        let now = in_ledgers(&mut clients);
+        assert!(now >= last, "kill {kill}: what was safe stays safe");
+        under_way += u64::from(now > last && (now as u64) < rows);
+        last = now;
+    }
+    println!(
+        "{}: {method} {via}: {under_way} of {kills} kills hit rows under way, {last} of {rows} were safe",
+        installation.version
+    );
+    assert!(under_way >= u64::from(kills) / 3, "only {under_way} kills hit the copy phase");
+    let asked = killed_options(rows, chunk_rows, method, via);
+    let report = load::load_ycsb_on(&target, &asked, &Stop::new(), &mut Notes::default()).unwrap();
+    assert!(!report.outcome.is_partial());
+    assert_eq!(report.totals.rows, rows);
+    let verified = verified(&target);
+    assert!(verified.problems.is_empty(), "{:?}", verified.problems);
+    assert_eq!(
+        (verified.rows_found, verified.totals.iter().sum::<u64>()),
+        (rows, 0),
+        "{:?}",
+        verified.differences
+    );
+    if rows <= 100_000 {
+        assert_exact_on(&nodes, rows, partitions, &spec(1));
+    }
+}
+
+fn in_ledgers(clients: &mut [Client]) -> i64 {
+    let sum = "select coalesce(sum(rows), 0)::bigint from pgfathom.chunk";
+    clients.iter_mut().map(|client| client.query_one(sum, &[]).map_or(0, |row| row.get::<_, i64>(0))).sum()
+}
+
+#[test]
+fn two_loaders_that_are_killed_leave_every_node_exact() {
+    each_postgres(|installation| {
+        two_loaders_killed(installation, 40_009, 300, Method::Copy, Via::Owner, 8);
+    });
+}
+
+#[test]
+fn two_freezing_loaders_that_are_killed_leave_every_node_exact() {
+    each_postgres(|installation| {
+        two_loaders_killed(installation, 30_011, 300, Method::Freeze, Via::Owner, 6);
+    });
+}
+
+#[test]
+fn two_loaders_through_the_entry_node_that_are_killed_leave_every_node_exact() {
+    each_postgres(|installation| {
+        two_loaders_killed(installation, 20_011, 400, Method::Copy, Via::Connect, 6);
+    });
+}
+
+/// The size that the issue names; minutes long, so it is run by hand: `cargo test -p pgfathom-load --test live_scale -- --ignored million`.
+#[test]
+#[ignore = "takes minutes"]
+fn a_million_rows_survive_two_loaders_that_are_killed() {
+    each_postgres(|installation| {
+        two_loaders_killed(installation, 1_000_000, 9_000, Method::Copy, Via::Owner, 12);
+    });
+}
+
+/// Ends a load when the test ends, also when it fails.
+struct Ends<'a>(&'a Stop);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.request();
+    }
+}
+
+/// Stops a server process for as long as the value lives.
+struct Stopped(rustix::process::Pid);
+
+impl Stopped {
+    fn new(pid: i32) -> Stopped {
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.0, rustix::process::Signal::CONT);
+    }
+}
+
+#[test]
+fn a_node_that_hangs_is_named_and_holds_up_nobody() {
+    each_postgres(|installation| {
+        let nodes = ThrowawayCluster::sharded(installation, 3, 6).unwrap();
+        let target = cluster_of(&nodes);
+        let stop = Stop::new();
+        let asked = Options {
+            chunk_rows: Some(3_000),
+            ..killed_options(20_000_000, 3_000, Method::Copy, Via::Owner)
+        };
+        let mut notes = Notes::default();
+        let report = std::thread::scope(|scope| {
+            let loader = scope.spawn(|| load::load_ycsb_on(&target, &asked, &stop, &mut notes).unwrap());
+            let ends = Ends(&stop);
+            let mut clients: Vec<Client> = nodes.nodes().iter().map(|node| connect(&node.spec())).collect();
+            while in_ledgers(&mut clients) < 30_000 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let copying =
+                "select pid from pg_stat_activity where query like 'copy %' and pid <> pg_backend_pid()";
+            let mut hung = Vec::new();
+            while hung.is_empty() {
+                let found = clients[1].query(copying, &[]).unwrap();
+                hung.extend(found.iter().map(|row| Stopped::new(row.get::<_, i32>(0))));
+            }
+            let before = in_ledgers(&mut clients);
+            std::thread::sleep(Duration::from_secs(14));
+            assert!(in_ledgers(&mut clients) > before + 6_000, "the other nodes go on");
+            drop(hung);
+            drop(ends);
+            loader.join().unwrap()
+        });
+        assert_eq!(report.outcome, Outcome::Interrupted);
+        let slow: Vec<&str> = notes
+            .events
+            .iter()
+            .map(|event| event.message.as_str())
+            .filter(|message| message.contains(" is slow: "))
+            .collect();
+        assert!(slow.iter().any(|message| message.starts_with("n2 is slow: ")), "{slow:?}");
+        assert!(notes.samples.iter().any(
+            |sample| sample.slowest_node.as_deref() == Some("n2") && sample.slowest_node_rows == Some(0)
+        ));
+        let mut clients: Vec<Client> = nodes.nodes().iter().map(|node| connect(&node.spec())).collect();
+        let (table, ledger) = rows_and_ledgers(&mut clients);
+        assert_eq!(table, ledger);
+    });
+}
+
+#[test]
+fn a_deadline_ends_a_load_in_order() {
+    each_postgres(|installation| {
+        let nodes = ThrowawayCluster::sharded(installation, 3, 6).unwrap();
+        let asked = killed_options(50_000_000, 2_000, Method::Copy, Via::Owner);
+        let run = |deadline: Deadline| {
+            let options = Options { deadline: Some(deadline), ..asked.clone() };
+            load::load_ycsb_on(&cluster_of(&nodes), &options, &Stop::new(), &mut Notes::default())
+        };
+        let report = run(Deadline::After(Duration::from_secs(6))).unwrap();
+        assert_eq!(report.outcome, Outcome::Stopped);
+        assert!(
+            report.advice().unwrap().contains("the deadline has come (0:06 after the start)"),
+            "{:?}",
+            report.advice()
+        );
+        assert!(report.rows > 0, "it has loaded until then");
+        let now = nodes.node(0).value("select (clock_timestamp() + interval '5 s')::text").unwrap().unwrap();
+        let again = run(Deadline::At(now.clone())).unwrap();
+        assert_eq!(again.outcome, Outcome::Stopped);
+        assert!(again.totals.rows > report.totals.rows, "it went on");
+        assert!(again.reason.unwrap().contains(&now[..16]));
+        for (text, message) in [
+            ("teatime", "--deadline: \"teatime\" is neither a duration nor a time"),
+            ("2001-01-01", "is over"),
+        ] {
+            let error = run(Deadline::At(text.to_owned())).unwrap_err();
+            assert!(error.to_string().contains(message), "{error}");
+            assert!(error.hint().unwrap().contains("36h"));
+        }
+        let mut clients: Vec<Client> = nodes.nodes().iter().map(|node| connect(&node.spec())).collect();
+        let (table, ledger) = rows_and_ledgers(&mut clients);
+        assert_eq!(table, ledger);
+
+        // The history has the rows of both loads, per node.
+        let mut kept = 0;
+        for (node, client) in clients.iter_mut().enumerate() {
+            let dataset = ledger::find_dataset(client, ledger::YCSB).unwrap().unwrap();
+            let points = ledger::history(client, dataset.id, Duration::from_secs(3600)).unwrap();
+            assert!(!points.is_empty() && points.iter().all(|point| point.node == format!("n{}", node + 1)));
+            kept += points.iter().map(|point| point.rows).sum::<u64>();
+            assert!(points.iter().all(|point| point.bytes == point.rows * 1022));
+            let loaders: i64 =
+                client.query_one("select count(distinct loader) from pgfathom.progress", &[]).unwrap().get(0);
+            assert_eq!(loaders, 2);
+        }
+        assert_eq!(kept as i64, ledger);
+    });
+}
+
+/// A file system of its own in memory; unmounted at the end.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None`, loudly, when `PGFATHOM_TEST_NO_MOUNT` says that this machine cannot; fails otherwise.
+    fn mount(name: &str, megabytes: u32) -> Option<SmallDisk> {
+        if std::env::var_os("PGFATHOM_TEST_NO_MOUNT").is_some() {
+            println!("not tested: free space (PGFATHOM_TEST_NO_MOUNT is set)");
+            return None;
+        }
+        let path = std::env::temp_dir().join(format!("pgfathom-disk-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m,mode=0777"), "tmpfs"])
+            .arg(&path)
+            .status()
+            .unwrap();
+        assert!(status.success(), "mounting needs root; set PGFATHOM_TEST_NO_MOUNT=1 where it cannot be had");
+        let disk = SmallDisk(path);
+        let own = Command::new("chown").arg("postgres").arg(&disk.0).status().unwrap();
+        assert!(own.success());
+        Some(disk)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_disk_that_runs_low_ends_a_load_in_order() {
+    each_postgres(|installation| {
+        let major = installation.version.major;
+        let Some(disk) = SmallDisk::mount(&format!("low-{major}"), 400) else { return };
+        let nodes = ThrowawayCluster::sharded(installation, 2, 4).unwrap();
+        // One disk of one node of the cluster is small.
+        for node in 0..2 {
+            let far = tempdir(&format!("far-{major}-{node}"));
+            let path = if node == 1 { &disk.0 } else { &far.0 };
+            nodes
+                .node(node)
+                .execute(&format!("create tablespace small location '{}'", path.display()))
+                .unwrap();
+            std::mem::forget(far);
+        }
+        let keep = 200 << 20;
+        let asked = Options {
+            tablespaces: vec!["small".into()],
+            keep_free_bytes: Some(keep),
+            ..killed_options(100_000_000, 1_000, Method::Copy, Via::Owner)
+        };
+        let report =
+            load::load_ycsb_on(&cluster_of(&nodes), &asked, &Stop::new(), &mut Notes::default()).unwrap();
+        assert_eq!(report.outcome, Outcome::Stopped);
+        let advice = report.advice().unwrap();
+        assert!(advice.contains("of n2, --keep-free asks for 210 MB"), "{advice}");
+        assert!(report.rows > 0);
+        let free = rustix::fs::statvfs(&disk.0).unwrap();
+        assert!(free.f_bavail * free.f_frsize > 0, "it ended before the disk was full");
+        let again =
+            load::load_ycsb_on(&cluster_of(&nodes), &asked, &Stop::new(), &mut Notes::default()).unwrap();
+        assert_eq!(again.outcome, Outcome::Stopped, "the same command refuses to fill the rest");
+        let mut clients: Vec<Client> = nodes.nodes().iter().map(|node| connect(&node.spec())).collect();
+        let (table, ledger) = rows_and_ledgers(&mut clients);
+        assert_eq!(table, ledger);
+
+        // Who may not look cannot keep the rule.
+        let single = start(installation);
+        single.execute("create role poor login; grant create on database postgres to poor; grant create on schema public to poor").unwrap();
+        let poor = single.spec().with_user("poor");
+        let error = load(&poor, &Options { keep_free_bytes: Some(1), ..options(10, 0) }).unwrap_err();
+        assert!(matches!(error, LoadError::Unwatchable { .. }), "{error}");
+        assert_eq!(error.to_string(), "--keep-free: the free space of the server cannot be watched");
+        assert!(error.hint().unwrap().contains("pg_execute_server_program"));
+        load(&poor, &options(10, 0)).unwrap();
+    });
+}
+
+/// A folder of the server's, removed at the end.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn tempdir(name: &str) -> Folder {
+    let path = std::env::temp_dir().join(format!("pgfathom-ts-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    // Without the account the tests run as the server's own user.
+    let _ = Command::new("chown").arg("postgres").arg(&path).status();
+    Folder(path)
+}
+
+fn tablespaces(client: &mut Client) -> Vec<(String, String, String)> {
+    let rows = client
+        .query(
+            "select c.relname::text, coalesce(t.spcname, 'pg_default')::text, coalesce(u.spcname, 'pg_default')::text
+             from pg_class c left join pg_tablespace t on t.oid = c.reltablespace
+             join pg_index i on i.indrelid = c.oid join pg_class x on x.oid = i.indexrelid
+             left join pg_tablespace u on u.oid = x.reltablespace
+             where c.relname like 'usertable\\_p%' and c.relkind = 'r' order by length(c.relname), 1",
+            &[],
+        )
+        .unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
+}
+
+#[test]
+fn leaves_and_their_indexes_are_dealt_out_to_tablespaces() {
+    each_postgres(|installation| {
+        let major = installation.version.major;
+        let folders: Vec<Folder> = ["s0a", "s0b", "n0a", "n0b", "n1a", "n1b"]
+            .iter()
+            .map(|name| tempdir(&format!("{major}-{name}")))
+            .collect();
+        let make = |client: &mut Client, name: &str, folder: &Folder| {
+            client
+                .batch_execute(&format!("create tablespace {name} location '{}'", folder.0.display()))
+                .unwrap();
+        };
+        let map = vec!["disk_a".to_owned(), "disk_b".to_owned()];
+        let single = start(installation);
+        let mut client = connect(&single.spec());
+        make(&mut client, "disk_a", &folders[0]);
+        make(&mut client, "disk_b", &folders[1]);
+        for method in [Method::Copy, Method::Freeze] {
+            let asked =
+                Options { tablespaces: map.clone(), method: Some(method), restart: true, ..options(500, 5) };
+            load(&single.spec(), &asked).unwrap();
+            assert_exact(&single.spec(), 500, 5, &spec(1), true);
+            for (leaf, (name, table, index)) in tablespaces(&mut client).into_iter().enumerate() {
+                assert_eq!(name, format!("usertable_p{leaf}"));
+                assert_eq!(
+                    (table.as_str(), index.as_str()),
+                    (map[leaf % 2].as_str(), map[leaf % 2].as_str())
+                );
+            }
+        }
+        // R0's third of January: partitions on one disk, forgotten indexes on another.
+        client.batch_execute("alter index usertable_p3_pkey set tablespace disk_a; update pgfathom.dataset set loaded_at = null").unwrap();
+        let error = load(&single.spec(), &options(500, 5)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "usertable_p3 is in tablespace disk_b, its index usertable_p3_pkey in disk_a"
+        );
+        assert!(error.hint().unwrap().contains("alter index usertable_p3_pkey set tablespace disk_b"));
+        client.batch_execute("alter index usertable_p3_pkey set tablespace disk_b").unwrap();
+        let other = Options { tablespaces: vec!["disk_b".into(), "disk_a".into()], ..options(500, 5) };
+        let error = load(&single.spec(), &other).unwrap_err();
+        assert!(
+            error.to_string().contains("has tablespaces disk_a,disk_b, this load asks for disk_b,disk_a"),
+            "{error}"
+        );
+        load(&single.spec(), &options(500, 5)).unwrap();
+        client.batch_execute("drop table usertable; drop schema pgfathom cascade").unwrap();
+
+        let nodes = ThrowawayCluster::sharded(installation, 2, 6).unwrap();
+        let mut clients: Vec<Client> = nodes.nodes().iter().map(|node| connect(&node.spec())).collect();
+        make(&mut clients[0], "disk_a", &folders[2]);
+        make(&mut clients[0], "disk_b", &folders[3]);
+        make(&mut clients[1], "disk_a", &folders[4]);
+        let asked = Options { tablespaces: map.clone(), partitions: None, ..options(700, 0) };
+        let run = |asked: &Options| {
+            load::load_ycsb_on(&cluster_of(&nodes), asked, &Stop::new(), &mut Notes::default())
+        };
+        let error = run(&asked).unwrap_err();
+        assert!(error.to_string().contains("node n2 failed"), "{error}");
+        assert!(error.hint().unwrap().contains("create the tablespace first (on every node"));
+        make(&mut clients[1], "disk_b", &folders[5]);
+        run(&asked).unwrap();
+        assert_exact_on(&nodes, 700, 6, &spec(1));
+        for client in &mut clients {
+            let found = tablespaces(client);
+            assert_eq!(found.len(), 3);
+            for (place, (_, table, index)) in found.into_iter().enumerate() {
+                assert_eq!(
+                    (table.as_str(), index.as_str()),
+                    (map[place % 2].as_str(), map[place % 2].as_str())
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn unlogged_tables_are_loaded_and_their_loss_is_noticed() {
+    each_postgres(|installation| {
+        let mut cluster = start(installation);
+        let asked = Options { unlogged: true, ..options(9_000, 3) };
+        let report: LoadReport = load(&cluster.spec(), &asked).unwrap();
+        assert_exact(&cluster.spec(), 9_000, 3, &spec(1), true);
+        assert!(report.wal_bytes.unwrap() < 9_000 * 1022 / 2, "{:?} bytes of WAL", report.wal_bytes);
+        let kinds = "select string_agg(distinct relpersistence::text, '') from pg_class where relname like 'usertable\\_p_'";
+        assert_eq!(cluster.value(kinds).unwrap().as_deref(), Some("u"));
+        let error = load(&cluster.spec(), &Options { rows: 9_001, ..asked.clone() }).unwrap_err();
+        assert!(error.to_string().contains("has rows 9000"), "{error}");
+        assert_eq!(load(&cluster.spec(), &asked).unwrap().outcome, Outcome::AlreadyComplete);
+
+        cluster.kill9().unwrap();
+        cluster.start_again().unwrap();
+        let mut client = connect(&cluster.spec());
+        assert_eq!(client.query_one("select count(*) from usertable", &[]).unwrap().get::<_, i64>(0), 0);
+        let dataset = ledger::find_dataset(&mut client, ledger::YCSB).unwrap().unwrap();
+        assert!(!dataset.loaded, "what a crash has emptied is not loaded");
+        let error = load(&cluster.spec(), &asked).unwrap_err();
+        assert!(matches!(error, LoadError::Emptied), "{error}");
+        assert!(error.hint().unwrap().contains("--restart"));
+
+        // In the middle of a load.
+        let slow = Options { restart: true, chunk_rows: Some(300), unlogged: true, ..options(400_000, 3) };
+        let target = cluster.spec();
+        let error = std::thread::scope(|scope| {
+            let loader = scope.spawn(|| load(&target, &slow));
+            // More than the dataset before had.
+            await_rows(&target, 12_000);
+            cluster.kill9().unwrap();
+            cluster.start_again().unwrap();
+            loader.join().unwrap().unwrap_err()
+        });
+        assert!(matches!(error, LoadError::Emptied), "{error}");
+        let small = Options { restart: true, ..asked.clone() };
+        load(&cluster.spec(), &small).unwrap();
+        assert_exact(&cluster.spec(), 9_000, 3, &spec(1), true);
+    });
+}
+
+fn await_rows(target: &ConnSpec, rows: i64) {
+    let mut client = connect(target);
+    let limit = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = client.query_one("select coalesce(sum(rows), 0)::bigint from pgfathom.chunk where dataset = (select max(id) from pgfathom.dataset)", &[]);
+        if found.is_ok_and(|row| row.get::<_, i64>(0) >= rows) {
+            return;
+        }
+        assert!(Instant::now() < limit, "the load does not come along");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn every_node_of_a_multimaster_is_filled_and_then_published() {
+    each_postgres(|installation| {
+        if installation.version.major < 16 {
+            let error = ThrowawayCluster::multimaster(installation, 2).unwrap_err();
+            assert!(error.to_string().contains("16"), "{error}");
+            return;
+        }
+        let nodes = ThrowawayCluster::multimaster(installation, 3).unwrap();
+        let target = cluster_of(&nodes);
+        for (method, partitions, rows) in [(Method::Copy, 0, 2_003), (Method::Freeze, 4, 1_501)] {
+            let asked =
+                Options { restart: true, method: Some(method), streams: 4, ..options(rows, partitions) };
+            let mut notes = Notes::default();
+            let report = load::load_ycsb_on(&target, &asked, &Stop::new(), &mut notes).unwrap();
+            assert_eq!(
+                (report.outcome, report.rows),
+                (Outcome::Complete, 3 * rows),
+                "each node has all rows"
+            );
+            for node in nodes.nodes() {
+                assert_exact(&node.spec(), rows, partitions, &spec(1), true);
+            }
+            let told =
+                notes.events.iter().any(|event| event.message.contains("filled on 3 nodes, each by itself"));
+            assert!(told, "{:?}", notes.events);
+            let verified = verified(&target);
+            assert!(verified.problems.is_empty() && verified.totals.iter().sum::<u64>() == 0, "{verified:?}");
+            // Nothing was sent while it was loaded, and everything is from now on.
+            nodes.node(1).execute("update usertable set field3 = 'new' where ycsb_key = (select min(ycsb_key) from usertable)").unwrap();
+            let seen = "select count(*) from usertable where field3 = 'new'";
+            let limit = Instant::now() + Duration::from_secs(60);
+            for node in nodes.nodes() {
+                while node.value(seen).unwrap().as_deref() != Some("1") {
+                    assert!(Instant::now() < limit, "the update is replicated");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+        // Interrupted and continued: each ledger speaks for its own node.
+        let stop = Stop::new();
+        let asked = Options { restart: true, chunk_rows: Some(200), ..options(30_000, 0) };
+        std::thread::scope(|scope| {
+            let loader = scope.spawn(|| load::load_ycsb_on(&target, &asked, &stop, &mut Notes::default()));
+            std::thread::sleep(Duration::from_millis(200));
+            await_rows(&nodes.node(0).spec(), 1_000);
+            stop.request();
+            loader.join().unwrap().unwrap()
+        });
+        let report = load::load_ycsb_on(
+            &target,
+            &Options { restart: false, ..asked.clone() },
+            &Stop::new(),
+            &mut Notes::default(),
+        );
+        assert_eq!(report.unwrap().outcome, Outcome::Complete);
+        for node in nodes.nodes() {
+            assert_exact(&node.spec(), 30_000, 0, &spec(1), true);
+        }
+        // A publication of all tables would send every row to nodes that load it themselves.
+        nodes.node(2).execute("create publication everything for all tables").unwrap();
+        let error = load::load_ycsb_on(&target, &asked, &Stop::new(), &mut Notes::default()).unwrap_err();
+        assert!(matches!(error.innermost(), LoadError::Published { .. }), "{error}");
+        assert!(error.hint().unwrap().contains("alter publication everything"));
+    });
+}
