@@ -1,100 +1,14 @@
 //! Every mistake a user is known to make, with the answer it gets: exit code, message and hint.
 //!
-//! A row is (what is typed, exit code, the error line, words of the hint). `{dir}` in a message stands for the folder of the row.
-//! The shape of every answer is checked as well: `error: ...`, causes indented, a blank line, `hint: ...`, nothing on stdout.
+//! Rows and their checks are those of `support/mistakes.rs`.
 
+#[path = "support/mistakes.rs"]
+mod mistakes;
 mod support;
 
+use mistakes::{Row, check, problem, usage, words};
 use support::{Ended, Folder, pgfathom, run};
 use target::throwaway::{Options, Throwaway, installations};
-
-/// One mistake.
-#[derive(Clone, Copy)]
-struct Row<'a> {
-    typed: &'a str,
-    exit: i32,
-    error: &'a str,
-    hint: &'a str,
-}
-
-/// A mistake that ends with exit code 1, as nearly all do.
-const fn usage<'a>(typed: &'a str, error: &'a str, hint: &'a str) -> Row<'a> {
-    Row { typed, exit: 1, error, hint }
-}
-
-/// Splits as a shell would, single quotes included: rows look like what is typed.
-fn words(typed: &str) -> Vec<String> {
-    let (mut words, mut word, mut quoted, mut any) = (Vec::new(), String::new(), false, false);
-    for c in typed.chars() {
-        match c {
-            '\'' => {
-                quoted = !quoted;
-                any = true;
-            }
-            ' ' if !quoted => {
-                if any || !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
-                }
-                any = false;
-            }
-            other => word.push(other),
-        }
-    }
-    if any || !word.is_empty() {
-        words.push(word);
-    }
-    words
-}
-
-/// What is wrong with an answer, if anything: it must have the shape of every answer, and these words.
-fn problem(row: &Row<'_>, ended: &Ended, folder: &str) -> Option<String> {
-    let mut lines = ended.stderr.lines();
-    let error = lines.next().unwrap_or_default();
-    let expected = format!("error: {}", row.error.replace("{dir}", folder));
-    let said = match expected.strip_suffix("...") {
-        Some(start) => error.starts_with(start) && error.len() > "error: ".len(),
-        None => error == expected,
-    };
-    let mut rest: Vec<&str> = lines.collect();
-    let hint = rest.pop().unwrap_or_default();
-    let blank = rest.pop();
-    let what = if ended.exit != Some(row.exit) {
-        format!("the exit code is {:?}, not {}", ended.exit, row.exit)
-    } else if !ended.stdout.is_empty() {
-        "mistakes are talk, not data".to_string()
-    } else if !said {
-        format!("expected {expected}")
-    } else if !hint.starts_with("hint: ") || !hint.contains(&row.hint.replace("{dir}", folder)) {
-        format!("the last line is no hint with {:?}", row.hint)
-    } else if blank != Some("") {
-        "no blank line before the hint".to_string()
-    } else if !rest.iter().all(|cause| cause.starts_with("  ")) {
-        "causes are not indented".to_string()
-    } else {
-        return None;
-    };
-    Some(format!("{what}\n$ pgfathom {}\n{}{}", row.typed, ended.stdout, ended.stderr))
-}
-
-/// Types every row in a folder of its own; all that go wrong are told at once.
-fn check(rows: &[Row<'_>], prepare: impl Fn(&Folder)) {
-    let mut problems = Vec::new();
-    for row in rows {
-        let folder = Folder::new();
-        prepare(&folder);
-        let dir = folder.path().display().to_string();
-        let typed = words(&row.typed.replace("{dir}", &dir));
-        let typed: Vec<&str> = typed.iter().map(String::as_str).collect();
-        problems.extend(problem(row, &run(folder.path(), &typed), &dir));
-    }
-    assert!(
-        problems.is_empty(),
-        "{} of {} rows:\n\n{}",
-        problems.len(),
-        rows.len(),
-        problems.join("\n----\n")
-    );
-}
 
 #[test]
 fn wrong_verbs() {
@@ -114,7 +28,11 @@ fn wrong_verbs() {
                 "--warehouses: the range \"9-3\" ends before it begins",
                 "1-100",
             ),
-            usage("prove tpcc --warehouses all", "--warehouses: \"all\" is no range", "FROM-TO"),
+            usage(
+                "prove tpcc --warehouses all",
+                "--warehouses: \"all\" is no range of warehouses",
+                "FROM-TO",
+            ),
             usage("watch", "the verb \"watch\" is not in this version", "pgfathom run"),
             usage("explain runs/x", "the verb \"explain\" is not in this version", "pgfathom report RUN"),
             usage("compare a b", "the verb \"compare\" is not in this version", "report --format json"),
@@ -743,64 +661,4 @@ fn an_argument_that_is_not_utf8() {
     let ended: Ended = pgfathom(folder.path()).arg("run").arg(argument).output().expect("starts").into();
     let row = usage("run <not UTF-8>", "an argument is not valid UTF-8", "must be UTF-8");
     assert_eq!(problem(&row, &ended, ""), None);
-}
-
-#[test]
-fn wrong_nodes() {
-    let node = |name: &str, role: &str| {
-        format!("[[node]]\nname = \"{name}\"\nrole = \"{role}\"\nconnection = \"host=/nowhere dbname=d\"\n")
-    };
-    check(
-        &[
-            usage(
-                "run -b ycsb-a --cluster three.toml --connect n1,n9",
-                "--connect: this cluster has no node \"n9\"",
-                "its nodes are n1, n2 and n3",
-            ),
-            usage(
-                "run -b ycsb-a --cluster three.toml --data n9",
-                "--data: this cluster has no node \"n9\"",
-                "its nodes are n1, n2 and n3",
-            ),
-            usage(
-                "run -b ycsb-a --cluster three.toml --connect n1,,n2",
-                "--connect: \"n1,,n2\" has an empty name in it",
-                "n1,n2",
-            ),
-            usage(
-                "run -b ycsb-a --cluster three.toml --connect owner --data n2",
-                "--connect owner already decides whose rows each session asks for",
-                "--connect n2",
-            ),
-            usage(
-                "run -b ycsb-a --cluster citus.toml --data head",
-                "--data: head is a coordinator and owns no rows",
-                "nodes with rows are w1,w2",
-            ),
-            usage(
-                "run -b ycsb-a --cluster one.toml --connect each",
-                "--connect chooses among the nodes of a cluster, and this target is one server",
-                "--cluster FILE",
-            ),
-            usage("matrix --cluster nothing.toml", "cannot read nothing.toml", "cluster.toml"),
-            usage("matrix --only delete", "--only: \"delete\" is not known", "select, update"),
-            usage("matrix --rounds 0", "--rounds: must be at least 1", "whole number"),
-            usage("matrix --rounds 1000", "--rounds: 1000 is more than 100 rounds", "smaller"),
-            usage("matrix -c 1,2", "-c/--client: \"1,2\" is several numbers", "run -c 1,2,4,8"),
-        ],
-        |folder| {
-            let file = |engine: &str, nodes: &[(&str, &str)]| {
-                let nodes: Vec<String> = nodes.iter().map(|(name, role)| node(name, role)).collect();
-                format!("format = 1\nengine = \"{engine}\"\n{}", nodes.concat())
-            };
-            let shards = [("n1", "shard"), ("n2", "shard"), ("n3", "shard")];
-            folder
-                .write("three.toml", &file("fdw-sharded", &shards))
-                .write("one.toml", &file("postgres", &[("n1", "primary")]))
-                .write(
-                    "citus.toml",
-                    &file("citus", &[("head", "coordinator"), ("w1", "worker"), ("w2", "worker")]),
-                );
-        },
-    );
 }

@@ -1,13 +1,17 @@
 //! Sessions sent to the nodes of real clusters, and the matrix of them: what the servers themselves counted is what was asked for.
 
+#[path = "support/relay.rs"]
+mod relay;
 mod support;
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use relay::Relay;
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
-use target::local::Topology;
+use target::local::{CommitLevel, Replication, SyncStandbys, Topology};
 use target::throwaway::{ThrowawayCluster, installations};
 
 const ROWS: &str = "3000";
@@ -76,53 +80,9 @@ fn on_each(topology: &Topology, settings: &[(&str, &str)], test: impl Fn(&Lab) +
     });
 }
 
-/// Fills the table on the first node and gives partition r to node r % n, as an owner of a growing cluster would.
-fn load_and_spread(lab: &Lab) {
-    let first = lab.cluster.node(0);
-    let typed = format!("load ycsb --rows {ROWS} --partitions {PARTITIONS} -o loaded");
-    let mut command = pgfathom(lab.folder.path());
-    command
-        .env("PGHOST", first.socket_dir())
-        .env("PGPORT", first.port().to_string())
-        .env("PGUSER", target::throwaway::SUPERUSER)
-        .env("PGDATABASE", "postgres")
-        .args(typed.split_whitespace());
-    let ended: Ended = command.output().expect("the command starts").into();
-    assert_eq!(ended.exit, Some(0), "{}{}", ended.stdout, ended.stderr);
-    let fields: String = (0..10).map(|field| format!(", field{field} varchar(100)")).collect();
-    let columns = format!("ycsb_key varchar(64) not null{fields}");
-    for node in 1..NODES {
-        lab.do_(node, &format!("create table usertable ({columns}) partition by hash (ycsb_key)"));
-    }
-    // A parent with foreign partitions has no key of its own; its local leaves keep theirs.
-    lab.do_(0, "alter table usertable drop constraint usertable_pkey");
-    for partition in (0..PARTITIONS).step_by(NODES) {
-        lab.do_(0, &format!("alter table usertable_p{partition} add primary key (ycsb_key)"));
-    }
-    for partition in 0..PARTITIONS {
-        let leaf = format!("usertable_p{partition}");
-        let bound = format!("for values with (modulus {PARTITIONS}, remainder {partition})");
-        let owner = partition % NODES;
-        let foreign = |kind: &str| {
-            format!(
-                "create foreign table {kind} server n{} options (schema_name 'public', table_name '{leaf}')",
-                owner + 1
-            )
-        };
-        if owner != 0 {
-            lab.do_(owner, &format!("create table {leaf} partition of usertable {bound}; alter table {leaf} add primary key (ycsb_key)"));
-            lab.do_(0, &foreign(&format!("moving ({columns})")));
-            lab.do_(
-                0,
-                &format!(
-                    "insert into moving select * from {leaf}; drop foreign table moving; drop table {leaf}"
-                ),
-            );
-        }
-        for node in (0..NODES).filter(|node| *node != owner) {
-            lab.do_(node, &foreign(&format!("{leaf} partition of usertable {bound}")));
-        }
-    }
+/// Fills the table, every row on its own node, and keeps a copy of what was there.
+fn load(lab: &Lab) {
+    lab.expect(0, &format!("load ycsb --rows {ROWS} --cluster CLUSTER -o loaded"));
     lab.do_(0, "create table before as table usertable");
 }
 
@@ -137,7 +97,7 @@ fn changed(lab: &Lab) -> Vec<String> {
 fn sessions_enter_and_draw_where_they_are_sent() {
     let topology = Topology::Sharded { nodes: NODES as u32, partitions: PARTITIONS as u32 };
     on_each(&topology, &[("shared_preload_libraries", "pg_stat_statements")], |lab| {
-        load_and_spread(lab);
+        load(lab);
         for node in 0..NODES {
             lab.do_(node, "create extension pg_stat_statements");
         }
@@ -194,6 +154,9 @@ fn sessions_enter_and_draw_where_they_are_sent() {
         let nodes = lab.json("owner/run.json")["steps"][0]["nodes"].as_array().map(Vec::len);
         assert_eq!(nodes, Some(NODES));
 
+        // Whatever was written, by whom and where, is what verification expects: the replay knows who was held to which node.
+        lab.expect(0, "verify --deep --cluster CLUSTER -o proven");
+
         let random = "run -b ycsb-c -c 40 -t 5 --connect random --random-seed 7 --cluster CLUSTER -o";
         let sessions = |path: &str| -> Vec<u64> {
             lab.expect(0, &format!("{random} {path}"));
@@ -216,7 +179,7 @@ fn sessions_enter_and_draw_where_they_are_sent() {
 fn the_matrix_of_a_sharded_cluster_shows_its_distances() {
     let topology = Topology::Sharded { nodes: NODES as u32, partitions: PARTITIONS as u32 };
     on_each(&topology, &[("shared_preload_libraries", "pg_stat_statements")], |lab| {
-        load_and_spread(lab);
+        load(lab);
         for node in 0..NODES {
             lab.do_(node, "create extension pg_stat_statements");
         }
@@ -268,9 +231,158 @@ fn the_matrix_of_a_sharded_cluster_shows_its_distances() {
             finding["code"] == "matrix-distance"
                 && finding["claim"].as_str().is_some_and(|claim| claim.contains("5 round trips"))
         }));
+        lab.expect(0, "verify --deep --cluster CLUSTER -o proven");
         let told = lab.expect(0, "report square").stdout;
         for word in ["select", "update", "n1", "n2", "n3", "median"] {
             assert!(told.contains(word), "{word} is missing in:\n{told}");
         }
+    });
+}
+
+/// Puts a relay in front of each node, for the other nodes and for us, and writes `far.toml` that names them.
+fn distance(lab: &Lab, delays: [Duration; NODES]) -> Vec<Relay> {
+    let relays: Vec<Relay> = delays
+        .iter()
+        .enumerate()
+        .map(|(at, delay)| {
+            let node = lab.cluster.node(at);
+            Relay::start(node.socket_dir(), node.port(), *delay)
+        })
+        .collect();
+    let mut file = std::fs::read_to_string(lab.cluster.cluster_toml()).expect("the cluster file");
+    for (to, relay) in relays.iter().enumerate() {
+        let host = relay.folder().display().to_string();
+        let there = lab.cluster.node(to).socket_dir().display().to_string();
+        file = file.replace(&format!("host={there} "), &format!("host={host} "));
+        for from in (0..NODES).filter(|from| *from != to) {
+            lab.do_(from, &format!("alter server n{} options (set host '{host}')", to + 1));
+        }
+    }
+    assert_eq!(file.matches("pgf-relay").count(), NODES, "{file}");
+    lab.folder.write("far.toml", &file);
+    relays
+}
+
+#[test]
+fn a_distance_is_counted_predicted_and_found_by_a_relay_as_well() {
+    let topology = Topology::Sharded { nodes: NODES as u32, partitions: PARTITIONS as u32 };
+    on_each(&topology, &[("shared_preload_libraries", "pg_stat_statements")], |lab| {
+        load(lab);
+        for node in 0..NODES {
+            lab.do_(node, "create extension pg_stat_statements");
+        }
+        let relays = distance(lab, [Duration::from_millis(5); NODES]);
+        // What the wire says: so many requests for so many statements, beyond what opens the connections.
+        for (workload, each) in [("ycsb-select", 5), ("ycsb-update", 3)] {
+            let run = |transactions: u64| {
+                let before = [relays[1].requests(), relays[2].requests()];
+                let sent = format!(
+                    "run -b {workload} -c 1 -t {transactions} --connect n1 --data n2 --cluster far.toml"
+                );
+                lab.expect(0, &format!("{sent} -o {workload}-{transactions}"));
+                [relays[1].requests() - before[0], relays[2].requests() - before[1]]
+            };
+            let (few, many) = (run(10), run(110));
+            assert_eq!(many[0] - few[0], 100 * each, "{workload}");
+            assert_eq!(many[1], few[1], "{workload}: n3 has no part in it");
+        }
+        let typed = "matrix --cluster far.toml -c 1 -T 1200ms --rounds 2 --warmup 200ms -o far --format json";
+        let ended = lab.type_(typed);
+        assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
+        let summary: Value = serde_json::from_str(&ended.stdout).expect("the summary is JSON");
+        for operation in summary["matrix"]["operations"].as_array().expect("operations") {
+            let mut shares = vec![];
+            let cells = operation["cells"].as_array().expect("cells");
+            for cell in cells.iter().filter(|cell| cell["connect"] != cell["data"]) {
+                let number =
+                    |field: &str| cell[field].as_f64().unwrap_or_else(|| panic!("{field} of {cell}"));
+                assert!(number("ping_us") >= 5_000.0, "{cell}");
+                shares.push(number("predicted_us_p50") / number("latency_us_p50"));
+            }
+            // A full machine delays single cells at will.
+            shares.sort_by(f64::total_cmp);
+            let share = shares[shares.len() / 2];
+            assert!((0.7..1.4).contains(&share), "predicted is {share} of what was measured: {operation}");
+        }
+        let explained = summary["findings"].as_array().expect("findings").iter().find(|finding| {
+            finding["code"] == "matrix-distance"
+                && finding["claim"].as_str().is_some_and(|claim| claim.starts_with("select"))
+        });
+        let explained = explained.expect("the distance is a finding");
+        assert_eq!(explained["proof"], "discriminating counter", "{explained}");
+        let told = lab.expect(0, "report far").stdout;
+        assert!(told.contains("5 round trips between the nodes, counted by pg_stat_statements"), "{told}");
+    });
+}
+
+#[test]
+fn a_sick_node_is_named() {
+    let topology = Topology::Sharded { nodes: NODES as u32, partitions: PARTITIONS as u32 };
+    on_each(&topology, &[], |lab| {
+        load(lab);
+        // Every way to n3 is long, ours too, as if its network were sick.
+        let relays = distance(lab, [1, 1, 20].map(Duration::from_millis));
+        let ended =
+            lab.type_("matrix --only select --cluster far.toml -c 1 -T 2s --rounds 2 --warmup 200ms -o sick");
+        assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
+        let run = lab.json("sick/run.json");
+        let findings = run["summary"]["findings"].as_array().expect("findings").clone();
+        let claims: Vec<&str> = findings.iter().filter_map(|finding| finding["claim"].as_str()).collect();
+        assert!(
+            claims[0].starts_with("node n3 is slow: sessions that enter there work at 0."),
+            "{claims:#?}"
+        );
+        let named = claims.iter().any(|claim| claim.starts_with("node n1") || claim.starts_with("node n2"));
+        assert!(!named, "{claims:#?}");
+        // Without pg_stat_statements round trips are estimated, and said to be.
+        let cell = &run["summary"]["matrix"]["operations"][0]["cells"];
+        let ways: Vec<&Value> =
+            cell.as_array().expect("cells").iter().map(|cell| &cell["round_trips_by"]).collect();
+        assert!(ways.iter().all(|way| way.is_null() || *way == "estimated"), "{ways:?}");
+        assert!(ended.stdout.contains("estimated from latency and ping, not counted"), "{}", ended.stdout);
+        drop(relays);
+    });
+}
+
+#[test]
+fn copies_have_one_column() {
+    let sync = SyncStandbys::default_for(2);
+    let replication = Replication { standbys: 2, sync, commit: Some(CommitLevel::RemoteApply) };
+    let topology = Topology::Replicated(replication);
+    on_each(&topology, &[], |lab| {
+        let typed = format!("load ycsb --rows {ROWS} --cluster CLUSTER -o loaded");
+        lab.expect(0, &typed);
+        let ended = lab.type_("matrix --cluster CLUSTER -c 2 -T 500ms --rounds 1 --warmup 100ms -o copies");
+        assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
+        assert!(
+            ended.stderr.contains("every node holds every row, so there is one column, and it is read only"),
+            "{}",
+            ended.stderr
+        );
+        let run = lab.json("copies/run.json");
+        let operations = run["summary"]["matrix"]["operations"].as_array().expect("operations").clone();
+        assert_eq!((operations.len(), &operations[0]["name"]), (1, &"select".into()));
+        assert_eq!(operations[0]["cells"].as_array().map(Vec::len), Some(3));
+        let refused = lab.expect(1, "matrix --only update --cluster CLUSTER");
+        assert!(refused.stderr.contains("a standby takes no writes"), "{}", refused.stderr);
+        let refused = lab.expect(1, "run -b ycsb-a -c 3 -t 5 --connect each --cluster CLUSTER");
+        assert!(refused.stderr.contains("can only read: it is a standby"), "{}", refused.stderr);
+        let refused = lab.expect(1, "run -b ycsb-c -c 3 -t 5 --data primary --cluster CLUSTER");
+        assert!(refused.stderr.contains("every node holds every row"), "{}", refused.stderr);
+        lab.expect(0, "run -b ycsb-c -c 3 -t 5 --connect each --cluster CLUSTER -o reads");
+    });
+}
+
+#[test]
+fn a_single_server_is_a_matrix_of_one_cell() {
+    on_each(&Topology::Single, &[], |lab| {
+        lab.expect(0, &format!("load ycsb --rows {ROWS} --cluster CLUSTER -o loaded"));
+        let ended = lab.type_("matrix --cluster CLUSTER -c 1 -T 300ms --rounds 1 --warmup 0 -o one");
+        assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stderr.contains("one server makes a matrix of one cell"), "{}", ended.stderr);
+        let run = lab.json("one/run.json");
+        let operations = run["summary"]["matrix"]["operations"].as_array().expect("operations").clone();
+        assert_eq!(operations.len(), 2);
+        assert!(operations.iter().all(|operation| operation["cells"].as_array().map(Vec::len) == Some(1)));
     });
 }

@@ -165,7 +165,7 @@ impl Matrix {
         let mut cells = Vec::new();
         for (at, pair) in shape.pairs.iter().enumerate() {
             for operation in &shape.operations {
-                cells.push(Cell::new(*operation, at as u64 * self.client, *pair));
+                cells.push(Cell::begin(&recording, &cluster, *operation, at as u64 * self.client, *pair)?);
             }
         }
         let round_trips = match trips::probe(&cluster, &shape, &dataset) {
@@ -368,7 +368,15 @@ impl Work<'_> {
                 "wire": wire::prepared::Wire::from(self.matrix.wire).name(),
             }));
             // Once is enough: all cells work on the same rows.
-            cell.write(self.recording, parameters, dataset.take(), explained, &self.shape.notes);
+            let is_interrupted = self.context.stop.is_requested();
+            cell.write(
+                self.recording,
+                parameters,
+                dataset.take(),
+                explained,
+                &self.shape.notes,
+                is_interrupted,
+            );
         }
     }
 }

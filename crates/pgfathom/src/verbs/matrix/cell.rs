@@ -33,6 +33,8 @@ const TRIES_MAX: u64 = 10;
 const PHASE_OTHERS: &str = "others";
 /// Begins the note on too few transactions for high percentiles, which is judged for all visits together.
 const ROUGH: &str = "only ";
+/// Begins the reason of a visit in which nothing was committed, which is judged for all visits together, too.
+const NOTHING: &str = "not a single transaction";
 
 /// What a visit needs to know of the whole.
 pub(super) struct Visit<'a> {
@@ -52,7 +54,7 @@ pub(super) struct Cell {
     /// The number of its first session; it has the same sessions in each round.
     pub(super) first_session: u64,
     pub(super) pair: (usize, Option<usize>),
-    step: Option<StepId>,
+    step: StepId,
     seconds: f64,
     transactions: u64,
     failed: u64,
@@ -63,19 +65,30 @@ pub(super) struct Cell {
     errors: Vec<ErrorTally>,
     invalid: Vec<String>,
     notes: Vec<String>,
-    is_interrupted: bool,
     /// Why it could not be visited.
     failure: Option<Failure>,
     is_given_up: bool,
 }
 
 impl Cell {
-    pub(super) fn new(operation: Operation, first_session: u64, pair: (usize, Option<usize>)) -> Cell {
-        Cell {
+    /// A cell, and its step. Steps are begun in the order of the matrix, so that their order does not depend on the visits.
+    pub(super) fn begin(
+        recording: &Recording<'_>,
+        cluster: &Cluster,
+        operation: Operation,
+        first_session: u64,
+        pair: (usize, Option<usize>),
+    ) -> Result<Cell, Failure> {
+        let name = |node: usize| cluster.nodes[node].name.as_str();
+        let both: Vec<&str> = [Some(name(pair.0)), pair.1.map(name)].into_iter().flatten().collect();
+        let title = format!("{}-{}", operation.name(), both.join("-"));
+        let step = recording.dir().begin_step(names::VERB, &title)?;
+        recording.keep(recording.dir().begin_phase(&step, PHASE_OTHERS).map(drop));
+        Ok(Cell {
             operation,
             first_session,
             pair,
-            step: None,
+            step,
             seconds: 0.0,
             transactions: 0,
             failed: 0,
@@ -86,10 +99,9 @@ impl Cell {
             errors: vec![],
             invalid: vec![],
             notes: vec![],
-            is_interrupted: false,
             failure: None,
             is_given_up: false,
-        }
+        })
     }
 
     /// It cannot be visited and is left out of further rounds.
@@ -123,16 +135,7 @@ impl Cell {
         seed: u64,
     ) -> Result<Vec<SessionRecord>, Failure> {
         let Visit { matrix, recording, cluster, .. } = visit;
-        let step = match &self.step {
-            Some(step) => step.clone(),
-            None => {
-                let name = |node: usize| cluster.nodes[node].name.as_str();
-                let pair = [Some(name(self.pair.0)), self.pair.1.map(name)];
-                let pair: Vec<&str> = pair.into_iter().flatten().collect();
-                let title = format!("{}-{}", self.operation.name(), pair.join("-"));
-                self.step.insert(recording.dir().begin_step(names::VERB, &title)?).clone()
-            }
-        };
+        let step = self.step.clone();
         let workers = match matrix.jobs {
             Some(jobs) => jobs as usize,
             None => (matrix.client.div_ceil(SESSIONS_PER_WORKER) as usize).clamp(1, cpus()),
@@ -171,10 +174,7 @@ impl Cell {
                 self.add(&account, duration);
                 Ok(account.sessions)
             }
-            Err(DriveError::Interrupted) => {
-                self.is_interrupted = true;
-                Ok(vec![])
-            }
+            Err(DriveError::Interrupted) => Ok(vec![]),
             Err(error) => {
                 self.invalid.push(error.to_string());
                 self.is_given_up = true;
@@ -205,10 +205,10 @@ impl Cell {
                 None => self.errors.push(error.clone()),
             }
         }
-        self.is_interrupted |= account.is_interrupted;
         let opinion = verdict::judge(account, duration);
         for (all, new) in [(&mut self.invalid, opinion.invalid), (&mut self.notes, opinion.notes)] {
-            for told in new.into_iter().filter(|told| !told.starts_with(ROUGH)) {
+            for told in new.into_iter().filter(|told| !told.starts_with(ROUGH) && !told.starts_with(NOTHING))
+            {
                 // One visit's remark with other numbers is the other visit's remark.
                 let letters = |text: &str| text.chars().filter(|c| c.is_alphabetic()).collect::<String>();
                 if !all.iter().any(|known| letters(known) == letters(&told)) {
@@ -226,12 +226,13 @@ impl Cell {
         dataset: Option<Dataset>,
         explained: Option<Explained>,
         notes: &[String],
+        is_interrupted: bool,
     ) {
-        let Some(step) = &self.step else { return };
+        let step = &self.step;
         let dir = recording.dir();
         let mut verdict = Verdict::valid();
         self.invalid.iter().for_each(|reason| verdict.invalidate(reason.clone()));
-        if self.transactions == 0 && self.invalid.is_empty() {
+        if self.transactions == 0 && self.invalid.is_empty() && !is_interrupted {
             verdict.invalidate("not a single transaction was committed in the measured time");
         }
         verdict.notes = notes.iter().chain(&self.notes).cloned().collect();
@@ -261,7 +262,7 @@ impl Cell {
         let latency = self.response.as_ref().and_then(Latency::summary);
         let state = match () {
             () if self.is_given_up => State::Failed,
-            () if self.is_interrupted => State::Interrupted,
+            () if is_interrupted => State::Interrupted,
             () => State::Finished,
         };
         recording.keep(dir.edit_step(step, |step| {

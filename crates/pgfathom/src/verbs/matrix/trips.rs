@@ -204,14 +204,16 @@ impl Node {
     /// One round trip of `postgres_fdw` to the node that owns `keys`, in microseconds.
     fn hop_us(&mut self, keys: &[String]) -> Option<f64> {
         let own = self.keys.clone();
-        let there = self.in_transaction_us(keys)?;
-        let here = if own.is_empty() { 0.0 } else { self.in_transaction_us(&own)? };
-        let hop = (there - here) / FDW_TRIPS_IN_TRANSACTION;
-        (hop > 0.0).then(|| (hop * 10.0).round() / 10.0)
+        let (there, there_spread) = self.in_transaction_us(keys)?;
+        let (here, here_spread) = if own.is_empty() { (0.0, 0.0) } else { self.in_transaction_us(&own)? };
+        // A difference within the noise is none.
+        let longer = there - here;
+        let hop = (longer / FDW_TRIPS_IN_TRANSACTION * 10.0).round() / 10.0;
+        (longer > there_spread + here_spread).then_some(hop)
     }
 
-    /// Median of a select inside an open transaction.
-    fn in_transaction_us(&mut self, keys: &[String]) -> Option<f64> {
+    /// Median of a select inside an open transaction, and its median absolute deviation.
+    fn in_transaction_us(&mut self, keys: &[String]) -> Option<(f64, f64)> {
         if keys.is_empty() {
             return None;
         }
@@ -223,7 +225,9 @@ impl Node {
             times.push(begun.elapsed().as_secs_f64() * 1e6);
         }
         transaction.rollback().ok()?;
-        median(times.split_off(FIRST_STATEMENTS))
+        let times = times.split_off(FIRST_STATEMENTS);
+        let middle = median(times.clone())?;
+        Some((middle, median(times.into_iter().map(|time| (time - middle).abs()).collect())?))
     }
 
     /// One round trip from here, in microseconds.
