@@ -73,9 +73,10 @@ fn the_flags_of_each_verb_are_these() {
         (
             "run",
             format!(
-                "{connection} --builtin --client --connect --data --define --file --jobs --keys --latency-limit --max-tries --no-analyze \
-                 --no-checkpoint --no-vacuum --output-dir --poller --progress --protocol --random-seed --rate --read-update \
-                 --regular --repeat --scale --settle --time --transactions --warmup --wire"
+                "{connection} --builtin --client --connect --data --deck --define --efficiency --file --isolation --jobs --keys \
+                 --latency-limit --max-tries --no-analyze --no-checkpoint --no-delays --no-vacuum --output-dir --poller --progress \
+                 --protocol --random-seed --rate --read-update --regular --repeat --scale --settle --simulate --time --transactions \
+                 --until-slo --warehouses --warmup --wire"
             ),
         ),
         ("up", "--checksums --dir --pg-bin --port --preset --set --socket-dir --tcp".to_string()),

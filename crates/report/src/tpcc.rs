@@ -117,17 +117,12 @@ pub(crate) fn kind(tpcc: &Tpcc) -> String {
             format!("no keying and think times, and no database: a transaction takes {ms} ms")
         }
     };
-    format!(
-        "{}, {users}, {}, {}; {}",
-        number::counted(tpcc.warehouses, "warehouse"),
-        tpcc.isolation,
-        tpcc.mix,
-        tpcc.disclaimer
-    )
+    format!("{}, {users}, {}, {}", number::counted(tpcc.warehouses, "warehouse"), tpcc.isolation, tpcc.mix)
 }
 
 /// The part of the terminal page.
 pub(crate) fn print(out: &mut String, tpcc: &Tpcc) {
+    fold(out, "  ", &tpcc.disclaimer);
     fold(out, "  ", &kind(tpcc));
     columns(out, &lines(tpcc, Letters::Ascii), |column| column != 1);
     fold(out, "  ", &tpcc.batching);
@@ -141,6 +136,16 @@ pub(crate) fn search<'a, 'r>(facts: &'a Facts<'r>) -> Option<Vec<&'a StepFacts<'
     let steps: Vec<&'a StepFacts<'r>> =
         facts.steps.iter().filter(|step| step.step.summary.tpcc.is_some()).collect();
     (!steps.is_empty()).then_some(steps)
+}
+
+/// The step with the largest number of warehouses that pass.
+pub(crate) fn is_answer(steps: &[&StepFacts<'_>], step: &StepFacts<'_>) -> bool {
+    let passing = |step: &StepFacts<'_>| {
+        let tpcc = step.step.summary.tpcc.as_ref().filter(|tpcc| tpcc.passes && step.step.verdict.valid)?;
+        Some(tpcc.warehouses)
+    };
+    let best = steps.iter().filter_map(|step| passing(step)).max();
+    best.is_some() && passing(step) == best
 }
 
 /// The answer of a search.

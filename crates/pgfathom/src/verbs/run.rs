@@ -209,6 +209,9 @@ impl Run {
             return Ok(Exit::Ok);
         }
         self.check_sweep()?;
+        if self.is_sweep() {
+            self.check_tpcc_sweep()?;
+        }
         if self.is_sweep() { self.check_first_step() } else { self.check_workload() }?;
         if self.tpcc.simulate.is_some() {
             return self.run_simulated(context);

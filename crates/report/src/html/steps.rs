@@ -259,7 +259,8 @@ fn more(out: &mut String, all: usize) {
 fn tpcc(out: &mut String, step: &StepFacts) {
     let Some(tpcc) = &step.step.summary.tpcc else { return };
     out.push_str(&format!(
-        "<div class=\"block\"><h3>TPC-C</h3><p class=\"under\">{}</p>",
+        "<div class=\"block\"><h3>TPC-C</h3><p class=\"under\">{}</p><p class=\"under\">{}</p>",
+        escape(&tpcc.disclaimer),
         escape(&crate::tpcc::kind(tpcc))
     ));
     let rows: Vec<Row> = crate::tpcc::lines(tpcc, Letters::Unicode)

@@ -1,0 +1,126 @@
+//! TPC-C by the command: load, run at the terminals' pace and without, in simulation, and every mistake around it.
+
+mod support;
+
+use serde_json::Value;
+use support::{Ended, Folder, pgfathom};
+use target::throwaway::{Throwaway, installations};
+
+fn type_(folder: &Folder, cluster: Option<&Throwaway>, arguments: &str) -> Ended {
+    let mut command = pgfathom(folder.path());
+    if let Some(cluster) = cluster {
+        command
+            .env("PGHOST", cluster.socket_dir())
+            .env("PGPORT", cluster.port().to_string())
+            .env("PGUSER", target::throwaway::SUPERUSER)
+            .env("PGDATABASE", "postgres");
+    }
+    let ended: Ended =
+        command.args(arguments.split_whitespace()).output().expect("the command starts").into();
+    eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+    ended
+}
+
+fn tpcc(ended: &Ended) -> Value {
+    let summary: Value = serde_json::from_str(&ended.stdout).expect("the summary is JSON");
+    summary["tpcc"].clone()
+}
+
+#[test]
+fn a_loaded_warehouse_is_driven_and_its_orders_are_counted_by_both_sides() {
+    let found = installations();
+    assert!(!found.is_empty(), "no PostgreSQL on this machine: run make test, which installs it");
+    std::thread::scope(|scope| {
+        for installation in &found {
+            scope.spawn(move || {
+                let cluster = Throwaway::start(installation, &[]).expect("a throwaway cluster starts");
+                let folder = Folder::new();
+                let run = |arguments: &str| type_(&folder, Some(&cluster), arguments);
+                let missing = run("run -b tpcc");
+                assert_eq!(missing.exit, Some(1));
+                assert!(missing.stderr.contains("error: this database holds no TPC-C dataset"));
+                assert!(missing.stderr.contains("hint: fill it first: pgfathom load tpcc -s 10"));
+
+                assert_eq!(run("load tpcc -s 1 -q").exit, Some(0));
+                let too_many = run("run -b tpcc --warehouses 2");
+                assert_eq!(too_many.exit, Some(1));
+                assert!(too_many.stderr.contains("--warehouses 2: only 1 warehouse"), "{}", too_many.stderr);
+
+                for flags in ["", " --wire lean --isolation rr --deck"] {
+                    let ended = run(&format!("run -b tpcc --no-delays -c 3 -T 2 -q --format json{flags}"));
+                    // On a busy machine the client may be the limit, and a serialization failure at the very end is not tried again:
+                    // only the books must be right.
+                    assert!(matches!(ended.exit, Some(0 | 2 | 5)), "{:?}", ended.exit);
+                    let answer = tpcc(&ended);
+                    assert!(answer["disclaimer"].as_str().expect("text").starts_with("not a TPC result"));
+                    assert_eq!(answer["orders"]["agree"], true, "{answer}");
+                    assert!(answer["orders"]["client"].as_u64().expect("a count") > 0);
+                    assert_eq!(answer["terminals"], Value::Null);
+                    assert_eq!(answer["nodes_mean"], 1.0);
+                }
+                let paced = run("run -b tpcc -c 2 -T 8 --random-seed 5 -q");
+                assert!(matches!(paced.exit, Some(0 | 5)), "{:?}", paced.exit);
+                for word in [
+                    "10 terminals with keying",
+                    "not a TPC result",
+                    "insufficient data",
+                    "efficiency",
+                    "agree",
+                ] {
+                    assert!(paced.stdout.contains(word), "{word}:\n{}", paced.stdout);
+                }
+
+                // Somebody else makes orders on the same tables, after the first count: the run must not stand.
+                let other = std::thread::scope(|scope| {
+                    let run = scope.spawn(|| {
+                        type_(&folder, Some(&cluster), "run -b tpcc --no-delays -c 1 -T 3 -q --format json")
+                    });
+                    std::thread::sleep(std::time::Duration::from_millis(1_800));
+                    cluster
+                        .execute("update district set d_next_o_id = d_next_o_id + 1000000")
+                        .expect("an update");
+                    run.join().expect("the command ran")
+                });
+                assert_eq!(other.exit, Some(5), "{}", other.stderr);
+                assert_eq!(tpcc(&other)["orders"]["agree"], false);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_simulation_needs_no_server() {
+    let folder = Folder::new();
+    let ended =
+        type_(&folder, None, "run -b tpcc --simulate 2ms --warehouses 500 -c 50 -T 2 -q --format json");
+    assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
+    let answer = tpcc(&ended);
+    assert_eq!((answer["terminals"].as_u64(), answer["simulated_ms"].as_f64()), (Some(5_000), Some(2.0)));
+    assert!(answer["tpmc"].as_f64().expect("a rate") > 4_000.0, "5,000 terminals make 6,400 a minute");
+    assert_eq!(answer["orders"], Value::Null);
+}
+
+#[test]
+fn mistakes_get_a_hint() {
+    let folder = Folder::new();
+    for (typed, error, hint) in [
+        ("run -b ycsb-a --no-delays", "--no-delays belongs to TPC-C, which is not run", "add -b tpcc"),
+        ("run -b tpcc -b ycsb-a", "-b tpcc is a mix of its own and runs alone", "leave the other"),
+        ("run -b tpcc -R 100", "-R: the terminals of TPC-C have a pace of their own", "--warehouses N"),
+        ("run -b tpcc -M simple", "-M: TPC-C uses prepared statements only", "leave -M away"),
+        (
+            "run -b tpcc --until-slo -c 1,2",
+            "--until-slo looks for a number of warehouses",
+            "one number behind -c",
+        ),
+        ("run -b tpcc --until-slo -t 10", "-t: the steps of --until-slo last a time", "-T 5m"),
+        ("run -b tpcc --efficiency 200", "200", "as 95"),
+        ("run -b tpcc --simulate 5", "--simulate: without a database", "--warehouses 15000"),
+    ] {
+        let ended = type_(&folder, None, typed);
+        assert_eq!(ended.exit, Some(1), "{typed}: {}", ended.stderr);
+        let (first, rest) = ended.stderr.split_once('\n').expect("several lines");
+        assert!(first.starts_with("error: ") && first.contains(error), "{typed}: {first}");
+        assert!(rest.contains("\nhint: ") && rest.contains(hint), "{typed}: {rest}");
+    }
+}
