@@ -11,6 +11,7 @@ use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
 use target::Cluster;
 use target::conninfo::Sources;
+use target::local::LocalError;
 use target::throwaway::{ThrowawayCluster, installations};
 
 const ROWS: u64 = 3000;
@@ -63,15 +64,19 @@ impl Lab {
 
 fn on_each(test: impl Fn(&Lab)) {
     for installation in &installations() {
-        let servers =
-            ThrowawayCluster::sharded(installation, 3, PARTITIONS).expect("a throwaway cluster starts");
-        let cluster = Cluster::from_file(servers.file(), &Sources::of_process()).expect("its file is right");
-        let spec = Spec { seed: 7, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
-        let options = Options { partitions: Some(PARTITIONS), streams: 3, ..Options::new(ROWS, spec) };
-        let report = load::load_ycsb_on(&cluster, &options, &Stop::new(), &mut Silent).expect("it loads");
-        assert_eq!(report.outcome, Outcome::Complete);
-        test(&Lab { servers, folder: Folder::new() });
+        test(&lab(ThrowawayCluster::sharded(installation, 3, PARTITIONS), Some(PARTITIONS)));
     }
+}
+
+/// Loads the dataset into a cluster.
+fn lab(servers: Result<ThrowawayCluster, LocalError>, partitions: Option<u32>) -> Lab {
+    let servers = servers.expect("a throwaway cluster starts");
+    let cluster = Cluster::from_file(servers.file(), &Sources::of_process()).expect("its file is right");
+    let spec = Spec { seed: 7, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
+    let options = Options { partitions, streams: 3, ..Options::new(ROWS, spec) };
+    let report = load::load_ycsb_on(&cluster, &options, &Stop::new(), &mut Silent).expect("it loads");
+    assert_eq!(report.outcome, Outcome::Complete);
+    Lab { servers, folder: Folder::new() }
 }
 
 fn keys_in(text: &str) -> Vec<&str> {
@@ -167,4 +172,46 @@ fn what_runs_write_through_any_node_is_accepted_and_a_lost_update_is_not() {
             assert!(told.contains("field3 in usertable_p1 on n2 holds the load, but run "), "{told}");
         }
     });
+}
+
+#[test]
+fn peers_are_verified_and_compared() {
+    let Some(installation) = installations().into_iter().find(|found| found.version.major >= 16) else {
+        println!("skipped: no PostgreSQL 16 or later is installed");
+        return;
+    };
+    let lab = lab(ThrowawayCluster::multimaster(&installation, 2), None);
+    let told = lab.expect(0, "verify").stdout;
+    assert_eq!(told.matches("3,000 rows   exact").count(), 2, "{told}");
+    lab.expect(0, "run -b ycsb-a -c 2 -t 100");
+    let told = lab.expect(0, "verify --deep -o written").stdout;
+    assert!(told.contains("accepted"), "{told}");
+    // A value that a run wrote on one node, set back on the other alone: each by itself would do for a run that was killed.
+    let key = lab.sql(0, "select min(ycsb_key) from usertable");
+    lab.sql(
+        1,
+        &format!(
+            "set session_replication_role = replica; delete from usertable where ycsb_key = '{key}'; select 1"
+        ),
+    );
+    let told = lab.expect(3, "verify --lag-limit 5").stdout;
+    assert_eq!(keys_in(&told), [key.as_str()], "{told}");
+    let node = &lab.servers.file().node[1].name;
+    assert!(told.contains(&format!("missing from usertable on {node}")), "{told}");
+}
+
+#[test]
+fn standbys_are_verified_when_asked_for() {
+    for installation in &installations() {
+        let lab = lab(ThrowawayCluster::replicated(installation, 2, "ANY 1 (s1, s2)"), None);
+        let alone = lab.expect(0, "verify").stdout;
+        assert!(!alone.contains("s1"), "{alone}");
+        lab.expect(0, "run -b ycsb-a -c 2 -t 100");
+        let told = lab.expect(0, "verify --standbys").stdout;
+        for node in ["primary", "s1", "s2"] {
+            assert!(told.contains(&format!("  {node:7}   1 leaf table   3,000 rows   exact")), "{told}");
+        }
+        let refused = lab.expect_at(1, "verify --standbys", 0).stderr;
+        assert!(refused.contains("--cluster cluster.toml"), "{refused}");
+    }
 }

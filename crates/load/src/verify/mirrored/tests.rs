@@ -234,11 +234,11 @@ fn standbys_are_read_after_they_have_caught_up() {
             std::thread::sleep(Duration::from_millis(20));
         }
         let report = check(&cluster, false, mirror(1));
-        let problems = named(&report).1;
-        assert!(
-            problems[0].starts_with("s2 still lacks") && problems[0].ends_with("its replay is paused"),
-            "{problems:?}"
-        );
+        // On a busy machine the other one may be late by a few bytes, too.
+        let is_paused = |problem: &String| {
+            problem.starts_with("s2 still lacks") && problem.ends_with("its replay is paused")
+        };
+        assert!(named(&report).1.iter().any(is_paused), "{}", report.text());
         let missing: Vec<bool> =
             report.nodes.iter().map(|node| node.rows_found < node.rows_expected).collect();
         assert_eq!(missing, [true, true, false]);
