@@ -69,7 +69,7 @@ fn the_flags_of_each_verb_are_these() {
                  --segment --size --tablespace --tablespaces --unlogged --via"
             ),
         ),
-        ("verify", format!("{connection} --deep --jobs --output-dir --progress")),
+        ("verify", format!("{connection} --deep --jobs --lag-limit --output-dir --progress --standbys")),
         (
             "run",
             format!(
