@@ -5,7 +5,8 @@ mod support;
 use std::process::{Command, Stdio};
 use support::{Ended, Folder, pgfathom, run};
 
-const VERBS: [&str; 9] = ["demo", "up", "down", "load", "verify", "run", "matrix", "report", "self"];
+const VERBS: [&str; 10] =
+    ["demo", "up", "down", "load", "verify", "prove", "run", "matrix", "report", "self"];
 
 #[test]
 fn help_lists_every_verb_and_exit_code() {
@@ -38,7 +39,7 @@ fn every_spelling_of_help_gives_the_same_text_and_h_is_the_host() {
         assert!(long.stdout.contains(&format!("Usage: pgfathom {verb}")), "{}", long.stdout);
         assert!(long.stdout.lines().all(|line| line.chars().count() <= 110), "{verb}: a line is too wide");
     }
-    for verb in ["load", "verify", "run"] {
+    for verb in ["load", "verify", "prove", "run"] {
         let help = run(folder.path(), &[verb, "--help"]).stdout;
         for flag in [
             "-h, --host",
@@ -70,6 +71,7 @@ fn the_flags_of_each_verb_are_these() {
             ),
         ),
         ("verify", format!("{connection} --deep --jobs --lag-limit --output-dir --progress --standbys")),
+        ("prove", format!("{connection} --conditions --jobs --output-dir --progress --warehouses")),
         (
             "run",
             format!(
@@ -79,7 +81,11 @@ fn the_flags_of_each_verb_are_these() {
                  --until-slo --warehouses --warmup --wire"
             ),
         ),
-        ("up", "--checksums --dir --pg-bin --port --preset --set --socket-dir --tcp".to_string()),
+        (
+            "up",
+            "--checksums --dir --nodes --partitions --pg-bin --port --preset --set --socket-dir --standbys --sync --synchronous-commit --tcp"
+                .to_string(),
+        ),
         ("down", "--all".to_string()),
         (
             "matrix",

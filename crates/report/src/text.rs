@@ -38,8 +38,7 @@ pub(crate) fn page(facts: &Facts) -> String {
     }
     // Of a search only the step that is its answer is told in full.
     let search = crate::tpcc::search(facts);
-    let is_told =
-        |step: &&StepFacts| search.as_ref().is_none_or(|steps| crate::tpcc::is_answer(steps, step));
+    let is_told = |step: &&StepFacts| search.as_ref().is_none_or(|steps| crate::tpcc::is_answer(steps, step));
     let steps = facts.steps.iter().filter(|step| !step.is_cell() || !step.step.errors.is_empty());
     for step in steps.filter(is_told) {
         details(&mut out, step);
