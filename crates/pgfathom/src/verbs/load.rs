@@ -92,7 +92,13 @@ pub struct Load {
     #[arg(long, value_name = "NAME", help_heading = "Load")]
     pub tablespace: Option<String>,
     /// Tablespaces to deal the leaf tables out to, each with its index, on every node: A,B,C
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "tablespace", help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with = "tablespace",
+        help_heading = "Load"
+    )]
     pub tablespaces: Vec<String>,
     /// Unlogged tables: no WAL, and empty after a crash of the server
     #[arg(long, help_heading = "Load")]
@@ -174,7 +180,8 @@ impl Load {
         let cluster = self.connection.resolve_cluster_of(context)?;
         let mut control = target::control::connect(&cluster.nodes[0].spec)?;
         let recording = Recording::begin(context, &self.directory, "load", "ycsb")?;
-        let fingerprint = fingerprint::take(&mut control, &cluster.nodes[0].spec);
+        let mut fingerprint = fingerprint::take(&mut control, &cluster.nodes[0].spec);
+        fingerprint.engine = cluster.engine.name().to_string();
         drop(control);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
         let step = recording.dir().begin_step("load", "ycsb")?;
