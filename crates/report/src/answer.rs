@@ -196,7 +196,8 @@ fn failed_checks(step: &StepFacts) -> String {
     details.join(", ")
 }
 
-fn capital(text: &str) -> String {
+/// With a capital at its beginning.
+pub(crate) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     match letters.next() {
         Some(first) => first.to_uppercase().chain(letters).collect(),

@@ -249,6 +249,11 @@ impl<'a> StepFacts<'a> {
         self.step.verb == record::matrix::VERB
     }
 
+    /// There is nothing to tell of it beside its place in the matrix: errors that were not made good by another try would be.
+    pub(crate) fn is_plain_cell(&self) -> bool {
+        self.is_cell() && self.step.errors.iter().all(|error| error.retried >= error.count)
+    }
+
     /// `run ycsb-a`, `verify`.
     pub(crate) fn title(&self) -> String {
         let (verb, name) = (&self.step.verb, &self.step.name);

@@ -83,7 +83,7 @@ fn page_with(facts: &Facts, with_charts: usize) -> String {
     }
     for (at, (step, data)) in facts.steps.iter().zip(&data).enumerate() {
         // A cell's errors are its own; everything else stands in the matrix.
-        if step.is_cell() && step.step.errors.is_empty() {
+        if step.is_plain_cell() {
             continue;
         }
         steps::section(&mut body, facts, step, &data.charts, at < with_charts);

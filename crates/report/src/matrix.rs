@@ -135,7 +135,7 @@ fn prediction_words(operation: &Operation, letters: Letters) -> Option<String> {
     let (least, most) = range(predicted().filter_map(share))?;
     let time = |us: f64| number::latency(us.round(), letters);
     Some(format!(
-        "own rows and round trips predict a p50 of {} to {}, {least:.0} % to {most:.0} % of what was measured",
+        "own rows and round trips together predict a p50 of {} to {}, {least:.0} % to {most:.0} % of what was measured",
         time(low),
         time(high)
     ))

@@ -39,7 +39,7 @@ pub(crate) fn page(facts: &Facts) -> String {
     // Of a search only the step that is its answer is told in full.
     let search = crate::tpcc::search(facts);
     let is_told = |step: &&StepFacts| search.as_ref().is_none_or(|steps| crate::tpcc::is_answer(steps, step));
-    let steps = facts.steps.iter().filter(|step| !step.is_cell() || !step.step.errors.is_empty());
+    let steps = facts.steps.iter().filter(|step| !step.is_plain_cell());
     for step in steps.filter(is_told) {
         details(&mut out, step);
     }
@@ -102,8 +102,11 @@ fn heading(out: &mut String, facts: &Facts) {
 
 /// `PostgreSQL 18.4`.
 pub(crate) fn server(engine: &str, version: &str) -> String {
-    let name = if engine == "postgres" { "PostgreSQL" } else { engine };
-    format!("{name} {version}")
+    match engine {
+        "postgres" => format!("PostgreSQL {version}"),
+        "fdw-sharded" | "multimaster" => format!("PostgreSQL {version}, {engine}"),
+        _ => format!("{engine} {version}"),
+    }
 }
 
 fn details(out: &mut String, step: &StepFacts) {

@@ -1,6 +1,7 @@
 //! The matrix on the web page: a coloured table per operation, made here, so that it needs no script and can be printed and read aloud.
 
 use super::{KEY, STEPS, odd, prediction_words, ratio, shade, trips_words};
+use crate::answer::capital;
 use crate::facts::Facts;
 use crate::html::markup::{Cell as Td, Row, escape, table};
 use crate::number::{self, Letters};
@@ -77,7 +78,9 @@ fn heat(out: &mut String, matrix: &Matrix, operation: &Operation) {
     }
     out.push_str("</tbody></table></div>\n");
     for words in [trips_words(operation, Letters::Unicode), prediction_words(operation, Letters::Unicode)] {
-        words.iter().for_each(|words| out.push_str(&format!("<p class=\"under\">{}.</p>", escape(words))));
+        words
+            .iter()
+            .for_each(|words| out.push_str(&format!("<p class=\"under\">{}.</p>", escape(&capital(words)))));
     }
     out.push_str("</div>\n");
 }
@@ -194,7 +197,7 @@ fn distances(out: &mut String, operation: &Operation) {
     let name = escape(&operation.name);
     out.push_str(&format!(
         "<details class=\"block\"><summary>{name}: {} between nodes, and what explains them</summary>",
-        cells.len()
+        number::counted(cells.len() as u64, "cell")
     ));
     table(
         out,
