@@ -32,6 +32,9 @@ pub(crate) use crate::team::{connect, wal_position};
 use crate::watch::{self, Site, Watch};
 use crate::{finish, peers};
 
+/// When the load has to end, and how the user said it.
+type Deadline = (Instant, String);
+
 /// Fills a target with a YCSB dataset, or continues where another load ended.
 ///
 /// The call returns when everything is done, when `stop` was noticed, or on the first error that no repetition cures. It may be called
@@ -239,7 +242,7 @@ impl<'a> Fill<'a> {
     }
 
     /// What watchers need to know, and when the load has to end. Rules that cannot be kept are refused here.
-    fn stop_rules(&mut self) -> Result<(Vec<Site>, Option<(Instant, String)>), LoadError> {
+    fn stop_rules(&mut self) -> Result<(Vec<Site>, Option<Deadline>), LoadError> {
         let mut sites = Vec::new();
         for (member, dataset) in std::iter::zip(&mut self.team.members, &self.datasets) {
             let keep = self.options.keep_free_bytes;
