@@ -277,7 +277,7 @@ proptest! {
         }
         // Then both run to their ends, without further moves.
         for _ in 0..2 * CHUNKS * u64::from(LEAVES) {
-            for who in 0..2 {
+            for who in [0, 1] {
                 if loaders[who].is_stale() {
                     act(&mut world, who, Step::Replan);
                 }
