@@ -230,7 +230,7 @@ impl<'a> Fill<'a> {
         self.copy(dispatcher, counters, voice)?;
         copied();
         // Servers may have been restarted under the control connections, which were idle.
-        self.team.reconnect(self.options.reconnect_limit, None)?;
+        self.team.reconnect(self.options.reconnect_limit, Some(self.stop))?;
         let stopped =
             |stop: &Stop| if stop.reason().is_some() { Outcome::Stopped } else { Outcome::Interrupted };
         if self.missing(Segment::ALL)? > 0 {

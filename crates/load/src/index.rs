@@ -42,10 +42,7 @@ pub(crate) struct Finish<'a> {
 /// Takes the lock under which keys and statistics are made, for the life of this connection. `Ok(false)`: the stop was noticed.
 pub(crate) fn lock(client: &mut Client, stop: &Stop) -> Result<bool, LoadError> {
     loop {
-        let row = client
-            .query_one("select pg_try_advisory_lock($1, $2)", &[&lock::CLASS, &lock::FINISH])
-            .map_err(|source| LoadError::sql("waiting for another pgfathom that builds keys", source))?;
-        if row.get(0) {
+        if try_lock(client)? {
             return Ok(true);
         }
         if stop.level() > StopLevel::Run {
@@ -53,6 +50,22 @@ pub(crate) fn lock(client: &mut Client, stop: &Stop) -> Result<bool, LoadError> 
         }
         std::thread::sleep(LOCK_LOOK);
     }
+}
+
+/// Takes it if nobody has it.
+pub(crate) fn try_lock(client: &mut Client) -> Result<bool, LoadError> {
+    client
+        .query_one("select pg_try_advisory_lock($1, $2)", &[&lock::CLASS, &lock::FINISH])
+        .map(|row| row.get(0))
+        .map_err(|source| LoadError::sql("waiting for another pgfathom that builds keys", source))
+}
+
+/// Gives it back.
+pub(crate) fn unlock(client: &mut Client) -> Result<(), LoadError> {
+    client
+        .execute("select pg_advisory_unlock($1, $2)", &[&lock::CLASS, &lock::FINISH])
+        .map(|_| ())
+        .map_err(|source| LoadError::sql("waiting for another pgfathom that builds keys", source))
 }
 
 /// Whether a table of the dataset has its primary key.

@@ -16,6 +16,9 @@ use crate::stream::SESSION_SETTINGS;
 /// The pause before a server that the coordinator has lost is tried again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
+/// How often another pgfathom that is building keys is asked whether it is through.
+const LOCK_LOOK: Duration = Duration::from_millis(200);
+
 /// A control connection with the settings of a load.
 pub(crate) fn connect(spec: &ConnSpec) -> Result<Control, LoadError> {
     let mut control = target::control::connect(spec).map_err(LoadError::connect)?;
@@ -104,17 +107,34 @@ impl Team {
     }
 
     /// Takes the lock under which keys and statistics are made, on every node. `Ok(false)`: the stop was noticed.
+    ///
+    /// Nobody waits for one lock while it holds another, as loaders may list the nodes in different order.
     pub(crate) fn lock(&mut self, limit: Duration, stop: &Stop) -> Result<bool, LoadError> {
-        for member in &mut self.members {
-            loop {
-                match index::lock(&mut member.control, stop) {
-                    Err(error) if error.is_connection_lost() => member.reconnect(limit, Some(stop))?,
-                    Err(error) => return Err(error.at(&member.name)),
-                    Ok(false) => return Ok(false),
-                    Ok(true) => break,
-                }
+        loop {
+            match self.try_lock() {
+                Ok(true) => return Ok(true),
+                Ok(false) if stop.level() > StopLevel::Run => return Ok(false),
+                Ok(false) => std::thread::sleep(LOCK_LOOK),
+                Err(error) if error.is_connection_lost() => self.reconnect(limit, Some(stop))?,
+                Err(error) => return Err(error),
             }
         }
-        Ok(true)
+    }
+
+    fn try_lock(&mut self) -> Result<bool, LoadError> {
+        let mut locked = 0;
+        for member in &mut self.members {
+            if !index::try_lock(&mut member.control).map_err(|error| error.at(&member.name))? {
+                break;
+            }
+            locked += 1;
+        }
+        if locked == self.members.len() {
+            return Ok(true);
+        }
+        for member in &mut self.members[..locked] {
+            index::unlock(&mut member.control).map_err(|error| error.at(&member.name))?;
+        }
+        Ok(false)
     }
 }

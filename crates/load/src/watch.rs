@@ -118,6 +118,8 @@ struct Watcher<'a> {
     node: usize,
     loader: i64,
     control: Option<Control>,
+    /// The last attempt to connect failed.
+    away: bool,
     /// Rows that are in the history.
     written: u64,
     since: Instant,
@@ -125,7 +127,7 @@ struct Watcher<'a> {
 
 impl<'a> Watcher<'a> {
     fn new(watch: &'a Watch<'a>, node: usize, loader: i64) -> Watcher<'a> {
-        Watcher { watch, node, loader, control: None, written: 0, since: Instant::now() }
+        Watcher { watch, node, loader, control: None, away: false, written: 0, since: Instant::now() }
     }
 
     fn site(&self) -> &'a Site {
@@ -162,7 +164,10 @@ impl<'a> Watcher<'a> {
                 self.history();
             }
         }
-        self.history();
+        // The load does not end later because a server that is away cannot be told about it.
+        if !self.away {
+            self.history();
+        }
     }
 
     /// Does something on the connection. A server that cannot be reached now is asked again next time; what is wrong with it is the streams'
@@ -170,6 +175,7 @@ impl<'a> Watcher<'a> {
     fn ask<T>(&mut self, question: impl FnOnce(&mut Control) -> Result<T, LoadError>) -> Option<T> {
         if self.control.as_ref().is_none_or(|control| control.is_closed()) {
             self.control = team::connect(&self.site().spec).ok();
+            self.away = self.control.is_none();
         }
         let answer = question(self.control.as_mut()?);
         if answer.as_ref().is_err_and(LoadError::is_connection_lost) {

@@ -344,6 +344,56 @@ fn clusters_that_are_not_what_the_ledger_says_are_refused() {
     });
 }
 
+/// A node that crashes is waited for while the others go on; one that stays away ends the load, by name.
+#[test]
+fn a_node_that_goes_away_is_named_and_waited_for() {
+    each_postgres(|installation| {
+        let mut cluster = sharded(installation, 3, 6);
+        let target = cluster_of(&cluster);
+        let options = Options { chunk_rows: Some(300), ..asked(150_001, 3, Method::Copy) };
+        let mut notes = Notes::default();
+        let await_chunks = |cluster: &ThrowawayCluster, node: usize, chunks: i64| {
+            let mut client = connect(&cluster.node(node).spec());
+            let count = "select count(*) from pgfathom.chunk";
+            while client.query_one(count, &[]).map_or(0, |row| row.get::<_, i64>(0)) < chunks {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        };
+        let report = std::thread::scope(|scope| {
+            let loader =
+                scope.spawn(|| load::load_ycsb_on(&target, &options, &Stop::new(), &mut notes).unwrap());
+            await_chunks(&cluster, 1, 10);
+            cluster.node_mut(1).kill9().unwrap();
+            let so_far = cluster.node(0).value("select count(*) from pgfathom.chunk").unwrap().unwrap();
+            await_chunks(&cluster, 0, so_far.parse::<i64>().unwrap() + 20);
+            cluster.node_mut(1).start_again().unwrap();
+            loader.join().unwrap()
+        });
+        assert_eq!((report.outcome, report.totals.rows), (Outcome::Complete, 150_001));
+        assert!(report.retries > 0);
+        assert_exact_on(&cluster, 150_001, 6, &spec(1));
+        let told: Vec<&str> = notes.events.iter().map(|event| event.message.as_str()).collect();
+        assert!(told.iter().any(|message| message.contains("stream 1 (n2) lost the server")), "{told:?}");
+        assert!(told.iter().any(|message| message.contains("stream 1 (n2) is connected again")), "{told:?}");
+
+        let soon = Options { restart: true, reconnect_limit: Duration::from_secs(2), ..options.clone() };
+        let error = std::thread::scope(|scope| {
+            let loader =
+                scope.spawn(|| load::load_ycsb_on(&target, &soon, &Stop::new(), &mut Notes::default()));
+            std::thread::sleep(Duration::from_millis(500));
+            await_chunks(&cluster, 2, 5);
+            cluster.node_mut(2).kill9().unwrap();
+            loader.join().unwrap().unwrap_err()
+        });
+        assert!(error.to_string() == "node n3 failed", "{error}");
+        assert!(matches!(error.innermost(), LoadError::ServerLost { .. }), "{:?}", error.innermost());
+        assert!(error.hint().unwrap().contains("same command again"));
+        cluster.node_mut(2).start_again().unwrap();
+        load_on(&cluster, &options).unwrap();
+        assert_exact_on(&cluster, 150_001, 6, &spec(1));
+    });
+}
+
 #[test]
 fn an_interrupted_creation_is_completed() {
     each_postgres(|installation| {
