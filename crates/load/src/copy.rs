@@ -21,7 +21,7 @@
 //! that do exclude loaders (primary keys, `--restart`) first wait until no chunk is in flight. No transaction spans two nodes, but for
 //! those of `--via connect`, which all take the same way.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -118,11 +118,14 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
         job.work.failed.store(true, Ordering::Relaxed);
         first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     };
+    let count = job.work.counters.streams.len();
+    let at_work = AtomicUsize::new(count);
     std::thread::scope(|scope| {
-        let streams: Vec<_> = (0..job.work.counters.streams.len())
+        let streams: Vec<_> = (0..count)
             .map(|index| {
-                let fail = &fail;
+                let (fail, at_work) = (&fail, &at_work);
                 scope.spawn(move || {
+                    let _left = Left(at_work, job.dispatcher);
                     let node = index % job.places.len();
                     let place = &job.places[node];
                     let mut stream = Stream::at(job.work, index, &place.spec, &place.name);
@@ -133,17 +136,34 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
                 })
             })
             .collect();
-        while !streams.iter().all(|stream| stream.is_finished()) {
+        loop {
+            let seen = job.dispatcher.seen();
+            if at_work.load(Ordering::Acquire) == 0 {
+                break;
+            }
             if job.dispatcher.is_stale()
                 && job.work.stop_level() == StopLevel::Run
                 && let Err(error) = job.follow(replan)
             {
                 fail(error);
             }
-            job.dispatcher.wait(IDLE_WAIT);
+            job.dispatcher.wait(seen, IDLE_WAIT);
+        }
+        for stream in streams {
+            stream.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
     });
     first_error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Says that a stream has ended, also when it ends by a panic.
+struct Left<'a>(&'a AtomicUsize, &'a Dispatcher);
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+        self.1.wake();
+    }
 }
 
 /// Loads part after part of one node.
@@ -158,9 +178,9 @@ fn run_stream(job: &Job<'_>, stream: &mut Stream<'_>, node: usize) -> Result<(),
     while stream.connect()? && work.stop_level() == StopLevel::Run {
         let task = match job.dispatcher.next(node, Instant::now()) {
             Next::Task(task) => task,
-            Next::Wait => {
+            Next::Wait(seen) => {
                 work.set_idle(node, job.dispatcher.todo()[node] == 0);
-                job.dispatcher.wait(IDLE_WAIT);
+                job.dispatcher.wait(seen, IDLE_WAIT);
                 continue;
             }
             Next::End => break,

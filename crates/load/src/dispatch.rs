@@ -144,8 +144,8 @@ pub(crate) struct Task {
 pub(crate) enum Next {
     /// Load this.
     Task(Task),
-    /// Ask again soon: others are at what is left, or a new plan is being made.
-    Wait,
+    /// Ask again after [`Dispatcher::wait`] with this: others are at what is left, or a new plan is being made.
+    Wait(u64),
     /// Nothing is left anywhere.
     End,
 }
@@ -246,6 +246,8 @@ struct State {
     stale: bool,
     /// Nodes that have to catch their breath.
     paused: BTreeSet<usize>,
+    /// Counts what could be news to somebody who waits.
+    changes: u64,
 }
 
 /// Hands out parts to the streams of all nodes.
@@ -260,7 +262,8 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     pub(crate) fn new(spread: bool, plans: Vec<NodePlan>) -> Dispatcher {
         let queues = plans.into_iter().map(Queue::new).collect();
-        let state = State { queues, hashing: BTreeMap::new(), stale: false, paused: BTreeSet::new() };
+        let state =
+            State { queues, hashing: BTreeMap::new(), stale: false, paused: BTreeSet::new(), changes: 0 };
         Dispatcher { spread, state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -272,9 +275,9 @@ impl Dispatcher {
     /// What a stream of this node shall do next.
     pub(crate) fn next(&self, node: usize, now: Instant) -> Next {
         let mut state = self.state();
-        let State { queues, hashing, stale, paused } = &mut *state;
+        let State { queues, hashing, stale, paused, changes } = &mut *state;
         if *stale || (paused.contains(&node) && queues[node].todo() > 0) {
-            return Next::Wait;
+            return Next::Wait(*changes);
         }
         let alone = queues.len() == 1;
         let queue = &mut queues[node];
@@ -292,7 +295,7 @@ impl Dispatcher {
         let found = chunk.and_then(|chunk| Some((chunk, queue.leaves_of(chunk)?)));
         let Some((chunk, leaves)) = found else {
             let over = queues.iter().all(|queue| queue.todo() == 0);
-            return if over { Next::End } else { Next::Wait };
+            return if over { Next::End } else { Next::Wait(*changes) };
         };
         queue.flying.insert(chunk);
         let sorted = queue.prepared.remove(&chunk);
@@ -334,8 +337,7 @@ impl Dispatcher {
                 queue.prepared.insert(chunk, sorted);
             }
         }
-        drop(state);
-        self.changed.notify_all();
+        self.tell(state);
     }
 
     /// A stream has no more to do with the task's chunk: `covered` leaves of it are loaded (`None`: all), by whomever; `Some(&[])` if none.
@@ -348,8 +350,7 @@ impl Dispatcher {
                 queue.cover(chunk, covered);
             }
         }
-        drop(state);
-        self.changed.notify_all();
+        self.tell(state);
     }
 
     /// Another loader has the task's chunk in its hands.
@@ -359,23 +360,22 @@ impl Dispatcher {
         let queue = &mut state.queues[node];
         queue.flying.remove(&chunk);
         queue.busy.push_back((now + BUSY_PAUSE, chunk));
-        drop(state);
-        self.changed.notify_all();
+        self.tell(state);
     }
 
     /// Gives a node nothing new, or something again. Returns whether that is a change.
     pub(crate) fn set_paused(&self, node: usize, pause: bool) -> bool {
         let mut state = self.state();
         let changed = if pause { state.paused.insert(node) } else { state.paused.remove(&node) };
-        drop(state);
-        self.changed.notify_all();
+        self.tell(state);
         changed
     }
 
     /// The plan is not true any more: nobody gets anything before [`Dispatcher::replan`].
     pub(crate) fn set_stale(&self) {
-        self.state().stale = true;
-        self.changed.notify_all();
+        let mut state = self.state();
+        state.stale = true;
+        self.tell(state);
     }
 
     /// Whether a new plan is wanted.
@@ -391,8 +391,7 @@ impl Dispatcher {
             *queue = Queue { flying, ..Queue::new(plan) };
         }
         state.stale = false;
-        drop(state);
-        self.changed.notify_all();
+        self.tell(state);
     }
 
     /// What each node owns by the present plan.
@@ -418,10 +417,26 @@ impl Dispatcher {
         self.state().queues.iter().map(Queue::todo).collect()
     }
 
-    /// Waits until something changes, at most this long.
-    pub(crate) fn wait(&self, at_most: Duration) {
-        let state = self.state();
-        let _unused = self.changed.wait_timeout(state, at_most).unwrap_or_else(PoisonError::into_inner);
+    /// Ends the waits of [`Dispatcher::wait`].
+    pub(crate) fn wake(&self) {
+        self.tell(self.state());
+    }
+
+    /// Waits until something has changed since `seen`, at most this long.
+    pub(crate) fn wait(&self, seen: u64, at_most: Duration) {
+        let waited = self.changed.wait_timeout_while(self.state(), at_most, |state| state.changes == seen);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// What has been seen so far, for [`Dispatcher::wait`].
+    pub(crate) fn seen(&self) -> u64 {
+        self.state().changes
+    }
+
+    fn tell(&self, mut state: MutexGuard<'_, State>) {
+        state.changes += 1;
+        drop(state);
+        self.changed.notify_all();
     }
 }
 

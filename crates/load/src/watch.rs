@@ -2,6 +2,7 @@
 //! keeps the stop rules. None of it waits for a stream and no stream waits for it: a node that hangs delays its own watcher only.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use target::ConnSpec;
@@ -61,7 +62,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) stop: &'a Stop,
     /// Rows are being loaded.
     pub(crate) copying: AtomicBool,
-    over: AtomicBool,
+    over: Mutex<bool>,
+    ended: Condvar,
 }
 
 impl<'a> Watch<'a> {
@@ -81,7 +83,8 @@ impl<'a> Watch<'a> {
             deadline: None,
             stop,
             copying: AtomicBool::new(true),
-            over: AtomicBool::new(false),
+            over: Mutex::new(false),
+            ended: Condvar::new(),
         }
     }
 
@@ -92,24 +95,28 @@ impl<'a> Watch<'a> {
             for node in 0..self.sites.len() {
                 scope.spawn(move || Watcher::new(self, node, loader).run());
             }
-            let over = Over(&self.over);
+            let over = Over(self);
             let result = work();
             drop(over);
             result
         })
     }
 
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+    /// Waits a moment; `true` when the load is over.
+    fn wait(&self) -> bool {
+        let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.ended.wait_timeout_while(over, CLOCK_LOOK, |over| !*over);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
 /// Ends the watchers, also when the work ends by a panic.
-struct Over<'a>(&'a AtomicBool);
+struct Over<'a, 'b>(&'a Watch<'b>);
 
-impl Drop for Over<'_> {
+impl Drop for Over<'_, '_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+        *self.0.over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.ended.notify_all();
     }
 }
 
@@ -138,8 +145,7 @@ impl<'a> Watcher<'a> {
         let begun = Instant::now();
         let (mut next_history, mut next_look) = (begun + HISTORY_INTERVAL, begun + shard::LOOK);
         let (mut next_space, mut next_slots) = (begun + SPACE_LOOK, begun + SLOT_LOOK);
-        while !self.watch.is_over() {
-            std::thread::sleep(CLOCK_LOOK);
+        while !self.watch.wait() {
             let now = Instant::now();
             if let Some((deadline, told)) = &self.watch.deadline
                 && now >= *deadline

@@ -79,7 +79,7 @@ fn a_stream_that_never_gets_to_hashing_holds_up_nobody() {
     let dispatcher = Dispatcher::new(true, vec![plan(&[0]), plan(&[1])]);
     let now = Instant::now();
     assert!(matches!(dispatcher.next(0, now), Next::Task(_)));
-    assert!(matches!(dispatcher.next(1, now), Next::Wait));
+    assert!(matches!(dispatcher.next(1, now), Next::Wait(_)));
     let later = now + HASHING_PATIENCE;
     assert!(matches!(dispatcher.next(1, later), Next::Task(Task { chunk: 0, sorted: None, .. })));
 }
@@ -92,7 +92,7 @@ fn a_chunk_of_another_loader_is_looked_at_again_when_nothing_else_is_left() {
     dispatcher.set_aside(0, 0, now);
     assert_eq!(task(&dispatcher, 0).chunk, 1);
     dispatcher.end(0, 1, None);
-    assert!(matches!(dispatcher.next(0, now), Next::Wait));
+    assert!(matches!(dispatcher.next(0, now), Next::Wait(_)));
     assert!(matches!(dispatcher.next(0, now + BUSY_PAUSE), Next::Task(Task { chunk: 0, .. })));
     dispatcher.end(0, 0, None);
     assert!(matches!(dispatcher.next(0, now), Next::End));
@@ -104,7 +104,7 @@ fn a_part_that_failed_comes_again() {
     for chunk in 0..3 {
         assert_eq!(task(&dispatcher, 0).chunk, chunk);
     }
-    assert!(matches!(dispatcher.next(0, Instant::now()), Next::Wait));
+    assert!(matches!(dispatcher.next(0, Instant::now()), Next::Wait(_)));
     dispatcher.end(0, 1, Some(&[]));
     assert_eq!(task(&dispatcher, 0).chunk, 1);
 }
@@ -124,7 +124,7 @@ fn nothing_is_handed_out_while_the_plan_is_stale() {
     let dispatcher = Dispatcher::new(true, vec![plan()]);
     dispatcher.set_stale();
     assert!(dispatcher.is_stale());
-    assert!(matches!(dispatcher.next(0, Instant::now()), Next::Wait));
+    assert!(matches!(dispatcher.next(0, Instant::now()), Next::Wait(_)));
     dispatcher.replan(vec![plan()]);
     assert!(matches!(dispatcher.next(0, Instant::now()), Next::Task(_)));
 }
@@ -134,7 +134,7 @@ fn a_node_that_is_paused_gets_nothing_and_the_others_go_on() {
     let plan = || NodePlan::new(owned(&[0]), &all(2), &[]);
     let dispatcher = Dispatcher::new(false, vec![plan(), plan()]);
     assert!(dispatcher.set_paused(0, true) && !dispatcher.set_paused(0, true));
-    assert!(matches!(dispatcher.next(0, Instant::now()), Next::Wait));
+    assert!(matches!(dispatcher.next(0, Instant::now()), Next::Wait(_)));
     assert!(matches!(dispatcher.next(1, Instant::now()), Next::Task(_)));
     assert!(dispatcher.set_paused(0, false));
     assert!(matches!(dispatcher.next(0, Instant::now()), Next::Task(_)));

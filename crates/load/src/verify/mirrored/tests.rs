@@ -127,12 +127,12 @@ fn peers_are_compared_with_each_other() {
     assert_eq!(why, "the subscription n2_from_n1 is disabled");
     assert_eq!(report.differences_total(), 100, "{}", report.text());
     // Enabled while somebody waits: the writes of a locked table come late, and are waited for.
-    servers[1].execute("alter subscription n2_from_n1 enable").unwrap();
     let mut blocker = crate::verify::control::connect(&servers[1].spec()).unwrap();
     let mut transaction = blocker.transaction().unwrap();
     transaction
         .execute("select from usertable where ycsb_key = $1 for update", &[&key(&table, 150)])
         .unwrap();
+    servers[1].execute("alter subscription n2_from_n1 enable").unwrap();
     let report = std::thread::scope(|scope| {
         let verification = scope.spawn(|| check(&cluster, false, within(60)));
         std::thread::sleep(Duration::from_secs(1));
