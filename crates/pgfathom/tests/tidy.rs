@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which of our crates each of them may stand on (ARCHITECTURE.md, "The house").
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("data", &[]),
     ("wire", &[]),
     ("record", &[]),
@@ -13,8 +13,9 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("load", &["data", "wire", "record", "target"]),
     ("run", &["data", "wire", "record", "target"]),
     ("prove", &["data", "wire", "record", "target"]),
+    ("watch", &["record", "target"]),
     ("report", &["record"]),
-    ("pgfathom", &["data", "wire", "record", "target", "load", "run", "prove", "report"]),
+    ("pgfathom", &["data", "wire", "record", "target", "load", "run", "prove", "watch", "report"]),
 ];
 
 /// Packages in Cargo.lock at most, those of other platforms and of tests included. Raised only on purpose.

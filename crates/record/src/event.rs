@@ -13,8 +13,34 @@ pub const OUTAGE: &str = "outage";
 pub const RECONNECT: &str = "reconnect";
 /// The user pressed Ctrl-C or the process got SIGTERM.
 pub const INTERRUPT: &str = "interrupt";
-/// The server made a checkpoint. Fields as far as known: `duration_us`, `reason`.
+/// The server made a checkpoint. Fields as far as known: `node`, `duration_us` (absent: it begins here), `reason`, `buffers`, `write_ms`,
+/// `sync_ms`, `longest_sync_ms`, `from` (`log`, `counters`). `t_us` is its begin where that is known, else its end (`end_only` true).
 pub const CHECKPOINT: &str = "checkpoint";
+/// An automatic vacuum or analyze ended. Fields: `node`, `command`, `relation`, `wraparound`, `aggressive`, `duration_us`, `index_scans`,
+/// `rows_removed`, `rows_not_removable`, `cutoff_age_xids`.
+pub const AUTOVACUUM: &str = "autovacuum";
+/// A session waited for a lock longer than `deadlock_timeout`. Fields: `node`, `pid`, `mode`, `wait_ms`, `acquired`.
+pub const LOCK_WAIT: &str = "lock_wait";
+/// A deadlock was broken. Fields: `node`, `pid`, `detail`.
+pub const DEADLOCK: &str = "deadlock";
+/// A temporary file was written. Fields: `node`, `pid`, `bytes`.
+pub const TEMP_FILE: &str = "temp_file";
+/// A line of the server's log that a reader should see. Fields: `node`, `pid`, `severity`, `sqlstate`, `repeated`.
+pub const SERVER_LOG: &str = "server_log";
+/// A line of the kernel's log. Fields: `host`, `topic`.
+pub const KERNEL: &str = "kernel";
+/// A collector could not look. Fields: `node` or `host`, `duration_us`, `ticks`.
+pub const GAP: &str = "gap";
+/// Counters of the server went back to zero. Fields: `node`, `what`.
+pub const RESET: &str = "reset";
+/// The server was started again, or went away. Fields: `node`.
+pub const RESTART: &str = "restart";
+/// The configuration was loaded again. Fields: `node`.
+pub const SETTINGS_CHANGED: &str = "settings_changed";
+/// The text of a statement, once. Fields: `node`, `query_id`, `text`.
+pub const QUERY: &str = "query";
+/// A slice of stacks was kept. Fields: `host`, `file`, `reason`, `duration_us`.
+pub const STACKS: &str = "stacks";
 /// Something a careful reader should know.
 pub const NOTE: &str = "note";
 

@@ -36,6 +36,7 @@ pub mod usl;
 pub mod writer;
 
 pub use clock::Clock;
+pub mod watched;
 pub use error::RecordError;
 pub use exit::Exit;
 pub use histogram::Latency;
@@ -67,3 +68,5 @@ pub mod files {
     /// The page.
     pub const REPORT: &str = "report.html";
 }
+    /// The folder of recorded stacks: `<t_us>-<reason>.perf`, raw text of `perf script`.
+    pub const STACKS: &str = "stacks";

@@ -1,6 +1,7 @@
 //! `samples.ndjson`: one JSON object per line. The first line is a header with the schema version; each other line carries
 //! `t_us` (end of the interval it describes), `interval_us`, `source`, `step` and flat, named numbers. Counts are of that
 //! interval, not running totals, unless the name says `_total`. Tools can read the file as a table of columns.
+//! Lines about servers and machines are those of [`crate::watched`].
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -14,10 +15,6 @@ pub const SOURCE_VERIFY: &str = "verify";
 /// Source of samples of the sessions that enter at one node: `node` names it, `transactions`, `errors` and `response_us_*` are as in
 /// [`ClientSample`], whose lines count them, too.
 pub const SOURCE_NODE: &str = "node";
-/// Source of samples taken from the server's views.
-pub const SOURCE_SERVER: &str = "server";
-/// Source of samples taken from a host's kernel.
-pub const SOURCE_HOST: &str = "host";
 
 /// What the load-driving client counted in one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

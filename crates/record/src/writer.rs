@@ -14,6 +14,7 @@ use crate::machine;
 use crate::model::{Anchor, Phase, Run, State, Step, Tool};
 use crate::redact;
 use crate::sample::{ClientSample, ProgressSample, SOURCE_CLIENT};
+use crate::watched::Sampled;
 use serde::Serialize;
 use serde_json::{Map, json};
 use std::fs::{self, File, OpenOptions};
@@ -27,6 +28,20 @@ pub const DEFAULT_ROOT: &str = "runs";
 pub const NAME_TRIES: u32 = 1000;
 /// Longest part of a directory's or step's name that comes from the user's words.
 const NAME_CHARS_MAX: usize = 60;
+/// Room for a line of `watch`; only a guess to spare growing.
+const WATCHED_LINE_BYTES: usize = 250;
+
+/// A line of `samples.ndjson`.
+#[derive(Serialize)]
+struct Line<'a, V> {
+    t_us: u64,
+    interval_us: u64,
+    source: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    step: &'a str,
+    #[serde(flatten)]
+    values: &'a V,
+}
 
 /// What a run is: the facts that are known before anything happens.
 #[derive(Clone, Debug, Default)]
@@ -308,19 +323,24 @@ impl RunDir {
         interval_us: u64,
         values: &impl Serialize,
     ) -> Result<(), RecordError> {
-        #[derive(Serialize)]
-        struct Line<'a, V> {
-            t_us: u64,
-            interval_us: u64,
-            source: &'a str,
-            #[serde(skip_serializing_if = "str::is_empty")]
-            step: &'a str,
-            #[serde(flatten)]
-            values: &'a V,
-        }
         let step = step.map_or("", StepId::key);
         let line = json_line("a sample", &Line { t_us, interval_us, source, step, values })?;
         self.append(&mut self.lock(), files::SAMPLES, &line)
+    }
+
+    /// Appends lines of `watch`, (`t_us`, `interval_us`, what), in one write: hundreds of them may come in one tick. Returns their bytes.
+    pub fn watched(&self, step: Option<&StepId>, lines: &[(u64, u64, Sampled)]) -> Result<u64, RecordError> {
+        if lines.is_empty() {
+            return Ok(0);
+        }
+        let step = step.map_or("", StepId::key);
+        let mut text = Vec::with_capacity(lines.len() * WATCHED_LINE_BYTES);
+        for (t_us, interval_us, values) in lines {
+            let line = Line { t_us: *t_us, interval_us: *interval_us, source: values.source(), step, values };
+            text.extend(json_line("a sample", &line)?);
+        }
+        self.append(&mut self.lock(), files::SAMPLES, &text)?;
+        Ok(text.len() as u64)
     }
 
     /// Appends an event. Secrets in its message (a server may quote a connection string) are hidden.

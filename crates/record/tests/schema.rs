@@ -9,9 +9,10 @@ use record::model::{
     Check, CheckResult, Dataset, ErrorStatistics, Finding, NodeStatistics, OutageStatistics, Phase, Setting,
     State, Target, TypeStatistics,
 };
-use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_SERVER, SOURCE_VERIFY};
+use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_VERIFY, Sample};
 use record::sweep::{Curve, Fit, Mix, Place, Plan, Point, Repeat};
 use record::tpcc::{DISCLAIMER, Tpcc, TpccOrders, TpccProfile, TpccShare};
+use record::watched::Sampled;
 use record::{Kind, Latency, LatencySummary, Matrix, RunDir, Summary, Sweep, Verdict, What};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -180,6 +181,21 @@ impl Drop for Folder {
 
 fn object(value: Value) -> Map<String, Value> {
     value.as_object().expect("an object").clone()
+}
+
+/// A line of a source of `watch` with all its fields, each of the type that the struct reads.
+fn full_line(source: &str, fields: &[&str]) -> Map<String, Value> {
+    let mut line = Map::new();
+    for field in fields {
+        // The struct knows which of these it takes; the others make it unreadable.
+        let fits = |value: &Value| {
+            let text = json!({"t_us": 1, "source": source, *field: value}).to_string();
+            Sampled::parse(&Sample::parse(&text).expect("a sample")).is_some()
+        };
+        let value = [json!(1), json!(true), json!("x")].into_iter().find(fits);
+        line.insert((*field).to_string(), value.unwrap_or_else(|| panic!("{source}.{field} takes nothing")));
+    }
+    line
 }
 
 fn full_target() -> Target {
@@ -363,8 +379,7 @@ fn full_directory() -> Folder {
     };
     dir.progress_sample(&step, SOURCE_LOAD, 3, 1, &progress).expect("writes");
     dir.progress_sample(&step, SOURCE_VERIFY, 4, 1, &ProgressSample::default()).expect("writes");
-    dir.sample(Some(&step), SOURCE_SERVER, 5, 0, &json!({"xact_commit": 5, "state": "active"}))
-        .expect("writes");
+    dir.sample(Some(&step), "weather", 5, 0, &json!({"xact_commit": 5, "state": "active"})).expect("writes");
     dir.interval(&step, "ycsb-read", Kind::Response, 0, 1, &latency).expect("writes");
     dir.happened(None, event::NOTE, "hello").expect("writes");
     dir.event(&Event {
@@ -468,6 +483,10 @@ fn full_directory() -> Folder {
     .expect("writes");
     dir.end_step(&step, State::Finished).expect("writes");
     dir.begin_step("verify", "").expect("writes");
+    // One line of each source of `watch`, with every field that the schema names: the two must know the same ones.
+    for (source, fields) in Sampled::ALL {
+        dir.sample(Some(&step), source, 7, 1, &full_line(source, fields)).expect("writes");
+    }
     dir.finish(State::Interrupted).expect("writes");
     folder
 }

@@ -1,0 +1,196 @@
+//! What `watch` saw: one typed struct per source of `samples.ndjson`, written by the collectors, read by findings and pages.
+//!
+//! A line is one thing at one tick, flat: `node` names the database node, `host` the machine. Counts are of the interval
+//! (`interval_us` of the line) unless the name says `_total`; a line with `interval_us` 0 is a reading of a moment. A field is absent
+//! when the server, the kernel or a privilege did not give it: absent means "not known", never 0. What a collector could not see at
+//! all stands in [`Missing`] lines, with what can no longer be said.
+//!
+//! Query ids are words, not numbers: they use all 64 bits, and JSON numbers of other tools do not.
+
+use crate::sample::{Body, Sample};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Whether a value says nothing, and so is left out of its line.
+trait Blank {
+    fn is_blank(&self) -> bool;
+}
+
+impl<T> Blank for Option<T> {
+    fn is_blank(&self) -> bool {
+        self.is_none()
+    }
+}
+
+impl Blank for String {
+    fn is_blank(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl Blank for u64 {
+    /// A count of 0 is said.
+    fn is_blank(&self) -> bool {
+        false
+    }
+}
+
+/// Makes the struct of one source: all fields public, absent when blank, and their names in a table for the tests of the schema.
+macro_rules! line {
+    ($(#[$about:meta])* $name:ident, $source:literal { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, PartialEq, Debug, Default, serde::Serialize, serde::Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $($(#[$doc])*
+            #[serde(skip_serializing_if = "super::Blank::is_blank")]
+            pub $field: $kind,)*
+        }
+
+        impl $name {
+            /// Its `source`.
+            pub const SOURCE: &'static str = $source;
+            /// The names of its fields.
+            pub const FIELDS: &'static [&'static str] = &[$(stringify!($field),)*];
+        }
+    };
+}
+
+mod database;
+mod machine;
+mod relations;
+
+pub use database::{
+    Block, ClockOffset, Horizon, Progress, Replication, Server, Session, Slot, Subscription, Wait,
+};
+pub use machine::{Backend, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net};
+pub use relations::{Io, Statement, Table};
+
+/// `wait_type` and `wait_event` of an active session that waits for nothing: it computes, or wants to.
+pub const WAIT_CPU: &str = "CPU";
+
+/// Makes the enum of all sources, with its reader and writer.
+macro_rules! sampled {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A line of any source of `watch`.
+        #[derive(Clone, PartialEq, Debug, Serialize)]
+        #[serde(untagged)]
+        pub enum Sampled {
+            $($(#[$doc])* $name($name),)*
+        }
+
+        impl Sampled {
+            /// Every source with the names of its fields, in the order of the manual.
+            pub const ALL: &'static [(&'static str, &'static [&'static str])] = &[$(($name::SOURCE, $name::FIELDS),)*];
+
+            /// The `source` of its line.
+            pub fn source(&self) -> &'static str {
+                match self {
+                    $(Sampled::$name(_) => $name::SOURCE,)*
+                }
+            }
+
+            /// Reads the values of a line of this source; `None` for a source that is not of `watch`, or values of another shape.
+            fn read(source: &str, values: Value) -> Option<Sampled> {
+                match source {
+                    $($name::SOURCE => $name::deserialize(values).ok().map(Sampled::$name),)*
+                    _ => None,
+                }
+            }
+        }
+
+        $(impl From<$name> for Sampled {
+            fn from(line: $name) -> Sampled {
+                Sampled::$name(line)
+            }
+        })*
+    };
+}
+
+sampled! {
+    /// Totals of a node.
+    Server,
+    /// Sessions by what they wait for.
+    Wait,
+    /// A remarkable session.
+    Session,
+    /// A session that waits for another.
+    Block,
+    /// A holder of the xmin horizon.
+    Horizon,
+    /// A command that reports progress.
+    Progress,
+    /// A standby.
+    Replication,
+    /// A replication slot.
+    Slot,
+    /// A subscription.
+    Subscription,
+    /// A relation.
+    Table,
+    /// A statement of pg_stat_statements.
+    Statement,
+    /// A row of pg_stat_io.
+    Io,
+    /// A node's clock against ours.
+    ClockOffset,
+    /// Totals of a machine.
+    Host,
+    /// A CPU.
+    Core,
+    /// A block device.
+    Disk,
+    /// A network interface.
+    Net,
+    /// A server process.
+    Backend,
+    /// A mounted file system.
+    Mount,
+    /// A hardware counter.
+    Hardware,
+    /// Something that holds for long: a setting, a mount option, a version.
+    Fact,
+    /// What could not be seen.
+    Missing,
+}
+
+impl Sampled {
+    /// Reads the body of a line; `None` for lines that `watch` did not write.
+    pub fn parse(sample: &Sample) -> Option<Sampled> {
+        match &sample.body {
+            Body::Other { source, values } => Sampled::read(source, Value::Object(values.clone())),
+            _ => None,
+        }
+    }
+
+    /// The database node that the line is about; empty for lines about a machine.
+    pub fn node(&self) -> &str {
+        match self {
+            Sampled::Server(line) => &line.node,
+            Sampled::Wait(line) => &line.node,
+            Sampled::Session(line) => &line.node,
+            Sampled::Block(line) => &line.node,
+            Sampled::Horizon(line) => &line.node,
+            Sampled::Progress(line) => &line.node,
+            Sampled::Replication(line) => &line.node,
+            Sampled::Slot(line) => &line.node,
+            Sampled::Subscription(line) => &line.node,
+            Sampled::Table(line) => &line.node,
+            Sampled::Statement(line) => &line.node,
+            Sampled::Io(line) => &line.node,
+            Sampled::ClockOffset(line) => &line.node,
+            Sampled::Fact(line) => &line.node,
+            Sampled::Missing(line) => &line.node,
+            Sampled::Backend(line) => &line.node,
+            Sampled::Host(_)
+            | Sampled::Core(_)
+            | Sampled::Disk(_)
+            | Sampled::Net(_)
+            | Sampled::Mount(_)
+            | Sampled::Hardware(_) => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

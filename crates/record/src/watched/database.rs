@@ -1,0 +1,305 @@
+//! Lines about a database node: its totals, its sessions, what they wait for, who holds whom, and what follows it.
+
+line! {
+    /// Totals of one node in one interval. Counters are differences; with a restart or a reset between two ticks they are absent.
+    Server, "server" {
+        /// The node.
+        node: String,
+        /// How long the round trip took that brought these values.
+        rtt_us: Option<u64>,
+        /// Client sessions, ours excluded.
+        sessions_total: Option<u64>,
+        /// Of these, running a statement.
+        sessions_active: Option<u64>,
+        /// Of these, in a transaction and waiting for their client (aborted transactions included).
+        sessions_idle_in_transaction: Option<u64>,
+        /// Of these, waiting for a heavyweight lock.
+        sessions_waiting_lock: Option<u64>,
+        /// Seconds since the oldest transaction of a client began.
+        oldest_transaction_s: Option<f64>,
+        /// Transactions committed, over all databases.
+        xact_commit: Option<u64>,
+        /// Transactions rolled back.
+        xact_rollback: Option<u64>,
+        /// Rows inserted.
+        tup_inserted: Option<u64>,
+        /// Rows updated.
+        tup_updated: Option<u64>,
+        /// Rows deleted.
+        tup_deleted: Option<u64>,
+        /// Rows read by sequential scans, entries read by index scans.
+        tup_returned: Option<u64>,
+        /// Rows fetched by index scans.
+        tup_fetched: Option<u64>,
+        /// Blocks read into shared buffers.
+        blks_read: Option<u64>,
+        /// Blocks found there.
+        blks_hit: Option<u64>,
+        /// Bytes written to temporary files.
+        temp_bytes: Option<u64>,
+        /// Temporary files.
+        temp_files: Option<u64>,
+        /// Deadlocks.
+        deadlocks: Option<u64>,
+        /// WAL written, by the distance of the insert positions (primary) or replay positions (standby).
+        wal_bytes: Option<u64>,
+        /// WAL records (`pg_stat_wal`).
+        wal_records: Option<u64>,
+        /// Full page images.
+        wal_fpi: Option<u64>,
+        /// Times that WAL was written because its buffers were full.
+        wal_buffers_full: Option<u64>,
+        /// The WAL position, in bytes since 0/0.
+        wal_position_bytes_total: Option<u64>,
+        /// Checkpoints begun by the clock.
+        checkpoints_timed: Option<u64>,
+        /// Checkpoints asked for: by WAL volume, by a command.
+        checkpoints_requested: Option<u64>,
+        /// Buffers written by checkpoints.
+        checkpoint_buffers: Option<u64>,
+        /// Time in the write phase of checkpoints that ended.
+        checkpoint_write_ms: Option<f64>,
+        /// Time in their sync phase.
+        checkpoint_sync_ms: Option<f64>,
+        /// fsync calls that backends had to make themselves.
+        backend_fsync: Option<u64>,
+        /// Whether it replays WAL of another.
+        in_recovery: Option<bool>,
+        /// Autovacuum workers at work.
+        autovacuum_workers: Option<u64>,
+        /// How many there may be.
+        autovacuum_workers_max: Option<u64>,
+        /// Transaction ids used since the oldest one that is not frozen, of the worst database.
+        database_age_xids: Option<u64>,
+        /// The same for multixacts.
+        database_age_mxids: Option<u64>,
+        /// `autovacuum_freeze_max_age`: where a vacuum against wraparound is forced.
+        freeze_max_age_xids: Option<u64>,
+        /// Prepared transactions.
+        prepared_xacts: Option<u64>,
+        /// Age of the oldest of them.
+        prepared_age_s_max: Option<f64>,
+        /// Failed attempts to archive a WAL file.
+        archived_failed: Option<u64>,
+    }
+}
+
+line! {
+    /// Sessions that shared one state at a tick. Waits of kind `Activity` and idle clients are left out.
+    Wait, "wait" {
+        /// The node.
+        node: String,
+        /// `client backend`, `autovacuum worker`, `walwriter`, ...
+        backend: String,
+        /// State of a client's session; empty for others.
+        state: String,
+        /// Kind of wait; [`WAIT_CPU`](super::WAIT_CPU) if it waits for nothing.
+        wait_type: String,
+        /// The event waited for.
+        wait_event: String,
+        /// The statement; absent if the server tells none.
+        query_id: Option<String>,
+        /// How many.
+        sessions: u64,
+    }
+}
+
+line! {
+    /// A session worth a name: the oldest transactions, those idle in one, holders of the xmin horizon, and blockers.
+    Session, "session" {
+        /// The node.
+        node: String,
+        /// Process id.
+        pid: u64,
+        /// Kind of backend.
+        backend: String,
+        /// `application_name`.
+        application: String,
+        /// Its role.
+        user: String,
+        /// Its database.
+        database: String,
+        /// `active`, `idle in transaction`, ...
+        state: String,
+        /// Kind of wait; empty if none.
+        wait_type: String,
+        /// The event waited for.
+        wait_event: String,
+        /// Since its transaction began.
+        xact_age_s: Option<f64>,
+        /// Since its state changed.
+        state_age_s: Option<f64>,
+        /// Transactions since its snapshot.
+        xmin_age_xids: Option<u64>,
+        /// The first 200 characters of its last statement.
+        query: String,
+    }
+}
+
+line! {
+    /// A session that waits for a lock that others hold, and the root of the tree it hangs in.
+    Block, "block" {
+        /// The node.
+        node: String,
+        /// The one that waits.
+        pid: u64,
+        /// Who it waits for; the first, if several.
+        blocked_by: Option<u64>,
+        /// The session at the root, that waits for nobody.
+        root: Option<u64>,
+        /// The root's state: what to do depends on it.
+        root_state: String,
+        /// Steps from here to the root; 1 if it waits for the root itself.
+        depth: Option<u64>,
+        /// How long it has waited.
+        wait_s: Option<f64>,
+        /// `relation`, `tuple`, `transactionid`, ...
+        lock_type: String,
+        /// The mode wanted.
+        mode: String,
+        /// The relation, by name or by oid if it belongs to another database.
+        relation: String,
+        /// Its statement, the first 200 characters.
+        query: String,
+        /// The statement of `blocked_by`.
+        blocker_query: String,
+    }
+}
+
+line! {
+    /// What keeps old row versions alive.
+    Horizon, "horizon" {
+        /// The node.
+        node: String,
+        /// `session`, `slot`, `standby` or `prepared`.
+        kind: String,
+        /// Its name: application, slot, standby or global transaction id.
+        name: String,
+        /// Its process, if it has one.
+        pid: Option<u64>,
+        /// Transactions since.
+        age_xids: Option<u64>,
+        /// Seconds since, where it is known.
+        age_s: Option<f64>,
+    }
+}
+
+line! {
+    /// A command that reports how far it is.
+    Progress, "progress" {
+        /// The node.
+        node: String,
+        /// Its process.
+        pid: u64,
+        /// `vacuum`, `analyze`, `create_index`, `copy`, `cluster` or `basebackup`.
+        command: String,
+        /// The relation, by name or by oid if it belongs to another database.
+        relation: String,
+        /// Where it is.
+        phase: String,
+        /// Done in this phase.
+        done: Option<u64>,
+        /// To do in this phase; absent if unknown.
+        total: Option<u64>,
+        /// Of `done` and `total`: `blocks`, `bytes`, `rows`.
+        unit: String,
+        /// Passes over the indexes that a vacuum has made.
+        index_passes: Option<u64>,
+        /// Whether it is a vacuum against wraparound.
+        wraparound: Option<bool>,
+        /// Whether autovacuum runs it.
+        auto: Option<bool>,
+        /// Time slept for the cost limit, since it began (18, with `track_cost_delay_timing`).
+        delay_ms: Option<f64>,
+    }
+}
+
+line! {
+    /// One standby as its sender sees it.
+    Replication, "replication" {
+        /// The node that sends.
+        node: String,
+        /// `application_name` of the receiver.
+        standby: String,
+        /// Process id of the sender.
+        pid: Option<u64>,
+        /// `streaming`, `catchup`, ...
+        state: String,
+        /// `async`, `sync`, `quorum`, `potential`.
+        sync_state: String,
+        /// WAL not sent yet.
+        sent_lag_bytes: Option<u64>,
+        /// WAL not written there yet.
+        write_lag_bytes: Option<u64>,
+        /// WAL not flushed there yet.
+        flush_lag_bytes: Option<u64>,
+        /// WAL not replayed there yet.
+        replay_lag_bytes: Option<u64>,
+        /// Time until recent WAL was written there.
+        write_lag_us: Option<u64>,
+        /// Until it was flushed.
+        flush_lag_us: Option<u64>,
+        /// Until it was replayed.
+        replay_lag_us: Option<u64>,
+    }
+}
+
+line! {
+    /// A replication slot.
+    Slot, "slot" {
+        /// The node.
+        node: String,
+        /// Its name.
+        slot: String,
+        /// `physical` or `logical`.
+        kind: String,
+        /// Whether somebody streams from it.
+        active: Option<bool>,
+        /// WAL kept for it.
+        retained_bytes: Option<u64>,
+        /// `reserved`, `extended`, `unreserved`, `lost`.
+        wal_status: String,
+        /// WAL that may still be written before it is lost; absent without a limit.
+        safe_wal_bytes: Option<u64>,
+        /// Since when nobody streams (17).
+        inactive_s: Option<f64>,
+        /// Decoded changes spilled to disk in the interval.
+        spill_bytes: Option<u64>,
+        /// Transactions spilled in the interval.
+        spill_txns: Option<u64>,
+        /// Age of the catalog horizon it holds.
+        catalog_xmin_age: Option<u64>,
+    }
+}
+
+line! {
+    /// A subscription.
+    Subscription, "subscription" {
+        /// The node that applies.
+        node: String,
+        /// Its name.
+        subscription: String,
+        /// Errors of the apply worker in the interval (15).
+        apply_errors: Option<u64>,
+        /// Errors of the initial copy in the interval (15).
+        sync_errors: Option<u64>,
+        /// Whether it is enabled: an error may disable it.
+        enabled: Option<bool>,
+        /// Whether its worker runs.
+        running: Option<bool>,
+        /// Received but not yet reported as applied.
+        lag_bytes: Option<u64>,
+    }
+}
+
+line! {
+    /// The server's clock minus ours, by the midpoint method; the best of several round trips.
+    ClockOffset, "clock" {
+        /// The node.
+        node: String,
+        /// Server minus ours, in wall-clock time.
+        offset_us: Option<i64>,
+        /// It is not further off than this: half of the round trip.
+        error_us: Option<u64>,
+    }
+}

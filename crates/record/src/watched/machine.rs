@@ -1,0 +1,239 @@
+//! Lines about a machine, and the two kinds of lines that any collector writes: facts, and what is missing.
+
+line! {
+    /// Totals of one machine in one interval. Shares are of all its CPUs together.
+    Host, "host" {
+        /// The machine.
+        host: String,
+        /// CPU in user space.
+        cpu_user_pct: Option<f64>,
+        /// CPU in the kernel.
+        cpu_system_pct: Option<f64>,
+        /// Idle while I/O was outstanding.
+        cpu_iowait_pct: Option<f64>,
+        /// CPU in softirqs.
+        cpu_softirq_pct: Option<f64>,
+        /// Taken by the hypervisor.
+        cpu_steal_pct: Option<f64>,
+        /// CPUs online.
+        cores: Option<u64>,
+        /// Tasks running or wanting to, at this moment.
+        runnable: Option<u64>,
+        /// Tasks in uninterruptible sleep, at this moment.
+        blocked: Option<u64>,
+        /// Some task waited for CPU (pressure stall information).
+        psi_cpu_some_pct: Option<f64>,
+        /// All of them did.
+        psi_cpu_full_pct: Option<f64>,
+        /// Some task waited for I/O.
+        psi_io_some_pct: Option<f64>,
+        /// All of them did.
+        psi_io_full_pct: Option<f64>,
+        /// Some task waited for memory.
+        psi_memory_some_pct: Option<f64>,
+        /// All of them did.
+        psi_memory_full_pct: Option<f64>,
+        /// `MemAvailable`.
+        memory_available_bytes: Option<u64>,
+        /// `MemTotal`.
+        memory_total_bytes: Option<u64>,
+        /// `PageTables`.
+        page_tables_bytes: Option<u64>,
+        /// `Dirty`.
+        dirty_bytes: Option<u64>,
+        /// `Writeback`.
+        writeback_bytes: Option<u64>,
+        /// Read from swap.
+        swap_in_bytes: Option<u64>,
+        /// Written to swap.
+        swap_out_bytes: Option<u64>,
+        /// Processes killed for want of memory.
+        oom_kills: Option<u64>,
+        /// Context switches.
+        context_switches: Option<u64>,
+        /// Processes made.
+        forks: Option<u64>,
+        /// TCP segments sent again.
+        tcp_retransmits: Option<u64>,
+        /// TCP segments sent.
+        tcp_segments_out: Option<u64>,
+        /// Packets dropped because a backlog was full.
+        softnet_drops: Option<u64>,
+        /// Times that a softirq ran out of budget.
+        softnet_squeezed: Option<u64>,
+    }
+}
+
+line! {
+    /// One CPU, when the load is skewed over them: the busiest.
+    Core, "core" {
+        /// The machine.
+        host: String,
+        /// Its number.
+        cpu: u64,
+        /// Not idle.
+        busy_pct: Option<f64>,
+        /// In softirqs.
+        softirq_pct: Option<f64>,
+        /// Times that its softirq ran out of budget.
+        softnet_squeezed: Option<u64>,
+    }
+}
+
+line! {
+    /// A block device in one interval.
+    Disk, "disk" {
+        /// The machine.
+        host: String,
+        /// Its name in /sys/block.
+        device: String,
+        /// The array or mapped device that stands on it.
+        member_of: String,
+        /// What of the database lies on it: `pgdata`, `wal`, `tablespace X`, separated by commas.
+        used_for: String,
+        /// Reads completed.
+        reads: Option<u64>,
+        /// Writes completed.
+        writes: Option<u64>,
+        /// Flushes completed.
+        flushes: Option<u64>,
+        /// Read.
+        read_bytes: Option<u64>,
+        /// Written.
+        write_bytes: Option<u64>,
+        /// Mean time of a read, queueing included.
+        read_await_ms: Option<f64>,
+        /// Mean time of a write.
+        write_await_ms: Option<f64>,
+        /// Mean time of a flush.
+        flush_await_ms: Option<f64>,
+        /// Mean number of requests in the device.
+        queue: Option<f64>,
+        /// Share of time with any request; says little about SSDs and arrays.
+        util_pct: Option<f64>,
+        /// Requests at this moment.
+        in_flight: Option<u64>,
+    }
+}
+
+line! {
+    /// A network interface in one interval.
+    Net, "net" {
+        /// The machine.
+        host: String,
+        /// Its name.
+        interface: String,
+        /// Received.
+        rx_bytes: Option<u64>,
+        /// Sent.
+        tx_bytes: Option<u64>,
+        /// Packets received.
+        rx_packets: Option<u64>,
+        /// Packets sent.
+        tx_packets: Option<u64>,
+        /// Dropped on receipt.
+        rx_drops: Option<u64>,
+        /// Dropped on sending.
+        tx_drops: Option<u64>,
+        /// Errors of both directions.
+        errors: Option<u64>,
+    }
+}
+
+line! {
+    /// A server process in one interval, as the kernel counts it.
+    Backend, "backend" {
+        /// The machine.
+        host: String,
+        /// The node it belongs to.
+        node: String,
+        /// Process id.
+        pid: u64,
+        /// Kind of backend.
+        backend: String,
+        /// CPU in user space and kernel.
+        cpu_us: Option<u64>,
+        /// Of this, in the kernel.
+        system_us: Option<u64>,
+        /// Read from disk on its behalf.
+        read_bytes: Option<u64>,
+        /// Written to disk on its behalf.
+        write_bytes: Option<u64>,
+        /// Time it wanted a CPU and had none.
+        run_queue_us: Option<u64>,
+        /// `R`, `S`, `D`, ...
+        state: String,
+        /// Where in the kernel it sleeps.
+        wchan: String,
+    }
+}
+
+line! {
+    /// A mounted file system that the database uses.
+    Mount, "mount" {
+        /// The machine.
+        host: String,
+        /// Mount point.
+        mount: String,
+        /// Device.
+        device: String,
+        /// Type of the file system.
+        filesystem: String,
+        /// Its options as they are in force.
+        options: String,
+        /// Its size.
+        size_bytes: Option<u64>,
+        /// Free for the server's user.
+        free_bytes: Option<u64>,
+        /// What lies on it: `pgdata`, `wal`, `tablespace X`, separated by commas.
+        used_for: String,
+    }
+}
+
+line! {
+    /// A hardware counter that moved, or whose value is remarkable.
+    Hardware, "hardware" {
+        /// The machine.
+        host: String,
+        /// `edac`, `aer`, `thermal`, `fan`, `numa`, `zfs`, `mb_stats`.
+        kind: String,
+        /// Which one.
+        name: String,
+        /// Its value.
+        value: Option<f64>,
+        /// By how much it moved in the interval.
+        change: Option<f64>,
+    }
+}
+
+line! {
+    /// Something that holds for long; written at the start and when it changes.
+    Fact, "fact" {
+        /// The node; empty for a fact about a machine.
+        node: String,
+        /// The machine; empty for a fact about a node.
+        host: String,
+        /// `setting`, `server`, `database`, `extension`, `index`, `mount`, `nic`, `kernel`, `cpu`, `disk`, `zfs`, `fanotify`, `audit`, `module`.
+        topic: String,
+        /// What of it.
+        name: String,
+        /// As the server or the kernel says it; numbers with their unit.
+        value: String,
+    }
+}
+
+line! {
+    /// What could not be seen, and what therefore cannot be said. Written at the start and when it changes.
+    Missing, "missing" {
+        /// The node; empty for a machine.
+        node: String,
+        /// The machine; empty for a node.
+        host: String,
+        /// The collector, or the part of it.
+        what: String,
+        /// The reason; empty if it can be seen again.
+        why: String,
+        /// What can no longer be said.
+        lost: String,
+    }
+}

@@ -1,0 +1,113 @@
+//! Lines about tables, statements and the server's own view of its I/O.
+
+line! {
+    /// A table of one database, once a minute: the largest and the busiest.
+    Table, "table" {
+        /// The node.
+        node: String,
+        /// The database.
+        database: String,
+        /// Schema and name.
+        relation: String,
+        /// Its heap with free space map and TOAST, by `relpages` (no file is asked).
+        bytes: Option<u64>,
+        /// Its indexes, likewise.
+        index_bytes: Option<u64>,
+        /// Estimated rows.
+        live_rows: Option<u64>,
+        /// Estimated dead rows.
+        dead_rows: Option<u64>,
+        /// Rows inserted in the interval.
+        rows_inserted: Option<u64>,
+        /// Rows updated.
+        rows_updated: Option<u64>,
+        /// Of these, without new index entries.
+        rows_hot_updated: Option<u64>,
+        /// Rows deleted.
+        rows_deleted: Option<u64>,
+        /// Sequential scans.
+        seq_scans: Option<u64>,
+        /// Rows they read.
+        seq_rows: Option<u64>,
+        /// Index scans.
+        index_scans: Option<u64>,
+        /// Automatic vacuums in the interval.
+        autovacuums: Option<u64>,
+        /// Vacuums by command.
+        vacuums: Option<u64>,
+        /// Transactions since its oldest row that is not frozen.
+        frozen_age_xids: Option<u64>,
+        /// Whether it has a primary key.
+        primary_key: Option<bool>,
+        /// `default`, `full`, `index` or `nothing`.
+        replica_identity: String,
+        /// Whether a publication holds it.
+        published: Option<bool>,
+        /// Where its heap lies.
+        tablespace: String,
+        /// Where its indexes lie: names, separated by commas.
+        index_tablespaces: String,
+    }
+}
+
+line! {
+    /// What one statement cost in the interval (`pg_stat_statements`, `pg_stat_kcache`). Its text is in one event `query`.
+    Statement, "statement" {
+        /// The node.
+        node: String,
+        /// Database.
+        database: String,
+        /// `queryid`.
+        query_id: String,
+        /// Executions.
+        calls: Option<u64>,
+        /// Time executing.
+        total_ms: Option<f64>,
+        /// Time planning.
+        plan_ms: Option<f64>,
+        /// Rows.
+        rows: Option<u64>,
+        /// Blocks read into shared buffers.
+        shared_read: Option<u64>,
+        /// Blocks found there.
+        shared_hit: Option<u64>,
+        /// Blocks of temporary files written.
+        temp_written: Option<u64>,
+        /// WAL.
+        wal_bytes: Option<u64>,
+        /// CPU (`pg_stat_kcache`).
+        cpu_ms: Option<f64>,
+    }
+}
+
+line! {
+    /// A row of `pg_stat_io` that moved in the interval (16).
+    Io, "io" {
+        /// The node.
+        node: String,
+        /// Backend type.
+        backend: String,
+        /// `relation`, `temp relation`, `wal`.
+        object: String,
+        /// `normal`, `vacuum`, `bulkread`, `bulkwrite`, `init`.
+        context: String,
+        /// Reads.
+        reads: Option<u64>,
+        /// Bytes read.
+        read_bytes: Option<u64>,
+        /// Time reading; absent without `track_io_timing`.
+        read_ms: Option<f64>,
+        /// Writes.
+        writes: Option<u64>,
+        /// Bytes written.
+        write_bytes: Option<u64>,
+        /// Time writing.
+        write_ms: Option<f64>,
+        /// Files made longer.
+        extends: Option<u64>,
+        /// fsync calls.
+        fsyncs: Option<u64>,
+        /// Time in them.
+        fsync_ms: Option<f64>,
+    }
+}

@@ -1,0 +1,90 @@
+//! What collectors tell each other: a small table of the nodes as they were at the last tick.
+//!
+//! The collector of a machine learns here which server processes are worth reading and where the data lies; whoever keeps stacks
+//! learns when something is wrong. Readers take a copy; nobody holds the lock while he looks at a server or a file.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A server process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Process {
+    /// Process id on the server's machine.
+    pub pid: u32,
+    /// Kind of backend, as in `pg_stat_activity`.
+    pub backend: String,
+    /// The wait event, `Type:Event`; empty if it waits for nothing.
+    pub wait: String,
+}
+
+/// A node at its last tick.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct NodeState {
+    /// When; 0 if never.
+    pub t_us: u64,
+    /// Whether it answered then.
+    pub is_up: bool,
+    /// Whether its processes run on this machine, in our view of process ids.
+    pub is_local: bool,
+    /// The host it is reached at; a folder for a Unix socket.
+    pub address: String,
+    /// Its data directory, if we may know it.
+    pub data_directory: Option<PathBuf>,
+    /// Tablespaces outside of it: name and folder.
+    pub tablespaces: Vec<(String, PathBuf)>,
+    /// Processes that were active: client backends that run a statement, and all others of the server that do not idle.
+    pub active: Vec<Process>,
+    /// Active client sessions.
+    pub sessions_active: u64,
+    /// Sessions that wait for a lock.
+    pub sessions_blocked: u64,
+    /// Sessions by kind of wait (`CPU` for none), the active ones only.
+    pub waits: BTreeMap<String, u64>,
+    /// Transactions per second in the last interval, committed and rolled back.
+    pub transactions_per_s: f64,
+    /// WAL per second in the last interval.
+    pub wal_bytes_per_s: f64,
+    /// Since the oldest transaction began.
+    pub oldest_transaction_s: f64,
+    /// The largest replay lag of a standby.
+    pub replay_lag_bytes: u64,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub struct Board {
+    nodes: Mutex<BTreeMap<String, NodeState>>,
+}
+
+impl Board {
+    /// An empty table.
+    pub fn new() -> Board {
+        Board::default()
+    }
+
+    /// Replaces the entry of a node.
+    pub fn set(&self, node: &str, state: NodeState) {
+        self.lock().insert(node.to_string(), state);
+    }
+
+    /// Changes the entry of a node.
+    pub fn change(&self, node: &str, change: impl FnOnce(&mut NodeState)) {
+        change(self.lock().entry(node.to_string()).or_default());
+    }
+
+    /// The entry of a node.
+    pub fn node(&self, node: &str) -> Option<NodeState> {
+        self.lock().get(node).cloned()
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> BTreeMap<String, NodeState> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, NodeState>> {
+        // A torn entry is not possible: entries are replaced whole or changed field by field.
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,314 @@
+//! Asks every collector on an absolute schedule and writes what they say, within a budget of disk.
+//!
+//! | state of a collector's thread | left by |
+//! |---|---|
+//! | waiting for its next start | the start, to asking; the end, to closing |
+//! | asking | the collector's answer, to writing |
+//! | writing | always, to waiting; starts that passed meanwhile are missed, and said as one `gap` event |
+//! | closing: one last tick, then [`Collect::finish`] | the end of the thread |
+//!
+//! Starts are `begin + n * interval`, so a slow answer delays nothing but itself, and all collectors look at the same moments.
+//!
+//! The budget: while more than half of it is free, every start is taken. Each time the free part halves, every second start of those
+//! before is left out, and an event says so: a run of days becomes coarser and coarser before it ends blind. Events are written even then.
+
+use crate::collect::{Batch, Collect, Place, Tick, With};
+use record::{Clock, RecordError, RunDir, StepId, event};
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bytes of lines and files that the sampling of one run may leave: at a typical 20 kB a second, half of it is seven hours.
+pub const DISK_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// The time between two ticks unless something else is asked for.
+pub const INTERVAL: Duration = Duration::from_secs(1);
+/// The starts are thinned out to one in this many at most.
+pub const COARSENESS_MAX: u64 = 256;
+/// A start that is this part of the interval late is missed rather than taken late.
+const LATE_PART: u64 = 2;
+
+/// How to sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Time between two ticks.
+    pub interval: Duration,
+    /// Bytes it may leave on disk.
+    pub disk_bytes_max: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { interval: INTERVAL, disk_bytes_max: DISK_BYTES_MAX }
+    }
+}
+
+/// What the sampling did, all collectors together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Ticks asked for and answered.
+    pub ticks: u64,
+    /// Starts missed because an answer took too long.
+    pub missed: u64,
+    /// Lines written.
+    pub lines: u64,
+    /// Events written.
+    pub events: u64,
+    /// Bytes of lines and files.
+    pub bytes: u64,
+    /// One start in this many was taken at the end.
+    pub coarseness: u64,
+}
+
+/// Threads that sample. Ends with [`Sampler::stop`], or when it is dropped.
+#[derive(Debug)]
+pub struct Sampler {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    dir: Arc<RunDir>,
+    options: Options,
+    state: Mutex<State>,
+    /// Told when `State::is_over` becomes true.
+    over: Condvar,
+    coarseness: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_over: bool,
+    step: Option<StepId>,
+    totals: Totals,
+    /// The first line that could not be written.
+    lost: Option<RecordError>,
+}
+
+impl Sampler {
+    /// Begins, with one thread per collector; the first tick is now.
+    ///
+    /// # Errors
+    /// When a thread cannot be started; those that were are ended.
+    pub fn start(
+        dir: &Arc<RunDir>,
+        step: Option<&StepId>,
+        options: Options,
+        collectors: Vec<Box<dyn Collect>>,
+    ) -> std::io::Result<Sampler> {
+        let shared = Arc::new(Shared {
+            dir: Arc::clone(dir),
+            options,
+            state: Mutex::new(State { step: step.cloned(), ..State::default() }),
+            over: Condvar::new(),
+            coarseness: AtomicU64::new(1),
+        });
+        let mut sampler = Sampler { shared: Arc::clone(&shared), threads: Vec::new() };
+        let begin_us = dir.now_us();
+        for collector in collectors {
+            let shared = Arc::clone(&shared);
+            let thread = std::thread::Builder::new()
+                .name(format!("watch {}", collector.place().name()))
+                .spawn(move || shared.run(collector, begin_us))?;
+            sampler.threads.push(thread);
+        }
+        Ok(sampler)
+    }
+
+    /// Lines from now on belong to this step.
+    pub fn set_step(&self, step: Option<&StepId>) {
+        self.shared.lock().step = step.cloned();
+    }
+
+    /// How it goes.
+    pub fn totals(&self) -> Totals {
+        self.shared.totals()
+    }
+
+    /// Ends: each collector has one last tick. Waits for them, and returns what they did and the first line that was lost.
+    pub fn stop(mut self) -> (Totals, Option<RecordError>) {
+        self.end();
+        (self.shared.totals(), self.shared.lock().lost.take())
+    }
+
+    fn end(&mut self) {
+        self.shared.lock().is_over = true;
+        self.shared.over.notify_all();
+        for thread in self.threads.drain(..) {
+            // A collector that panicked has ended by itself; the others' lines are worth keeping.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn totals(&self) -> Totals {
+        Totals { coarseness: self.coarseness.load(Ordering::Relaxed), ..self.lock().totals }
+    }
+
+    fn run(&self, mut collector: Box<dyn Collect>, begin_us: u64) {
+        let place = collector.place();
+        let interval_us = (self.options.interval.as_micros() as u64).max(1);
+        let mut number = 0;
+        loop {
+            let due_us = begin_us + number * interval_us;
+            let is_over = self.wait_until(due_us);
+            let coarseness = self.coarseness.load(Ordering::Relaxed);
+            let tick = self.tick(interval_us * coarseness);
+            let mut batch = Batch::default();
+            collector.tick(&tick, &mut batch);
+            if is_over {
+                collector.finish(&tick, &mut batch);
+            }
+            self.write(&place, batch);
+            if is_over {
+                return;
+            }
+            let next =
+                next_start(number, coarseness, self.dir.now_us().saturating_sub(begin_us), interval_us);
+            if next.missed > 0 {
+                self.gap(&place, due_us, next.missed, interval_us * coarseness);
+            }
+            number = next.number;
+        }
+    }
+
+    fn tick(&self, cadence_us: u64) -> Tick {
+        let clock: Clock = self.dir.clock();
+        Tick { now_us: clock.now_us(), clock, cadence_us }
+    }
+
+    /// Waits for the moment; true if the end came first.
+    fn wait_until(&self, due_us: u64) -> bool {
+        let mut state = self.lock();
+        loop {
+            let now_us = self.dir.now_us();
+            if state.is_over || now_us >= due_us {
+                return state.is_over;
+            }
+            let left = Duration::from_micros(due_us - now_us);
+            state = self.over.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn gap(&self, place: &Place, from_us: u64, missed: u64, cadence_us: u64) {
+        let mut gap = place
+            .event(
+                from_us,
+                event::GAP,
+                format!("{}: {missed} ticks missed, the last answer came late", place.name()),
+            )
+            .with("ticks", missed);
+        gap.duration_us = Some(missed * cadence_us);
+        self.lock().totals.missed += missed;
+        self.write(place, Batch { events: vec![gap], ..Batch::default() });
+    }
+
+    /// Writes what a tick brought. A line that is lost must not end the sampling: the first one is kept for whoever stops it.
+    fn write(&self, place: &Place, mut batch: Batch) {
+        let (step, used) = {
+            let state = self.lock();
+            (state.step.clone(), state.totals.bytes)
+        };
+        let mut bytes = 0;
+        let mut lost = None;
+        let limit = self.options.disk_bytes_max;
+        if used < limit {
+            match self.dir.watched(step.as_ref(), &batch.lines) {
+                Ok(written) => bytes += written,
+                Err(error) => lost = Some(error),
+            }
+            for (name, content) in &batch.files {
+                let path = self.dir.path().join(name);
+                let make = || {
+                    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+                    fs::write(&path, content)
+                };
+                match make() {
+                    Ok(()) => bytes += content.len() as u64,
+                    Err(source) => {
+                        lost = Some(RecordError::Io { action: "write", path: path.clone(), source })
+                    }
+                }
+            }
+        } else {
+            batch.lines.clear();
+        }
+        batch.events.extend(self.thin_out(place, used + bytes));
+        if used < limit && used + bytes >= limit {
+            let message = "watch has written all it may: only events from here on";
+            batch.events.push(place.event(self.dir.now_us(), event::NOTE, message));
+        }
+        for event in &mut batch.events {
+            event.step = step.as_ref().map_or_else(String::new, |step| step.key().to_string());
+            if let Err(error) = self.dir.event(event) {
+                lost = Some(error);
+            }
+        }
+        let mut state = self.lock();
+        state.totals.ticks += 1;
+        state.totals.lines += batch.lines.len() as u64;
+        state.totals.events += batch.events.len() as u64;
+        state.totals.bytes += bytes;
+        if state.lost.is_none() {
+            state.lost = lost;
+        }
+    }
+
+    /// Takes fewer starts as the budget runs low; the event that says so, when that has changed.
+    fn thin_out(&self, place: &Place, used: u64) -> Option<event::Event> {
+        let wanted = coarseness(used, self.options.disk_bytes_max);
+        if self.coarseness.fetch_max(wanted, Ordering::Relaxed) >= wanted {
+            return None;
+        }
+        let mega = 1024 * 1024;
+        let message = format!(
+            "watch has written {} of {} MiB: from here on it looks every {:.0} s",
+            used / mega,
+            self.options.disk_bytes_max / mega,
+            self.options.interval.as_secs_f64() * wanted as f64
+        );
+        Some(place.event(self.dir.now_us(), event::NOTE, message))
+    }
+}
+
+/// The start after `number`, and how many were missed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Next {
+    number: u64,
+    missed: u64,
+}
+
+/// Which start comes next when `since_us` have passed since the first: the following one, unless that is too late already.
+fn next_start(number: u64, coarseness: u64, since_us: u64, interval_us: u64) -> Next {
+    let stride = interval_us * coarseness;
+    let following = number + coarseness;
+    let late_us = since_us.saturating_sub(following * interval_us);
+    let missed = if late_us > stride / LATE_PART { late_us.div_ceil(stride) } else { 0 };
+    Next { number: following + missed * coarseness, missed }
+}
+
+/// One start in how many is taken when `used` of `limit` bytes are written.
+fn coarseness(used: u64, limit: u64) -> u64 {
+    let free = limit.saturating_sub(used);
+    let mut coarseness = 1;
+    while coarseness < COARSENESS_MAX && free <= limit / (coarseness * 2) {
+        coarseness *= 2;
+    }
+    coarseness
+}
+
+#[cfg(test)]
+mod tests;
