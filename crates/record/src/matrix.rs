@@ -10,7 +10,7 @@ mod findings;
 mod polish;
 
 use crate::model::{PHASE_MEASURE, Step, Verdict};
-use polish::Grid;
+use polish::{Effects, Grid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -22,12 +22,16 @@ pub const OPERATION: &str = "operation";
 pub const CONNECT: &str = "connect";
 /// Parameter of a cell's step: the node where its rows live; absent when every node holds every row.
 pub const DATA: &str = "data";
+/// Total of a cell's step: its rate in each round.
+pub const ROUND_TPS: &str = "round_tps";
 /// Name of the only column when every node holds every row.
 pub const EVERY_NODE: &str = "every node";
 /// A rate that differs less than this from the others' is not named, however even the others are.
 pub const RATIO_MIN: f64 = 1.5;
 /// Nor is one within so many robust standard deviations (1.4826 median absolute deviations) of the others.
 pub const DEVIATIONS_MIN: f64 = 3.0;
+/// Nor is one that any single round does not confirm with at least this ratio.
+pub const REPEATED_MIN: f64 = 1.25;
 /// Fewer nodes than this cannot tell which of them differs.
 pub const NODES_MIN: usize = 3;
 
@@ -75,6 +79,9 @@ pub struct Cell {
     pub data: String,
     /// Committed per second.
     pub tps: f64,
+    /// Committed per second in each round.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub round_tps: Vec<f64>,
     /// Committed.
     pub transactions: u64,
     /// Failed for good.
@@ -171,6 +178,11 @@ impl Cell {
             connect: word(CONNECT)?,
             data: word(DATA).unwrap_or_else(|| EVERY_NODE.to_string()),
             tps: step.summary.tps?,
+            round_tps: step
+                .totals
+                .get(ROUND_TPS)
+                .and_then(|rounds| serde_json::from_value(rounds.clone()).ok())
+                .unwrap_or_default(),
             transactions: step.summary.transactions?,
             errors: step.summary.errors,
             latency_us_p50: step.summary.latency_us.map_or(0, |latency| latency.p50),
@@ -245,20 +257,39 @@ impl Operation {
     }
 
     fn judge(&mut self, connect: &[String], data: &[String]) {
-        let rate = |row: &String, column: &String| {
-            self.cell(row, column).map(|cell| cell.tps).filter(|tps| *tps > 0.0)
-        };
-        let rates: Vec<Vec<Option<f64>>> =
-            connect.iter().map(|row| data.iter().map(|column| rate(row, column)).collect()).collect();
-        let is_own = |row: usize, column: usize| connect[row] == data[column];
-        let own: Vec<Option<f64>> =
-            connect.iter().map(|row| data.contains(row).then(|| rate(row, row)).flatten()).collect();
-        let grid = Grid::of(&rates, is_own);
+        let (grid, own) = self.measured(connect, data, |cell| Some(cell.tps));
         self.row_medians = grid.row_medians();
         self.column_medians = grid.column_medians();
         self.own_median = polish::median(own.iter().flatten().copied());
         self.remote_median = grid.median();
-        self.outliers = polish::outliers(&grid, &own, connect, data);
+        let all = Effects::of(&grid, &own);
+        // Rounds in which a cell was not visited say nothing of it; a single one repeats nothing.
+        let rounds = self.cells.iter().map(|cell| cell.round_tps.len()).max().unwrap_or(0);
+        let rounds: Vec<Effects> = (0..rounds)
+            .filter(|_| rounds > 1)
+            .map(|round| {
+                let (grid, own) = self.measured(connect, data, |cell| cell.round_tps.get(round).copied());
+                Effects::of(&grid, &own)
+            })
+            .collect();
+        self.outliers = polish::outliers(&all, &rounds, connect, data);
+    }
+
+    /// Some rate of all cells: those between nodes, and the own ones of the rows.
+    fn measured(
+        &self,
+        connect: &[String],
+        data: &[String],
+        rate: impl Fn(&Cell) -> Option<f64>,
+    ) -> (Grid, Vec<Option<f64>>) {
+        let rate = |row: &String, column: &String| {
+            self.cell(row, column).and_then(&rate).filter(|tps| *tps > 0.0)
+        };
+        let rates: Vec<Vec<Option<f64>>> =
+            connect.iter().map(|row| data.iter().map(|column| rate(row, column)).collect()).collect();
+        let is_own = |row: usize, column: usize| connect[row] == data[column];
+        let own = connect.iter().map(|row| data.contains(row).then(|| rate(row, row)).flatten()).collect();
+        (Grid::of(&rates, is_own), own)
     }
 }
 

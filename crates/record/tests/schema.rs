@@ -298,6 +298,7 @@ fn full_matrix() -> Matrix {
     let mut matrix =
         Matrix::of_rates(&["a", "b"], "select", &[vec![Some(9.0), Some(1.0)], vec![None, Some(8.0)]]);
     let operation = &mut matrix.operations[0];
+    operation.cells[1].round_tps = vec![190.0, 210.0];
     operation.cells[1].round_trips = Some(5.0);
     operation.cells[1].round_trips_by = Some(RoundTripsBy::Counted);
     operation.cells[1].ping_us = Some(100.0);

@@ -1,6 +1,6 @@
 //! Rows, columns and single cells told apart: a two-way fit of logarithms by medians.
 
-use super::{DEVIATIONS_MIN, NODES_MIN, Outlier, Part, RATIO_MIN};
+use super::{DEVIATIONS_MIN, NODES_MIN, Outlier, Part, RATIO_MIN, REPEATED_MIN};
 
 /// Rounds of the polish. With two cells to a row its steps halve the error, so these are enough for doubles.
 const ROUNDS_MAX: usize = 60;
@@ -113,10 +113,49 @@ impl Fit {
     }
 }
 
-/// What differs, worst first. `own` are the rates of each row's own cell.
+/// One measurement of all cells, taken apart: how far each part lies from the median of its peers, as logarithms.
+pub(super) struct Effects {
+    rows: Vec<Option<f64>>,
+    columns: Vec<Option<f64>>,
+    own: Vec<Option<f64>>,
+    /// Row by row, as wide as the matrix has columns.
+    paths: Vec<Option<f64>>,
+}
+
+impl Effects {
+    /// `own` are the rates of each row's own cell.
+    pub(super) fn of(grid: &Grid, own: &[Option<f64>]) -> Effects {
+        let fit = grid.polish();
+        let measured = |has: bool, effect: &f64| has.then_some(*effect);
+        let rows =
+            fit.rows.iter().enumerate().map(|(row, e)| measured(grid.row(row).next().is_some(), e)).collect();
+        let columns = fit.columns.iter().enumerate();
+        let columns = columns.map(|(at, e)| measured(grid.column(at).next().is_some(), e)).collect();
+        let mut paths = vec![None; fit.rows.len() * fit.columns.len()];
+        for (row, column, log) in grid.all() {
+            paths[row * fit.columns.len() + column] = Some(log - fit.at(row, column));
+        }
+        let own = own.iter().map(|rate| rate.map(f64::ln)).collect();
+        Effects {
+            rows: centred(rows),
+            columns: centred(columns),
+            own: centred(own),
+            paths: centred(paths),
+        }
+    }
+}
+
+fn centred(mut values: Vec<Option<f64>>) -> Vec<Option<f64>> {
+    let middle = median(values.iter().flatten().copied()).unwrap_or(0.0);
+    values.iter_mut().flatten().for_each(|value| *value -= middle);
+    values
+}
+
+/// What differs, worst first. Of the effects in single rounds, where there are such, none may say the opposite or next to nothing: what
+/// happened in one round happened to the machine and not to the node.
 pub(super) fn outliers(
-    grid: &Grid,
-    own: &[Option<f64>],
+    all: &Effects,
+    rounds: &[Effects],
     connect: &[String],
     data: &[String],
 ) -> Vec<Outlier> {
@@ -124,34 +163,24 @@ pub(super) fn outliers(
     if connect.len().max(data.len()) < NODES_MIN {
         return found;
     }
-    let fit = grid.polish();
-    let measured = |has: bool, effect: &f64| has.then_some(*effect);
-    let rows: Vec<Option<f64>> =
-        fit.rows.iter().enumerate().map(|(row, e)| measured(grid.row(row).next().is_some(), e)).collect();
-    let columns: Vec<Option<f64>> = fit
-        .columns
-        .iter()
-        .enumerate()
-        .map(|(column, effect)| measured(grid.column(column).next().is_some(), effect))
-        .collect();
-    for (row, odd) in odd(&rows) {
+    let odd = |part: fn(&Effects) -> &Vec<Option<f64>>| {
+        let in_rounds: Vec<&Vec<Option<f64>>> = rounds.iter().map(part).collect();
+        odd(part(all), &in_rounds)
+    };
+    for (row, odd) in odd(|effects| &effects.rows) {
         found.push(Outlier { what: Part::Row, connect: Some(connect[row].clone()), ..odd });
     }
-    for (column, odd) in odd(&columns) {
+    for (column, odd) in odd(|effects| &effects.columns) {
         found.push(Outlier { what: Part::Column, data: Some(data[column].clone()), ..odd });
     }
-    let own: Vec<Option<f64>> = own.iter().map(|rate| rate.map(f64::ln)).collect();
-    for (node, odd) in odd(&own) {
+    for (node, odd) in odd(|effects| &effects.own) {
         let name = Some(connect[node].clone());
         found.push(Outlier { what: Part::Own, connect: name.clone(), data: name, ..odd });
     }
     // A single path needs a row and a column that tell what would be usual.
     if connect.len().min(data.len()) >= NODES_MIN {
-        let paths: Vec<(usize, usize, f64)> = grid.all().collect();
-        let rests: Vec<Option<f64>> =
-            paths.iter().map(|&(row, column, log)| Some(log - fit.at(row, column))).collect();
-        for (path, odd) in odd(&rests) {
-            let (row, column, _) = paths[path];
+        for (path, odd) in odd(|effects| &effects.paths) {
+            let (row, column) = (path / data.len(), path % data.len());
             let (connect, data) = (Some(connect[row].clone()), Some(data[column].clone()));
             found.push(Outlier { what: Part::Path, connect, data, ..odd });
         }
@@ -160,18 +189,21 @@ pub(super) fn outliers(
     found
 }
 
-/// The values that lie far from the median of all, with how far.
-fn odd(values: &[Option<f64>]) -> Vec<(usize, Outlier)> {
+/// The values that lie far from the median of all, which is 0, with how far.
+fn odd(values: &[Option<f64>], rounds: &[&Vec<Option<f64>>]) -> Vec<(usize, Outlier)> {
     let there: Vec<f64> = values.iter().flatten().copied().collect();
-    let Some(middle) = median(there.iter().copied()).filter(|_| there.len() >= NODES_MIN) else {
+    if there.len() < NODES_MIN {
         return vec![];
-    };
-    let spread = median(there.iter().map(|value| (value - middle).abs())).unwrap_or(0.0);
+    }
+    let spread = median(there.iter().map(|value| value.abs())).unwrap_or(0.0);
     let spread = (spread * MAD_TO_SIGMA).max(SPREAD_MIN);
     let odd = |(at, value): (usize, &Option<f64>)| {
-        let difference = (*value)? - middle;
+        let difference = (*value)?;
         let deviations = difference / spread;
-        let is_odd = difference.abs() >= RATIO_MIN.ln() && deviations.abs() >= DEVIATIONS_MIN;
+        let repeats = |effect: f64| effect * difference.signum() >= REPEATED_MIN.ln();
+        let is_odd = difference.abs() >= RATIO_MIN.ln()
+            && deviations.abs() >= DEVIATIONS_MIN
+            && rounds.iter().filter_map(|round| round[at]).all(repeats);
         is_odd.then(|| (at, Outlier { ratio: difference.exp(), deviations, ..Outlier::default() }))
     };
     values.iter().enumerate().filter_map(odd).collect()

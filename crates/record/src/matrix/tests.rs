@@ -87,6 +87,38 @@ fn a_healthy_cluster_names_nobody() {
     }
 }
 
+/// A matrix of three rounds of which only the last finds what is planted, or all do.
+#[test]
+fn what_one_round_does_not_confirm_is_noise() {
+    for (sick_rounds, is_named) in [(vec![2], false), (vec![0, 1], false), (vec![0, 1, 2], true)] {
+        let slow = |row: usize, column: usize| if row == 1 || column == 1 { 0.2 } else { 1.0 };
+        let mut matrix = healthy(4, 12.0, slow);
+        for cell in &mut matrix.operations[0].cells {
+            let is_sick = cell.connect == "n2" || cell.data == "n2";
+            let rate = |round: usize| match is_sick && !sick_rounds.contains(&round) {
+                true => cell.tps / 0.2,
+                false => cell.tps,
+            };
+            cell.round_tps = (0..3).map(rate).collect();
+        }
+        matrix.judge();
+        let named = matrix.findings().iter().any(|finding| finding.claim.starts_with("node n2 is slow"));
+        assert_eq!(named, is_named, "{sick_rounds:?}: {:#?}", matrix.findings());
+        assert_eq!(parts(&matrix).is_empty(), !is_named, "{sick_rounds:?}");
+    }
+}
+
+#[test]
+fn a_cell_that_was_cut_short_does_not_hide_a_sick_node() {
+    let slow = |row: usize, column: usize| if row == 1 || column == 1 { 0.2 } else { 1.0 };
+    let mut matrix = healthy(4, 12.0, slow);
+    for (at, cell) in matrix.operations[0].cells.iter_mut().enumerate() {
+        cell.round_tps = vec![cell.tps; if at < 5 { 3 } else { 2 }];
+    }
+    matrix.judge();
+    assert!(matrix.findings().iter().any(|finding| finding.claim.starts_with("node n2 is slow")));
+}
+
 #[test]
 fn a_planted_slow_node_is_named_at_any_size_and_place() {
     for n in [3, 4, 5, 7, 16] {

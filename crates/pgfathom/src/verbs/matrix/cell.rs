@@ -56,6 +56,7 @@ pub(super) struct Cell {
     pub(super) pair: (usize, Option<usize>),
     step: StepId,
     seconds: f64,
+    round_tps: Vec<f64>,
     transactions: u64,
     failed: u64,
     retries: u64,
@@ -90,6 +91,7 @@ impl Cell {
             pair,
             step,
             seconds: 0.0,
+            round_tps: vec![],
             transactions: 0,
             failed: 0,
             retries: 0,
@@ -186,7 +188,11 @@ impl Cell {
 
     fn add(&mut self, account: &Account, duration: Option<std::time::Duration>) {
         let measured = &account.posted.measured;
-        self.seconds += account.measured().as_secs_f64();
+        let measured_s = account.measured().as_secs_f64();
+        self.seconds += measured_s;
+        if measured_s > 0.0 {
+            self.round_tps.push(measured.transactions() as f64 / measured_s);
+        }
         self.transactions += measured.transactions();
         self.failed += measured.failed() + account.posted.warmup.failed();
         self.retries += measured.retries();
@@ -257,6 +263,7 @@ impl Cell {
         let mut totals = fields(json!({
             "unfinished": self.unfinished,
             "client_cpu_us": self.client_cpu / NANOS_PER_MICRO,
+            names::ROUND_TPS: self.round_tps,
         }));
         totals.extend(explained.map(|explained| explained.fields()).unwrap_or_default());
         let latency = self.response.as_ref().and_then(Latency::summary);
