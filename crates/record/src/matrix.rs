@@ -282,9 +282,8 @@ impl Operation {
         data: &[String],
         rate: impl Fn(&Cell) -> Option<f64>,
     ) -> (Grid, Vec<Option<f64>>) {
-        let rate = |row: &String, column: &String| {
-            self.cell(row, column).and_then(&rate).filter(|tps| *tps > 0.0)
-        };
+        let rate =
+            |row: &String, column: &String| self.cell(row, column).and_then(&rate).filter(|tps| *tps > 0.0);
         let rates: Vec<Vec<Option<f64>>> =
             connect.iter().map(|row| data.iter().map(|column| rate(row, column)).collect()).collect();
         let is_own = |row: usize, column: usize| connect[row] == data[column];

@@ -136,12 +136,7 @@ impl Effects {
             paths[row * fit.columns.len() + column] = Some(log - fit.at(row, column));
         }
         let own = own.iter().map(|rate| rate.map(f64::ln)).collect();
-        Effects {
-            rows: centred(rows),
-            columns: centred(columns),
-            own: centred(own),
-            paths: centred(paths),
-        }
+        Effects { rows: centred(rows), columns: centred(columns), own: centred(own), paths: centred(paths) }
     }
 }
 
