@@ -9,6 +9,7 @@
 
 pub mod board;
 pub mod collect;
+pub mod host;
 pub mod sampler;
 
 pub use board::Board;

@@ -1,0 +1,257 @@
+//! The machine under the database: what `/proc` and `/sys` say, once a second and at a cost that is not felt.
+//!
+//! | module | reads |
+//! |---|---|
+//! | [`files`] | this machine, a recorded tree, or what a remote machine shipped |
+//! | [`cpu`], [`memory`], [`disk`], [`net`], [`process`] | counters of every second |
+//! | [`topology`], [`mount`], [`hardware`], [`security`], [`facts`] | what changes slowly |
+//! | [`kernel_log`] | `/dev/kmsg`, `dmesg` |
+//! | [`tools`] | `smartctl`, `chronyc`, `auditctl`, `zpool` |
+//! | [`machine`], [`slow`], [`backends`] | put it together, tick by tick |
+//!
+//! Reading needs no privilege but for what `docs/watch-host.md` lists; what may not be read becomes a `missing` line.
+
+pub mod backends;
+pub mod cpu;
+pub mod disk;
+pub mod facts;
+pub mod files;
+pub mod hardware;
+pub mod kernel_log;
+pub mod machine;
+pub mod memory;
+pub mod mount;
+pub mod net;
+pub mod process;
+pub mod said;
+pub mod security;
+pub mod slow;
+pub mod sys;
+pub mod tools;
+pub mod topology;
+
+use crate::board::{Board, NodeState};
+use crate::collect::{Batch, Collect, Place, Tick, With};
+use backends::Target;
+use files::{Files, Tree};
+use kernel_log::{Follower, Message};
+use machine::{Machine, Part, Server};
+use record::event;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Time between looks at where the parts of a database lie.
+const PARTS_EVERY_US: u64 = 10_000_000;
+/// Messages of the kernel told of in one tick at most.
+const MESSAGES_PER_TICK: usize = 50;
+
+/// Kernel time of the last interval, for the collector that keeps stacks. Thousandths of a percent; `u64::MAX` is not known.
+#[derive(Clone, Debug)]
+pub struct Pulse(Arc<AtomicU64>);
+
+impl Default for Pulse {
+    fn default() -> Pulse {
+        Pulse(Arc::new(AtomicU64::new(u64::MAX)))
+    }
+}
+
+impl Pulse {
+    fn set(&self, system_pct: Option<f64>) {
+        let value = system_pct.map_or(u64::MAX, |pct| (pct * 1000.0) as u64);
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Kernel time in percent of all processors.
+    pub fn system_pct(&self) -> Option<f64> {
+        match self.0.load(Ordering::Relaxed) {
+            u64::MAX => None,
+            value => Some(value as f64 / 1000.0),
+        }
+    }
+}
+
+/// The collector of the machine this program runs on, or of a recorded tree.
+#[derive(Debug)]
+pub struct LocalHost {
+    machine: Machine,
+    files: Tree,
+    board: Arc<Board>,
+    pulse: Pulse,
+    parts: BTreeMap<String, Vec<Part>>,
+    parts_due_us: u64,
+    log: Option<Follower>,
+    log_absent: Option<files::Absent>,
+    /// Whether the messages of before the run were counted.
+    is_log_caught_up: bool,
+}
+
+impl LocalHost {
+    /// This machine under this name, with the nodes of the board that run on it.
+    pub fn new(host: &str, board: Arc<Board>) -> LocalHost {
+        let (log, log_absent) = match Follower::open("/dev/kmsg") {
+            Ok(log) => (Some(log), None),
+            Err(absent) => (None, Some(absent)),
+        };
+        LocalHost { log, log_absent, ..LocalHost::of(host, board, Tree::live()) }
+    }
+
+    /// A recorded tree (`--sysroot DIR`): no program is called, no kernel log followed.
+    pub fn recorded(host: &str, board: Arc<Board>, root: &Path) -> LocalHost {
+        LocalHost::of(host, board, Tree::recorded(root))
+    }
+
+    fn of(host: &str, board: Arc<Board>, files: Tree) -> LocalHost {
+        LocalHost {
+            machine: Machine::new(host),
+            files,
+            board,
+            pulse: Pulse::default(),
+            parts: BTreeMap::new(),
+            parts_due_us: 0,
+            log: None,
+            log_absent: None,
+            is_log_caught_up: false,
+        }
+    }
+
+    /// Where the collector of stacks learns of kernel time.
+    pub fn pulse(&self) -> Pulse {
+        self.pulse.clone()
+    }
+
+    fn servers(&mut self, now_us: u64) -> Vec<Server> {
+        let nodes = self.board.nodes();
+        if now_us >= self.parts_due_us || nodes.keys().any(|node| !self.parts.contains_key(node)) {
+            self.parts_due_us = now_us + PARTS_EVERY_US;
+            let is_live = self.files.is_live();
+            let of = |(node, state): (&String, &NodeState)| (node.clone(), parts(node, state, is_live));
+            // An entry without a data directory is looked at again: its first tick may not have happened.
+            self.parts = nodes.iter().map(of).filter(|(_, parts)| !parts.is_empty()).collect();
+        }
+        let local = nodes.into_iter().filter(|(_, state)| state.is_local || !self.files.is_live());
+        local.map(|(node, state)| server(node, &state, &self.parts)).collect()
+    }
+
+    fn follow_log(&mut self, tick: &Tick, batch: &mut Batch) {
+        let Some(log) = &mut self.log else {
+            if let Some(absent) = self.log_absent {
+                let why = format!(
+                    "/dev/kmsg: {absent} (needs root or CAP_SYSLOG where kernel.dmesg_restrict is 1)"
+                );
+                let lost =
+                    "what the kernel reports of memory, PCIe, disks, file systems and killed processes";
+                self.machine.slow().1.lacks("kernel log", why, lost);
+            }
+            return;
+        };
+        let (messages, is_torn) = log.new_messages();
+        let place = self.machine.place().clone();
+        if is_torn && self.is_log_caught_up {
+            batch.event(place.event(
+                tick.now_us,
+                event::NOTE,
+                "kernel messages were overwritten before they could be read",
+            ));
+        }
+        let begin_us = tick.clock.monotonic_us;
+        let (old, new): (Vec<Message>, Vec<Message>) =
+            messages.into_iter().partition(|message| message.boot_us < begin_us);
+        if !std::mem::replace(&mut self.is_log_caught_up, true) {
+            tell_old(&old, begin_us, tick.now_us, &place, &mut self.machine, batch);
+        }
+        tell_new(new, tick, &place, batch);
+    }
+}
+
+/// What of a node lies where, with the links of this machine followed.
+fn parts(node: &str, state: &NodeState, is_live: bool) -> Vec<Part> {
+    let real = |path: &Path| if is_live { path.canonicalize().ok() } else { Some(path.to_path_buf()) };
+    let part = |what: &str, path: &Path| Part {
+        node: node.to_string(),
+        what: what.to_string(),
+        path: path.to_string_lossy().into_owned(),
+    };
+    let mut found = vec![];
+    if let Some(folder) = &state.data_directory {
+        // Without the right to enter it the path is as the server says it, links and all.
+        found.push(part("pgdata", &real(folder).unwrap_or_else(|| folder.clone())));
+        found.extend(real(&folder.join("pg_wal")).map(|path| part("wal", &path)));
+    }
+    for (name, folder) in &state.tablespaces {
+        found.push(part(&format!("tablespace {name}"), &real(folder).unwrap_or_else(|| folder.clone())));
+    }
+    found
+}
+
+fn server(node: String, state: &NodeState, parts: &BTreeMap<String, Vec<Part>>) -> Server {
+    let target = |process: &crate::board::Process| Target {
+        pid: process.pid,
+        node: node.clone(),
+        backend: process.backend.clone(),
+    };
+    Server {
+        active: state.active.iter().map(target).collect(),
+        parts: parts.get(&node).cloned().unwrap_or_default(),
+        node,
+    }
+}
+
+/// Messages of before the run: how many of each class, and the last one. They are facts, not events.
+pub(crate) fn tell_old(
+    old: &[Message],
+    begin_us: u64,
+    now_us: u64,
+    place: &Place,
+    machine: &mut Machine,
+    batch: &mut Batch,
+) {
+    const US_PER_S: u64 = 1_000_000;
+    let mut classes: BTreeMap<&str, (u64, &Message)> = BTreeMap::new();
+    for message in old {
+        let entry = classes.entry(message.class).or_insert((0, message));
+        *entry = (entry.0 + 1, message);
+    }
+    for (class, (count, last)) in classes {
+        let ago_s = begin_us.saturating_sub(last.boot_us) / US_PER_S;
+        let value = format!("{count} lines since boot, the last {ago_s} s before the run: {}", last.text);
+        machine.slow().1.fact(batch, now_us, place, "kernel log", class, &value);
+    }
+}
+
+/// New messages, as events.
+pub(crate) fn tell_new(new: Vec<Message>, tick: &Tick, place: &Place, batch: &mut Batch) {
+    let left_out = new.len().saturating_sub(MESSAGES_PER_TICK);
+    for message in new.into_iter().take(MESSAGES_PER_TICK) {
+        // The kernel's clock and ours may differ by a little: no message is of the future.
+        let t_us = tick.clock.t_us(message.boot_us.saturating_mul(1000)).min(tick.now_us);
+        let mut told = place.event(t_us, event::KERNEL, message.text.as_str()).with("class", message.class);
+        if let Some(count) = kernel_log::edac_count(&message.text) {
+            told = told.with("count", count);
+        }
+        batch.event(told);
+    }
+    if left_out > 0 {
+        let text = format!("{left_out} more kernel messages of this second are left out");
+        batch.event(place.event(tick.now_us, event::NOTE, text));
+    }
+}
+
+impl Collect for LocalHost {
+    fn place(&self) -> Place {
+        self.machine.place().clone()
+    }
+
+    fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
+        self.follow_log(tick, batch);
+        let servers = self.servers(tick.now_us);
+        // The moment of the reading, not of the schedule: rates are per the time that really passed.
+        let now_us = tick.clock.now_us().max(tick.now_us);
+        self.machine.tick(&mut self.files, now_us, &servers, batch);
+        self.pulse.set(self.machine.system_pct());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! Server processes: what each did with the processor and the disk, even in the middle of a statement, when the database's own
+//! counters stand still. Only processes that are at work are asked: each file costs the kernel tens of microseconds.
+
+use super::files::Files;
+
+/// Ticks of USER_HZ per second: fixed at 100 in everything Linux tells programs.
+pub const TICKS_PER_S: u64 = 100;
+/// Microseconds of one.
+pub const TICK_US: u64 = 1_000_000 / TICKS_PER_S;
+
+/// `/proc/PID/stat`, in part.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stat {
+    /// The program's name.
+    pub command: String,
+    /// `R`, `S`, `D`, ...
+    pub state: String,
+    /// Parent.
+    pub parent: u32,
+    /// User time in ticks.
+    pub user_ticks: u64,
+    /// Kernel time in ticks.
+    pub system_ticks: u64,
+    /// When it started, in ticks since boot: tells a process from a later one with its number.
+    pub started_ticks: u64,
+}
+
+/// Reads `/proc/PID/stat`. The name stands in parentheses and may hold some of its own.
+pub fn stat(text: &str) -> Option<Stat> {
+    let open = text.find('(')?;
+    let close = text.rfind(')')?;
+    let command = text.get(open + 1..close)?.to_string();
+    let fields: Vec<&str> = text.get(close + 1..)?.split_ascii_whitespace().collect();
+    // Field 3 of proc(5) is the first behind the name.
+    let number = |field: usize| fields.get(field - 3).and_then(|word| word.parse::<u64>().ok());
+    Some(Stat {
+        command,
+        state: (*fields.first()?).to_string(),
+        parent: number(4).and_then(|parent| u32::try_from(parent).ok())?,
+        user_ticks: number(14)?,
+        system_ticks: number(15)?,
+        started_ticks: number(22)?,
+    })
+}
+
+/// `/proc/PID/io`, in part. Unlike the database's statistics it moves during a statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Io {
+    /// Bytes that had to come from a device.
+    pub read_bytes: u64,
+    /// Bytes that will have to go to one.
+    pub write_bytes: u64,
+}
+
+/// Reads `/proc/PID/io`.
+pub fn io(text: &str) -> Option<Io> {
+    let find = |name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse::<u64>().ok())
+    };
+    Some(Io { read_bytes: find("read_bytes")?, write_bytes: find("write_bytes")? })
+}
+
+/// `/proc/PID/schedstat`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Schedule {
+    /// Time on a processor.
+    pub run_ns: u64,
+    /// Time ready to run but waiting for a processor.
+    pub wait_ns: u64,
+}
+
+/// Reads `/proc/PID/schedstat`.
+pub fn schedule(text: &str) -> Option<Schedule> {
+    let mut words = text.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
+    Some(Schedule { run_ns: words.next()??, wait_ns: words.next()?? })
+}
+
+/// The kernel function in which a process sleeps; `None` if it does not or nobody may know.
+pub fn wchan(text: &str) -> Option<String> {
+    let name = text.trim();
+    (!matches!(name, "" | "0")).then(|| name.to_string())
+}
+
+/// The kind of server process, from the title PostgreSQL gives itself: `postgres: 15/main: walwriter`, `postgres: joe db [local] UPDATE`.
+/// Words of users are not kept: only known kinds, and `client backend` for everything else.
+pub fn kind_of_title(title: &str) -> &'static str {
+    const KINDS: [(&str, &str); 12] = [
+        ("walwriter", "walwriter"),
+        ("background writer", "background writer"),
+        ("checkpointer", "checkpointer"),
+        ("autovacuum worker", "autovacuum worker"),
+        ("autovacuum launcher", "autovacuum launcher"),
+        ("walsender", "walsender"),
+        ("walreceiver", "walreceiver"),
+        ("startup", "startup"),
+        ("archiver", "archiver"),
+        ("logical replication", "logical replication worker"),
+        ("parallel worker", "parallel worker"),
+        ("io worker", "io worker"),
+    ];
+    let title = title.replace('\0', " ");
+    // The cluster's name may stand before the kind.
+    let words = title.trim().strip_prefix("postgres: ").unwrap_or_default();
+    let words = match words.split_once(": ") {
+        Some((name, rest)) if !name.contains(' ') => rest,
+        _ => words,
+    };
+    KINDS.iter().find(|(word, _)| words.starts_with(word)).map_or("client backend", |(_, kind)| kind)
+}
+
+/// The children of a process, from the kernel's own list where it keeps one, else by looking at all processes.
+pub fn children(files: &mut dyn Files, parent: u32) -> Vec<u32> {
+    if let Ok(text) = files.text(&format!("/proc/{parent}/task/{parent}/children")) {
+        return text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+    }
+    let pids: Vec<u32> = files.entries("/proc").iter().filter_map(|name| name.parse().ok()).collect();
+    let is_child = |files: &mut dyn Files, pid: &u32| {
+        files.text(&format!("/proc/{pid}/stat")).ok().and_then(stat).is_some_and(|stat| stat.parent == parent)
+    };
+    pids.into_iter().filter(|pid| is_child(files, pid)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::files::Shipped;
+
+    const STAT: &str = "4711 (post) gres (x) D 42 4711 4711 0 -1 4194304 100 0 3 0 250 75 0 0 20 0 1 0 88888 220000000 3000 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 1 0 0 12 0 0\n";
+
+    #[test]
+    fn a_name_with_parentheses_is_no_trap() {
+        let stat = stat(STAT).expect("understood");
+        assert_eq!((stat.command.as_str(), stat.state.as_str(), stat.parent), ("post) gres (x", "D", 42));
+        assert_eq!((stat.user_ticks, stat.system_ticks, stat.started_ticks), (250, 75, 88_888));
+        for torn in ["", "1 (a", "1 )(", "1 (a) S", "1 (a) S 2 3"] {
+            assert_eq!(super::stat(torn), None, "{torn}");
+        }
+    }
+
+    #[test]
+    fn io_and_schedule() {
+        let text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 0\n";
+        assert_eq!(io(text), Some(Io { read_bytes: 4096, write_bytes: 8192 }));
+        assert_eq!(io("rchar: 1\n"), None);
+        assert_eq!(schedule("1500000 20000 7\n"), Some(Schedule { run_ns: 1_500_000, wait_ns: 20_000 }));
+        assert_eq!(schedule("15"), None);
+        assert_eq!(
+            (wchan("0"), wchan("do_epoll_wait"), wchan("")),
+            (None, Some("do_epoll_wait".into()), None)
+        );
+    }
+
+    #[test]
+    fn titles_tell_the_kind_and_no_more() {
+        for (title, kind) in [
+            ("postgres: 15/main: walwriter \0", "walwriter"),
+            ("postgres: autovacuum worker secret_db\0", "autovacuum worker"),
+            ("postgres: walsender rep 10.0.0.1(5) streaming\0", "walsender"),
+            ("postgres: joe secret_db [local] UPDATE\0", "client backend"),
+            ("postgres: startup recovering 000000010000\0", "startup"),
+            ("", "client backend"),
+        ] {
+            assert_eq!(kind_of_title(title), kind, "{title}");
+        }
+    }
+
+    #[test]
+    fn children_are_found_with_and_without_the_kernels_list() {
+        let mut files = Shipped::default();
+        files.put("/proc/42/task/42/children", "43 44 \n".into());
+        assert_eq!(children(&mut files, 42), [43, 44]);
+        let mut files = Shipped::default();
+        files.put("/proc/4711/stat", STAT.into());
+        files.put("/proc/4712/stat", STAT.replace(" D 42 ", " D 1 "));
+        files.put("/proc/meminfo", String::new());
+        assert_eq!(children(&mut files, 42), [4711]);
+    }
+}

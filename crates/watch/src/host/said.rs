@@ -1,0 +1,93 @@
+//! What holds for long is said once: facts, and what is missing, at the start and when they change.
+
+use crate::collect::{Batch, Place};
+use std::collections::BTreeMap;
+
+/// The longest value of a fact: a kernel's command line fits, a file does not.
+const VALUE_CHARS_MAX: usize = 1000;
+
+/// The facts and gaps of a place that its record already has.
+#[derive(Debug, Default)]
+pub struct Said {
+    facts: BTreeMap<(String, String), String>,
+    missing: BTreeMap<String, (String, String)>,
+    /// What was found missing in the round that goes on.
+    round: BTreeMap<String, (String, String)>,
+}
+
+impl Said {
+    /// Says a fact unless it was said before.
+    pub fn fact(
+        &mut self,
+        batch: &mut Batch,
+        t_us: u64,
+        place: &Place,
+        topic: &str,
+        name: &str,
+        value: &str,
+    ) {
+        let value: String = value.chars().take(VALUE_CHARS_MAX).collect();
+        let key = (topic.to_string(), name.to_string());
+        if self.facts.get(&key) != Some(&value) {
+            batch.reading(t_us, place.fact(topic, name, value.as_str()));
+            self.facts.insert(key, value);
+        }
+    }
+
+    /// A fact that was said.
+    pub fn known(&self, topic: &str, name: &str) -> Option<&str> {
+        self.facts.get(&(topic.to_string(), name.to_string())).map(String::as_str)
+    }
+
+    /// Notes that something cannot be seen. It is said at the end of the round.
+    pub fn lacks(&mut self, what: &str, why: impl Into<String>, lost: &str) {
+        self.round.insert(what.to_string(), (why.into(), lost.to_string()));
+    }
+
+    /// Ends a round in which everything was looked at: says what is newly missing, and with an empty reason what is back.
+    pub fn end_round(&mut self, batch: &mut Batch, t_us: u64, place: &Place) {
+        let round = std::mem::take(&mut self.round);
+        for (what, (why, lost)) in &round {
+            if self.missing.get(what).map(|(why, _)| why) != Some(why) {
+                batch.reading(t_us, place.missing(what, why.as_str(), lost.as_str()));
+            }
+        }
+        for (what, (_, lost)) in &self.missing {
+            if !round.contains_key(what) {
+                batch.reading(t_us, place.missing(what, "", lost.as_str()));
+            }
+        }
+        self.missing = round;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::watched::Sampled;
+
+    #[test]
+    fn facts_and_gaps_are_said_when_they_change() {
+        let place = Place::Host("h".to_string());
+        let mut said = Said::default();
+        let mut say = |value: &str, why: Option<&str>| {
+            let mut batch = Batch::default();
+            said.fact(&mut batch, 1, &place, "mount", "/data", value);
+            if let Some(why) = why {
+                said.lacks("edac", why, "memory errors");
+            }
+            said.end_round(&mut batch, 1, &place);
+            let told = batch.lines.into_iter().map(|(_, _, line)| match line {
+                Sampled::Fact(fact) => fact.value,
+                Sampled::Missing(missing) => format!("missing: {}", missing.why),
+                other => panic!("{other:?}"),
+            });
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(say("stripe=1280", Some("not there")), ["stripe=1280", "missing: not there"]);
+        assert!(say("stripe=1280", Some("not there")).is_empty());
+        assert_eq!(say("stripe=0", Some("permission denied")), ["stripe=0", "missing: permission denied"]);
+        assert_eq!(say("stripe=0", None), ["missing: "], "it can be seen again");
+        assert!(say("stripe=0", None).is_empty());
+    }
+}

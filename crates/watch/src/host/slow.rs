@@ -1,0 +1,367 @@
+//! What changes slowly on a machine: mounts and how full they are, hardware counters, facts, who looks over the database's shoulder.
+//!
+//! | every | what |
+//! |---|---|
+//! | 10 s | space of the file systems that hold the database, hardware counters |
+//! | 60 s | mounts, the stack of block devices, facts, the clock's state |
+//! | 600 s | fanotify marks of all processes; programs (`smartctl`, `chronyc`, `auditctl`, `zpool`) |
+
+use super::facts;
+use super::files::{Absent, Files, growth};
+use super::hardware::{self, Counter, Kind};
+use super::machine::{Part, Server};
+use super::mount::{self, Mount};
+use super::said::Said;
+use super::security::{self, MarkedOn};
+use super::tools;
+use super::topology::Topology;
+use crate::collect::{Batch, Place};
+use record::watched::{Hardware, Mount as MountLine};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Time between looks at space and counters.
+const COUNTERS_EVERY_US: u64 = 10_000_000;
+/// Time between looks at facts.
+const FACTS_EVERY_US: u64 = 60_000_000;
+/// Time between searches of all processes.
+const SEARCH_EVERY_US: u64 = 600_000_000;
+/// File systems told of when nobody knows which hold the database.
+const MOUNTS_MAX: usize = 32;
+/// Where a shipment keeps the output of `df -Pk`.
+pub const DF_PATH: &str = "/@/df";
+
+/// The slow part of a machine.
+#[derive(Debug, Default)]
+pub struct Slow {
+    counters_due_us: u64,
+    facts_due_us: u64,
+    search_due_us: u64,
+    /// Whether this tick looks at everything that may be missing.
+    is_round: bool,
+    mounts: Vec<Mount>,
+    topology: Topology,
+    /// What lies where, of all servers.
+    parts: Vec<Part>,
+    /// What the database keeps on each device and all below it.
+    used_for: BTreeMap<String, BTreeSet<String>>,
+    counters: BTreeMap<(Kind, String), (u64, u64, bool)>,
+    disks: Vec<String>,
+    scan_lack: Option<String>,
+    pools: BTreeMap<String, Vec<String>>,
+    asking: tools::Asking,
+    tools: Option<tools::Said>,
+}
+
+impl Slow {
+    /// How the block devices stand on one another.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// What of the database lies on a device.
+    pub fn used_for(&self, device: &str) -> String {
+        let parts = self.used_for.get(device).into_iter().flatten();
+        parts.map(String::as_str).collect::<Vec<_>>().join(",")
+    }
+
+    /// Looks at whatever is due.
+    pub fn tick(
+        &mut self,
+        files: &mut dyn Files,
+        now_us: u64,
+        place: &Place,
+        servers: &[Server],
+        said: &mut Said,
+        batch: &mut Batch,
+    ) {
+        let mut parts: Vec<Part> = servers.iter().flat_map(|server| server.parts.iter().cloned()).collect();
+        parts.sort();
+        parts.dedup();
+        let has_moved = parts != self.parts;
+        self.parts = parts;
+        self.is_round = now_us >= self.facts_due_us || has_moved;
+        if self.is_round {
+            self.facts_due_us = now_us + FACTS_EVERY_US;
+            self.look_at_facts(files, now_us, place, said, batch);
+            self.locate(now_us, place, said, batch);
+        }
+        if now_us >= self.search_due_us {
+            self.search_due_us = now_us + SEARCH_EVERY_US;
+            self.search(files, now_us, place, said, batch);
+            if files.is_live() {
+                self.asking.begin(self.disks.clone());
+            }
+        }
+        if let Some(answer) = self.asking.answer() {
+            self.pools.clone_from(&answer.pools);
+            self.tools = Some(answer);
+            self.tell_tools(now_us, place, said, batch);
+            self.is_round = true;
+        }
+        if now_us >= self.counters_due_us || has_moved {
+            self.counters_due_us = now_us + COUNTERS_EVERY_US;
+            self.tell_mounts(files, now_us, place, batch);
+            self.count(files, now_us, place, batch);
+        }
+        if self.is_round {
+            self.lacks(files, said);
+        }
+    }
+
+    /// Ends the tick: in a round what is missing has been noted by now, and is said.
+    pub fn end(&mut self, now_us: u64, place: &Place, said: &mut Said, batch: &mut Batch) {
+        if std::mem::take(&mut self.is_round) {
+            said.end_round(batch, now_us, place);
+        }
+    }
+
+    fn look_at_facts(
+        &mut self,
+        files: &mut dyn Files,
+        now_us: u64,
+        place: &Place,
+        said: &mut Said,
+        batch: &mut Batch,
+    ) {
+        self.mounts = mount::read(files);
+        self.topology = Topology::read(files, &self.mounts);
+        for (pool, members) in &self.pools {
+            self.topology.add_pool(pool, members);
+        }
+        let worked = files.text("/proc/diskstats").map(super::disk::diskstats).unwrap_or_default();
+        self.disks = worked
+            .iter()
+            .filter(|(name, counters)| counters.has_worked() && self.topology.is_disk(name))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for (topic, name, value) in facts::read(files, &self.topology, &self.mounts, &self.disks) {
+            said.fact(batch, now_us, place, topic, &name, &value);
+        }
+        if files.is_live()
+            && let Some(clock) = super::sys::clock_state()
+        {
+            let word = if clock.is_synchronised { "synchronised" } else { "not synchronised" };
+            said.fact(batch, now_us, place, "clock", "kernel", word);
+            // The bound grows with every second since the last correction: it is said once per power of two.
+            let bound_us = clock.maximum_error_us.max(1).unsigned_abs().next_power_of_two();
+            said.fact(batch, now_us, place, "clock", "error at most", &format!("{bound_us} us"));
+        }
+    }
+
+    /// Finds what lies on which file system and device.
+    fn locate(&mut self, now_us: u64, place: &Place, said: &mut Said, batch: &mut Batch) {
+        self.used_for.clear();
+        for Part { node, what, path } in &self.parts {
+            let Some(mount) = mount::holding(&self.mounts, path) else { continue };
+            if what == "pgdata" {
+                let is_point = mount.mount.trim_end_matches('/') == path.trim_end_matches('/');
+                let value = if is_point { "yes" } else { "no" };
+                said.fact(batch, now_us, place, "mount", &format!("{node} {what} is a mount point"), value);
+            }
+            let Some(device) = self.topology.device_of(mount) else { continue };
+            let leaves: Vec<String> = self.topology.leaves(&device).into_iter().collect();
+            said.fact(batch, now_us, place, "disk", &format!("{node} {what} lies on"), &leaves.join(","));
+            for name in self.topology.stack_of(&device) {
+                self.used_for.entry(name).or_default().insert(what.clone());
+            }
+        }
+    }
+
+    fn tell_mounts(&self, files: &mut dyn Files, now_us: u64, place: &Place, batch: &mut Batch) {
+        let shipped = files.text(DF_PATH).map(mount::df).unwrap_or_default();
+        let mut told: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for part in &self.parts {
+            if let Some(mount) = mount::holding(&self.mounts, &part.path) {
+                told.entry(&mount.mount).or_default().insert(&part.what);
+            }
+        }
+        if told.is_empty() {
+            let real = self.mounts.iter().filter(|mount| mount.is_real() && mount.root == "/");
+            // A dead NFS server would hold up whoever asks it for space.
+            let local =
+                real.filter(|mount| !mount.filesystem.starts_with("nfs") && mount.filesystem != "cifs");
+            told.extend(local.take(MOUNTS_MAX).map(|mount| (mount.mount.as_str(), BTreeSet::new())));
+        }
+        for (point, parts) in told {
+            let Some(mount) = self.mounts.iter().rfind(|mount| mount.mount == point) else { continue };
+            let space = if files.is_live() { mount::space(point) } else { shipped.get(point).copied() };
+            batch.reading(
+                now_us,
+                MountLine {
+                    host: place.name().to_string(),
+                    mount: mount.mount.clone(),
+                    device: self.topology.device_of(mount).unwrap_or_else(|| mount.device.clone()),
+                    filesystem: mount.filesystem.clone(),
+                    options: mount.options.clone(),
+                    size_bytes: space.map(|(size, _)| size),
+                    free_bytes: space.map(|(_, free)| free),
+                    used_for: parts.into_iter().collect::<Vec<_>>().join(","),
+                },
+            );
+        }
+    }
+
+    fn count(&mut self, files: &mut dyn Files, now_us: u64, place: &Place, batch: &mut Batch) {
+        let mut counters = hardware::edac(files);
+        counters.extend(hardware::aer(files));
+        counters.extend(hardware::throttling(files));
+        counters.extend(hardware::sensors(files));
+        counters.extend(hardware::numa(files));
+        counters.extend(hardware::zfs(files));
+        for device in files.entries("/proc/fs/ext4") {
+            let stats =
+                files.text(&format!("/proc/fs/ext4/{device}/mb_stats")).ok().and_then(mount::mb_stats);
+            let Some(stats) = stats else { continue };
+            for (name, value) in [
+                ("reqs", stats.reqs),
+                ("groups_considered", stats.groups_considered),
+                ("useless_loops", stats.useless_loops),
+                ("extents_scanned", stats.extents_scanned),
+            ] {
+                counters.push(Counter::new(Kind::MbStats, format!("{device} {name}"), value, false));
+            }
+        }
+        self.tell_counters(counters, now_us, place, batch);
+    }
+
+    /// Says the counters that moved, and at the first look those that are remarkable. Fans and temperatures are readings, not counts:
+    /// they are said while they are remarkable, and once when they are well again.
+    fn tell_counters(&mut self, counters: Vec<Counter>, now_us: u64, place: &Place, batch: &mut Batch) {
+        for counter in counters {
+            let key = (counter.kind, counter.name.clone());
+            let before = self.counters.get(&key).copied();
+            let is_gauge = matches!(counter.kind, Kind::Fan) || counter.name.contains("temp");
+            // A fan that ran and stands still is remarkable whatever its board says.
+            let has_stopped = counter.kind == Kind::Fan
+                && counter.value == 0
+                && before.is_some_and(|(_, value, was_remarkable)| value > 0 || was_remarkable);
+            let is_remarkable = counter.is_remarkable || has_stopped;
+            self.counters.insert(key, (now_us, counter.value, is_remarkable));
+            let is_told = match before {
+                None => is_remarkable,
+                Some((_, _, was_remarkable)) if is_gauge => is_remarkable || was_remarkable,
+                Some((_, value, _)) => value != counter.value,
+            };
+            if !is_told {
+                continue;
+            }
+            let change = before.and_then(|(_, value, _)| growth(value, counter.value));
+            batch.counted(
+                now_us,
+                before.map_or(0, |(t_us, _, _)| now_us.saturating_sub(t_us)),
+                Hardware {
+                    host: place.name().to_string(),
+                    kind: counter.kind.word().to_string(),
+                    name: counter.name,
+                    value: Some(counter.value as f64),
+                    change: change.filter(|_| !is_gauge).map(|change| change as f64),
+                },
+            );
+        }
+    }
+
+    fn search(
+        &mut self,
+        files: &mut dyn Files,
+        now_us: u64,
+        place: &Place,
+        said: &mut Said,
+        batch: &mut Batch,
+    ) {
+        let scan = security::fanotify(files);
+        self.scan_lack = match (scan.denied, scan.is_cut) {
+            (0, false) => None,
+            (0, true) => Some("there are too many open files to look at all".to_string()),
+            (denied, _) => Some(format!("{denied} processes could not be looked into (needs root)")),
+        };
+        for mark in scan.marks {
+            let on = match mark.on {
+                MarkedOn::Mount(id) => self.mounts.iter().find(|mount| mount.id == id),
+                MarkedOn::FileSystem(major, minor) => {
+                    self.mounts.iter().find(|mount| mount.number == (major, minor))
+                }
+            };
+            let on = on.map_or("an unknown mount", |mount| mount.mount.as_str());
+            let waits = if mark.waits.is_empty() { "nothing".to_string() } else { mark.waits.join(",") };
+            let name = format!("{} {} on {on}", mark.command, mark.pid);
+            said.fact(batch, now_us, place, "fanotify", &name, &format!("must permit: {waits}"));
+        }
+    }
+
+    fn tell_tools(&mut self, now_us: u64, place: &Place, said: &mut Said, batch: &mut Batch) {
+        let Some(answer) = self.tools.clone() else { return };
+        if let Some(tracking) = &answer.tracking {
+            said.fact(batch, now_us, place, "clock", "chrony", &tracking.leap);
+            said.fact(batch, now_us, place, "clock", "chrony stratum", &tracking.stratum.to_string());
+            let offset = format!("{:.0} us, error at most {:.0} us", tracking.offset_us, tracking.error_us);
+            said.fact(batch, now_us, place, "clock", "chrony offset", &offset);
+        }
+        if let Some((status, rules)) = &answer.audit {
+            let number = |value: Option<u64>| value.map_or("unknown".to_string(), |value| value.to_string());
+            said.fact(batch, now_us, place, "audit", "enabled", &number(status.enabled));
+            said.fact(batch, now_us, place, "audit", "lost", &number(status.lost));
+            said.fact(batch, now_us, place, "audit", "backlog limit", &number(status.backlog_limit));
+            said.fact(batch, now_us, place, "audit", "rules", &rules.join("; "));
+        }
+        self.tell_counters(answer.smart.unwrap_or_default(), now_us, place, batch);
+    }
+
+    /// Notes what is missing of what this module reads.
+    fn lacks(&mut self, files: &mut dyn Files, said: &mut Said) {
+        if files.entries("/sys/devices/system/edac/mc").iter().all(|name| !name.starts_with("mc")) {
+            let why = "the kernel has no memory controller under /sys/devices/system/edac (a virtual machine, or no driver)";
+            said.lacks("edac", why, "whether memory corrects errors");
+        }
+        if files.entries("/sys/class/hwmon").is_empty() {
+            said.lacks(
+                "sensors",
+                "/sys/class/hwmon is empty",
+                "whether fans stand still or parts are too hot",
+            );
+        }
+        if self.mounts.is_empty() {
+            said.lacks(
+                "mounts",
+                "/proc/self/mountinfo could not be read",
+                "options and free space of file systems",
+            );
+        }
+        if files.entries("/sys/block").is_empty() {
+            said.lacks("topology", "/sys/block is empty", "which disk is a member of which array");
+        }
+        if let Some(why) = &self.scan_lack {
+            said.lacks(
+                "fanotify",
+                why.as_str(),
+                "whether a virus scanner must permit the server's opens and reads",
+            );
+        }
+        for mount in &self.mounts {
+            let is_ours =
+                self.parts.iter().any(|part| mount::holding(&self.mounts, &part.path) == Some(mount));
+            let Some(device) =
+                self.topology.device_of(mount).filter(|_| is_ours && mount.filesystem == "ext4")
+            else {
+                continue;
+            };
+            let path = format!("/proc/fs/ext4/{device}/mb_stats");
+            let why = match files.text(&path) {
+                Ok(text) if mount::mb_stats(text).is_some() => continue,
+                Ok(_) => format!("collection is off (write 1 to /sys/fs/ext4/{device}/mb_stats)"),
+                Err(Absent::Missing) => format!("{path} is not there (Linux before 5.14)"),
+                Err(absent) => format!("{path}: {absent}"),
+            };
+            said.lacks(&format!("mb_stats {device}"), why, "how long ext4 searches for free blocks");
+        }
+        if let Some(answer) = &self.tools {
+            if answer.smart.is_none() {
+                let why = "smartctl is not there, needs root, or finds no drive that answers";
+                said.lacks("smart", why, "what the drives say of their own health");
+            }
+            if answer.audit.is_none() {
+                let why = "auditctl is not there, or needs root";
+                said.lacks("audit", why, "which system calls the audit system records");
+            }
+        }
+    }
+}

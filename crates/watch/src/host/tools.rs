@@ -1,0 +1,277 @@
+//! What other programs say: `smartctl`, `chronyc`, `auditctl`, `zpool`. They are called only if they are there, never in the way of a
+//! tick, and never when a recording is read. Their output is parsed by functions of text, so recordings of it can be tested.
+
+use super::hardware::{Counter, Kind};
+use serde_json::Value;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+/// A program that has not answered by then is ended: a disk that is dying holds `smartctl` up for minutes.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often its end is looked for.
+const LOOK: Duration = Duration::from_millis(10);
+/// Output kept of a program.
+const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+/// Folders with programs that a user's PATH often lacks.
+const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
+
+/// Where a program is, by PATH and the system's folders.
+pub fn find(program: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(SYSTEM_FOLDERS.iter().map(Path::new).map(Path::to_path_buf))
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+/// Runs a program to its end and returns what it printed, whatever its exit code (`smartctl` reports findings in it); `None` if it
+/// could not be run or did not come back.
+pub fn output(program: &Path, arguments: &[&str]) -> Option<String> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let mut pipe = child.stdout.take()?;
+    let (told, text) = channel();
+    // A reader of its own, so that a program that prints much does not wait for one that waits for its end.
+    std::thread::spawn(move || {
+        let mut bytes = vec![];
+        let _ = pipe.by_ref().take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
+        let _ = told.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    let begun = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => return text.recv_timeout(PATIENCE).ok(),
+            Ok(None) if begun.elapsed() < PATIENCE => std::thread::sleep(LOOK),
+            _ => {
+                let _ = child.kill();
+                // One in uninterruptible sleep ends when it can; nobody waits for it here.
+                return None;
+            }
+        }
+    }
+}
+
+/// What the drive says of its own health in `smartctl -j -a`. A clean report acquits nobody: drives were slow with one.
+pub fn smartctl(json: &str) -> Vec<Counter> {
+    let Ok(report) = serde_json::from_str::<Value>(json) else { return vec![] };
+    let device = report.pointer("/device/name").and_then(Value::as_str).unwrap_or("drive");
+    let device = device.trim_start_matches("/dev/");
+    let mut found = vec![];
+    let mut push = |name: &str, value: Option<u64>, is_remarkable: fn(u64) -> bool| {
+        if let Some(value) = value {
+            let name = format!("{device} {name}");
+            found.push(Counter::new(Kind::Smart, name, value, is_remarkable(value)));
+        }
+    };
+    let log = report.get("nvme_smart_health_information_log");
+    let nvme = |name: &str| log.and_then(|log| log.get(name)).and_then(Value::as_u64);
+    push("critical_warning", nvme("critical_warning"), |value| value > 0);
+    push("media_errors", nvme("media_errors"), |value| value > 0);
+    push("num_err_log_entries", nvme("num_err_log_entries"), |_| false);
+    // The rated life is used up.
+    push("percentage_used", nvme("percentage_used"), |value| value >= 100);
+    let spare = nvme("available_spare");
+    let threshold = nvme("available_spare_threshold").unwrap_or(0);
+    push("available_spare_below_threshold", spare.map(|spare| u64::from(spare < threshold)), |value| {
+        value > 0
+    });
+    push("warning_temp_minutes", nvme("warning_temp_time"), |value| value > 0);
+    push("thermal_throttle_s", nvme("thm_temp1_total_time"), |value| value > 0);
+    if let Some(passed) = report.pointer("/smart_status/passed").and_then(Value::as_bool) {
+        push("smart_failed", Some(u64::from(!passed)), |value| value > 0);
+    }
+    let exit = report.pointer("/smartctl/exit_status").and_then(Value::as_u64);
+    push("smartctl_exit_bits", exit, |value| value != 0);
+    // ATA attributes whose raw value counts what went wrong.
+    const ATA: [(u64, &str); 4] = [
+        (5, "reallocated_sectors"),
+        (197, "pending_sectors"),
+        (198, "uncorrectable_sectors"),
+        (199, "interface_crc_errors"),
+    ];
+    let table = report.pointer("/ata_smart_attributes/table").and_then(Value::as_array);
+    for attribute in table.into_iter().flatten() {
+        let id = attribute.get("id").and_then(Value::as_u64);
+        if let Some((_, name)) = ATA.iter().find(|(known, _)| Some(*known) == id) {
+            push(name, attribute.pointer("/raw/value").and_then(Value::as_u64), |value| value > 0);
+        }
+    }
+    found
+}
+
+/// What `chronyc -c tracking` says.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tracking {
+    /// Who the clock follows.
+    pub reference: String,
+    /// Distance from the reference clock; 0 is not synchronised.
+    pub stratum: u64,
+    /// How far the clock is off now, by chrony's estimate.
+    pub offset_us: f64,
+    /// Bound of the error: dispersion and half of the delay to the root.
+    pub error_us: f64,
+    /// `Normal`, `Insert second`, `Not synchronised`, ...
+    pub leap: String,
+}
+
+/// Reads `chronyc -c tracking`: one line of comma-separated values.
+pub fn chronyc_tracking(text: &str) -> Option<Tracking> {
+    const FIELDS: usize = 14;
+    const US_PER_S: f64 = 1e6;
+    let fields: Vec<&str> = text.lines().next()?.split(',').collect();
+    if fields.len() < FIELDS {
+        return None;
+    }
+    let seconds = |index: usize| fields[index].trim().parse::<f64>().ok().filter(|value| value.is_finite());
+    Some(Tracking {
+        reference: fields[1].to_string(),
+        stratum: fields[2].parse().ok()?,
+        offset_us: seconds(4)? * US_PER_S,
+        error_us: (seconds(11)? + seconds(10)? / 2.0) * US_PER_S,
+        leap: fields[13].trim().to_string(),
+    })
+}
+
+/// What the programs of this machine said.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Said {
+    /// `smartctl`; `None` if it is not there or may not ask any drive.
+    pub smart: Option<Vec<Counter>>,
+    /// `chronyc`.
+    pub tracking: Option<Tracking>,
+    /// `auditctl -s` and `-l`; `None` if it is not there or may not ask.
+    pub audit: Option<(super::security::AuditStatus, Vec<String>)>,
+    /// Members of ZFS pools.
+    pub pools: std::collections::BTreeMap<String, Vec<String>>,
+}
+
+/// Asks all of them.
+pub fn ask(disks: &[String]) -> Said {
+    let mut said = Said::default();
+    if let Some(smartctl_path) = find("smartctl") {
+        let mut counters = vec![];
+        for disk in disks {
+            let device = format!("/dev/{disk}");
+            // A sleeping disk is left asleep.
+            let text = output(&smartctl_path, &["-j", "-a", "-n", "standby", &device]).unwrap_or_default();
+            counters.extend(smartctl(&text));
+        }
+        // Without a privilege there is an exit code and nothing of the drive.
+        let has_health = counters.iter().any(|counter| !counter.name.ends_with("smartctl_exit_bits"));
+        said.smart = has_health.then_some(counters);
+    }
+    if let Some(chronyc) = find("chronyc") {
+        said.tracking = output(&chronyc, &["-c", "tracking"]).as_deref().and_then(chronyc_tracking);
+    }
+    if let Some(auditctl) = find("auditctl") {
+        let status = super::security::audit_status(&output(&auditctl, &["-s"]).unwrap_or_default());
+        if status.enabled.is_some() {
+            let rules = super::security::audit_rules(&output(&auditctl, &["-l"]).unwrap_or_default());
+            said.audit = Some((status, rules));
+        }
+    }
+    if let Some(zpool) = find("zpool") {
+        said.pools = super::topology::zpool_members(&output(&zpool, &["status", "-LP"]).unwrap_or_default());
+    }
+    said
+}
+
+/// Asks in the background; at most one question at a time.
+#[derive(Debug, Default)]
+pub struct Asking {
+    answer: Option<Receiver<Said>>,
+}
+
+impl Asking {
+    /// Begins to ask, unless an earlier question is still open (a program hangs).
+    pub fn begin(&mut self, disks: Vec<String>) {
+        if self.answer.is_none() {
+            let (told, answer) = channel();
+            std::thread::spawn(move || told.send(ask(&disks)));
+            self.answer = Some(answer);
+        }
+    }
+
+    /// The answer, once.
+    pub fn answer(&mut self) -> Option<Said> {
+        match self.answer.as_ref()?.try_recv() {
+            Ok(said) => {
+                self.answer = None;
+                Some(said)
+            }
+            Err(TryRecvError::Disconnected) => {
+                self.answer = None;
+                None
+            }
+            Err(TryRecvError::Empty) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remarkable(counters: &[Counter]) -> Vec<(&str, u64)> {
+        let of = counters.iter().filter(|counter| counter.is_remarkable);
+        of.map(|counter| (counter.name.as_str(), counter.value)).collect()
+    }
+
+    #[test]
+    fn a_worn_nvme_drive() {
+        let found = smartctl(include_str!("../../tests/fixtures/smartctl-nvme-worn.json"));
+        assert_eq!(
+            remarkable(&found),
+            [
+                ("nvme0n1 critical_warning", 4),
+                ("nvme0n1 media_errors", 17),
+                ("nvme0n1 percentage_used", 103),
+                ("nvme0n1 available_spare_below_threshold", 1),
+                ("nvme0n1 warning_temp_minutes", 12),
+                ("nvme0n1 smart_failed", 1),
+                ("nvme0n1 smartctl_exit_bits", 8),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_clean_drive_and_an_ata_drive() {
+        let clean = smartctl(include_str!("../../tests/fixtures/smartctl-nvme-clean.json"));
+        assert!(remarkable(&clean).is_empty() && clean.len() >= 8, "{clean:?}");
+        let ata = smartctl(include_str!("../../tests/fixtures/smartctl-ata.json"));
+        assert_eq!(remarkable(&ata), [("sda pending_sectors", 8), ("sda interface_crc_errors", 41)]);
+        assert!(smartctl("{").is_empty() && smartctl("[]").is_empty());
+    }
+
+    #[test]
+    fn chrony_in_time_and_out_of_it() {
+        let good =
+            chronyc_tracking(include_str!("../../tests/fixtures/chronyc-tracking.csv")).expect("14 fields");
+        assert_eq!(
+            (good.stratum, good.leap.as_str(), good.reference.as_str()),
+            (3, "Normal", "ntp1.example.net")
+        );
+        assert!((good.offset_us - 12.345).abs() < 1e-6 && (good.error_us - 5_610.0).abs() < 1.0, "{good:?}");
+        let lost = chronyc_tracking(
+            "00000000,,0,0.000000000,0.000000000,0.0,0.0,0.0,0.0,0.0,1.0,1.0,0.0,Not synchronised\n",
+        );
+        assert_eq!(lost.expect("14 fields").leap, "Not synchronised");
+        assert_eq!(chronyc_tracking("506 Cannot talk to daemon\n"), None);
+    }
+
+    #[test]
+    fn a_program_is_run_and_one_that_is_not_there_is_not() {
+        assert_eq!(find("no-such-program-anywhere"), None);
+        let sh = find("sh").expect("a shell");
+        assert_eq!(output(&sh, &["-c", "echo yes; exit 4"]).as_deref(), Some("yes\n"));
+    }
+}
