@@ -35,6 +35,14 @@ pub enum RecordError {
         /// The folder.
         path: PathBuf,
     },
+    /// A file is there and is not what its name says.
+    #[error("{} is damaged: {source}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What the decoder said.
+        source: serde_json::Error,
+    },
     /// A histogram could not be encoded. Only a broken counter array can cause it.
     #[error("cannot encode the latency histogram {tag}: {reason}")]
     Encode {
@@ -86,6 +94,10 @@ impl RecordError {
                 }
                 _ => None,
             },
+            RecordError::Damaged { path, .. } => Some(match path.parent() {
+                Some(dir) => format!("make it again with pgfathom explain {}", dir.display()),
+                None => "make it again with pgfathom explain RUN".to_string(),
+            }),
             RecordError::Encode { .. } | RecordError::Json { .. } => None,
         }
     }

@@ -7,6 +7,8 @@
 //! | `run.json` | what was done to which target by which client, the verdict, totals; see [`model::Run`] |
 //! | `samples.ndjson` | one line per second and source, after a header line; see [`sample`] |
 //! | `events.ndjson` | phases, errors, outages, interrupts; see [`event`] |
+//! | `stacks/` | stacks around anomalies, raw text of `perf script` |
+//! | `findings.json` | what `explain` made of it; see [`finding`] |
 //! | `latency.hlog` | HdrHistogram interval log, one line per second, transaction type and kind; see [`hlog`] |
 //!
 //! One directory holds one command. A command is one or several **steps** (`demo` is load, verify, run, run, verify); a step has
@@ -21,6 +23,7 @@ pub mod clock;
 pub mod error;
 pub mod event;
 pub mod exit;
+pub mod finding;
 pub mod histogram;
 pub mod hlog;
 pub mod machine;
@@ -33,12 +36,13 @@ pub mod summary;
 pub mod sweep;
 pub mod tpcc;
 pub mod usl;
+pub mod watched;
 pub mod writer;
 
 pub use clock::Clock;
-pub mod watched;
 pub use error::RecordError;
 pub use exit::Exit;
+pub use finding::{Finding, Findings};
 pub use histogram::Latency;
 pub use hlog::Kind;
 pub use matrix::Matrix;
@@ -65,8 +69,8 @@ pub mod files {
     pub const LATENCY: &str = "latency.hlog";
     /// Claims about causes, made by `explain`.
     pub const FINDINGS: &str = "findings.json";
+    /// The folder of recorded stacks: `<t_us>-<reason>.perf`, raw text of `perf script`.
+    pub const STACKS: &str = "stacks";
     /// The page.
     pub const REPORT: &str = "report.html";
 }
-    /// The folder of recorded stacks: `<t_us>-<reason>.perf`, raw text of `perf script`.
-    pub const STACKS: &str = "stacks";

@@ -12,8 +12,11 @@ use crate::model::{Run, State};
 use crate::sample::Sample;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::{self, BufReader, ErrorKind};
+use std::io::{self, BufRead as _, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
+
+/// Bytes read from a file of samples at once.
+const READ_BYTES: usize = 1 << 16;
 
 /// A run directory, read into memory.
 #[derive(Debug)]
@@ -29,6 +32,7 @@ pub struct RunReader {
     pub events: Vec<Event>,
     /// The lines of `latency.hlog` in file order; [`RunReader::decoder`] gives their histograms.
     pub intervals: Vec<Interval>,
+    last_sample_us: u64,
     missing: Vec<String>,
 }
 
@@ -38,17 +42,33 @@ impl RunReader {
     /// # Errors
     /// [`RecordError::Io`] if the folder cannot be read, [`RecordError::NotARun`] if it holds no file of a run.
     pub fn open(path: &Path) -> Result<RunReader, RecordError> {
+        let mut samples = vec![];
+        let mut reader = RunReader::stream(path, |sample| samples.push(sample))?;
+        reader.samples = samples;
+        Ok(reader)
+    }
+
+    /// Reads the directory and hands over its samples one after another, in file order, instead of keeping them: those of a week may
+    /// be larger than memory. [`RunReader::samples`] stays empty.
+    ///
+    /// # Errors
+    /// As [`RunReader::open`].
+    pub fn stream(path: &Path, take: impl FnMut(Sample)) -> Result<RunReader, RecordError> {
         fs::read_dir(path).map_err(RecordError::io("read", path))?;
         let mut missing = vec![];
         let run_file = read(path, files::RUN, &mut missing)?;
-        let samples_file = read(path, files::SAMPLES, &mut missing)?;
+        let samples_file =
+            present(path, files::SAMPLES, File::open(path.join(files::SAMPLES)), &mut missing)?;
         let events_file = read(path, files::EVENTS, &mut missing)?;
         let log = read_log(path, &mut missing)?;
         if run_file.is_none() && samples_file.is_none() && events_file.is_none() && log.is_none() {
             return Err(RecordError::NotARun { path: path.to_path_buf() });
         }
         let run = run_file.and_then(|bytes| read_run(&bytes, &mut missing));
-        let samples = lines(files::SAMPLES, samples_file.as_deref(), Sample::parse, &mut missing);
+        let last_sample_us = match samples_file {
+            Some(file) => stream_samples(path, file, take, &mut missing)?,
+            None => 0,
+        };
         let events = lines(files::EVENTS, events_file.as_deref(), Event::parse, &mut missing);
         let log = log.unwrap_or_default();
         let has_run = run.is_some();
@@ -56,7 +76,8 @@ impl RunReader {
             path: path.to_path_buf(),
             run: run.unwrap_or_default(),
             has_run,
-            samples,
+            samples: vec![],
+            last_sample_us,
             events,
             intervals: log.intervals,
             missing,
@@ -84,7 +105,7 @@ impl RunReader {
     pub fn last_us(&self) -> u64 {
         let ends = [
             self.run.ended_us,
-            self.samples.iter().map(|sample| sample.t_us).max(),
+            Some(self.last_sample_us),
             self.events.iter().map(|event| event.t_us).max(),
             self.intervals.iter().map(|interval| interval.end_us).max(),
         ];
@@ -171,6 +192,45 @@ fn read_run(bytes: &[u8], missing: &mut Vec<String>) -> Option<Run> {
     }
 }
 
+/// Hands over the samples of an open file; returns the last moment one speaks of.
+fn stream_samples(
+    dir: &Path,
+    file: File,
+    mut take: impl FnMut(Sample),
+    missing: &mut Vec<String>,
+) -> Result<u64, RecordError> {
+    let mut file = BufReader::with_capacity(READ_BYTES, file);
+    let (mut line, mut number, mut unknown, mut last_us) = (vec![], 0u64, 0u64, 0u64);
+    loop {
+        line.clear();
+        if file.read_until(b'\n', &mut line).map_err(RecordError::io("read", dir.join(files::SAMPLES)))? == 0
+        {
+            break;
+        }
+        let text = String::from_utf8_lossy(&line);
+        match Sample::parse(&text) {
+            Some(sample) => {
+                last_us = last_us.max(sample.t_us);
+                take(sample);
+            }
+            None if number == 0 => note_header(files::SAMPLES, &text, missing),
+            None if !text.ends_with('\n') => {
+                missing.push(format!("{}: the last line is torn and left out", files::SAMPLES));
+            }
+            None => unknown += u64::from(!text.trim().is_empty()),
+        }
+        number += 1;
+    }
+    note_unknown(files::SAMPLES, unknown, missing);
+    Ok(last_us)
+}
+
+fn note_unknown(name: &str, unknown: u64, missing: &mut Vec<String>) {
+    if unknown > 0 {
+        missing.push(format!("{name}: {unknown} lines are not understood and left out"));
+    }
+}
+
 /// The lines of a file that `parse` understands. The header counts as understood; a torn last line and others are said.
 fn lines<T>(
     name: &str,
@@ -194,9 +254,7 @@ fn lines<T>(
             None => unknown += u64::from(!line.trim().is_empty()),
         }
     }
-    if unknown > 0 {
-        missing.push(format!("{name}: {unknown} lines are not understood and left out"));
-    }
+    note_unknown(name, unknown, missing);
     found
 }
 

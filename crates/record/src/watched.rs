@@ -62,6 +62,7 @@ mod relations;
 
 pub use database::{
     Block, ClockOffset, Horizon, Progress, Replication, Server, Session, Slot, Subscription, Wait,
+    WaitProfile,
 };
 pub use machine::{Backend, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net};
 pub use relations::{Io, Statement, Table};
@@ -112,6 +113,8 @@ sampled! {
     Server,
     /// Sessions by what they wait for.
     Wait,
+    /// Waits as an extension counts them.
+    WaitProfile,
     /// A remarkable session.
     Session,
     /// A session that waits for another.
@@ -168,6 +171,7 @@ impl Sampled {
         match self {
             Sampled::Server(line) => &line.node,
             Sampled::Wait(line) => &line.node,
+            Sampled::WaitProfile(line) => &line.node,
             Sampled::Session(line) => &line.node,
             Sampled::Block(line) => &line.node,
             Sampled::Horizon(line) => &line.node,

@@ -435,9 +435,9 @@ fn json_line(what: &'static str, value: &impl Serialize) -> Result<Vec<u8>, Reco
 }
 
 /// Replaces a JSON file so that a reader, or a crash, finds the old or the new one, never half of it.
-fn write_atomically(path: &Path, value: &impl Serialize) -> Result<(), RecordError> {
+pub(crate) fn write_atomically(path: &Path, value: &impl Serialize) -> Result<(), RecordError> {
     let mut text =
-        serde_json::to_vec_pretty(value).map_err(|source| RecordError::Json { what: "run.json", source })?;
+        serde_json::to_vec_pretty(value).map_err(|source| RecordError::Json { what: "a file", source })?;
     text.push(b'\n');
     let temporary = path.with_extension("json.new");
     let write = || {

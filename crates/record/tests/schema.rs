@@ -4,6 +4,9 @@
 //! silently demand something that is not checked. A full validator would bring more crates than the rest of this one.
 
 use record::event::{self, Event};
+use record::finding::{
+    self, Checked, ClientTime, Findings, Level, Part as TimePart, Remedy, Said, Severity, Window,
+};
 use record::matrix::{Outlier, Part, RoundTripsBy};
 use record::model::{
     Check, CheckResult, Dataset, ErrorStatistics, Finding, NodeStatistics, OutageStatistics, Phase, Setting,
@@ -483,11 +486,11 @@ fn full_directory() -> Folder {
     })
     .expect("writes");
     dir.end_step(&step, State::Finished).expect("writes");
-    dir.begin_step("verify", "").expect("writes");
     // One line of each source of `watch`, with every field that the schema names: the two must know the same ones.
     for (source, fields) in Sampled::ALL {
         dir.sample(Some(&step), source, 7, 1, &full_line(source, fields)).expect("writes");
     }
+    dir.begin_step("verify", "").expect("writes");
     dir.finish(State::Interrupted).expect("writes");
     folder
 }
@@ -539,4 +542,42 @@ fn the_validator_can_say_no() {
     }
     let mut samples = Schema::load("samples.schema.json");
     assert!(samples.validate(&json!({"t_us": 1, "interval_us": 1, "source": "client"})).is_err());
+}
+
+#[test]
+fn findings_fit_their_schema_and_use_all_of_it() {
+    let mut findings = Findings::new("run-1", "0.1.0");
+    findings.missing = vec!["events.ndjson is missing: no events".into()];
+    findings.findings = vec![finding::Finding {
+        id: "WAL-02".into(),
+        windows: vec![Window::new(1, 2)],
+        node: Some("n1".into()),
+        host: Some("h1".into()),
+        numbers: [("peaks".to_string(), 5.0)].into(),
+        evidence: vec!["five of five peaks follow a checkpoint".into()],
+        ruled_out: vec!["vacuum: none ran".into()],
+        missing: vec!["disk samples".into()],
+        remedy: Remedy { text: "raise max_wal_size".into(), commands: vec!["ALTER SYSTEM ...".into()] },
+        share_of_client_time: Some(0.5),
+        links: vec!["docs/explain.md".into()],
+        ..finding::Finding::default()
+    }];
+    for (severity, level) in [Severity::Note, Severity::Low, Severity::Medium, Severity::High, Severity::High]
+        .into_iter()
+        .zip(Level::ALL)
+    {
+        findings.findings.push(finding::Finding { severity, level, ..finding::Finding::default() });
+    }
+    for said in [Said::Clean, Said::CannotTell] {
+        findings.checked.push(Checked { rule: "IO-01".into(), said, ..Checked::default() });
+    }
+    findings.client_time.push(ClientTime {
+        parts: vec![TimePart { events: vec![("LWLock:WALWrite".into(), 0.5)], ..TimePart::default() }],
+        notes: vec!["one round trip is assumed".into()],
+        ..ClientTime::default()
+    });
+    let mut schema = Schema::load("findings.schema.json");
+    schema.validate(&serde_json::to_value(&findings).expect("JSON")).expect("fits");
+    assert_eq!(schema.all_properties().difference(&schema.seen).collect::<Vec<_>>(), [] as [&String; 0]);
+    assert!(schema.validate(&json!({"schema": "pgfathom.findings", "schema_version": 1})).is_err());
 }

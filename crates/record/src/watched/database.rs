@@ -105,6 +105,22 @@ line! {
 }
 
 line! {
+    /// Samples of waits that `pg_wait_sampling` took in the interval, many a second: finer than [`Wait`].
+    WaitProfile, "wait_profile" {
+        /// The node.
+        node: String,
+        /// Kind of wait; [`WAIT_CPU`](super::WAIT_CPU) if it waited for nothing.
+        wait_type: String,
+        /// The event waited for.
+        wait_event: String,
+        /// The statement; absent if it tells none.
+        query_id: Option<String>,
+        /// How many samples.
+        samples: u64,
+    }
+}
+
+line! {
     /// A session worth a name: the oldest transactions, those idle in one, holders of the xmin horizon, and blockers.
     Session, "session" {
         /// The node.

@@ -1,0 +1,294 @@
+//! `findings.json`: what `explain` claims about causes, with the evidence, and what it looked for in vain.
+//!
+//! A claim without a level is a guess, so each carries one ([`Level`]), together with what was ruled out and what is still missing.
+//! A rule that could not look is listed as such: "nothing found" and "nobody looked" are different answers.
+
+use crate::SCHEMA_VERSION;
+use crate::error::RecordError;
+use crate::files;
+use crate::writer::write_atomically;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// `schema` of the file.
+pub const SCHEMA: &str = "pgfathom.findings";
+
+/// The whole of `findings.json`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Findings {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// [`crate::SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// The run that was explained, as in `run.json`.
+    pub run_id: String,
+    /// The program that wrote this.
+    pub tool_version: String,
+    /// Worst first.
+    pub findings: Vec<Finding>,
+    /// Every rule that claims nothing: it looked and found nothing, or could not look.
+    pub checked: Vec<Checked>,
+    /// Where the clients' time went, per driven step.
+    pub client_time: Vec<ClientTime>,
+    /// What the directory lacks as a whole, one sentence each.
+    pub missing: Vec<String>,
+}
+
+impl Findings {
+    /// An empty file of this version.
+    pub fn new(run_id: &str, tool_version: &str) -> Findings {
+        Findings {
+            schema: SCHEMA.to_string(),
+            schema_version: SCHEMA_VERSION,
+            run_id: run_id.to_string(),
+            tool_version: tool_version.to_string(),
+            ..Findings::default()
+        }
+    }
+
+    /// Puts the worst first: by severity, then by how well it is proved, then by its share of client time.
+    pub fn rank(&mut self) {
+        let share = |finding: &Finding| finding.share_of_client_time.unwrap_or(0.0);
+        self.findings.sort_by(|left, right| {
+            (right.severity, right.level)
+                .cmp(&(left.severity, left.level))
+                .then_with(|| share(right).total_cmp(&share(left)))
+                .then_with(|| (&left.rule, &left.id).cmp(&(&right.rule, &right.id)))
+        });
+    }
+
+    /// Writes `findings.json` into a run directory; a reader finds the old file or the new one, never half of it.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`] if the folder cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<(), RecordError> {
+        write_atomically(&dir.join(files::FINDINGS), self)
+    }
+
+    /// Reads `findings.json` of a run directory; `None` if nobody has explained it yet.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`] if the file is there and cannot be read, [`RecordError::Damaged`] if it is not what it should be.
+    pub fn read(dir: &Path) -> Result<Option<Findings>, RecordError> {
+        let path = dir.join(files::FINDINGS);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(RecordError::io("read", path)(error)),
+        };
+        serde_json::from_slice(&bytes).map(Some).map_err(|source| RecordError::Damaged { path, source })
+    }
+}
+
+/// A claim about a cause.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Finding {
+    /// Unique in the file: the rule, and a number if it claims several things. `WAL-02`, `VAC-05.2`.
+    pub id: String,
+    /// The rule's stable name.
+    pub rule: String,
+    /// The condition in a few words.
+    pub title: String,
+    /// One sentence with the numbers.
+    pub claim: String,
+    /// How much it matters.
+    pub severity: Severity,
+    /// How well it is proved.
+    pub level: Level,
+    /// When it showed.
+    pub windows: Vec<Window>,
+    /// The database node, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The machine, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// What was measured, by name; the unit stands last in the name.
+    pub numbers: BTreeMap<String, f64>,
+    /// What speaks for it, one sentence each.
+    pub evidence: Vec<String>,
+    /// Other causes that the same record excludes, and by what.
+    pub ruled_out: Vec<String>,
+    /// What would have proved more, and why it is not there.
+    pub missing: Vec<String>,
+    /// What to do about it.
+    pub remedy: Remedy,
+    /// Its part of the time that clients waited, 0 to 1, where that can be said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_of_client_time: Option<f64>,
+    /// Where to read more.
+    pub links: Vec<String>,
+}
+
+/// What to do.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Remedy {
+    /// In words.
+    pub text: String,
+    /// What to type: SQL, or a shell line that begins with `$ `.
+    pub commands: Vec<String>,
+}
+
+/// A stretch of time on the run's clock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Window {
+    /// Begin.
+    pub from_us: u64,
+    /// End.
+    pub to_us: u64,
+}
+
+impl Window {
+    /// From here to there.
+    pub fn new(from_us: u64, to_us: u64) -> Window {
+        Window { from_us, to_us: to_us.max(from_us) }
+    }
+
+    /// Its length.
+    pub fn length_us(self) -> u64 {
+        self.to_us.saturating_sub(self.from_us)
+    }
+
+    /// How long both last together.
+    pub fn overlap_us(self, other: Window) -> u64 {
+        self.to_us.min(other.to_us).saturating_sub(self.from_us.max(other.from_us))
+    }
+
+    /// Whether a moment lies in it: after its begin, not after its end, as samples end their intervals.
+    pub fn holds(self, t_us: u64) -> bool {
+        self.from_us < t_us && t_us <= self.to_us
+    }
+}
+
+/// How much a finding matters. Later is worse.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Worth knowing; nothing is wrong by it alone.
+    #[default]
+    Note,
+    /// Costs something.
+    Low,
+    /// Costs much, or will stop the target if nothing is done.
+    Medium,
+    /// Dominates the result, or is about to stop the target, or endangers data.
+    High,
+}
+
+impl Severity {
+    /// The word in the file.
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Note => "note",
+            Severity::Low => "low",
+            Severity::Medium => "medium",
+            Severity::High => "high",
+        }
+    }
+}
+
+/// How well a claim is proved. Later is stronger.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// It can be seen; several causes explain it.
+    #[default]
+    Symptom,
+    /// Cause and effect come at the same times, more often than chance would have it.
+    CoOccurrence,
+    /// A counter moved that has no other explanation.
+    DiscriminatingCounter,
+    /// Under the same load its peers are well.
+    PeerContrast,
+    /// It went away when the cause was removed, and came back with it.
+    Intervention,
+}
+
+impl Level {
+    /// Every level, weakest first.
+    pub const ALL: [Level; 5] = [
+        Level::Symptom,
+        Level::CoOccurrence,
+        Level::DiscriminatingCounter,
+        Level::PeerContrast,
+        Level::Intervention,
+    ];
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Level::Symptom => "symptom",
+            Level::CoOccurrence => "co-occurrence",
+            Level::DiscriminatingCounter => "discriminating counter",
+            Level::PeerContrast => "peer contrast",
+            Level::Intervention => "intervention",
+        }
+    }
+}
+
+/// A rule that claims nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Checked {
+    /// Its stable name.
+    pub rule: String,
+    /// The condition in a few words.
+    pub title: String,
+    /// Whether it could look.
+    pub said: Said,
+    /// Clean: what was looked at. Cannot tell: what is missing.
+    pub why: String,
+}
+
+/// What a rule without a claim says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// It looked, and the condition is not there.
+    Clean,
+    /// It could not look. Never means that all is well.
+    #[default]
+    CannotTell,
+}
+
+/// Where the time went that clients waited in one step.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientTime {
+    /// Key of the step.
+    pub step: String,
+    /// Transactions that were looked at.
+    pub transactions: u64,
+    /// Their mean response time, which is what the parts add up to.
+    pub response_us_mean: f64,
+    /// The parts, `unexplained` last and always there. Measured apart, so that they may add up to more than the whole: then
+    /// `unexplained` is negative.
+    pub parts: Vec<Part>,
+    /// What a careful reader should know about them.
+    pub notes: Vec<String>,
+}
+
+/// A part of the response time.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Part {
+    /// `lag and backlog`, `round trips`, `CPU`, `LWLock`, `IO`, ..., `unexplained`.
+    pub name: String,
+    /// Of the mean response time.
+    pub us: f64,
+    /// The same as a share of it.
+    pub share: f64,
+    /// The largest wait events in it, with their shares; empty if it has none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<(String, f64)>,
+}
+
+#[cfg(test)]
+mod tests;
