@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which of our crates each of them may stand on (ARCHITECTURE.md, "The house").
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("data", &[]),
     ("wire", &[]),
     ("record", &[]),
@@ -14,8 +14,9 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("run", &["data", "wire", "record", "target"]),
     ("prove", &["data", "wire", "record", "target"]),
     ("watch", &["record", "target"]),
+    ("explain", &["record"]),
     ("report", &["record"]),
-    ("pgfathom", &["data", "wire", "record", "target", "load", "run", "prove", "watch", "report"]),
+    ("pgfathom", &["data", "wire", "record", "target", "load", "run", "prove", "watch", "explain", "report"]),
 ];
 
 /// Packages in Cargo.lock at most, those of other platforms and of tests included. Raised only on purpose.
