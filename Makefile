@@ -8,6 +8,8 @@ CARGO ?= cargo
 BUILD = $(or $(CARGO_TARGET_DIR),target)
 # Flags for the demo: make demo DEMO='--rows 100000 --keep'
 DEMO ?=
+# Which suites to run, by parts of their names: make test TESTS='load record'
+TESTS ?=
 # What to compare: make bench BENCH=load
 BENCH ?=
 
@@ -28,12 +30,12 @@ demo:
 	$(CARGO) build --release --locked -p pgfathom
 	@$(BUILD)/release/pgfathom demo $(DEMO)
 
-# The tests come last and all of them run, so that the last lines are cargo's verdict.
+# The tests come last and all of them run, so that the last lines are their verdict.
 test:
 	@scripts/install-deps test
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
-	$(CARGO) test --workspace --locked --no-fail-fast
+	@scripts/test $(TESTS)
 
 build:
 	$(CARGO) build --release --locked -p pgfathom
