@@ -5,10 +5,14 @@
 //!                                                                                  each takes (query, range) after (query, range)
 //! ```
 //!
+//! On a cluster sharded by `postgres_fdw` there is a control connection on each node, with a snapshot of that node, and each of the N hands has a connection to
+//! every node ([`nodes`]): what one node has is judged there, what several nodes have about each other is brought together.
+//!
 //! The snapshot makes the answer exact while transactions go on: nothing has to be stopped, during a run neither. Where the server cannot share a
 //! snapshot, one connection does all the work, and that is said. A query that fails is a failure of its conditions, never a zero.
 
 mod condition;
+mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,10 +20,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use target::hot::{self, CancelToken, HotConnection, QueryError};
-use target::{ConnSpec, ConnectError};
+use target::{Cluster, ConnSpec, ConnectError};
 
 use condition::{Access, Names, PROBES, Probe};
 pub use condition::{Condition, ConditionError};
+use nodes::{Node, Opened};
 
 /// Things that break a condition are named at most so many times; all are counted.
 pub const WITNESSES_MAX: usize = 20;
@@ -168,10 +173,12 @@ impl ProveError {
     }
 }
 
-/// One query over one range.
+/// One query over one range, on one node.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     probe: &'static Probe,
+    /// In the order of the nodes.
+    node: usize,
     from: i64,
     to: i64,
 }
@@ -189,7 +196,8 @@ struct Found {
 #[derive(Debug)]
 struct Work<'a> {
     jobs: &'a [Job],
-    names: &'a Names,
+    /// What the tables are on each node.
+    names: &'a [Names],
     wanted: &'a BTreeSet<Condition>,
     /// What nobody has taken yet, the next one last.
     left: Mutex<Vec<usize>>,
@@ -209,10 +217,23 @@ pub fn prove(
     stop: &AtomicBool,
     observer: &mut dyn FnMut(Progress),
 ) -> Result<Report, ProveError> {
+    prove_on(&Cluster::single(spec.clone()), options, stop, observer)
+}
+
+/// The same on a cluster: one sharded by `postgres_fdw` is judged node by node, any other through its first node.
+///
+/// # Errors
+/// As [`prove`].
+pub fn prove_on(
+    cluster: &Cluster,
+    options: &Options,
+    stop: &AtomicBool,
+    observer: &mut dyn FnMut(Progress),
+) -> Result<Report, ProveError> {
     let watch = Watch { stop, cancels: Mutex::default(), is_over: AtomicBool::new(false) };
     let outcome = std::thread::scope(|scope| {
         std::thread::Builder::new().name("stop".into()).spawn_scoped(scope, || watch.keep())?;
-        let outcome = prove_watched(spec, options, &watch, observer);
+        let outcome = prove_watched(cluster, options, &watch, observer);
         watch.is_over.store(true, Ordering::Relaxed);
         outcome
     });
@@ -251,41 +272,46 @@ impl Watch<'_> {
 }
 
 fn prove_watched(
-    spec: &ConnSpec,
+    cluster: &Cluster,
     options: &Options,
     watch: &Watch<'_>,
     observer: &mut dyn FnMut(Progress),
 ) -> Result<Report, ProveError> {
     let begun = Instant::now();
-    let mut control = watch.connect(spec)?;
-    let names = names(&mut control)?;
-    let (from, to, warehouses) = warehouses(&mut control, options.warehouses)?;
-    let orders_since_load = orders_since_load(&mut control, from, to)?;
+    let Opened { mut nodes, mut notes } = nodes::open(cluster, watch)?;
+    let (from, to, warehouses) = warehouses(&mut nodes, options.warehouses)?;
+    let orders_since_load = orders_since_load(&mut nodes, from, to)?;
     let mut conditions = options.conditions.clone();
     let mut answers: BTreeMap<Condition, Answer> = BTreeMap::new();
+    let mut answer = |condition, looked_at, outcome| {
+        answers.insert(condition, Answer { condition, looked_at, outcome });
+    };
     if conditions.contains(&Condition::C11)
-        && let Some(why) = why_not_as_loaded(&mut control, orders_since_load, from, to)?
+        && let Some(why) = why_not_as_loaded(&mut nodes, orders_since_load, from, to)?
     {
         conditions.remove(&Condition::C11);
-        let outcome = Outcome::DoesNotApply { why };
-        answers.insert(Condition::C11, Answer { condition: Condition::C11, looked_at: 0, outcome });
+        answer(Condition::C11, 0, Outcome::DoesNotApply { why });
     }
-    let mut notes = Vec::new();
-    let jobs = options.jobs.max(1);
-    let snapshot = match text(&mut control, "select pg_catalog.pg_export_snapshot()") {
-        Ok(snapshot) => Some(snapshot),
-        Err(QueryError::Server(error)) => {
-            notes.push(format!(
-                "the server cannot share a snapshot ({}), so one connection did it all",
-                error.message
-            ));
-            // The error has ended the transaction.
-            rollback_and_begin(&mut control)?;
-            None
+    if conditions.remove(&Condition::X15) {
+        match nodes.len() {
+            1 if conditions.is_empty() => {
+                answer(
+                    Condition::X15,
+                    0,
+                    Outcome::DoesNotApply { why: "compares nodes, and there is one".into() },
+                );
+            }
+            1 => {}
+            _ => {
+                let (looked_at, outcome) = nodes::same_items(&mut nodes);
+                answer(Condition::X15, looked_at, outcome);
+            }
         }
-        Err(error) => return Err(sql_error("sharing the snapshot")(error)),
-    };
-    let list = jobs_of(&conditions, from, to, if snapshot.is_some() { jobs } else { 1 });
+    }
+    let jobs = options.jobs.max(1);
+    let snapshots = nodes::share_snapshots(&mut nodes, &mut notes)?;
+    let list = jobs_of(&conditions, from, to, if snapshots.is_some() { jobs } else { 1 }, nodes.len());
+    let names: Vec<Names> = nodes.iter().map(|node| node.names.clone()).collect();
     let work = Work {
         jobs: &list,
         names: &names,
@@ -296,26 +322,29 @@ fn prove_watched(
         found: Mutex::new(conditions.iter().map(|condition| (*condition, Found::default())).collect()),
         stop: watch.stop,
     };
-    let mut crew = Vec::new();
-    // The connection that shares its snapshot must stay as it is until the others are done.
-    let keeper = match snapshot {
+    let mut crew: Vec<Hand> = Vec::new();
+    // The connections that share their snapshots must stay as they are until the others are done.
+    let keepers = match snapshots {
         None => {
-            crew.push(control);
-            None
+            crew.push(nodes.into_iter().map(|node| node.control).collect());
+            Vec::new()
         }
-        Some(snapshot) => {
-            let import = format!("set transaction snapshot '{}'", snapshot.replace('\'', "''"));
+        Some(snapshots) => {
             for _ in 0..jobs.min(list.len()) {
-                let mut connection = watch.connect(spec)?;
-                run(&mut connection, "sharing the snapshot", &import)?;
-                crew.push(connection);
+                let hand = std::iter::zip(&nodes, &snapshots).map(|(node, snapshot)| {
+                    let mut connection = watch.connect(&node.spec)?;
+                    let import = format!("set transaction snapshot '{}'", snapshot.replace('\'', "''"));
+                    run(&mut connection, "sharing the snapshot", &import)?;
+                    Ok(connection)
+                });
+                crew.push(hand.collect::<Result<Hand, ProveError>>()?);
             }
-            Some(control)
+            nodes
         }
     };
-    let jobs = crew.len();
+    let jobs = crew.iter().map(Vec::len).sum();
     together(crew, &work, observer)?;
-    drop(keeper);
+    drop(keepers);
     for (condition, found) in work.found.into_inner().unwrap_or_else(PoisonError::into_inner) {
         let outcome = match found.error {
             // A difference that was seen stands, whatever else could not be looked at.
@@ -335,8 +364,17 @@ fn prove_watched(
     })
 }
 
+/// One connection to each node, in their order, in their snapshots.
+type Hand = Vec<HotConnection>;
+
 /// The queries that are needed, cut into ranges, the most expensive first.
-fn jobs_of(conditions: &BTreeSet<Condition>, from: i64, to: i64, connections: usize) -> Vec<Job> {
+fn jobs_of(
+    conditions: &BTreeSet<Condition>,
+    from: i64,
+    to: i64,
+    connections: usize,
+    nodes: usize,
+) -> Vec<Job> {
     let connections = connections as u64;
     let count = (to - from + 1) as u64;
     let mut jobs = Vec::new();
@@ -349,7 +387,7 @@ fn jobs_of(conditions: &BTreeSet<Condition>, from: i64, to: i64, connections: us
         let mut first = from;
         while first <= to {
             let last = to.min(first + length - 1);
-            jobs.push(Job { probe, from: first, to: last });
+            jobs.extend((0..nodes).map(|node| Job { probe, node, from: first, to: last }));
             first = last + 1;
         }
     }
@@ -357,18 +395,14 @@ fn jobs_of(conditions: &BTreeSet<Condition>, from: i64, to: i64, connections: us
 }
 
 /// Lets the connections work off the list.
-fn together(
-    crew: Vec<HotConnection>,
-    work: &Work<'_>,
-    observer: &mut dyn FnMut(Progress),
-) -> Result<(), ProveError> {
+fn together(crew: Vec<Hand>, work: &Work<'_>, observer: &mut dyn FnMut(Progress)) -> Result<(), ProveError> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = crew
             .into_iter()
-            .map(|connection| {
+            .map(|hand| {
                 std::thread::Builder::new()
                     .name("prover".into())
-                    .spawn_scoped(scope, move || member(connection, work))
+                    .spawn_scoped(scope, move || member(hand, work))
             })
             .collect();
         let mut refused = None;
@@ -403,24 +437,25 @@ fn together(
     })
 }
 
-/// One connection's part.
-fn member(mut connection: HotConnection, work: &Work<'_>) {
+/// One hand's part.
+fn member(mut hand: Hand, work: &Work<'_>) {
     let left = || work.left.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         if work.stop.load(Ordering::Relaxed) {
             return;
         }
         let Some(at) = left().pop() else { return };
+        let job = &work.jobs[at];
         // The snapshot survives an error only behind a savepoint.
-        if run_quietly(&mut connection, "savepoint here").is_err() {
+        let asked = || if job.probe.is_wide() { 0..work.names.len() } else { job.node..job.node + 1 };
+        if asked().any(|node| run_quietly(&mut hand[node], "savepoint here").is_err()) {
             left().push(at);
             return;
         }
-        let job = &work.jobs[at];
-        if let Err(error) = judge(&mut connection, work, job) {
+        if let Err(error) = judge(&mut hand, work, job) {
             note_error(work, job, &error.to_string());
             // If this fails, too, the next savepoint does, and the others take over.
-            let _ = run_quietly(&mut connection, "rollback to savepoint here");
+            asked().for_each(|node| drop(run_quietly(&mut hand[node], "rollback to savepoint here")));
         }
         work.done.fetch_add(1, Ordering::Relaxed);
     }
@@ -437,8 +472,16 @@ fn note_error(work: &Work<'_>, job: &Job, error: &str) {
 }
 
 /// One query, and those that name what it counted.
-fn judge(connection: &mut HotConnection, work: &Work<'_>, job: &Job) -> Result<(), QueryError> {
-    let rows = connection.simple_query(&job.probe.count_sql(work.names, job.from, job.to))?;
+fn judge(hand: &mut Hand, work: &Work<'_>, job: &Job) -> Result<(), QueryError> {
+    let wider;
+    let names = if job.probe.is_wide() && work.names.len() > 1 {
+        wider = nodes::with_others(hand, work.names, job)?;
+        &wider
+    } else {
+        &work.names[job.node]
+    };
+    let connection = &mut hand[job.node];
+    let rows = connection.simple_query(&job.probe.count_sql(names, job.from, job.to))?;
     let nonsense = || QueryError::Io(std::io::Error::other("the server's counts make no sense"));
     let counts: Vec<u64> = rows
         .first()
@@ -455,7 +498,7 @@ fn judge(connection: &mut HotConnection, work: &Work<'_>, job: &Job) -> Result<(
         }
         let mut witnesses = Vec::new();
         if broken > 0 {
-            let sql = job.probe.witness_sql(*condition, work.names, job.from, job.to, WITNESSES_MAX);
+            let sql = job.probe.witness_sql(*condition, names, job.from, job.to, WITNESSES_MAX);
             witnesses = connection.simple_query(&sql)?.iter().map(|row| witness(job.probe, row)).collect();
         }
         let mut found = work.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -489,11 +532,6 @@ fn begin(connection: &mut HotConnection) -> Result<(), ProveError> {
     run(connection, "beginning a transaction", "begin isolation level repeatable read, read only")
 }
 
-fn rollback_and_begin(connection: &mut HotConnection) -> Result<(), ProveError> {
-    run(connection, "ending a transaction", "rollback")?;
-    begin(connection)
-}
-
 fn run(connection: &mut HotConnection, doing: &'static str, sql: &str) -> Result<(), ProveError> {
     run_quietly(connection, sql).map_err(sql_error(doing))
 }
@@ -511,64 +549,58 @@ fn sql_error(doing: &'static str) -> impl Fn(QueryError) -> ProveError {
     move |source| ProveError::Sql { doing, source: Box::new(source) }
 }
 
-/// What the tables are called here.
-fn names(connection: &mut HotConnection) -> Result<Names, ProveError> {
-    const DOING: &str = "looking for the tables";
-    let mut find = |names: &[&'static str]| -> Result<&'static str, ProveError> {
-        for name in names {
-            let found = text(connection, &format!("select pg_catalog.to_regclass('{name}') is not null"))
-                .map_err(sql_error(DOING))?;
-            if found == "t" {
-                return Ok(name);
-            }
-        }
-        Err(ProveError::NoTable(names[0]))
-    };
-    for name in ["warehouse", "district", "customer", "history", "order_line", "stock"] {
-        find(&[name])?;
-    }
-    Ok(Names { orders: find(&Names::ORDERS)?.to_owned(), new_order: find(&Names::NEW_ORDER)?.to_owned() })
-}
-
 /// First and last warehouse, and how many there are.
-fn warehouses(
-    connection: &mut HotConnection,
-    only: Option<(i64, i64)>,
-) -> Result<(i64, i64, u64), ProveError> {
+fn warehouses(nodes: &mut [Node], only: Option<(i64, i64)>) -> Result<(i64, i64, u64), ProveError> {
     const DOING: &str = "counting the warehouses";
     let range = only.map_or(String::new(), |(from, to)| format!(" where w_id between {from} and {to}"));
-    let sql = format!("select min(w_id), max(w_id), count(*) from warehouse{range}");
-    let rows = connection.simple_query(&sql).map_err(sql_error(DOING))?;
-    let number = |index: usize| -> Option<i64> { text_of(rows.first()?.get(index)?.as_deref()).parse().ok() };
-    match (number(0), number(1), number(2)) {
-        (_, _, Some(0)) => Err(ProveError::NoWarehouse(only)),
-        (Some(from), Some(to), Some(count)) if from <= to => Ok((from, to, count as u64)),
-        _ => Err(ProveError::Answer { doing: DOING }),
+    let mut all: Option<(i64, i64, u64)> = None;
+    for Node { control, names, .. } in nodes {
+        let sql = format!("select min(w_id), max(w_id), count(*) from {}{range}", names.warehouse);
+        let rows = control.simple_query(&sql).map_err(sql_error(DOING))?;
+        let number =
+            |index: usize| -> Option<i64> { text_of(rows.first()?.get(index)?.as_deref()).parse().ok() };
+        let here = match (number(0), number(1), number(2)) {
+            (_, _, Some(0)) => continue,
+            (Some(from), Some(to), Some(count)) if from <= to => (from, to, count as u64),
+            _ => return Err(ProveError::Answer { doing: DOING }),
+        };
+        let (from, to, count) = all.unwrap_or((here.0, here.1, 0));
+        all = Some((from.min(here.0), to.max(here.1), count + here.2));
     }
+    all.ok_or(ProveError::NoWarehouse(only))
 }
 
 /// By the counters of the districts; each begins with 3001 (clause 4.3.3.1).
-fn orders_since_load(connection: &mut HotConnection, from: i64, to: i64) -> Result<u64, ProveError> {
+fn orders_since_load(nodes: &mut [Node], from: i64, to: i64) -> Result<u64, ProveError> {
     const DOING: &str = "counting the orders since the load";
-    let sql = format!(
-        "select coalesce(sum(d_next_o_id::bigint - 3001), 0) from district where d_w_id between {from} and {to}"
-    );
-    let text = text(connection, &sql).map_err(sql_error(DOING))?;
-    text.parse::<i64>().map(|count| count.max(0) as u64).map_err(|_| ProveError::Answer { doing: DOING })
+    let mut sum = 0;
+    for Node { control, names, .. } in nodes {
+        let sql = format!(
+            "select coalesce(sum(d_next_o_id::bigint - 3001), 0) from {} where d_w_id between {from} and {to}",
+            names.district
+        );
+        let text = text(control, &sql).map_err(sql_error(DOING))?;
+        sum += text.parse::<i64>().map_err(|_| ProveError::Answer { doing: DOING })?;
+    }
+    Ok(sum.max(0) as u64)
 }
 
 /// C11 counts what the load has made: any New-Order keeps it, any Delivery ends it.
 fn why_not_as_loaded(
-    connection: &mut HotConnection,
+    nodes: &mut [Node],
     orders_since_load: u64,
     from: i64,
     to: i64,
 ) -> Result<Option<String>, ProveError> {
-    let sql = format!(
-        "select exists (select from customer where c_w_id between {from} and {to} and c_delivery_cnt <> 0)"
-    );
     let doing = "looking for deliveries";
-    let delivered = text(connection, &sql).map_err(sql_error(doing))? == "t";
+    let mut delivered = false;
+    for Node { control, names, .. } in nodes {
+        let customer = &names.customer;
+        let sql = format!(
+            "select exists (select from {customer} where c_w_id between {from} and {to} and c_delivery_cnt <> 0)"
+        );
+        delivered |= text(control, &sql).map_err(sql_error(doing))? == "t";
+    }
     Ok(delivered.then(|| {
         format!("holds only until the first Delivery, and orders were delivered since the load ({orders_since_load} entered)")
     }))
@@ -583,10 +615,11 @@ mod tests {
         let all: BTreeSet<Condition> = Condition::ALL.into_iter().collect();
         for (from, to) in [(1, 1), (1, 2), (3, 10), (1, 15_000), (7, 100_000)] {
             for connections in [1, 2, 7, 64] {
-                let jobs = jobs_of(&all, from, to, connections);
-                for probe in &PROBES {
+                let jobs = jobs_of(&all, from, to, connections, 2);
+                for (probe, node) in PROBES.iter().flat_map(|probe| [(probe, 0), (probe, 1)]) {
                     let mut next = from;
-                    for job in jobs.iter().filter(|job| std::ptr::eq(job.probe, probe)) {
+                    let own = |job: &&Job| std::ptr::eq(job.probe, probe) && job.node == node;
+                    for job in jobs.iter().filter(own) {
                         assert_eq!(job.from, next);
                         assert!(job.to >= job.from);
                         next = job.to + 1;
@@ -600,10 +633,10 @@ mod tests {
     #[test]
     fn only_what_is_asked_for_is_read() {
         let one: BTreeSet<Condition> = [Condition::C1].into();
-        assert!(jobs_of(&one, 1, 9, 2).iter().all(|job| job.probe.conditions == [Condition::C1]));
+        assert!(jobs_of(&one, 1, 9, 2, 1).iter().all(|job| job.probe.conditions == [Condition::C1]));
         // Two conditions share a query: asking for one of them runs it once.
         let shared: BTreeSet<Condition> = [Condition::C12].into();
-        assert_eq!(jobs_of(&shared, 1, 9, 1).len(), 1);
+        assert_eq!(jobs_of(&shared, 1, 9, 1, 1).len(), 1);
     }
 
     #[test]

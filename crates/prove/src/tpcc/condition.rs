@@ -4,8 +4,9 @@
 //! the condition is broken there, followed by the columns that name the thing and the two sides of the equation. So one pass counts what was
 //! looked at and what is wrong, and a second one, made only when something is, names it.
 //!
-//! Source: TPC Benchmark C, revision 5.11, clause 3.3.2; X13 and X14 are ours. `{from}` and `{to}` stand for the range, `{orders}` and
-//! `{new_order}` for the names of the two tables that go by several names.
+//! Source: TPC Benchmark C, revision 5.11, clause 3.3.2; X13 to X15 are ours. X15 compares nodes and has no query here. `{from}` and `{to}` stand for the range, `{orders}` and
+//! so on for the tables. Two tables have another place in the queries that compare what transactions of several warehouses wrote: `{paid}` is HISTORY, and
+//! `{supplied}` ORDER-LINE, with what other nodes have about the warehouses of this one.
 
 /// A condition. The order is that of the report.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -38,11 +39,13 @@ pub enum Condition {
     X13,
     /// Ours: no order was lost between two others.
     X14,
+    /// Ours: every node has the same catalogue. Judged where there are several.
+    X15,
 }
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 14] = [
+    pub const ALL: [Condition; 15] = [
         Condition::C1,
         Condition::C2,
         Condition::C3,
@@ -57,6 +60,7 @@ impl Condition {
         Condition::C12,
         Condition::X13,
         Condition::X14,
+        Condition::X15,
     ];
 
     /// `C1`, ...
@@ -76,6 +80,7 @@ impl Condition {
             Condition::C12 => "C12",
             Condition::X13 => "X13",
             Condition::X14 => "X14",
+            Condition::X15 => "X15",
         }
     }
 
@@ -96,6 +101,7 @@ impl Condition {
             Condition::C12 => "C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT delivered)",
             Condition::X13 => "S_YTD, S_ORDER_CNT, S_REMOTE_CNT = what ORDER-LINE took since the load",
             Condition::X14 => "max(O_ID) - min(O_ID) + 1 = rows in ORDER",
+            Condition::X15 => "ITEM is the same on every node",
         }
     }
 
@@ -113,6 +119,7 @@ impl Condition {
             Condition::C7 => "order lines",
             Condition::C10 | Condition::C12 => "customers",
             Condition::X13 => "stock rows",
+            Condition::X15 => "items",
         }
     }
 
@@ -131,7 +138,7 @@ impl std::fmt::Display for Condition {
 
 /// No condition has this code.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no condition is called {0:?}: C1 to C12, X13 and X14 are there")]
+#[error("no condition is called {0:?}: C1 to C12 and X13 to X15 are there")]
 pub struct ConditionError(String);
 
 impl std::str::FromStr for Condition {
@@ -175,11 +182,11 @@ pub(super) static PROBES: [Probe; 13] = [
                 (coalesce(taken, 0), coalesce(lines, 0), coalesce(remote_lines, 0)) as x13,
                 coalesce(s_w_id, w) as s_w_id, coalesce(s_i_id, i) as s_i_id,
                 s_ytd, taken, s_order_cnt, lines, s_remote_cnt, remote_lines
-            from (select s_w_id, s_i_id, s_ytd::numeric, s_order_cnt::bigint, s_remote_cnt::bigint from stock
+            from (select s_w_id, s_i_id, s_ytd::numeric, s_order_cnt::bigint, s_remote_cnt::bigint from {stock}
                 where s_w_id between {from} and {to}) s
             full join (select ol_supply_w_id as w, ol_i_id as i, sum(ol_quantity)::numeric as taken, count(*) as lines,
                     count(*) filter (where ol_supply_w_id <> ol_w_id) as remote_lines
-                from order_line where ol_o_id > 3000 and ol_supply_w_id between {from} and {to} group by 1, 2) l
+                from {supplied} where ol_o_id > 3000 and ol_supply_w_id between {from} and {to} group by 1, 2) l
             on (w, i) = (s_w_id, s_i_id)",
     },
     Probe {
@@ -190,13 +197,13 @@ pub(super) static PROBES: [Probe; 13] = [
                 c_balance + c_ytd_payment is distinct from coalesce(delivered, 0) as c12,
                 coalesce(c_w_id, hw) as c_w_id, coalesce(c_d_id, hd) as c_d_id, coalesce(c_id, hc) as c_id,
                 c_balance, c_ytd_payment, delivered, paid
-            from (select c_w_id, c_d_id, c_id, c_balance, c_ytd_payment from customer
+            from (select c_w_id, c_d_id, c_id, c_balance, c_ytd_payment from {customer}
                 where c_w_id between {from} and {to}) c
             full join (select h_c_w_id as hw, h_c_d_id as hd, h_c_id as hc, sum(h_amount) as paid
-                from history where h_c_w_id between {from} and {to} group by 1, 2, 3) h
+                from {paid} where h_c_w_id between {from} and {to} group by 1, 2, 3) h
             on (hw, hd, hc) = (c_w_id, c_d_id, c_id)
             left join (select o_w_id, o_d_id, o_c_id, sum(ol_amount) as delivered
-                from {orders} join order_line on (ol_w_id, ol_d_id, ol_o_id) = (o_w_id, o_d_id, o_id)
+                from {orders} join {order_line} on (ol_w_id, ol_d_id, ol_o_id) = (o_w_id, o_d_id, o_id)
                 where ol_delivery_d is not null and o_w_id between {from} and {to}
                     and ol_w_id between {from} and {to} group by 1, 2, 3) o
             on (o_w_id, o_d_id, o_c_id) = (c_w_id, c_d_id, c_id)",
@@ -207,9 +214,9 @@ pub(super) static PROBES: [Probe; 13] = [
         columns: &["d_w_id", "d_id", "d_ytd", "paid"],
         sql: "select d_ytd is distinct from paid as c9,
                 coalesce(d_w_id, h_w_id) as d_w_id, coalesce(d_id, h_d_id) as d_id, d_ytd, paid
-            from (select d_w_id, d_id, d_ytd from district where d_w_id between {from} and {to}) d
+            from (select d_w_id, d_id, d_ytd from {district} where d_w_id between {from} and {to}) d
             full join (select h_w_id, h_d_id, sum(h_amount) as paid
-                from history where h_w_id between {from} and {to} group by 1, 2) h
+                from {history} where h_w_id between {from} and {to} group by 1, 2) h
             on (h_w_id, h_d_id) = (d_w_id, d_id)",
     },
     Probe {
@@ -217,9 +224,9 @@ pub(super) static PROBES: [Probe; 13] = [
         access: Access::WholeTable,
         columns: &["w_id", "w_ytd", "paid"],
         sql: "select w_ytd is distinct from paid as c8, coalesce(w_id, h_w_id) as w_id, w_ytd, paid
-            from (select w_id, w_ytd from warehouse where w_id between {from} and {to}) w
+            from (select w_id, w_ytd from {warehouse} where w_id between {from} and {to}) w
             full join (select h_w_id, sum(h_amount) as paid
-                from history where h_w_id between {from} and {to} group by 1) h
+                from {history} where h_w_id between {from} and {to} group by 1) h
             on h_w_id = w_id",
     },
     Probe {
@@ -228,7 +235,7 @@ pub(super) static PROBES: [Probe; 13] = [
         columns: &["ol_w_id", "ol_d_id", "ol_o_id", "ol_number", "ol_delivery_d", "o_carrier_id"],
         sql: "select o_id is null or (ol_delivery_d is null) <> (o_carrier_id is null) as c7,
                 ol_w_id, ol_d_id, ol_o_id, ol_number, ol_delivery_d, o_carrier_id
-            from (select ol_w_id, ol_d_id, ol_o_id, ol_number, ol_delivery_d from order_line
+            from (select ol_w_id, ol_d_id, ol_o_id, ol_number, ol_delivery_d from {order_line}
                 where ol_w_id between {from} and {to}) l
             left join (select o_w_id, o_d_id, o_id, o_carrier_id from {orders} where o_w_id between {from} and {to}) o
             on (o_w_id, o_d_id, o_id) = (ol_w_id, ol_d_id, ol_o_id)",
@@ -241,7 +248,7 @@ pub(super) static PROBES: [Probe; 13] = [
                 coalesce(o_w_id, ol_w_id) as o_w_id, coalesce(o_d_id, ol_d_id) as o_d_id,
                 coalesce(o_id, ol_o_id) as o_id, o_ol_cnt, lines
             from (select o_w_id, o_d_id, o_id, o_ol_cnt::bigint from {orders} where o_w_id between {from} and {to}) o
-            full join (select ol_w_id, ol_d_id, ol_o_id, count(*) as lines from order_line
+            full join (select ol_w_id, ol_d_id, ol_o_id, count(*) as lines from {order_line}
                 where ol_w_id between {from} and {to} group by 1, 2, 3) l
             on (ol_w_id, ol_d_id, ol_o_id) = (o_w_id, o_d_id, o_id)",
     },
@@ -264,7 +271,7 @@ pub(super) static PROBES: [Probe; 13] = [
                 coalesce(o_w_id, ol_w_id) as o_w_id, coalesce(o_d_id, ol_d_id) as o_d_id, ol_cnt, lines
             from (select o_w_id, o_d_id, sum(o_ol_cnt)::bigint as ol_cnt from {orders}
                 where o_w_id between {from} and {to} group by 1, 2) o
-            full join (select ol_w_id, ol_d_id, count(*) as lines from order_line
+            full join (select ol_w_id, ol_d_id, count(*) as lines from {order_line}
                 where ol_w_id between {from} and {to} group by 1, 2) l
             on (ol_w_id, ol_d_id) = (o_w_id, o_d_id)",
     },
@@ -296,7 +303,7 @@ pub(super) static PROBES: [Probe; 13] = [
         sql: "select d_next_o_id - 1 is distinct from last_order or coalesce(last_new_order <> last_order, false) as c2,
                 coalesce(d_w_id, o_w_id, no_w_id) as d_w_id, coalesce(d_id, o_d_id, no_d_id) as d_id,
                 d_next_o_id, last_order, last_new_order
-            from (select d_w_id, d_id, d_next_o_id from district where d_w_id between {from} and {to}) d
+            from (select d_w_id, d_id, d_next_o_id from {district} where d_w_id between {from} and {to}) d
             full join (select o_w_id, o_d_id, max(o_id) as last_order from {orders}
                 where o_w_id between {from} and {to} group by 1, 2) o
             on (o_w_id, o_d_id) = (d_w_id, d_id)
@@ -318,8 +325,8 @@ pub(super) static PROBES: [Probe; 13] = [
         access: Access::ByKey,
         columns: &["w_id", "w_ytd", "district_ytd"],
         sql: "select w_ytd is distinct from district_ytd as c1, coalesce(w_id, d_w_id) as w_id, w_ytd, district_ytd
-            from (select w_id, w_ytd from warehouse where w_id between {from} and {to}) w
-            full join (select d_w_id, sum(d_ytd) as district_ytd from district
+            from (select w_id, w_ytd from {warehouse} where w_id between {from} and {to}) w
+            full join (select d_w_id, sum(d_ytd) as district_ytd from {district}
                 where d_w_id between {from} and {to} group by 1) d
             on d_w_id = w_id",
     },
@@ -328,11 +335,12 @@ pub(super) static PROBES: [Probe; 13] = [
 impl Probe {
     /// The query for a range of warehouses, both ends included.
     fn rows(&self, names: &Names, from: i64, to: i64) -> String {
-        self.sql
-            .replace("{from}", &from.to_string())
-            .replace("{to}", &to.to_string())
-            .replace("{orders}", &names.orders)
-            .replace("{new_order}", &names.new_order)
+        names.fill(self.sql, from, to)
+    }
+
+    /// It compares what transactions of several warehouses wrote, so on a cluster it needs rows of other nodes.
+    pub(super) fn is_wide(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.is_wide())
     }
 
     fn flag(condition: Condition) -> String {
@@ -367,11 +375,21 @@ impl Probe {
     }
 }
 
-/// What the two tables are called in the database at hand, ready for SQL.
+/// What the tables are in the database at hand, ready for SQL: names, or on a node of a cluster what it has of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Names {
+    pub(super) warehouse: String,
+    pub(super) district: String,
+    pub(super) customer: String,
+    pub(super) history: String,
     pub(super) orders: String,
     pub(super) new_order: String,
+    pub(super) order_line: String,
+    pub(super) stock: String,
+    /// HISTORY, with what other nodes have about this node's customers.
+    pub(super) paid: String,
+    /// ORDER-LINE, with what other nodes have about this node's stock.
+    pub(super) supplied: String,
 }
 
 impl Names {
@@ -379,6 +397,25 @@ impl Names {
     pub(super) const ORDERS: [&'static str; 3] = ["orders", "oorder", "\"order\""];
     /// What NEW-ORDER is called.
     pub(super) const NEW_ORDER: [&'static str; 2] = ["new_order", "new_orders"];
+
+    /// Puts names and range into a query.
+    pub(super) fn fill(&self, sql: &str, from: i64, to: i64) -> String {
+        let places = [
+            ("{warehouse}", &self.warehouse),
+            ("{district}", &self.district),
+            ("{customer}", &self.customer),
+            ("{history}", &self.history),
+            ("{orders}", &self.orders),
+            ("{new_order}", &self.new_order),
+            ("{order_line}", &self.order_line),
+            ("{stock}", &self.stock),
+            ("{paid}", &self.paid),
+            ("{supplied}", &self.supplied),
+        ];
+        let sql = sql.replace("{from}", &from.to_string()).replace("{to}", &to.to_string());
+        // What other nodes have may be long: it comes last, and nothing is looked for in it.
+        places.iter().fold(sql, |sql, (place, name)| sql.replace(place, name))
+    }
 }
 
 #[cfg(test)]
@@ -389,7 +426,8 @@ mod tests {
     fn every_condition_is_judged_by_exactly_one_query() {
         let mut judged: Vec<Condition> = PROBES.iter().flat_map(|probe| probe.conditions).copied().collect();
         judged.sort_unstable();
-        assert_eq!(judged, Condition::ALL);
+        // X15 compares nodes.
+        assert_eq!(judged, Condition::ALL[..14]);
     }
 
     #[test]
@@ -398,12 +436,12 @@ mod tests {
             assert_eq!(condition.code().parse(), Ok(condition));
             assert_eq!(condition.code().to_lowercase().parse(), Ok(condition));
         }
-        assert!("C13".parse::<Condition>().is_err());
+        assert!("C13".parse::<Condition>().is_err() && "X16".parse::<Condition>().is_err());
     }
 
     #[test]
     fn queries_have_no_open_places() {
-        let names = Names { orders: "orders".into(), new_order: "new_order".into() };
+        let names = super::super::nodes::plain("orders", "new_order");
         for probe in &PROBES {
             let sql = probe.count_sql(&names, 3, 17);
             assert!(!sql.contains('{') && sql.contains("between 3 and 17"), "{sql}");

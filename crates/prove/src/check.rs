@@ -1,0 +1,315 @@
+//! The checker: which isolation levels a history refutes, and the shortest proof for people.
+//!
+//! ```text
+//! history ── versions: which version each operation wrote or read, in which order ── direct findings (G1a, G1b, lost versions, ...)
+//!                └── graph: ww, wr, rw, session, real time ── components of everything ── nothing in a circle: no level is refuted
+//!                                                                    └── components per level, within those ── shortest circles
+//! ```
+//!
+//! Every step is linear in the number of operations. The graph of all edges holds the graph of every level, so one search for components clears all levels
+//! of a clean history at once, and for the others only what is in its components is looked at again.
+//!
+//! The answer is *refuted* or *not refuted*, never proved: a history shows what happened, not what can. After Adya (Weak Consistency, 1999), Elle (Kingsbury and
+//! Alvaro, 2020); the linear time for snapshot isolation comes from doubling the graph (module `graph`).
+//!
+//! What a history must be like, or false alarms come: tokens and elements are never used twice, a key starts without a row or with version 0 (whatever loads
+//! other rows is a transaction of the history), no statement is repeated behind the recorder's back, and times come from one clock or `epsilon_ns` covers their difference.
+
+mod anomaly;
+mod cycle;
+mod direct;
+mod graph;
+mod hash;
+mod scc;
+mod versions;
+mod witness;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+pub use anomaly::{Base, Class, Finding, Level, Order, Reason, Step};
+
+use crate::history::{History, Outcome};
+use graph::{Graph, Kinds};
+use scc::{Components, View, components};
+use versions::{Part, Versions};
+
+/// How to check.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// By how much clocks of the machines that recorded may differ, in nanoseconds; 0: it was one clock.
+    pub epsilon_ns: u64,
+    /// Threads for the levels; the rest is one thread's work.
+    pub threads: usize,
+    /// Witnesses of each kind of anomaly at most; all are counted.
+    pub witnesses_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { epsilon_ns: 0, threads: 1, witnesses_max: 3 }
+    }
+}
+
+/// An anomaly that people can read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Witness {
+    /// In numbers.
+    pub finding: Finding,
+    /// The transactions as SQL, and why they cannot be put in order: lines.
+    pub text: Vec<String>,
+}
+
+/// The answer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Operations of the history.
+    pub ops: u64,
+    /// Transactions, by what became of them.
+    pub txns: BTreeMap<&'static str, u64>,
+    /// Transactions of unknown end that somebody has seen.
+    pub joined: u64,
+    /// Edges between transactions because of data.
+    pub edges: u64,
+    /// How many of each kind were found; circles are counted by component.
+    pub counts: BTreeMap<String, u64>,
+    /// Some of each kind.
+    pub witnesses: Vec<Witness>,
+    /// The levels that are refuted, with everything that they imply.
+    pub refuted: Vec<Level>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// Whether a level is refuted.
+    pub fn refutes(&self, level: Level) -> bool {
+        self.refuted.contains(&level)
+    }
+
+    /// The weakest refuted levels: all others follow from them.
+    pub fn weakest_refuted(&self) -> Vec<Level> {
+        let is_weakest = |level: &&Level| {
+            !self.refuted.iter().any(|other| other != *level && level.is_stronger_than(*other))
+        };
+        self.refuted.iter().filter(is_weakest).copied().collect()
+    }
+
+    /// The strongest levels that are not refuted.
+    pub fn strongest_left(&self) -> Vec<Level> {
+        let left: Vec<Level> = Level::all().filter(|level| !self.refutes(*level)).collect();
+        let is_strongest = |level: &&Level| !left.iter().any(|other| other.is_stronger_than(**level));
+        left.iter().filter(is_strongest).copied().collect()
+    }
+}
+
+impl Level {
+    fn is_stronger_than(self, weaker: Level) -> bool {
+        self != weaker && weaker.is_implied_by(self)
+    }
+}
+
+/// The graphs that are looked at. Monotonic atomic view has none of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Shape {
+    Writes,
+    Reads,
+    Snapshot,
+    All,
+}
+
+impl Shape {
+    const EACH: [Shape; 4] = [Shape::Writes, Shape::Reads, Shape::Snapshot, Shape::All];
+
+    fn kinds(self) -> Kinds {
+        match self {
+            Shape::Writes => Kinds::WW,
+            Shape::Reads => Kinds::WW.and(Kinds::WR),
+            Shape::Snapshot | Shape::All => Kinds::WW.and(Kinds::WR).and(Kinds::RW),
+        }
+    }
+
+    /// The classes that only this graph's circles have, and the weakest levels that any of its circles refutes.
+    fn classes(self) -> &'static [Class] {
+        match self {
+            Shape::Writes => &[Class::DirtyWrite],
+            Shape::Reads => &[Class::CircularFlow],
+            Shape::Snapshot => &[Class::ReadSkew, Class::LongFork],
+            Shape::All => &[Class::WriteSkew],
+        }
+    }
+
+    fn refutes(self) -> &'static [Base] {
+        match self {
+            Shape::Writes => &[Base::ReadUncommitted],
+            Shape::Reads => &[Base::ReadCommitted],
+            Shape::Snapshot => &[Base::SnapshotIsolation],
+            Shape::All => &[Base::RepeatableRead],
+        }
+    }
+}
+
+/// One graph with one order, and its components if it has circles.
+struct Judged<'a> {
+    shape: Shape,
+    order: Order,
+    view: View<'a>,
+    circles: Components,
+}
+
+/// Checks a history against all levels.
+pub fn check(history: &History, options: &Options) -> Report {
+    let mut versions = Versions::of(history);
+    let mut findings = std::mem::take(&mut versions.findings);
+    findings.extend(direct::walk(&versions));
+    let graph = Graph::of(&versions, options.epsilon_ns);
+    let everything = View {
+        graph: &graph,
+        kinds: Shape::All.kinds().with_order(Order::RealTime),
+        is_doubled: false,
+        within: None,
+    };
+    let all_circles = components(&everything);
+    let judged = match all_circles.count {
+        0 => Vec::new(),
+        _ => judge_levels(&graph, &all_circles, options.threads),
+    };
+    let plain = judged.iter().find(|one| one.shape == Shape::All && one.order == Order::Data);
+    if let Some(plain) = plain {
+        findings.extend(direct::closer(&versions, &plain.circles));
+    }
+    findings.extend(cycles(&graph, &judged, &all_circles, options.witnesses_max));
+    let mut report = summary(&versions, &graph);
+    refute(&mut report, &findings, &judged);
+    for finding in &findings {
+        *report.counts.entry(finding.code()).or_default() += 1;
+    }
+    findings.sort_by_key(|finding| (finding.order, finding.class));
+    let mut shown: BTreeMap<String, usize> = BTreeMap::new();
+    for finding in findings {
+        let count = shown.entry(finding.code()).or_default();
+        *count += 1;
+        if *count <= options.witnesses_max {
+            report.witnesses.push(Witness { text: witness::text(&versions, &finding), finding });
+        }
+    }
+    report
+}
+
+/// The components of every graph with every order, within those of the graph that holds them all.
+fn judge_levels<'a>(graph: &'a Graph, all: &'a Components, threads: usize) -> Vec<Judged<'a>> {
+    let jobs: Vec<(Shape, Order)> =
+        Shape::EACH.into_iter().flat_map(|shape| Order::ALL.map(|order| (shape, order))).collect();
+    let judge = |(shape, order): (Shape, Order)| {
+        let view = View {
+            graph,
+            kinds: shape.kinds().with_order(order),
+            is_doubled: shape == Shape::Snapshot,
+            within: Some(all),
+        };
+        let circles = components(&view);
+        (circles.count > 0).then_some(Judged { shape, order, view, circles })
+    };
+    if threads <= 1 {
+        return jobs.into_iter().filter_map(judge).collect();
+    }
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let mut judged: Vec<Judged<'a>> = std::thread::scope(|scope| {
+        let work = || {
+            let mut mine = Vec::new();
+            while let Some(job) = jobs.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+                mine.extend(judge(*job));
+            }
+            mine
+        };
+        let helpers: Vec<_> = (1..threads.min(jobs.len()))
+            .filter_map(|_| std::thread::Builder::new().name("checker".into()).spawn_scoped(scope, work).ok())
+            .collect();
+        // A thread that the system refuses costs time only: this one does whatever is left.
+        let mut judged = work();
+        for helper in helpers {
+            match helper.join() {
+                Ok(mine) => judged.extend(mine),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        judged
+    });
+    judged.sort_by_key(|one| (one.shape, one.order));
+    judged
+}
+
+/// The shortest circles of every class, worst first; an order is looked at only for graphs that have no circle without it.
+fn cycles(graph: &Graph, judged: &[Judged<'_>], all: &Components, count: usize) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for one in judged {
+        let is_new = !judged.iter().any(|other| other.shape == one.shape && other.order < one.order);
+        // A circle that a weaker level's graph has already shown with this order is no news for a stronger one.
+        if !is_new {
+            continue;
+        }
+        let before = findings.len();
+        for class in one.shape.classes() {
+            let wanted = cycle::Wanted { class: *class, order: one.order };
+            // In the doubled graph a transaction has two components; the plain one has those that hold both.
+            let circles = if one.view.is_doubled { all } else { &one.circles };
+            for steps in cycle::find(graph, circles, wanted, count) {
+                let (class, order) = cycle::classify(&steps);
+                findings.push(Finding { class, order, ops: Vec::new(), cycle: steps });
+            }
+        }
+        let is_weaker_known = judged.iter().any(|other| other.shape < one.shape && other.order <= one.order);
+        if findings.len() == before
+            && !is_weaker_known
+            && let Some(steps) = cycle::any(&one.view, &one.circles)
+        {
+            let (class, order) = cycle::classify(&steps);
+            findings.push(Finding { class, order, ops: Vec::new(), cycle: steps });
+        }
+    }
+    findings
+}
+
+fn refute(report: &mut Report, findings: &[Finding], judged: &[Judged<'_>]) {
+    let mut weakest: Vec<Level> = findings.iter().flat_map(Finding::refutes).collect();
+    for one in judged {
+        weakest.extend(one.shape.refutes().iter().map(|base| Level::new(*base, one.order)));
+    }
+    let is_refuted = |level: &Level| weakest.iter().any(|weaker| weaker.is_implied_by(*level));
+    report.refuted = Level::all().filter(is_refuted).collect();
+}
+
+fn summary(versions: &Versions<'_>, graph: &Graph) -> Report {
+    let history = versions.history;
+    let mut report =
+        Report { ops: history.ops().len() as u64, edges: graph.edge_count() as u64, ..Report::default() };
+    for txn in history.txns() {
+        *report.txns.entry(txn.outcome.name()).or_default() += 1;
+    }
+    report.joined = versions.parts.iter().filter(|part| **part == Part::Writer).count() as u64;
+    if history.is_cut {
+        report.notes.push("the history's end is missing: what was going on then is not judged".into());
+    }
+    if versions.unknown_reads > 0 {
+        let count = versions.unknown_reads;
+        report.notes.push(format!("{count} reads saw something whose writer is not in the history"));
+    }
+    if versions.undrawn > 0 {
+        let count = versions.undrawn;
+        report.notes.push(format!(
+            "{count} relations between unordered versions were left out: fewer anomalies may be found"
+        ));
+    }
+    if history.txns().iter().all(|txn| txn.begin_ns == 0) && !history.txns().is_empty() {
+        report.notes.push("no transaction has a time, so real time refutes nothing".into());
+    }
+    let weak = history.txns().iter().filter(|txn| txn.outcome == Outcome::OkWeak).count();
+    if weak > 0 {
+        report.notes.push(format!(
+            "{weak} transactions were acknowledged with a warning; here they count as committed"
+        ));
+    }
+    report
+}

@@ -1,0 +1,180 @@
+//! What is wrong without looking for circles: one walk over the transactions, and a closer look at those in some circle.
+
+use super::anomaly::{Class, Finding};
+use super::hash::Map;
+use super::scc::Components;
+use super::versions::{INITIAL, NONE, Part, Versions};
+use crate::history::{Model, Op};
+
+/// Transactions up to this length are searched, longer ones indexed.
+const SHORT_OPS_MAX: usize = 32;
+/// Pairs of a transaction's reads and of the writes behind them, looked at for fractures at most; the circle is found in any case.
+const FRACTURE_PAIRS_MAX: usize = 1 << 14;
+
+/// Looks at every acknowledged transaction: does it see its own writes, and only final versions of others?
+pub(super) fn walk(versions: &Versions<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (number, part) in versions.parts.iter().enumerate() {
+        if *part == Part::Whole {
+            own(versions, number as u32, &mut findings);
+        }
+    }
+    findings
+}
+
+fn own(versions: &Versions<'_>, txn: u32, findings: &mut Vec<Finding>) {
+    let range = versions.history.range(txn);
+    let ops = versions.history.ops();
+    let mut index: Map<u32, usize> = Map::default();
+    let is_long = range.len() > SHORT_OPS_MAX;
+    for at in range.clone() {
+        let (op, slot) = (&ops[at], versions.slots[at]);
+        if op.kind.is_write() {
+            if is_long {
+                index.insert(op.key, at);
+            }
+            continue;
+        }
+        if slot == NONE {
+            continue;
+        }
+        let written = match is_long {
+            true => index.get(&op.key).copied(),
+            false => {
+                (range.start..at).rev().find(|other| ops[*other].kind.is_write() && ops[*other].key == op.key)
+            }
+        };
+        let writer = versions.writers[slot as usize];
+        match written {
+            Some(write) if versions.slots[write] != slot && versions.slots[write] != NONE => {
+                findings.push(Finding::of(Class::Internal, vec![write as u32, at as u32]));
+            }
+            Some(_) => {}
+            None if writer == txn => {
+                let write =
+                    range.clone().find(|other| ops[*other].kind.is_write() && versions.slots[*other] == slot);
+                findings.push(Finding::of(
+                    Class::FutureRead,
+                    [Some(at), write].into_iter().flatten().map(|at| at as u32).collect(),
+                ));
+            }
+            None if writer < INITIAL => {
+                let mut is_intermediate = false;
+                versions.successors(slot, |next| is_intermediate |= next == writer);
+                if is_intermediate {
+                    let write = versions.history.range(writer).find(|other| versions.slots[*other] == slot);
+                    findings.push(Finding::of(
+                        Class::IntermediateRead,
+                        write.into_iter().chain([at]).map(|at| at as u32).collect(),
+                    ));
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+/// Looks closely at the transactions that are in some circle: each of these anomalies is one, so nothing else can have them.
+pub(super) fn closer(versions: &Versions<'_>, circles: &Components) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    // Who read which version before writing the key: the first one found.
+    let mut read_before_write: Map<u32, u32> = Map::default();
+    let txns = versions.parts.len() as u32;
+    for txn in circles.members().take_while(|node| *node < txns) {
+        if versions.parts[txn as usize] != Part::Whole {
+            continue;
+        }
+        let reads = foreign_reads(versions, txn);
+        repeated(versions, &reads, &mut findings);
+        lost(versions, txn, &reads, &mut read_before_write, &mut findings);
+        if versions.history.model() != Model::Register {
+            fractured(versions, &reads, &mut findings);
+        }
+    }
+    findings
+}
+
+/// The operations that read what others wrote.
+fn foreign_reads(versions: &Versions<'_>, txn: u32) -> Vec<usize> {
+    let ops = versions.history.ops();
+    let mut written: Map<u32, ()> = Map::default();
+    let mut reads = Vec::new();
+    for at in versions.history.range(txn) {
+        if ops[at].kind.is_write() {
+            written.insert(ops[at].key, ());
+        } else if versions.slots[at] != NONE && !written.contains_key(&ops[at].key) {
+            reads.push(at);
+        }
+    }
+    reads
+}
+
+fn repeated(versions: &Versions<'_>, reads: &[usize], findings: &mut Vec<Finding>) {
+    let ops = versions.history.ops();
+    let mut seen: Map<u32, usize> = Map::default();
+    for at in reads {
+        let first = *seen.entry(ops[*at].key).or_insert(*at);
+        if versions.slots[first] != versions.slots[*at] {
+            findings.push(Finding::of(Class::NonRepeatableRead, vec![first as u32, *at as u32]));
+        }
+    }
+}
+
+fn lost(
+    versions: &Versions<'_>,
+    txn: u32,
+    reads: &[usize],
+    read_before_write: &mut Map<u32, u32>,
+    findings: &mut Vec<Finding>,
+) {
+    let ops = versions.history.ops();
+    let range = versions.history.range(txn);
+    let mut keys: Map<u32, ()> = Map::default();
+    for at in reads {
+        let key = ops[*at].key;
+        let writes = |other: &Op| other.kind.is_write() && other.key == key;
+        let is_first = keys.insert(key, ()).is_none();
+        if is_first && ops[*at..range.end].iter().any(writes) {
+            let first = *read_before_write.entry(versions.slots[*at]).or_insert(*at as u32);
+            if first != *at as u32 {
+                findings.push(Finding::of(Class::LostUpdate, vec![first, *at as u32]));
+            }
+        }
+    }
+}
+
+fn fractured(versions: &Versions<'_>, reads: &[usize], findings: &mut Vec<Finding>) {
+    let ops = versions.history.ops();
+    let mut left = FRACTURE_PAIRS_MAX;
+    // The worst of a transaction is enough.
+    let mut worst: Option<Finding> = None;
+    for new in reads {
+        let writer = versions.writers[versions.slots[*new] as usize];
+        if writer >= INITIAL || writer == ops[*new].txn {
+            continue;
+        }
+        for write in versions.history.range(writer) {
+            if !ops[write].kind.is_write() || versions.slots[write] == NONE {
+                continue;
+            }
+            let Some(rest) = left.checked_sub(reads.len()) else { break };
+            left = rest;
+            for old in reads {
+                if ops[*old].key != ops[write].key || versions.slots[*old] >= versions.slots[write] {
+                    continue;
+                }
+                let is_one_statement = ops[*old].statement == ops[*new].statement;
+                let class = match () {
+                    () if ops[*old].key == ops[*new].key => continue,
+                    () if is_one_statement => Class::FracturedStatement,
+                    () if old > new => Class::NonMonotonicView,
+                    () => Class::FracturedRead,
+                };
+                if worst.as_ref().is_none_or(|worst| class < worst.class) {
+                    worst = Some(Finding::of(class, vec![*new as u32, write as u32, *old as u32]));
+                }
+            }
+        }
+    }
+    findings.extend(worst);
+}

@@ -1,0 +1,155 @@
+//! Strongly connected components, without recursion and with one number per node (Pearce: A space-efficient algorithm for finding strongly connected
+//! components, 2016). A circle exists exactly where a component has more than one node.
+
+use super::anomaly::Reason;
+use super::graph::{Graph, Kinds};
+
+/// A node in no circle.
+pub(super) const ALONE: u32 = u32::MAX;
+
+/// What one level looks at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) kinds: Kinds,
+    /// Every transaction twice: no two adjacent rw edges.
+    pub(super) is_doubled: bool,
+    /// Components of a graph that holds this one: only edges within one of them can be in a circle.
+    pub(super) within: Option<&'a Components>,
+}
+
+/// The component of each node, [`ALONE`] for most.
+#[derive(Debug)]
+pub(super) struct Components {
+    of: Vec<u32>,
+    pub(super) count: u32,
+}
+
+impl Components {
+    pub(super) fn of(&self, node: u32) -> u32 {
+        self.of[node as usize]
+    }
+
+    /// Nodes that are in some circle.
+    pub(super) fn members(&self) -> impl Iterator<Item = u32> {
+        (0..self.of.len() as u32).filter(|node| self.of[*node as usize] != ALONE)
+    }
+}
+
+impl View<'_> {
+    /// Nodes, doubled ones counted twice. Of a doubled transaction t, 2t is "came in by something else", 2t + 1 "came in by rw"; moments follow.
+    fn nodes(&self) -> u32 {
+        self.graph.nodes() + if self.is_doubled { self.graph.txns } else { 0 }
+    }
+
+    /// The node of the graph behind a node of the view.
+    pub(super) fn base(&self, node: u32) -> u32 {
+        let txns = self.graph.txns;
+        match self.is_doubled {
+            false => node,
+            true if node < 2 * txns => node / 2,
+            true => node - txns,
+        }
+    }
+
+    fn next(&self, node: u32, cursor: &mut u32) -> Option<u32> {
+        self.next_with_reason(node, cursor).map(|(to, _)| to)
+    }
+
+    /// The next edge behind the cursor, in nodes of the view.
+    pub(super) fn next_with_reason(&self, node: u32, cursor: &mut u32) -> Option<(u32, Reason)> {
+        let base = self.base(node);
+        let txns = self.graph.txns;
+        let came_by_rw = self.is_doubled && node < 2 * txns && node % 2 == 1;
+        loop {
+            let (to, reason) = self.graph.next(base, self.kinds, cursor)?;
+            if let Some(within) = self.within
+                && within.of(base) != within.of(to)
+            {
+                continue;
+            }
+            if !self.is_doubled {
+                return Some((to, reason));
+            }
+            let is_rw = reason == Reason::ReadBefore;
+            if is_rw && came_by_rw {
+                continue;
+            }
+            return Some((if to < txns { 2 * to + u32::from(is_rw) } else { to + txns }, reason));
+        }
+    }
+
+    fn starts(&self) -> impl Iterator<Item = u32> {
+        (0..self.nodes()).filter(|node| self.within.is_none_or(|within| within.of(self.base(*node)) != ALONE))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Frame {
+    node: u32,
+    cursor: u32,
+    is_root: bool,
+}
+
+/// Finds the components.
+pub(super) fn components(view: &View<'_>) -> Components {
+    let mut index = vec![0u32; view.nodes() as usize];
+    let mut next_index = 1u32;
+    // Numbers of components fall from the top, so that every finished node compares as larger than every open one.
+    let mut component = ALONE - 1;
+    let mut open: Vec<u32> = Vec::new();
+    let mut frames: Vec<Frame> = Vec::new();
+    for start in view.starts() {
+        if index[start as usize] != 0 {
+            continue;
+        }
+        index[start as usize] = next_index;
+        next_index += 1;
+        frames.push(Frame { node: start, cursor: 0, is_root: true });
+        while let Some(frame) = frames.last_mut() {
+            let node = frame.node as usize;
+            if let Some(to) = view.next(frame.node, &mut frame.cursor) {
+                let seen = index[to as usize];
+                if seen == 0 {
+                    index[to as usize] = next_index;
+                    next_index += 1;
+                    frames.push(Frame { node: to, cursor: 0, is_root: true });
+                } else if seen < index[node] {
+                    index[node] = seen;
+                    frame.is_root = false;
+                }
+                continue;
+            }
+            let done = *frame;
+            frames.pop();
+            if !done.is_root {
+                open.push(done.node);
+            } else {
+                next_index -= 1;
+                let mut number = ALONE;
+                while let Some(member) = open.last()
+                    && index[*member as usize] >= index[node]
+                {
+                    number = component;
+                    index[*member as usize] = number;
+                    open.pop();
+                    next_index -= 1;
+                }
+                index[node] = number;
+                if number != ALONE {
+                    component -= 1;
+                }
+            }
+            if let Some(parent) = frames.last_mut()
+                && index[node] < index[parent.node as usize]
+            {
+                index[parent.node as usize] = index[node];
+                parent.is_root = false;
+            }
+        }
+    }
+    for at in index.iter_mut().filter(|at| **at == 0) {
+        *at = ALONE;
+    }
+    Components { of: index, count: ALONE - 1 - component }
+}

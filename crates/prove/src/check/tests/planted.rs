@@ -1,0 +1,340 @@
+//! One planted anomaly of every class: found, named, and refuting exactly the levels that it must.
+
+use super::*;
+
+const ALL: [Base; 6] = Base::ALL;
+
+fn expect(notes: &Notes, code: &str, weakest: &[Base]) -> Report {
+    let report = notes.check();
+    assert_found(&report, code);
+    assert_refuted(&report, &weakest.iter().map(|base| plain(*base)).collect::<Vec<_>>());
+    report
+}
+
+#[test]
+fn nothing_is_refuted_by_nothing() {
+    for model in [Model::VersionedRegister, Model::Append, Model::Register] {
+        let report = check(&History::new(model), &Options::default());
+        assert!(report.refuted.is_empty());
+        assert_eq!(report.strongest_left(), [Level::new(Base::Serializable, Order::RealTime)]);
+    }
+}
+
+#[test]
+fn g0_dirty_write() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[w(1, 1), w(2, 2)]);
+    notes.beside(2, &[w(1, 2), w(2, 1)]);
+    let report = expect(&notes, "G0", &[Base::ReadUncommitted]);
+    let text = report.witnesses[0].text.join("\n");
+    assert!(text.contains("T1 < T2 because T1 wrote version 1 (token 1001) of key 1, and T2 wrote version 2 (token 1002) over it"), "{text}");
+    assert!(text.contains("but T2 < T1 because T2 wrote version 1 (token 2001) of key 2"), "{text}");
+    assert!(
+        text.contains("UPDATE kv SET ver = ver + 1, tok = 1001 WHERE k = 1 RETURNING ver;  -- 1"),
+        "{text}"
+    );
+}
+
+#[test]
+fn g1a_aborted_read() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.ending(1, Outcome::Fail, &[w(1, 1)]);
+    notes.beside(2, &[r(1, 1)]);
+    expect(&notes, "G1a", &[Base::ReadCommitted]);
+}
+
+#[test]
+fn dirty_update() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.ending(1, Outcome::Fail, &[w(1, 1)]);
+    notes.beside(2, &[w(1, 2)]);
+    expect(&notes, "dirty-update", &[Base::ReadCommitted]);
+    // Somebody whose end is unknown may have counted the same version.
+    notes.ending(3, Outcome::Info, &[Op { tok: 7, ..w(1, 1) }]);
+    assert_refuted(&notes.check(), &[]);
+}
+
+#[test]
+fn g1b_intermediate_read() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[w(1, 1), w(1, 2)]);
+    notes.beside(2, &[r(1, 1)]);
+    expect(&notes, "G1b", &[Base::ReadCommitted]);
+}
+
+#[test]
+fn g1c_circular_flow() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[w(1, 1), r(2, 1)]);
+    notes.beside(2, &[w(2, 1), r(1, 1)]);
+    expect(&notes, "G1c", &[Base::ReadCommitted]);
+}
+
+#[test]
+fn internal_future_and_garbage() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.after(1, &[w(1, 1), r(1, 0)]);
+    expect(&notes, "internal", &[Base::ReadUncommitted]);
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.after(1, &[r(1, 1), w(1, 1)]);
+    expect(&notes, "future-read", &[Base::ReadUncommitted]);
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.after(1, &[w(1, 1)]);
+    notes.after(1, &[Op { tok: 77, ..r(1, 1) }]);
+    expect(&notes, "garbage", &[Base::ReadUncommitted]);
+    // Where the end of the history is missing, the writer may be in it.
+    notes.history.is_cut = true;
+    assert_refuted(&notes.check(), &[]);
+    // A version that nobody can have counted to asks for no memory.
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.after(1, &[w(1, 1), w(u32::MAX, 1)]);
+    notes.after(1, &[Op { tok: 77, ..r(1, u32::MAX) }]);
+    expect(&notes, "garbage", &[Base::ReadUncommitted]);
+}
+
+#[test]
+fn duplicate_version_and_lost_update() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[w(1, 1)]);
+    notes.beside(2, &[Op { tok: 9, ..w(1, 1) }]);
+    let report = expect(&notes, "duplicate-version", &[Base::ReadUncommitted]);
+    assert!(report.witnesses[0].text.join("\n").contains("one of the two is lost"));
+    // The same by clients that compute the version: legal at READ COMMITTED, not above.
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[r(1, 0), Op { kind: Kind::Write, ..w(1, 1) }]);
+    notes.beside(2, &[r(1, 0), Op { kind: Kind::Write, tok: 9, ..w(1, 1) }]);
+    let report = notes.check();
+    assert_found(&report, "lost-update");
+    assert!(report.refutes(plain(Base::SnapshotIsolation)) && report.refutes(plain(Base::RepeatableRead)));
+    assert!(!report.refutes(plain(Base::MonotonicAtomicView)), "{report:#?}");
+    // With versions in order it is a circle, and the same anomaly.
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[r(1, 0), w(1, 1)]);
+    notes.beside(2, &[r(1, 0), w(1, 2)]);
+    expect(&notes, "lost-update", &[Base::RepeatableRead, Base::SnapshotIsolation]);
+    assert_found(&notes.check(), "G-single");
+}
+
+#[test]
+fn g_single_read_skew() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[w(1, 1), w(2, 1)]);
+    notes.beside(2, &[w(1, 2)]);
+    notes.beside(3, &[w(2, 2), r(1, 2)]);
+    notes.beside(4, &[r(1, 1), r(2, 2)]);
+    expect(&notes, "G-single", &[Base::RepeatableRead, Base::SnapshotIsolation]);
+}
+
+#[test]
+fn fractured_read_by_how_it_is_seen() {
+    let writer = [w(1, 1), w(2, 1)];
+    // Old before new: legal at READ COMMITTED, where every statement has its own snapshot.
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &writer);
+    notes.beside(2, &[r(1, 0), r(2, 1)]);
+    expect(&notes, "fractured-read", &[Base::RepeatableRead, Base::SnapshotIsolation]);
+    // Old after new: a view that goes backwards.
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &writer);
+    notes.beside(2, &[r(2, 1), r(1, 0)]);
+    expect(&notes, "non-monotonic-view", &[Base::MonotonicAtomicView]);
+    // Both in one statement: not even READ COMMITTED.
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &writer);
+    notes.beside(2, &[Op { statement: 5, ..r(1, 0) }, Op { statement: 5, ..r(2, 1) }]);
+    let report = expect(&notes, "fractured-statement", &[Base::ReadCommitted]);
+    assert!(report.witnesses.iter().any(|witness| {
+        let text = witness.text.join("\n");
+        text.contains("T1 saw T2 in version 1 (token 2001) of key 2, but read version 0 of key 1, where T2 had written version 1 (token 1001)")
+    }), "{report:#?}");
+}
+
+#[test]
+fn non_repeatable_read() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[w(1, 1)]);
+    notes.beside(2, &[r(1, 0), r(1, 1)]);
+    expect(&notes, "non-repeatable-read", &[Base::RepeatableRead, Base::SnapshotIsolation]);
+}
+
+#[test]
+fn long_fork() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.history.names.nodes = vec!["primary".into(), "standby".into()];
+    notes.beside(1, &[w(1, 1)]);
+    notes.beside(2, &[w(2, 1)]);
+    notes.beside(3, &[r(1, 1), r(2, 0)]);
+    notes.beside(4, &[Op { node: 1, ..r(1, 0) }, Op { node: 1, ..r(2, 1) }]);
+    let report = expect(&notes, "G-nonadjacent", &[Base::RepeatableRead, Base::SnapshotIsolation]);
+    let text = report.witnesses[0].text.join("\n");
+    assert!(text.contains("standby") && text.contains("primary"), "{text}");
+}
+
+#[test]
+fn write_skew() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[r(1, 0), r(2, 0), w(1, 1)]);
+    notes.beside(2, &[r(1, 0), r(2, 0), w(2, 1)]);
+    expect(&notes, "G2-item", &[Base::RepeatableRead]);
+    assert!(!notes.check().refutes(Level::new(Base::SnapshotIsolation, Order::RealTime)));
+}
+
+#[test]
+fn stale_read_in_real_time() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.after(1, &[w(1, 1)]);
+    notes.after(2, &[r(1, 0)]);
+    let report = notes.check();
+    assert_found(&report, "G-single-realtime");
+    let weakest =
+        [Base::RepeatableRead, Base::SnapshotIsolation].map(|base| Level::new(base, Order::RealTime));
+    assert_refuted(&report, &weakest);
+    assert!(
+        report.witnesses[0].text.join("\n").contains("T2 < T1 because T1 read")
+            || report.witnesses[0].text.join("\n").contains("had ended 5 ns before")
+    );
+    // A clock that may be wrong by as much says nothing.
+    assert_refuted(&check(&notes.history, &Options { epsilon_ns: 5, ..Options::default() }), &[]);
+    assert_refuted(&check(&notes.history, &Options { epsilon_ns: 4, ..Options::default() }), &weakest);
+}
+
+#[test]
+fn session_violation() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    let mut push = |session, ops: &[Op]| notes.history.push(Txn::ok(session), ops);
+    push(1, &[w(1, 1)]);
+    push(1, &[r(1, 0)]);
+    let report = notes.check();
+    assert_found(&report, "G-single-process");
+    assert_refuted(
+        &report,
+        &[Base::RepeatableRead, Base::SnapshotIsolation].map(|base| Level::new(base, Order::Session)),
+    );
+    assert!(report.notes.iter().any(|note| note.contains("no transaction has a time")));
+}
+
+#[test]
+fn orders_of_every_class() {
+    // Each class as a circle that only a session or the time closes.
+    for order in [Order::Session, Order::RealTime] {
+        let second = if order == Order::Session { 1 } else { 2 };
+        let ending = if order == Order::Session { "-process" } else { "-realtime" };
+        let has_time = order == Order::RealTime;
+        let build = |steps: &[(u32, Vec<Op>)]| {
+            let mut notes = Notes::new(Model::VersionedRegister);
+            for (session, ops) in steps {
+                if has_time {
+                    notes.after(*session, ops);
+                } else {
+                    notes.history.push(Txn::ok(*session), ops);
+                }
+            }
+            notes.check()
+        };
+        let report = build(&[(1, vec![w(1, 2)]), (second, vec![w(1, 1)])]);
+        assert_found(&report, &format!("G0{ending}"));
+        assert_refuted(&report, &[Level::new(Base::ReadUncommitted, order)]);
+        let report = build(&[(1, vec![r(1, 1)]), (second, vec![w(1, 1)])]);
+        assert_found(&report, &format!("G1c{ending}"));
+        assert_refuted(&report, &[Level::new(Base::ReadCommitted, order)]);
+    }
+}
+
+#[test]
+fn lists() {
+    let mut notes = Notes::new(Model::Append);
+    let a = |key, element| Op::new(Kind::Append, key, 1, element);
+    let forked = [notes.history.read_list(1, &[1, 2]), notes.history.read_list(1, &[2])];
+    notes.beside(1, &[a(1, 1)]);
+    notes.beside(2, &[a(1, 2)]);
+    notes.beside(3, &[forked[0]]);
+    notes.beside(4, &[forked[1]]);
+    expect(&notes, "incompatible-order", &[Base::ReadCommitted]);
+
+    let mut notes = Notes::new(Model::Append);
+    let twice = notes.history.read_list(1, &[1, 1]);
+    notes.beside(1, &[a(1, 1)]);
+    notes.beside(2, &[twice]);
+    expect(&notes, "duplicate-element", &[Base::ReadUncommitted]);
+
+    let mut notes = Notes::new(Model::Append);
+    let dirty = notes.history.read_list(1, &[1, 2]);
+    notes.ending(1, Outcome::Fail, &[a(1, 1)]);
+    notes.beside(2, &[a(1, 2)]);
+    notes.beside(3, &[dirty]);
+    let report = expect(&notes, "dirty-update", &[Base::ReadCommitted]);
+    assert_found(&report, "G1a");
+
+    // What nobody has read comes after all that was.
+    let mut notes = Notes::new(Model::Append);
+    let empty = [notes.history.read_list(1, &[]), notes.history.read_list(2, &[])];
+    notes.beside(1, &[empty[0], a(2, 1)]);
+    notes.beside(2, &[empty[1], a(1, 1)]);
+    expect(&notes, "G2-item", &[Base::RepeatableRead]);
+}
+
+#[test]
+fn registers() {
+    let mut notes = Notes::new(Model::Register);
+    let put = |key, value| Op::new(Kind::Write, key, 1, value);
+    let get = |key, value: u64| Op::new(Kind::Read, key, u32::from(value > 0), value);
+    notes.beside(1, &[get(1, 0), put(2, 1)]);
+    notes.beside(2, &[get(2, 0), put(1, 2)]);
+    expect(&notes, "G2-item", &[Base::RepeatableRead]);
+
+    let mut notes = Notes::new(Model::Register);
+    notes.beside(1, &[put(1, 1)]);
+    notes.beside(2, &[get(1, 1), put(1, 2)]);
+    notes.beside(3, &[get(1, 1), put(1, 3)]);
+    let report = notes.check();
+    assert_found(&report, "lost-update");
+    assert!(report.refutes(plain(Base::SnapshotIsolation)));
+    assert!(!report.refutes(plain(Base::ReadCommitted)), "{report:#?}");
+
+    let mut notes = Notes::new(Model::Register);
+    notes.beside(1, &[put(1, 1)]);
+    notes.beside(2, &[put(1, 1)]);
+    let report = notes.check();
+    assert_found(&report, "ambiguous-write");
+    assert_refuted(&report, &[]);
+}
+
+#[test]
+fn what_is_unknown_counts_only_when_it_was_seen() {
+    // Two transactions of unknown end that would be a circle, if they had happened.
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.ending(1, Outcome::Info, &[w(1, 1), w(2, 2)]);
+    notes.ending(2, Outcome::Partial, &[w(1, 2), w(2, 1)]);
+    assert_refuted(&notes.check(), &[]);
+    // One is seen: it has happened, the other has perhaps not.
+    notes.beside(3, &[r(1, 1)]);
+    let report = notes.check();
+    assert_eq!(report.joined, 1);
+    assert_refuted(&report, &[]);
+    // Both are seen.
+    notes.beside(4, &[r(2, 1)]);
+    let report = notes.check();
+    assert_eq!(report.joined, 2);
+    assert_found(&report, "G0");
+    // A client that lost its connection does not know the version; who read it does.
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.ending(1, Outcome::Info, &[Op { ver: 0, ..w(1, 1) }]);
+    notes.beside(2, &[r(1, 1), w(2, 1)]);
+    notes.beside(3, &[r(2, 1), r(1, 0)]);
+    expect(&notes, "G-single", &[Base::RepeatableRead, Base::SnapshotIsolation]);
+}
+
+#[test]
+fn every_level_has_its_name() {
+    for level in Level::all() {
+        assert_eq!(Level::parse(&level.name()), Some(level));
+        for base in ALL {
+            let weaker = Level::new(base, Order::Data);
+            assert_eq!(weaker.is_implied_by(level), base == level.base || base.is_implied_by(level.base));
+        }
+    }
+    assert_eq!(Level::parse("SI"), Some(plain(Base::SnapshotIsolation)));
+    assert_eq!(Level::parse("Read Committed"), Some(plain(Base::ReadCommitted)));
+    assert_eq!(Level::parse("strong"), None);
+    assert!(!plain(Base::RepeatableRead).is_implied_by(plain(Base::SnapshotIsolation)));
+}

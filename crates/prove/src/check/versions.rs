@@ -1,0 +1,540 @@
+//! Which version each operation read or wrote, and in which order the versions of a key were installed.
+//!
+//! Every version of every key gets a *slot*: a number, so that what follows is a walk over arrays. The first slot of a key is the state before its first
+//! write; in the models whose order is total, the next version of a key is the next slot that has a writer. A slot without a writer is a hole: its writer
+//! is unknown, or not in this history. Where the order is only partly known (registers, elements that nobody has read), [`Versions::fans`] holds the
+//! known successors.
+//!
+//! Transactions whose end is unknown join as writers, and only if somebody read what they wrote.
+
+use std::collections::HashSet;
+
+use super::anomaly::{Class, Finding};
+use super::hash::Map;
+use crate::history::{History, Kind, Model, Op, Outcome};
+
+/// No slot, no writer.
+pub(super) const NONE: u32 = u32::MAX;
+/// The writer of the first slot of a key.
+pub(super) const INITIAL: u32 = u32::MAX - 1;
+/// A key's slots are counted by version as long as this many of all are at most unused, per operation; beyond that its versions are sorted.
+const SLOTS_PER_OP_MAX: usize = 2;
+/// And a few are always allowed.
+const SLOTS_FREE: usize = 1 << 16;
+/// Readers of a version times its known successors, beyond which only some edges are drawn: a sound check, but a less complete one.
+const FAN_EDGES_MAX: usize = 1 << 22;
+
+/// Whether a transaction takes part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// It has had no effect, or none that anybody saw.
+    Out,
+    /// Its end is unknown, but something that it wrote was read.
+    Writer,
+    /// It was acknowledged.
+    Whole,
+}
+
+/// What has been found out about versions.
+#[derive(Debug)]
+pub(super) struct Versions<'h> {
+    pub(super) history: &'h History,
+    pub(super) parts: Vec<Part>,
+    /// Of each operation: the slot read or written; [`NONE`]: unknown, or its transaction takes no part.
+    pub(super) slots: Vec<u32>,
+    /// Of each slot: the transaction that wrote it, [`INITIAL`], or [`NONE`].
+    pub(super) writers: Vec<u32>,
+    /// Known successors where the next slot does not say them.
+    pub(super) fans: Map<u32, Vec<u32>>,
+    /// What is wrong already.
+    pub(super) findings: Vec<Finding>,
+    /// Reads whose writer is not in the history.
+    pub(super) unknown_reads: u64,
+    /// Edges that were not drawn because there are too many of them.
+    pub(super) undrawn: u64,
+}
+
+/// Keys as places in arrays.
+enum Keys {
+    Dense(usize),
+    Mapped(Map<u32, u32>),
+}
+
+impl Keys {
+    fn of(history: &History) -> Keys {
+        let max = history.ops().iter().map(|op| op.key).max().unwrap_or(0) as usize;
+        if max <= history.ops().len() * 4 + 1024 {
+            return Keys::Dense(max + 1);
+        }
+        let mut places = Map::default();
+        for op in history.ops() {
+            let next = places.len() as u32;
+            places.entry(op.key).or_insert(next);
+        }
+        Keys::Mapped(places)
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Keys::Dense(count) => *count,
+            Keys::Mapped(places) => places.len(),
+        }
+    }
+
+    fn place(&self, key: u32) -> usize {
+        match self {
+            Keys::Dense(_) => key as usize,
+            Keys::Mapped(places) => places.get(&key).copied().unwrap_or(0) as usize,
+        }
+    }
+}
+
+impl<'h> Versions<'h> {
+    /// Finds the slots of all operations.
+    pub(super) fn of(history: &'h History) -> Versions<'h> {
+        let parts = history.txns().iter().map(|txn| match txn.outcome {
+            Outcome::Ok | Outcome::OkWeak => Part::Whole,
+            Outcome::Fail | Outcome::Info | Outcome::Partial => Part::Out,
+        });
+        let mut versions = Versions {
+            history,
+            parts: parts.collect(),
+            slots: vec![NONE; history.ops().len()],
+            writers: Vec::new(),
+            fans: Map::default(),
+            findings: Vec::new(),
+            unknown_reads: 0,
+            undrawn: 0,
+        };
+        let keys = Keys::of(history);
+        match history.model() {
+            Model::VersionedRegister => versions.counted(&keys),
+            Model::Append => versions.appended(&keys),
+            Model::Register => versions.registers(&keys),
+        }
+        versions
+    }
+
+    /// The next version of the same key that is known to have been installed; [`NONE`]: none, or see [`Versions::fans`].
+    pub(super) fn next(&self, slot: u32) -> u32 {
+        if self.history.model() == Model::Register {
+            return NONE;
+        }
+        let mut at = slot as usize + 1;
+        loop {
+            match self.writers.get(at) {
+                Some(&NONE) => at += 1,
+                Some(&INITIAL) | None => return NONE,
+                Some(_) => return at as u32,
+            }
+        }
+    }
+
+    /// Calls `f` with the writers of the versions that are known to come directly after this one.
+    pub(super) fn successors(&self, slot: u32, mut f: impl FnMut(u32)) {
+        if let Some(fan) = (!self.fans.is_empty()).then(|| self.fans.get(&slot)).flatten() {
+            fan.iter().for_each(|slot| f(self.writers[*slot as usize]));
+            return;
+        }
+        let next = self.next(slot);
+        if next != NONE {
+            f(self.writers[next as usize]);
+        }
+    }
+
+    fn is_whole(&self, op: &Op) -> bool {
+        self.parts[op.txn as usize] == Part::Whole
+    }
+
+    fn find(&mut self, class: Class, ops: &[usize]) {
+        self.findings.push(Finding::of(class, ops.iter().map(|op| *op as u32).collect()));
+    }
+
+    /// Versioned registers: the version is the slot.
+    fn counted(&mut self, keys: &Keys) {
+        let ops = self.history.ops();
+        let mut highest = vec![0u32; keys.len()];
+        for op in ops {
+            let place = keys.place(op.key);
+            highest[place] = highest[place].max(op.ver);
+        }
+        // A version that nobody can have reached would ask for memory without end.
+        let limit = (ops.len() * SLOTS_PER_OP_MAX + SLOTS_FREE) as u64;
+        let mut sparse: Map<usize, Vec<u32>> = Map::default();
+        if highest.iter().map(|ver| u64::from(*ver) + 1).sum::<u64>() > limit {
+            for op in ops {
+                let place = keys.place(op.key);
+                if highest[place] as usize > SLOTS_FREE {
+                    sparse.entry(place).or_insert_with(|| vec![0]).push(op.ver);
+                }
+            }
+            for (place, list) in &mut sparse {
+                list.sort_unstable();
+                list.dedup();
+                highest[*place] = list.len() as u32 - 1;
+            }
+        }
+        let base = self.make_slots(highest.iter().map(|ver| *ver as usize + 1));
+        let slot_of = |op: &Op| {
+            let place = keys.place(op.key);
+            let ver = match sparse.get(&place) {
+                Some(list) => list.binary_search(&op.ver).unwrap_or(0) as u32,
+                None => op.ver,
+            };
+            base[place] + ver
+        };
+        let mut taken = Vec::new();
+        for (at, op) in ops.iter().enumerate() {
+            if op.kind.is_write() && self.is_whole(op) {
+                self.install(at, slot_of(op), &mut taken);
+            }
+        }
+        let mut odd = Vec::new();
+        for (at, op) in ops.iter().enumerate() {
+            if op.kind.is_write() || !self.is_whole(op) {
+                continue;
+            }
+            let slot = slot_of(op);
+            let writer = self.writers[slot as usize];
+            if writer == INITIAL || (writer != NONE && ops[writer as usize].tok == op.tok) {
+                self.slots[at] = slot;
+            } else {
+                odd.push(at);
+            }
+        }
+        if !odd.is_empty() {
+            self.resolve_odd(&odd, &slot_of, &mut taken);
+        }
+        for (first, second) in taken {
+            // A client that computes the version loses an update as any application does; a server that counts must not hand one out twice.
+            let is_counted = [first, second].iter().all(|at| ops[*at].kind != Kind::Write);
+            self.find(if is_counted { Class::DuplicateVersion } else { Class::LostUpdate }, &[first, second]);
+        }
+        self.dirty_updates(&slot_of);
+        self.operations_to_transactions();
+    }
+
+    /// Slots for keys of so many versions each, the first one included; gives where each key's begin.
+    fn make_slots(&mut self, counts: impl Iterator<Item = usize>) -> Vec<u32> {
+        let mut base = Vec::new();
+        let mut end = 0;
+        for count in counts {
+            base.push(end as u32);
+            end += count;
+        }
+        self.writers = vec![NONE; end];
+        for first in &base {
+            self.writers[*first as usize] = INITIAL;
+        }
+        base
+    }
+
+    /// Puts the operation into its slot. While slots are filled they hold operations, not transactions.
+    fn install(&mut self, at: usize, slot: u32, taken: &mut Vec<(usize, usize)>) {
+        self.slots[at] = slot;
+        let writer = &mut self.writers[slot as usize];
+        match *writer {
+            NONE => *writer = at as u32,
+            INITIAL => {
+                self.slots[at] = NONE;
+                self.find(Class::Garbage, &[at]);
+            }
+            other => taken.push((other as usize, at)),
+        }
+    }
+
+    fn operations_to_transactions(&mut self) {
+        let ops = self.history.ops();
+        for writer in self.writers.iter_mut().filter(|writer| **writer < INITIAL) {
+            *writer = ops[*writer as usize].txn;
+        }
+    }
+
+    /// Reads of something that is not in its slot: of a failed transaction, of one whose end is unknown (which thereby joins), of the second of two
+    /// writers of one version, or of nobody.
+    fn resolve_odd(&mut self, odd: &[usize], slot_of: &impl Fn(&Op) -> u32, taken: &mut Vec<(usize, usize)>) {
+        let ops = self.history.ops();
+        let undecided = ops.iter().enumerate().filter(|(_, op)| op.kind.is_write() && !self.is_whole(op));
+        let undecided: Map<(u32, u64), usize> = undecided.map(|(at, op)| ((op.key, op.tok), at)).collect();
+        let mut read_at: Map<(u32, u64), u32> = Map::default();
+        let mut joined = Vec::new();
+        for at in odd {
+            let token = (ops[*at].key, ops[*at].tok);
+            let Some(write) = undecided.get(&token) else { continue };
+            read_at.insert(token, slot_of(&ops[*at]));
+            let txn = ops[*write].txn;
+            if self.history.txns()[txn as usize].outcome == Outcome::Fail {
+                self.find(Class::AbortedRead, &[*write, *at]);
+            } else if self.parts[txn as usize] == Part::Out {
+                self.parts[txn as usize] = Part::Writer;
+                joined.push(txn);
+            }
+        }
+        for at in joined.into_iter().flat_map(|txn| self.history.range(txn)) {
+            let op = &ops[at];
+            // A client that lost its connection may not have learnt the version; who read the token knows it.
+            let slot = match op.ver {
+                0 => read_at.get(&(op.key, op.tok)).copied(),
+                _ => Some(slot_of(op)),
+            };
+            if let (true, Some(slot)) = (op.kind.is_write(), slot) {
+                self.install(at, slot, taken);
+            }
+        }
+        let doubled: HashSet<u64> = taken.iter().map(|(_, second)| ops[*second].tok).collect();
+        for at in odd {
+            let op = &ops[*at];
+            let slot = slot_of(op);
+            let writer = self.writers[slot as usize];
+            let is_found = writer < INITIAL && ops[writer as usize].tok == op.tok;
+            if is_found {
+                self.slots[*at] = slot;
+            } else if doubled.contains(&op.tok) {
+                // Of two writers of one version the order knows only the first.
+            } else if !undecided.contains_key(&(op.key, op.tok)) {
+                self.unknown(*at);
+                // What was read is unknown, but its place in the order is not.
+                self.slots[*at] = if self.history.is_cut { slot } else { NONE };
+            }
+        }
+    }
+
+    fn unknown(&mut self, at: usize) {
+        // Where the end of a history is missing, so is perhaps the writer.
+        if self.history.is_cut {
+            self.unknown_reads += 1;
+        } else {
+            self.find(Class::Garbage, &[at]);
+        }
+    }
+
+    /// Versions that a failed transaction counted and that others built on.
+    fn dirty_updates(&mut self, slot_of: &impl Fn(&Op) -> u32) {
+        let is_hole = |pair: &[u32]| pair[0] == NONE && pair[1] < INITIAL;
+        // Where the end of a history is missing, a hole is no news.
+        if self.history.is_cut || !self.writers.windows(2).any(is_hole) {
+            return;
+        }
+        let ops = self.history.ops();
+        let mut failed: Map<u32, usize> = Map::default();
+        for (at, op) in ops.iter().enumerate() {
+            let outcome = self.history.txns()[op.txn as usize].outcome;
+            if op.kind.is_write() && outcome == Outcome::Fail && op.ver > 0 {
+                let slot = slot_of(op);
+                let is_open = self.writers[slot as usize] == NONE;
+                if is_open && self.writers.get(slot as usize + 1).is_some_and(|next| *next < INITIAL) {
+                    failed.insert(slot, at);
+                }
+            }
+        }
+        // Another one whose end is unknown may have counted the same version, and then nothing is wrong.
+        for (at, op) in ops.iter().enumerate() {
+            let outcome = self.history.txns()[op.txn as usize].outcome;
+            if op.kind.is_write() && matches!(outcome, Outcome::Info | Outcome::Partial) && op.ver > 0 {
+                failed.remove(&slot_of(&ops[at]));
+            }
+        }
+        let mut failed: Vec<_> = failed.into_iter().collect();
+        failed.sort_unstable();
+        for (slot, at) in failed {
+            let next = self.writers[slot as usize + 1] as usize;
+            self.find(Class::DirtyUpdate, &[at, next]);
+        }
+    }
+
+    /// Lists: the longest read of a key says the order of its elements.
+    fn appended(&mut self, keys: &Keys) {
+        let history = self.history;
+        let ops = history.ops();
+        let mut appends: Map<(u32, u64), usize> = Map::default();
+        for (at, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_write()) {
+            if let Some(first) = appends.insert((op.key, op.tok), at) {
+                // Nobody could tell the two apart; that is the workload's mistake, not the database's.
+                self.find(Class::AmbiguousWrite, &[first, at]);
+            }
+        }
+        let mut longest = vec![NONE; keys.len()];
+        for (at, op) in ops.iter().enumerate().filter(|(_, op)| !op.kind.is_write()) {
+            let place = keys.place(op.key);
+            let is_longer = longest[place] == NONE || ops[longest[place] as usize].ver < op.ver;
+            if self.is_whole(op) && is_longer {
+                longest[place] = at as u32;
+            }
+        }
+        let list_of = |place: usize| match longest[place] {
+            NONE => &[][..],
+            at => history.list(&ops[at as usize]),
+        };
+        // What was read may tell that a transaction of unknown end has happened, so parts are decided before slots are dealt out.
+        for (place, at) in longest.iter().enumerate().filter(|(_, at)| **at != NONE) {
+            let reader = *at as usize;
+            let mut seen = Map::default();
+            let mut failed: Option<usize> = None;
+            for (position, element) in list_of(place).iter().enumerate() {
+                if seen.insert(*element, position).is_some() {
+                    self.find(Class::DuplicateElement, &[reader]);
+                    continue;
+                }
+                let Some(write) = appends.get(&(ops[reader].key, *element)).copied() else {
+                    self.unknown(reader);
+                    continue;
+                };
+                let txn = ops[write].txn as usize;
+                match (self.parts[txn], history.txns()[txn].outcome) {
+                    (_, Outcome::Fail) => {
+                        self.find(Class::AbortedRead, &[write, reader]);
+                        failed = Some(write);
+                    }
+                    (Part::Out, _) => self.parts[txn] = Part::Writer,
+                    (Part::Whole | Part::Writer, _) => {
+                        if let Some(failed) =
+                            failed.take().filter(|failed| ops[*failed].txn != ops[write].txn)
+                        {
+                            self.find(Class::DirtyUpdate, &[failed, write]);
+                        }
+                    }
+                }
+            }
+        }
+        let mut unread: Vec<Vec<usize>> = vec![Vec::new(); keys.len()];
+        let mut known: Vec<Map<u64, usize>> = Vec::with_capacity(keys.len());
+        for place in 0..keys.len() {
+            let list = list_of(place);
+            known.push(
+                list.iter().enumerate().rev().map(|(position, element)| (*element, position)).collect(),
+            );
+        }
+        for (at, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_write()) {
+            let place = keys.place(op.key);
+            if self.parts[op.txn as usize] != Part::Out && !known[place].contains_key(&op.tok) {
+                unread[place].push(at);
+            }
+        }
+        let counts: Vec<usize> =
+            (0..keys.len()).map(|place| list_of(place).len() + unread[place].len() + 1).collect();
+        let base = self.make_slots(counts.into_iter());
+        for (at, op) in ops.iter().enumerate() {
+            let place = keys.place(op.key);
+            if op.kind.is_write() {
+                if let (Some(position), true) =
+                    (known[place].get(&op.tok), self.parts[op.txn as usize] != Part::Out)
+                {
+                    let slot = base[place] + *position as u32 + 1;
+                    self.slots[at] = slot;
+                    self.writers[slot as usize] = op.txn;
+                }
+            } else if self.is_whole(op) {
+                if list_of(place).starts_with(history.list(op)) {
+                    self.slots[at] = base[place] + op.ver;
+                } else {
+                    self.find(Class::IncompatibleOrder, &[longest[place] as usize, at]);
+                }
+            }
+        }
+        for (place, unread) in unread.into_iter().enumerate().filter(|(_, unread)| !unread.is_empty()) {
+            let last = base[place] + list_of(place).len() as u32;
+            let slots: Vec<u32> = (1..=unread.len() as u32).map(|count| last + count).collect();
+            for (at, slot) in unread.iter().zip(&slots) {
+                self.slots[*at] = *slot;
+                self.writers[*slot as usize] = ops[*at].txn;
+            }
+            self.fans.insert(last, slots.clone());
+            // Among themselves they have no known order, except within one transaction, and there it draws no edge.
+            for slot in slots {
+                self.fans.insert(slot, Vec::new());
+            }
+        }
+        self.limit_fans();
+    }
+
+    /// Registers: values are versions, and who reads a value before writing another puts them in order.
+    fn registers(&mut self, keys: &Keys) {
+        let history = self.history;
+        let ops = history.ops();
+        let mut writes: Map<(u32, u64), usize> = Map::default();
+        for (at, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_write()) {
+            if let Some(first) = writes.insert((op.key, op.tok), at) {
+                self.find(Class::AmbiguousWrite, &[first, at]);
+            }
+        }
+        for (at, op) in ops.iter().enumerate() {
+            if op.kind.is_write() || op.ver == 0 || !self.is_whole(op) {
+                continue;
+            }
+            match writes.get(&(op.key, op.tok)) {
+                None => self.unknown(at),
+                Some(write) => {
+                    let txn = ops[*write].txn as usize;
+                    match history.txns()[txn].outcome {
+                        Outcome::Fail => self.find(Class::AbortedRead, &[*write, at]),
+                        _ if self.parts[txn] == Part::Out => self.parts[txn] = Part::Writer,
+                        _ => {}
+                    }
+                }
+            }
+        }
+        // The first slots of the keys, then one slot for each write.
+        self.writers = vec![INITIAL; keys.len()];
+        for (at, op) in ops.iter().enumerate() {
+            let is_in = self.parts[op.txn as usize] != Part::Out;
+            if op.kind.is_write() && is_in && writes.get(&(op.key, op.tok)) == Some(&at) {
+                self.slots[at] = self.writers.len() as u32;
+                self.writers.push(op.txn);
+            }
+        }
+        for (at, op) in ops.iter().enumerate().filter(|(_, op)| !op.kind.is_write()) {
+            if !self.is_whole(op) {
+                continue;
+            }
+            self.slots[at] = match (op.ver, writes.get(&(op.key, op.tok))) {
+                (0, _) => keys.place(op.key) as u32,
+                (_, Some(write)) => self.slots[*write],
+                (_, None) => NONE,
+            };
+        }
+        let mut has_predecessor = vec![false; self.writers.len()];
+        for (number, part) in self.parts.iter().enumerate() {
+            if *part == Part::Out {
+                continue;
+            }
+            let mut last: Map<u32, u32> = Map::default();
+            for at in history.range(number as u32) {
+                let slot = self.slots[at];
+                if slot == NONE {
+                    continue;
+                }
+                let before = last.insert(ops[at].key, slot);
+                if let (true, Some(before)) = (ops[at].kind.is_write(), before) {
+                    self.fans.entry(before).or_default().push(slot);
+                    has_predecessor[slot as usize] = true;
+                }
+            }
+        }
+        for (at, op) in ops.iter().enumerate() {
+            let slot = self.slots[at];
+            if op.kind.is_write() && slot != NONE && !has_predecessor[slot as usize] {
+                self.fans.entry(keys.place(op.key) as u32).or_default().push(slot);
+            }
+        }
+        self.limit_fans();
+    }
+
+    /// Keeps the number of edges linear, also for histories that somebody made to break this.
+    fn limit_fans(&mut self) {
+        let mut readers: Map<u32, usize> = Map::default();
+        for (at, op) in self.history.ops().iter().enumerate() {
+            let slot = self.slots[at];
+            if !op.kind.is_write() && self.fans.contains_key(&slot) {
+                *readers.entry(slot).or_default() += 1;
+            }
+        }
+        for (slot, fan) in &mut self.fans {
+            let count = readers.get(slot).copied().unwrap_or(0).max(1);
+            let limit = (FAN_EDGES_MAX / count).max(1);
+            if fan.len() > limit {
+                self.undrawn += ((fan.len() - limit) * count) as u64;
+                fan.truncate(limit);
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! What sessions did and saw, transaction by transaction: the only thing that the checker looks at.
+//!
+//! A history is three arrays: micro-operations of 32 bytes, transactions of 48, and, for lists, the elements that were read. It is kept in a file of
+//! its own in the run directory ([`file`](self::file)), written while the transactions happen and readable up to where a crash cut it off, and it can be
+//! exchanged with Elle, Jepsen's checker ([`elle`](self::elle)).
+//!
+//! Three encodings ([`Model`]) say what an operation's `ver` and `tok` mean. The first two make the order of versions known; that is why a check needs
+//! linear time only.
+//!
+//! | model | write | read |
+//! |---|---|---|
+//! | versioned register | `UPDATE kv SET ver = ver + 1, tok = $tok ... RETURNING ver` | `ver` and `tok` of the row, `ver` 0: no row |
+//! | append | adds the element `tok` at the end of the list | `ver` elements from `tok` on in [`History::elements`] |
+//! | register | sets the value `tok` | the value `tok`, `ver` 0: no value yet, 1: a value |
+
+pub mod elle;
+pub mod file;
+mod notation;
+#[cfg(test)]
+mod tests;
+
+pub use file::{HistoryError, HistoryWriter};
+
+/// Operations at most in one history: places of operations, versions and edges are 32-bit numbers, and there may be three edges for an operation.
+pub const OPS_MAX: usize = 1 << 30;
+/// Transactions at most: the checker keeps two bits of a transaction's number for the kind of an edge.
+pub const TXNS_MAX: usize = (1 << 30) - 1;
+
+/// How values carry their version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Model {
+    /// Each write counts the row's version up and sets a token that no other write has.
+    #[default]
+    VersionedRegister,
+    /// Each write appends an element that no other write of this key has; reads see the whole list.
+    Append,
+    /// Each write sets a value that no other write of this key has. The order of versions is known only as far as transactions read before they wrote.
+    Register,
+}
+
+/// What a micro-operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Reads a key.
+    Read,
+    /// The server computes the new version from the row that it finds, in one statement.
+    Update,
+    /// The client says the new version (`ver` it read + 1), or the new value.
+    Write,
+    /// A row that was not there: version 1.
+    Insert,
+    /// Appends an element.
+    Append,
+}
+
+impl Kind {
+    /// Whether this leaves a new version.
+    pub fn is_write(self) -> bool {
+        self != Kind::Read
+    }
+}
+
+/// One micro-operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Op {
+    /// The place of its transaction in [`History::txns`].
+    pub txn: u32,
+    /// Which row.
+    pub key: u32,
+    /// The version written or read; see [`Model`].
+    pub ver: u32,
+    /// The number of the statement in its transaction, from 0. Operations of one statement share a snapshot at READ COMMITTED.
+    pub statement: u16,
+    /// The node that executed it, see [`Names::nodes`].
+    pub node: u8,
+    /// What it does.
+    pub kind: Kind,
+    /// The token, element or value; of a read list, the place of its first element. See [`Model`].
+    pub tok: u64,
+    /// When its statement was sent, in nanoseconds of CLOCK_MONOTONIC; 0: unknown.
+    pub start_ns: u64,
+}
+
+impl Op {
+    /// An operation of the first statement on the first node, to be changed with `..`.
+    pub fn new(kind: Kind, key: u32, ver: u32, tok: u64) -> Op {
+        Op { txn: 0, key, ver, statement: 0, node: 0, kind, tok, start_ns: 0 }
+    }
+}
+
+/// What became of a transaction, as far as its client can know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Acknowledged: the command tag was `COMMIT` and there was no warning.
+    Ok,
+    /// Acknowledged with a warning: committed here, but not as safely as was asked for (a synchronous wait was cancelled).
+    OkWeak,
+    /// It has certainly had no effect.
+    Fail,
+    /// Nobody knows: the connection broke after COMMIT was sent, the server said so, or the client gave up waiting.
+    Info,
+    /// An error at COMMIT from a coordinator that commits its participants one after another: perhaps some of it is there.
+    Partial,
+}
+
+impl Outcome {
+    /// Whether the client was told that it is committed.
+    pub fn is_acknowledged(self) -> bool {
+        matches!(self, Outcome::Ok | Outcome::OkWeak)
+    }
+
+    /// The word for it in files and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::OkWeak => "ok_weak",
+            Outcome::Fail => "fail",
+            Outcome::Info => "info",
+            Outcome::Partial => "partial",
+        }
+    }
+}
+
+/// The isolation level that a transaction ran at, as `SHOW transaction_isolation` said inside of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Isolation {
+    /// Nobody asked.
+    #[default]
+    Unknown,
+    /// `READ COMMITTED` (and `READ UNCOMMITTED`, which PostgreSQL treats as the same).
+    ReadCommitted,
+    /// `REPEATABLE READ`.
+    RepeatableRead,
+    /// `SERIALIZABLE`.
+    Serializable,
+}
+
+impl Isolation {
+    /// The level as SQL says it; nothing for an unknown one.
+    pub fn sql(self) -> &'static str {
+        match self {
+            Isolation::Unknown => "",
+            Isolation::ReadCommitted => "READ COMMITTED",
+            Isolation::RepeatableRead => "REPEATABLE READ",
+            Isolation::Serializable => "SERIALIZABLE",
+        }
+    }
+}
+
+/// One transaction. Times are nanoseconds of CLOCK_MONOTONIC of the recording host; 0 means unknown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Txn {
+    /// When its first statement was sent.
+    pub begin_ns: u64,
+    /// When COMMIT was sent.
+    pub commit_sent_ns: u64,
+    /// When its end was known.
+    pub end_ns: u64,
+    /// Whose it was. A session whose transaction ended as [`Outcome::Info`] or [`Outcome::Partial`] goes on under a new number: what it did is perhaps not over.
+    pub session: u32,
+    /// The node its session was connected to, see [`Names::nodes`].
+    pub node: u8,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// The level it ran at.
+    pub isolation: Isolation,
+    /// The SQLSTATE of the error that ended it; zeros: none.
+    pub sqlstate: [u8; 5],
+    /// The SQLSTATE of the warning that came with COMMIT; zeros: none.
+    pub notice: [u8; 5],
+}
+
+impl Txn {
+    /// An acknowledged transaction of a session, without any times.
+    pub fn ok(session: u32) -> Txn {
+        Txn {
+            begin_ns: 0,
+            commit_sent_ns: 0,
+            end_ns: 0,
+            session,
+            node: 0,
+            outcome: Outcome::Ok,
+            isolation: Isolation::Unknown,
+            sqlstate: [0; 5],
+            notice: [0; 5],
+        }
+    }
+
+    /// The same between two moments.
+    pub fn between(mut self, begin_ns: u64, end_ns: u64) -> Txn {
+        (self.begin_ns, self.end_ns) = (begin_ns, end_ns);
+        self
+    }
+
+    /// The same with another end.
+    pub fn ending(mut self, outcome: Outcome) -> Txn {
+        self.outcome = outcome;
+        self
+    }
+}
+
+/// Names for numbers, for witnesses that people read. Any of them may be missing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Names {
+    /// The nodes, by [`Op::node`].
+    pub nodes: Vec<String>,
+    /// The shards.
+    pub shards: Vec<String>,
+    /// The shard of each key, as a place in [`Names::shards`].
+    pub shard_of_key: Vec<u8>,
+    /// The keys, where they are more than their number.
+    pub keys: Vec<String>,
+}
+
+impl Names {
+    /// A key in words.
+    pub fn key(&self, key: u32) -> String {
+        self.keys.get(key as usize).cloned().unwrap_or_else(|| key.to_string())
+    }
+
+    /// A node in words; nothing where nodes have no names.
+    pub fn node(&self, node: u8) -> Option<&str> {
+        self.nodes.get(usize::from(node)).map(String::as_str)
+    }
+
+    /// The shard of a key; nothing where nobody said.
+    pub fn shard(&self, key: u32) -> Option<&str> {
+        let shard = *self.shard_of_key.get(key as usize)?;
+        self.shards.get(usize::from(shard)).map(String::as_str)
+    }
+}
+
+/// Transactions and what they did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct History {
+    model: Model,
+    ops: Vec<Op>,
+    txns: Vec<Txn>,
+    /// Where each transaction's operations begin, and where the last one's end.
+    first: Vec<u32>,
+    elements: Vec<u64>,
+    /// Names for numbers.
+    pub names: Names,
+    /// Whether its end is missing, so that versions may have been read whose writers are not here.
+    pub is_cut: bool,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        History::new(Model::default())
+    }
+}
+
+impl History {
+    /// An empty history.
+    pub fn new(model: Model) -> History {
+        History {
+            model,
+            ops: Vec::new(),
+            txns: Vec::new(),
+            first: vec![0],
+            elements: Vec::new(),
+            names: Names::default(),
+            is_cut: false,
+        }
+    }
+
+    /// Adds a transaction with its operations in the order in which they happened; gives its place. [`Op::txn`] is set here.
+    ///
+    /// # Panics
+    /// Beyond [`OPS_MAX`] and [`TXNS_MAX`]; who reads foreign files looks before.
+    pub fn push(&mut self, txn: Txn, ops: &[Op]) -> u32 {
+        assert!(self.has_room(1, ops.len()), "a history holds {OPS_MAX} operations at most");
+        let number = self.txns.len() as u32;
+        self.txns.push(txn);
+        self.ops.extend(ops.iter().map(|op| Op { txn: number, ..*op }));
+        self.first.push(self.ops.len() as u32);
+        number
+    }
+
+    /// Whether so much more fits.
+    pub fn has_room(&self, txns: usize, ops: usize) -> bool {
+        self.txns.len() + txns <= TXNS_MAX && self.ops.len() + ops <= OPS_MAX
+    }
+
+    /// The read of a list: the elements are kept here, the operation says where.
+    pub fn read_list(&mut self, key: u32, elements: &[u64]) -> Op {
+        let start = self.elements.len() as u64;
+        self.elements.extend_from_slice(elements);
+        Op::new(Kind::Read, key, elements.len() as u32, start)
+    }
+
+    /// How values carry their version.
+    pub fn model(&self) -> Model {
+        self.model
+    }
+
+    /// All operations, transaction by transaction.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// All transactions.
+    pub fn txns(&self) -> &[Txn] {
+        &self.txns
+    }
+
+    /// The places of one transaction's operations.
+    pub fn range(&self, txn: u32) -> std::ops::Range<usize> {
+        let at = txn as usize;
+        self.first[at] as usize..self.first[at + 1] as usize
+    }
+
+    /// One transaction's operations.
+    pub fn ops_of(&self, txn: u32) -> &[Op] {
+        &self.ops[self.range(txn)]
+    }
+
+    /// The elements of all lists that were read.
+    pub fn elements(&self) -> &[u64] {
+        &self.elements
+    }
+
+    /// The list that an operation of an [`Model::Append`] history read.
+    pub fn list(&self, op: &Op) -> &[u64] {
+        let start = usize::try_from(op.tok).unwrap_or(usize::MAX);
+        start.checked_add(op.ver as usize).and_then(|end| self.elements.get(start..end)).unwrap_or_default()
+    }
+}

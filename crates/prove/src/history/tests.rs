@@ -1,0 +1,216 @@
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::elle::{self, Notation};
+use super::*;
+
+fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("pgfathom-history-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir(&dir).unwrap();
+    dir
+}
+
+fn arbitrary_history(model: Model) -> impl Strategy<Value = History> {
+    let op = (0..6u32, 0..4u32, 0..1000u64, any::<bool>(), 0..3u16);
+    let txn = (0..4u32, 0..5usize, prop::collection::vec(op, 0..5));
+    prop::collection::vec(txn, 0..20).prop_map(move |txns| {
+        let mut history = History::new(model);
+        history.names.nodes = vec!["n1".into(), "n two".into()];
+        for (place, (session, outcome, ops)) in txns.into_iter().enumerate() {
+            let outcomes = [Outcome::Ok, Outcome::OkWeak, Outcome::Fail, Outcome::Info, Outcome::Partial];
+            let at = place as u64 * 2 + 1;
+            let mut txn = Txn::ok(session).between(at, at + 1).ending(outcomes[outcome]);
+            txn.sqlstate = *b"40001";
+            let mut list = Vec::new();
+            for (key, ver, tok, is_read, statement) in ops {
+                let op = match (model, is_read) {
+                    (Model::Append, true) => {
+                        let elements: Vec<u64> = (0..u64::from(ver)).map(|n| tok + n).collect();
+                        history.read_list(key, &elements)
+                    }
+                    (Model::Append, false) => Op::new(Kind::Append, key, 1, tok),
+                    (_, true) => Op::new(Kind::Read, key, ver.min(1), if ver == 0 { 0 } else { tok }),
+                    (_, false) => Op::new(Kind::Write, key, 1, tok),
+                };
+                list.push(Op { statement, node: (key % 2) as u8, start_ns: at, ..op });
+            }
+            history.push(txn, &list);
+        }
+        history
+    })
+}
+
+type Meaning = Vec<(Op, Vec<u64>)>;
+
+/// What of a history its lists mean, whatever their places are.
+fn meaning(history: &History) -> Vec<(Txn, Meaning)> {
+    let mut all = Vec::new();
+    for (number, txn) in history.txns().iter().enumerate() {
+        let one = |op: &Op| {
+            let is_list = history.model() == Model::Append && op.kind == Kind::Read;
+            let list = if is_list { history.list(op).to_vec() } else { Vec::new() };
+            (if is_list { Op { tok: 0, ..*op } } else { *op }, list)
+        };
+        all.push((*txn, history.ops_of(number as u32).iter().map(one).collect()));
+    }
+    all
+}
+
+#[test]
+fn records_have_the_sizes_that_are_promised() {
+    assert_eq!(size_of::<Op>(), 32);
+    assert_eq!(size_of::<Txn>(), 48);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_file_gives_back_what_was_written(history in prop_oneof![
+        arbitrary_history(Model::VersionedRegister), arbitrary_history(Model::Append), arbitrary_history(Model::Register)]) {
+        let dir = scratch("whole");
+        let path = dir.join(file::FILE_NAME);
+        history.write(&path).unwrap();
+        let read = History::read(&path).unwrap();
+        prop_assert!(!read.is_cut);
+        prop_assert_eq!(&read.names, &history.names);
+        prop_assert_eq!(meaning(&read), meaning(&history));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// Wherever a crash cuts the file, what is read is a beginning of what was written.
+    #[test]
+    fn a_cut_file_is_a_beginning(history in arbitrary_history(Model::Append), cut in 0.0..1.0f64) {
+        let dir = scratch("cut");
+        let path = dir.join(file::FILE_NAME);
+        history.write(&path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let cut = 16 + ((bytes.len() - 16) as f64 * cut) as usize;
+        let read = History::read_from(&bytes[..cut], &path);
+        // An end block alone cannot be missed: then everything is there.
+        let read = read.unwrap();
+        let all = meaning(&history);
+        prop_assert_eq!(&meaning(&read)[..], &all[..read.txns().len()]);
+        prop_assert!(read.is_cut || read.txns().len() == all.len());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// One flipped bit is found, or is outside of what counts; it never panics and never makes another history.
+    #[test]
+    fn a_flipped_bit_is_found(history in arbitrary_history(Model::VersionedRegister), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+        let dir = scratch("bit");
+        let path = dir.join(file::FILE_NAME);
+        history.write(&path).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_dir_all(dir).unwrap();
+        let at = 16 + at.index(bytes.len() - 16);
+        bytes[at] ^= 1 << bit;
+        if let Ok(read) = History::read_from(&bytes[..], &path) {
+            let all = meaning(&history);
+            prop_assert_eq!(&meaning(&read)[..], &all[..read.txns().len()]);
+        }
+    }
+
+    #[test]
+    fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = elle::parse(&bytes);
+        let mut file = b"PGFHIST1\x01\0\0\0\x02\0\0\0".to_vec();
+        file.extend(&bytes);
+        let _ = History::read_from(&file[..], Path::new("garbage"));
+    }
+
+    /// Words of the notation in any order reach further into the parser than bytes do.
+    #[test]
+    fn broken_notation_never_panics(words in prop::collection::vec(prop::sample::select(vec![
+        "{", "}", "[", "]", "(", ")", ":type", ":ok", ":invoke", "\"type\"", "\"ok\"", ":", ",", "nil", "null", "1", "-7", ":process", ":value",
+        ":append", ":r", "\"w\"", "#", "#_", "^", ";x\n", "#jepsen.history.Op", "\\", "\"", "\n", "#{", "99999999999999999999", "\\u12"]), 0..60)) {
+        let _ = elle::parse(words.join(" ").as_bytes());
+        let _ = elle::parse(words.concat().as_bytes());
+    }
+
+    /// Through Elle's notation and back: what was acknowledged stays as it is, and what was not keeps its writes.
+    #[test]
+    fn notation_gives_back_what_was_written(history in prop_oneof![arbitrary_history(Model::Append), arbitrary_history(Model::Register)]) {
+        for notation in [Notation::Edn, Notation::Json] {
+            let text = elle::write(&history, notation);
+            let read = elle::parse(text.as_bytes()).unwrap();
+            let again = elle::write(&read, notation);
+            let acknowledged = |text: &str| text.lines().filter(|line| line.contains(":type :ok") || line.contains(r#""type":"ok""#)).map(str::to_owned).collect::<Vec<_>>();
+            prop_assert_eq!(acknowledged(&again), acknowledged(&text), "{}", text);
+            let writes = |history: &History| history.ops().iter().filter(|op| op.kind.is_write()).count();
+            prop_assert_eq!(writes(&read), writes(&history));
+            prop_assert_eq!(elle::write(&elle::parse(again.as_bytes()).unwrap(), notation), again);
+        }
+    }
+}
+
+#[test]
+fn a_list_of_operations_in_both_notations() {
+    let edn = r#"; a comment
+        [{:type :invoke, :process 0, :f :txn, :time 12, :value [[:append 5 1] [:r "x y" nil]]}
+        #jepsen.history.Op{:type :invoke :process :nemesis :f :kill :value nil}
+         {:type :invoke, :process 1, :value [[:r 5 nil]]}
+         {:type :ok, :process 0, :value [[:append 5 1] [:r "x y" []]]}
+         #_ {:hidden [}
+         ]"#;
+    let error = elle::parse(edn.as_bytes()).unwrap_err();
+    assert_eq!(error.to_string(), "line 6: an unexpected '}'");
+    let edn = edn.replace("{:hidden [}", "{:hidden []}");
+    let json = r#"[
+        {"type": "invoke", "process": 0, "value": [["append", 5, 1], ["r", "x y", null]]},
+        {"type":"invoke","process":"nemesis","value":"kill","error":null,"valid":true},
+        {"type":"invoke","process":1,"value":[["r",5,null]]},
+        {"type":"ok","process":0,"value":[["append",5,1],["r","x y",[]]]}]"#;
+    for text in [edn.as_str(), json] {
+        let history = elle::parse(text.as_bytes()).unwrap();
+        assert_eq!(history.model(), Model::Append);
+        assert_eq!(history.names.keys, ["5", "x y"]);
+        assert_eq!(history.txns().len(), 2);
+        assert_eq!(history.txns()[0], Txn::ok(0).between(1, 4));
+        assert_eq!(history.txns()[1], Txn::ok(1).between(3, 0).ending(Outcome::Info));
+        assert_eq!(history.ops_of(0)[0], Op { start_ns: 1, ..Op::new(Kind::Append, 0, 1, 1) });
+        assert!(history.list(&history.ops_of(0)[1]).is_empty());
+        assert!(history.ops_of(1).is_empty(), "an unknown transaction has read nothing");
+    }
+}
+
+#[test]
+fn mistakes_in_notation_name_their_line() {
+    let says = |text: &str| elle::parse(text.as_bytes()).unwrap_err().to_string();
+    assert_eq!(says("{:type :ok\n:process 0 :value 7}"), "line 1: value is no list");
+    assert_eq!(
+        says("\n{\"type\":\"okay\",\"process\":0,\"value\":[]}"),
+        "line 2: there is no type \"okay\": invoke, ok, fail or info"
+    );
+    assert_eq!(
+        says("{:type :ok :process 0 :value [[:append 1 1]]}\n{:type :ok :process 0 :value [[:w 1 2]]}"),
+        "line 2: lists that are appended to and registers that are written in one history"
+    );
+    assert_eq!(says("[{:type :ok :process 0 :value []}\n"), "line 2: the file ends within a list");
+    assert_eq!(
+        says("{:type :invoke :process 3 :value []}\n{:type :invoke :process 3 :value []}"),
+        "line 2: process 3 begins before its last operation has ended"
+    );
+    assert_eq!(says(&"[".repeat(100)), "line 1: lists and maps are nested too deeply");
+    assert!(elle::parse(b"{:type :ok :process 0 :value [[:cas 1 2]]}").unwrap_err().hint().is_some());
+}
+
+#[test]
+fn other_files_are_refused() {
+    let path = Path::new("foreign");
+    let says = |bytes: &[u8]| History::read_from(bytes, path).unwrap_err().to_string();
+    assert_eq!(says(b"PGDMP"), "foreign is no history of pgfathom");
+    assert_eq!(
+        says(b"PGFHIST1\x07\0\0\0\x01\0\0\0"),
+        "foreign has version 7 of the format, this program reads up to 1"
+    );
+    // A block that asks for 128 GiB is refused before anybody tries to have them.
+    let mut bytes = b"PGFHIST1\x01\0\0\0\x01\0\0\0\x01\0\0\0\xff\xff\xff\xff".to_vec();
+    bytes.extend([0; 8]);
+    let endless = bytes.chain(std::io::repeat(0));
+    let error = History::read_from(endless, path).unwrap_err();
+    assert_eq!(error.to_string(), "foreign is damaged at byte 16: a block of 137438953440 bytes");
+}

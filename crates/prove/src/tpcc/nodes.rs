@@ -1,0 +1,316 @@
+//! The nodes of a cluster: what each has of the tables, a snapshot of each, and what they have about each other.
+//!
+//! Tables spread by `postgres_fdw` are read leaf by leaf on the node that owns them, never through foreign tables: so the snapshot is that
+//! node's own, shared by all connections to it. A query about one warehouse has all its rows on one node. Two compare what transactions of several
+//! warehouses wrote, C10 and X13; for these the other nodes are asked first for the few rows they have about the node's warehouses (payments by its
+//! customers, order lines of its stock), and these go into the query as arrays, so that the server does the sums as it does on a single node.
+//!
+//! There is no moment that all nodes share. A transaction that commits on two nodes may be in the snapshot of one and not in that of the other.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use target::Engine;
+use target::hot::{HotConnection, QueryError};
+use target::{Cluster, ConnSpec};
+
+use super::condition::{Condition, Names};
+use super::{
+    Job, Outcome, ProveError, WITNESSES_MAX, Watch, begin, run, run_quietly, sql_error, text, text_of,
+};
+
+/// One node.
+pub(super) struct Node {
+    /// Its name; empty when there is only one.
+    pub(super) name: String,
+    pub(super) spec: ConnSpec,
+    pub(super) control: HotConnection,
+    pub(super) names: Names,
+}
+
+/// The nodes, each in a snapshot of its own.
+pub(super) struct Opened {
+    pub(super) nodes: Vec<Node>,
+    pub(super) notes: Vec<String>,
+}
+
+/// Connects to the nodes that have to be asked, opens their snapshots as close to each other as can be, and finds the tables.
+pub(super) fn open(cluster: &Cluster, watch: &Watch<'_>) -> Result<Opened, ProveError> {
+    let data: Vec<usize> = cluster.data_nodes().collect();
+    let node_wise = cluster.engine == Engine::FdwSharded && data.len() > 1;
+    if !node_wise {
+        // Any other cluster answers through its first node, as a single server does.
+        let spec = cluster.nodes[0].spec.clone();
+        let mut control = watch.connect(&spec)?;
+        let names = names(&mut control)?;
+        let node = Node { name: String::new(), spec, control, names };
+        return Ok(Opened { nodes: vec![node], notes: Vec::new() });
+    }
+    let mut connected = Vec::new();
+    for node in data {
+        let node = &cluster.nodes[node];
+        connected.push((node.name.clone(), node.spec.clone(), watch.connect(&node.spec)?));
+    }
+    // A snapshot is taken by the first statement that reads.
+    let first = Instant::now();
+    for (_, _, control) in &mut connected {
+        run(control, "opening a snapshot", "select 1")?;
+    }
+    let apart_ms = first.elapsed().as_secs_f64() * 1e3;
+    let mut nodes = Vec::new();
+    for (name, spec, mut control) in connected {
+        let names = local_names(&mut control)?;
+        nodes.push(Node { name, spec, control, names });
+    }
+    let notes = vec![format!(
+        "{} nodes, each in a snapshot of its own, taken within {apart_ms:.1} ms; no snapshot spans them: while transactions go on, C10 and X13 may find \
+         half of one that has committed on several nodes; what they find after all have ended is a commit of which half was lost",
+        nodes.len()
+    )];
+    Ok(Opened { nodes, notes })
+}
+
+/// Names of tables as a plain database has them.
+pub(super) fn plain(orders: &str, new_order: &str) -> Names {
+    Names {
+        warehouse: "warehouse".into(),
+        district: "district".into(),
+        customer: "customer".into(),
+        history: "history".into(),
+        orders: orders.into(),
+        new_order: new_order.into(),
+        order_line: "order_line".into(),
+        stock: "stock".into(),
+        paid: "history".into(),
+        supplied: "order_line".into(),
+    }
+}
+
+/// What the tables are called here.
+fn names(connection: &mut HotConnection) -> Result<Names, ProveError> {
+    const DOING: &str = "looking for the tables";
+    let mut find = |names: &[&'static str]| -> Result<&'static str, ProveError> {
+        for name in names {
+            let found = text(connection, &format!("select pg_catalog.to_regclass('{name}') is not null"))
+                .map_err(sql_error(DOING))?;
+            if found == "t" {
+                return Ok(name);
+            }
+        }
+        Err(ProveError::NoTable(names[0]))
+    };
+    for name in ["warehouse", "district", "customer", "history", "order_line", "stock"] {
+        find(&[name])?;
+    }
+    Ok(plain(find(&Names::ORDERS)?, find(&Names::NEW_ORDER)?))
+}
+
+/// What this node has of the tables: the leaves that are tables here, under the name of the table.
+fn local_names(connection: &mut HotConnection) -> Result<Names, ProveError> {
+    let Names { warehouse, district, customer, history, orders, new_order, order_line, stock, .. } =
+        names(connection)?;
+    let mut local = |name: &str| local(connection, name);
+    let (history, order_line) = (local(&history)?, local(&order_line)?);
+    Ok(Names {
+        warehouse: local(&warehouse)?,
+        district: local(&district)?,
+        customer: local(&customer)?,
+        orders: local(&orders)?,
+        new_order: local(&new_order)?,
+        stock: local(&stock)?,
+        paid: history.clone(),
+        supplied: order_line.clone(),
+        history,
+        order_line,
+    })
+}
+
+/// A table's rows on this node, as something to select from.
+fn local(connection: &mut HotConnection, name: &str) -> Result<String, ProveError> {
+    const DOING: &str = "looking for this node's partitions";
+    // A table that is not partitioned is its own only leaf.
+    let sql = format!(
+        "select t.relid::text from pg_catalog.pg_partition_tree('{name}') t
+         join pg_catalog.pg_class c on c.oid = t.relid where t.isleaf and c.relkind = 'r' order by c.relname"
+    );
+    let rows = connection.simple_query(&sql).map_err(sql_error(DOING))?;
+    let mut leaves: Vec<String> =
+        rows.iter().map(|row| text_of(row.first().and_then(|value| value.as_deref()))).collect();
+    if leaves.is_empty() {
+        let kind = format!("select relkind::text from pg_catalog.pg_class where oid = '{name}'::regclass");
+        match text(connection, &kind).map_err(sql_error(DOING))?.as_str() {
+            "p" => return Ok(format!("(select * from {name} where false) {}", name)),
+            _ => leaves.push(name.to_owned()),
+        }
+    }
+    let each: Vec<String> = leaves.iter().map(|leaf| format!("select * from only {leaf}")).collect();
+    Ok(format!("({}) {}", each.join(" union all "), name))
+}
+
+/// Exports each node's snapshot; `None` where a node cannot: then one connection to each does it all.
+pub(super) fn share_snapshots(
+    nodes: &mut [Node],
+    notes: &mut Vec<String>,
+) -> Result<Option<Vec<String>>, ProveError> {
+    let mut snapshots = Vec::new();
+    for node in nodes.iter_mut() {
+        match text(&mut node.control, "select pg_catalog.pg_export_snapshot()") {
+            Ok(snapshot) => snapshots.push(snapshot),
+            Err(QueryError::Server(error)) => {
+                notes.push(format!(
+                    "the server cannot share a snapshot ({}), so one connection did it all",
+                    error.message
+                ));
+                // The error has ended the transaction.
+                run(&mut node.control, "ending a transaction", "rollback")?;
+                begin(&mut node.control)?;
+                return Ok(None);
+            }
+            Err(error) => return Err(sql_error("sharing the snapshot")(error)),
+        }
+    }
+    Ok(Some(snapshots))
+}
+
+/// The tables of a job's node, with what the other nodes have about its warehouses. `hand` has a connection to each node.
+pub(super) fn with_others(
+    hand: &mut [HotConnection],
+    names: &[Names],
+    job: &Job,
+) -> Result<Names, QueryError> {
+    let is_about_stock = job.probe.conditions.contains(&Condition::X13);
+    let mut own = names[job.node].clone();
+    let (asked, columns): (&str, &[(&str, &str)]) = if is_about_stock {
+        (
+            "select ol_w_id, ol_o_id, ol_supply_w_id, ol_i_id, ol_quantity from {order_line}
+             where ol_o_id > 3000 and ol_supply_w_id between {from} and {to} and ol_supply_w_id <> ol_w_id",
+            &[
+                ("ol_w_id", "int"),
+                ("ol_o_id", "int"),
+                ("ol_supply_w_id", "int"),
+                ("ol_i_id", "int"),
+                ("ol_quantity", "int"),
+            ],
+        )
+    } else {
+        (
+            "select h_c_w_id, h_c_d_id, h_c_id, sum(h_amount) from {history}
+             where h_c_w_id between {from} and {to} and h_c_w_id <> h_w_id group by 1, 2, 3",
+            &[("h_c_w_id", "int"), ("h_c_d_id", "int"), ("h_c_id", "int"), ("h_amount", "numeric")],
+        )
+    };
+    let about = if is_about_stock { "ol_supply_w_id" } else { "h_c_w_id" };
+    let mut homes: BTreeMap<String, usize> = BTreeMap::new();
+    for (node, names) in names.iter().enumerate() {
+        let sql =
+            names.fill("select w_id from {warehouse} where w_id between {from} and {to}", job.from, job.to);
+        for row in hand[node].simple_query(&sql)? {
+            homes.entry(text_of(row.first().and_then(|value| value.as_deref()))).or_insert(node);
+        }
+    }
+    let place = columns.iter().position(|(name, _)| *name == about).unwrap_or(0);
+    let mut arrays = vec![String::new(); columns.len()];
+    for (node, names) in names.iter().enumerate().filter(|(node, _)| *node != job.node) {
+        for row in hand[node].simple_query(&names.fill(asked, job.from, job.to))? {
+            let values: Vec<String> = row.iter().map(|value| text_of(value.as_deref())).collect();
+            // What is about a third node's warehouses belongs there.
+            if values.get(place).and_then(|w_id| homes.get(w_id)) != Some(&job.node) {
+                continue;
+            }
+            for (array, value) in arrays.iter_mut().zip(&values) {
+                if !array.is_empty() {
+                    array.push(',');
+                }
+                array.push_str(if value.is_empty() { "null" } else { value });
+            }
+        }
+    }
+    let list: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    let list = list.join(", ");
+    let values: Vec<String> =
+        arrays.iter().zip(columns).map(|(array, (_, kind))| format!("'{{{array}}}'::{kind}[]")).collect();
+    let local = if is_about_stock { &own.order_line } else { &own.history };
+    // What this node has about warehouses of others goes to them; what is about no warehouse at all stays, and breaks the condition.
+    let others: Vec<&str> =
+        homes.iter().filter(|(_, node)| **node != job.node).map(|(w_id, _)| w_id.as_str()).collect();
+    let wider = format!(
+        "(select {list} from {local} where {about} <> all ('{{{}}}'::int[]) union all select * from unnest({})) others",
+        others.join(","),
+        values.join(", ")
+    );
+    *(if is_about_stock { &mut own.supplied } else { &mut own.paid }) = wider;
+    Ok(own)
+}
+
+/// X15: whether every node has the same items. The nodes are compared with the first one that has what most have.
+pub(super) fn same_items(nodes: &mut [Node]) -> (u64, Outcome) {
+    let compared = savepoints(nodes).and_then(|()| compare_items(nodes));
+    for node in nodes.iter_mut() {
+        // The snapshot outlives an error only behind a savepoint, and is shared only when there is none. A connection that is lost is
+        // noticed when the snapshot is shared.
+        let _ = run_quietly(&mut node.control, "rollback to savepoint items");
+        let _ = run_quietly(&mut node.control, "release savepoint items");
+    }
+    match compared {
+        Ok((looked_at, 0, _)) => (looked_at, Outcome::Kept),
+        Ok((looked_at, count, witnesses)) => (looked_at, Outcome::Broken { count, witnesses }),
+        Err((node, error)) => {
+            (0, Outcome::Failed { error: format!("items of {}: {error}", nodes[node].name) })
+        }
+    }
+}
+
+fn savepoints(nodes: &mut [Node]) -> Result<(), (usize, QueryError)> {
+    nodes.iter_mut().enumerate().try_for_each(|(number, node)| {
+        run_quietly(&mut node.control, "savepoint items").map_err(|error| (number, error))
+    })
+}
+
+type Compared = (u64, u64, Vec<String>);
+
+fn compare_items(nodes: &mut [Node]) -> Result<Compared, (usize, QueryError)> {
+    let mut sums: Vec<(u64, String)> = Vec::new();
+    for (number, node) in nodes.iter_mut().enumerate() {
+        let at = |error| (number, error);
+        let sql = "select count(*), coalesce(sum(pg_catalog.hashtextextended(i::text, 0)), 0) from item i";
+        let rows = node.control.simple_query(sql).map_err(at)?;
+        let value = |index: usize| {
+            text_of(rows.first().and_then(|row| row.get(index)).and_then(|value| value.as_deref()))
+        };
+        sums.push((value(0).parse().unwrap_or(0), value(1)));
+    }
+    let votes = |sum: &(u64, String)| sums.iter().filter(|other| *other == sum).count();
+    let model = (0..sums.len()).max_by_key(|at| (votes(&sums[*at]), std::cmp::Reverse(*at))).unwrap_or(0);
+    let looked_at = sums.iter().map(|(count, _)| count).sum();
+    let (mut count, mut witnesses) = (0, Vec::new());
+    if sums.iter().all(|sum| *sum == sums[model]) {
+        return Ok((looked_at, count, witnesses));
+    }
+    let model_name = nodes[model].name.clone();
+    let expected = items_of(&mut nodes[model]).map_err(|error| (model, error))?;
+    for number in (0..nodes.len()).filter(|number| sums[*number] != sums[model]) {
+        let found = items_of(&mut nodes[number]).map_err(|error| (number, error))?;
+        let name = &nodes[number].name;
+        let ids: std::collections::BTreeSet<&i64> = expected.keys().chain(found.keys()).collect();
+        for id in ids.into_iter().filter(|id| expected.get(id) != found.get(id)) {
+            count += 1;
+            let what = match (expected.get(id), found.get(id)) {
+                (Some(_), None) => format!("missing on {name}"),
+                (None, _) => format!("on {name} and not on {model_name}"),
+                _ => format!("on {name} another one than on {model_name}"),
+            };
+            if witnesses.len() < WITNESSES_MAX {
+                witnesses.push(format!("i_id {id}, {what}"));
+            }
+        }
+    }
+    Ok((looked_at, count, witnesses))
+}
+
+fn items_of(node: &mut Node) -> Result<BTreeMap<i64, String>, QueryError> {
+    let sql = "select i_id, pg_catalog.hashtextextended(i::text, 0) from item i";
+    let rows = node.control.simple_query(sql)?;
+    let value =
+        |row: &[Option<Vec<u8>>], index: usize| text_of(row.get(index).and_then(|value| value.as_deref()));
+    Ok(rows.iter().map(|row| (value(row, 0).parse().unwrap_or(0), value(row, 1))).collect())
+}
