@@ -180,6 +180,14 @@ pub enum LoadError {
         /// Its name.
         engine: &'static str,
     },
+    /// The TPC-C tables are spread over nodes or on one server, nothing else.
+    #[error(
+        "load tpcc spreads warehouses over nodes, and every node of this cluster ({engine}) holds every row"
+    )]
+    EveryRowEverywhere {
+        /// Its name.
+        engine: &'static str,
+    },
     /// The catalogs of the nodes do not agree on where a leaf is.
     #[error("{leaf} {problem}")]
     Placement {
@@ -384,6 +392,10 @@ impl LoadError {
             LoadError::Engine { .. } => {
                 "fill it through one of its nodes as if it were a single server: name that node instead of --cluster; \
                  or fill a cluster of pgfathom up sharded or multimaster".into()
+            }
+            LoadError::EveryRowEverywhere { .. } => {
+                "use a cluster of pgfathom up sharded, or a server of its own: transactions of TPC-C that enter at several nodes would \
+                 change the same rows, which nobody resolves here".into()
             }
             LoadError::Placement { leaf, .. } => format!(
                 "look at {leaf} on every node: exactly one must have it as a table, the others as a foreign table that points there; \

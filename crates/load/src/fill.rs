@@ -28,7 +28,7 @@ use crate::shape::Shape;
 use crate::shard;
 use crate::stream::Work;
 use crate::team::Team;
-pub(crate) use crate::team::{connect, wal_position};
+pub(crate) use crate::team::wal_position;
 use crate::watch::{self, Site, Watch};
 use crate::{finish, peers};
 
@@ -281,7 +281,6 @@ impl<'a> Fill<'a> {
             .collect();
         let places = if by_entry { &nodes[..1] } else { &nodes[..] };
         let work = Work {
-            spec: &places[0].spec,
             dataset: &model,
             table: table.clone(),
             route: Route::new(model.partitions),

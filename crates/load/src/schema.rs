@@ -23,7 +23,7 @@ use crate::plan::{Chunks, TABLE, bound_text, leaf_names};
 use crate::shape::Shape;
 use crate::team::{Member, Team};
 
-mod sharded;
+pub(crate) mod sharded;
 
 /// The dataset to load, as each node's ledger has it, and whether somebody has begun it before.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -136,7 +136,7 @@ fn failed(source: postgres::Error) -> LoadError {
 
 /// Begins a transaction on every node, each with the setup lock. Two loaders that start at once create one dataset: the second waits here
 /// and finds it. On several nodes nobody waits while it holds a lock, so it does not matter in which order loaders list the nodes.
-fn begin<'a>(members: &'a mut [Member], stop: &Stop) -> Result<Vec<Transaction<'a>>, LoadError> {
+pub(crate) fn begin<'a>(members: &'a mut [Member], stop: &Stop) -> Result<Vec<Transaction<'a>>, LoadError> {
     // Only tried until all are there: the borrow of what is returned would not end in the loop.
     loop {
         let mut all = true;

@@ -68,7 +68,6 @@ pub(crate) enum Message {
 
 /// What all streams of a load share.
 pub(crate) struct Work<'a> {
-    pub(crate) spec: &'a ConnSpec,
     pub(crate) dataset: &'a Dataset,
     pub(crate) table: Table,
     pub(crate) route: Route,
@@ -189,11 +188,7 @@ pub(crate) struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    pub(crate) fn new(work: &'a Work<'a>, index: usize) -> Stream<'a> {
-        Stream::at(work, index, work.spec, "")
-    }
-
-    /// A stream to one node of several.
+    /// A stream to a node; its name is empty when there is only one.
     pub(crate) fn at(work: &'a Work<'a>, index: usize, spec: &'a ConnSpec, node: &'a str) -> Stream<'a> {
         let message = RowMessage::new(MESSAGE_BYTES);
         Stream {

@@ -10,10 +10,12 @@
 //! row are one transaction, so the database is exact at every moment and continuing is loading what the ledger lacks.
 
 mod build;
+pub(crate) mod cluster;
 pub(crate) mod encode;
 mod fill;
 pub mod plan;
 pub(crate) mod schema;
+pub(crate) mod spread;
 
 use data::tpcc::nurand::{C_LAST_A, Constants};
 use data::tpcc::{Population, WAREHOUSES_MAX};
@@ -24,7 +26,7 @@ use crate::ledger::{self, Dataset};
 use crate::options::RECONNECT_LIMIT;
 use crate::plan::STREAMS_MAX;
 
-pub use fill::load_tpcc;
+pub use fill::{load_tpcc, load_tpcc_on};
 
 /// The name of the dataset in the ledger. One per database: its tables have fixed names.
 pub const TPCC: &str = "tpcc";
@@ -51,6 +53,8 @@ pub struct TpccOptions {
     pub force: Vec<String>,
     /// Tablespace of tables and indexes; `None` is the server's default.
     pub tablespace: Option<String>,
+    /// Partitions of each table but ITEM on a sharded cluster; `None`: what the cluster was made for.
+    pub partitions: Option<u32>,
     /// How long a stream tries to get back to a server that went away.
     pub reconnect_limit: std::time::Duration,
 }
@@ -67,6 +71,7 @@ impl TpccOptions {
             restart: false,
             force: Vec::new(),
             tablespace: None,
+            partitions: None,
             reconnect_limit: RECONNECT_LIMIT,
         }
     }
@@ -101,6 +106,18 @@ impl TpccOptions {
             );
         }
         Ok(())
+    }
+}
+
+/// Refuses what cannot be loaded into a cluster, touching no server.
+///
+/// # Errors
+/// [`LoadError`] with a hint: the cluster repeats rows instead of spreading them, or there are fewer warehouses than nodes.
+pub fn check_cluster(cluster: &target::Cluster, options: &TpccOptions) -> Result<(), LoadError> {
+    match crate::shape::Shape::of(cluster)? {
+        crate::shape::Shape::Single => Ok(()),
+        crate::shape::Shape::Sharded => cluster::refuse(options, cluster.data_nodes().count()),
+        crate::shape::Shape::Repeated => Err(LoadError::EveryRowEverywhere { engine: cluster.engine.name() }),
     }
 }
 

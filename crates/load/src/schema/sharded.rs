@@ -15,7 +15,7 @@ use crate::plan::{TABLE, leaf_names};
 use crate::shard::{self, literal};
 
 /// Leaves per node of a new dataset when nobody says how many: enough to move some to a node that is added.
-pub(super) const PARTITIONS_PER_NODE: u32 = 4;
+pub(crate) const PARTITIONS_PER_NODE: u32 = 4;
 
 /// PostgreSQL's port when a foreign server does not say.
 const PORT_DEFAULT: u16 = 5432;
@@ -42,7 +42,7 @@ pub(super) fn owners(
 }
 
 /// What the node `me` calls the foreign servers that lead to the other nodes: by their address, else by their name.
-pub(super) fn servers(
+pub(crate) fn servers(
     client: &mut impl GenericClient,
     cluster: &Cluster,
     seats: &[Seat],

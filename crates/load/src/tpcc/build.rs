@@ -13,6 +13,7 @@ use data::tpcc::Table;
 use postgres::Client;
 
 use super::TpccDataset;
+use super::fill::Share;
 use super::plan::{Completion, Group};
 use super::schema::{FOREIGN_KEYS, index, primary_key};
 use crate::error::LoadError;
@@ -40,13 +41,15 @@ const ORDER: [Table; 9] = [
 pub(crate) struct Builders<'a> {
     pub(crate) finish: &'a Finish<'a>,
     pub(crate) found: &'a TpccDataset,
+    /// Which tables are this node's.
+    pub(super) share: Share<'a>,
     pub(crate) completion: &'a Completion,
     /// Streams still load.
     pub(crate) loading: &'a AtomicBool,
     /// A stream or a builder has failed for good.
     pub(crate) failed: &'a AtomicBool,
     /// Tables that are finished.
-    pub(crate) built: &'a AtomicUsize,
+    pub(crate) built: AtomicUsize,
 }
 
 impl Builders<'_> {
@@ -122,8 +125,23 @@ impl Builders<'_> {
         }
     }
 
+    /// Keys, index and statistics of this node's rows of a table. Statistics are gathered of leaves alone: `analyze` of the partitioned table would
+    /// read samples of every other node's leaves through foreign tables.
     fn build_table(&self, client: &mut Client, table: Table) -> Result<(), LoadError> {
-        let qualified_name = self.qualified(table);
+        self.share
+            .tables(table)
+            .iter()
+            .try_for_each(|(name, suffix)| self.build_leaf(client, table, name, suffix))
+    }
+
+    fn build_leaf(
+        &self,
+        client: &mut Client,
+        table: Table,
+        own: &str,
+        suffix: &str,
+    ) -> Result<(), LoadError> {
+        let qualified_name = qualified(&self.found.dataset.schema_name, own);
         let tablespace = self.finish.tablespace.map(quoted);
         if let Some(columns) = primary_key(table) {
             let place = tablespace.as_deref().map(|name| format!(" using index tablespace {name}"));
@@ -132,16 +150,11 @@ impl Builders<'_> {
                 place.unwrap_or_default()
             );
             let there = "select exists (select from pg_index where indrelid = $1::text::regclass and indisprimary and indisvalid)";
-            self.ensure(
-                client,
-                there,
-                &qualified_name,
-                &key,
-                &format!("the primary key of {}", table.name()),
-            )?;
+            self.ensure(client, there, &qualified_name, &key, &format!("the primary key of {own}"))?;
         }
         if let Some((name, columns)) = index(table) {
             let place = tablespace.as_deref().map(|name| format!(" tablespace {name}"));
+            let name = format!("{name}{suffix}");
             let sql =
                 format!("create index {name} on {qualified_name} ({columns}){}", place.unwrap_or_default());
             let there = format!(
@@ -152,7 +165,7 @@ impl Builders<'_> {
         }
         client
             .batch_execute(&format!("analyze {qualified_name}"))
-            .map_err(|source| LoadError::sql(format!("gathering statistics of {}", table.name()), source))
+            .map_err(|source| LoadError::sql(format!("gathering statistics of {own}"), source))
     }
 
     /// Adds the foreign keys that are missing.

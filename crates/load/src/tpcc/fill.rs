@@ -5,26 +5,29 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use data::tpcc::{Population, Table};
+use data::tpcc::{ITEMS, Population, Table};
 use postgres::Client;
-use target::ConnSpec;
+use target::{Cluster, ConnSpec};
 use wire::copy::values::Tuples;
 
 use super::build::Builders;
 use super::encode::{Placed, Sink, each_row, push};
-use super::plan::{Completion, Part, Queue, chunks};
+use super::plan::{Completion, Group, Part, Queue, chunks};
 use super::schema::{self, column_list};
-use super::{TpccDataset, TpccOptions};
+use super::spread::{Spread, leaf_name};
+use super::{TpccDataset, TpccOptions, cluster};
 use crate::error::LoadError;
-use crate::fill::{LoadReport, Outcome, Voice, connect, coordinate, cpu_us, wal_position};
+use crate::fill::{LoadReport, NodeReport, Outcome, Voice, coordinate, cpu_us};
 use crate::index::{self, Finish};
 use crate::ledger::{self, ChunkTotals, Claim, qualified};
 use crate::options::{Stop, StopLevel};
 use crate::plan::ChunkSet;
-use crate::progress::{Counters, LoadEvent, Meter, Observer, Phase, TICK};
+use crate::progress::{Counters, LoadEvent, Meter, NodeCounters, Observer, Phase, TICK};
 use crate::route::Route;
 use crate::rows::MESSAGE_BYTES;
+use crate::shape::Shape;
 use crate::stream::{ChunkError, Pace, Stream, Work};
+use crate::team::{Member, Team, wal_position};
 
 /// How often it is looked whether the builders are through.
 const LOOK: Duration = Duration::from_millis(20);
@@ -51,48 +54,66 @@ pub fn load_tpcc(
     stop: &Stop,
     observer: &mut dyn Observer,
 ) -> Result<LoadReport, LoadError> {
+    load_tpcc_on(&Cluster::single(spec.clone()), options, stop, observer)
+}
+
+/// The same on a cluster: each warehouse on one of its nodes, the items on all of them.
+///
+/// # Errors
+/// As [`load_tpcc`]; also when rows cannot be spread over the nodes of this cluster.
+pub fn load_tpcc_on(
+    cluster: &Cluster,
+    options: &TpccOptions,
+    stop: &Stop,
+    observer: &mut dyn Observer,
+) -> Result<LoadReport, LoadError> {
     options.check()?;
+    super::check_cluster(cluster, options)?;
     let started = Instant::now();
-    let mut control = connect(spec)?;
-    let wal_before = wal_position(&mut control);
+    let mut team = Team::connect(cluster)?;
     let mut voice = Voice { observer, meter: Meter::new(started, cpu_us()) };
     voice.begin(Phase::Schema, &Counters::new(0, 0, 0));
-    let prepared = schema::prepare(&mut control, options)?;
-    let found = prepared.found;
-    let chunks_total = chunks(found.warehouses);
-    let earlier = ledger::chunk_totals(&mut *control, found.dataset.id)?;
-    let done = ledger::done_chunks(&mut control, found.dataset.id, chunks_total)?;
-    drop(control);
-    let mut counters = Counters::new(options.streams, chunks_total, found.dataset.rows);
-    counters.row_bytes = row_bytes_mean(found.warehouses, found.dataset.rows);
+    let Prepared { found, spread, created } = prepare(&mut team, cluster, options, stop)?;
+    let mut sites = Vec::new();
+    for (node, (member, found)) in std::iter::zip(team.members, found).enumerate() {
+        let share = Share { spread: spread.as_ref(), node };
+        let name = member.name.clone();
+        sites.push(Site::new(member, found, share).map_err(|error| error.at(&name))?);
+    }
+    let model = sites[0].found.clone();
+    let chunks_total = sites.iter().map(|site| site.chunks).sum();
+    let earlier = sites.iter().fold(ChunkTotals::default(), |sum, site| sum.plus(site.earlier));
+    // Every node but the first repeats the items.
+    let rows = model.dataset.rows + (sites.len() as u64 - 1) * u64::from(ITEMS);
+    let mut counters = Counters::new(options.streams.max(sites.len()), chunks_total, rows);
+    counters.row_bytes = row_bytes_mean(model.warehouses, model.dataset.rows);
     counters.rows_earlier = earlier.rows;
     *counters.chunks_done.get_mut() = earlier.chunks;
+    if spread.is_some() {
+        let node = |name: &str| NodeCounters { name: name.to_owned(), idle: AtomicBool::new(false) };
+        counters.nodes = sites.iter().map(|site| node(&site.name)).collect();
+    }
+    let is_loaded = sites.iter().all(|site| site.found.dataset.loaded);
     let mut load = Load {
-        finish: Finish {
-            spec,
-            dataset: &found.dataset,
-            streams: options.streams,
-            tablespace: options.tablespace.as_deref(),
-            stop,
-            reconnect_limit: options.reconnect_limit,
-        },
-        found: &found,
+        report: report(&model, chunks_total, earlier),
+        found: &model,
+        sites: &sites,
+        options,
+        stop,
         counters: &counters,
-        report: report(&found, chunks_total, earlier),
         started,
-        wal_before,
     };
-    if found.dataset.loaded {
+    if is_loaded {
         return load.close(Outcome::AlreadyComplete);
     }
-    if !prepared.created {
+    if !created {
         let message = format!(
             "continuing: {} of {chunks_total} chunks are in the ledger, {} rows",
             earlier.chunks, earlier.rows
         );
         voice.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
     }
-    match load.run(&mut voice, done) {
+    match load.run(&mut voice) {
         Ok(outcome) => load.close(outcome),
         Err(error) => {
             let safe = counters.chunks_done.load(Ordering::Relaxed);
@@ -101,24 +122,139 @@ pub fn load_tpcc(
     }
 }
 
-/// Loads all chunks of the queue with all streams; returns when none is left, the stop was noticed, or with the first error.
-fn run_streams(
-    work: &Work<'_>,
-    found: &TpccDataset,
-    queue: &Queue,
-    completion: &Completion,
-) -> Result<(), LoadError> {
-    let population = found.population();
+/// The dataset on every node, and where its warehouses are; one server has them all.
+struct Prepared {
+    found: Vec<TpccDataset>,
+    spread: Option<Spread>,
+    created: bool,
+}
+
+fn prepare(
+    team: &mut Team,
+    cluster: &Cluster,
+    options: &TpccOptions,
+    stop: &Stop,
+) -> Result<Prepared, LoadError> {
+    match (team.shape, team.members.as_mut_slice()) {
+        (Shape::Repeated, _) => Err(LoadError::EveryRowEverywhere { engine: cluster.engine.name() }),
+        (Shape::Single, [member, ..]) => {
+            if let Some(asked) = options.partitions {
+                return Err(LoadError::Option {
+                    flag: "--partitions",
+                    problem: format!("one server has no use for {asked} partitions of the TPC-C tables"),
+                    hint: "leave it out; it is for clusters sharded by postgres_fdw (pgfathom up sharded)"
+                        .to_owned(),
+                });
+            }
+            let schema::Prepared { found, created } = schema::prepare(&mut member.control, options)?;
+            Ok(Prepared { found: vec![found], spread: None, created })
+        }
+        _ => {
+            let cluster::Prepared { found, spread, created } =
+                cluster::prepare(team, cluster, options, stop)?;
+            Ok(Prepared { found, spread: Some(spread), created })
+        }
+    }
+}
+
+/// What of the dataset is one node's.
+#[derive(Clone, Copy)]
+pub(super) struct Share<'a> {
+    /// Where warehouses are; `None`: all on one server.
+    spread: Option<&'a Spread>,
+    node: usize,
+}
+
+impl Share<'_> {
+    /// Whether a chunk is to be loaded on this node.
+    fn has(self, part: Part) -> bool {
+        part.group == Group::Items || self.spread.is_none_or(|spread| spread.node_of(part.w_id) == self.node)
+    }
+
+    /// The tables that hold this node's rows of a table, by their unqualified names, each with what the names of its indexes end with.
+    pub(super) fn tables(self, table: Table) -> Vec<(String, String)> {
+        match self.spread.filter(|_| table != Table::Item) {
+            None => vec![(table.name().to_owned(), String::new())],
+            Some(spread) => {
+                let leaves = spread.leaves_of(self.node);
+                leaves.map(|leaf| (leaf_name(table, leaf), format!("_p{leaf}"))).collect()
+            }
+        }
+    }
+
+    /// The table that takes the rows of a warehouse.
+    fn table(self, table: Table, w_id: u32) -> String {
+        match self.spread.filter(|_| table != Table::Item) {
+            None => table.name().to_owned(),
+            Some(spread) => leaf_name(table, spread.leaf_of(w_id)),
+        }
+    }
+}
+
+/// A node that is filled.
+struct Site<'a> {
+    /// Empty when there is only one.
+    name: String,
+    spec: ConnSpec,
+    found: TpccDataset,
+    share: Share<'a>,
+    /// How many chunks are this node's.
+    chunks: u64,
+    /// Chunks that need not be loaded here: its ledger has them, or they are other nodes'.
+    settled: ChunkSet,
+    earlier: ChunkTotals,
+    wal_before: Option<u64>,
+}
+
+impl<'a> Site<'a> {
+    fn new(mut member: Member, found: TpccDataset, share: Share<'a>) -> Result<Site<'a>, LoadError> {
+        let total = chunks(found.warehouses);
+        let earlier = ledger::chunk_totals(&mut *member.control, found.dataset.id)?;
+        let mut settled = ledger::done_chunks(&mut member.control, found.dataset.id, total)?;
+        let mut own = 0;
+        for chunk in 0..total {
+            if share.has(Part::of_chunk(chunk, found.warehouses)) {
+                own += 1;
+            } else {
+                settled.insert(chunk);
+            }
+        }
+        let Member { name, spec, wal_before, .. } = member;
+        Ok(Site { name, spec, found, share, chunks: own, settled, earlier, wal_before })
+    }
+}
+
+/// What the streams of one node share.
+struct Desk<'a> {
+    site: &'a Site<'a>,
+    queue: Queue,
+    completion: Completion,
+}
+
+/// Loads all chunks of all queues with all streams; returns when none is left, the stop was noticed, or with the first error. Stream `i` is one
+/// of node `i % n`.
+fn run_streams(work: &Work<'_>, desks: &[Desk<'_>]) -> Result<(), LoadError> {
     let first_error = Mutex::new(None);
     std::thread::scope(|scope| {
         for index in 0..work.counters.streams.len() {
-            let (population, first_error) = (&population, &first_error);
+            let (node, first_error) = (index % desks.len(), &first_error);
+            let desk = &desks[node];
             scope.spawn(move || {
-                let mut loader = Loader::new(Stream::new(work, index), found, population);
-                if let Err(error) = loader.run(queue, completion) {
+                let stream = Stream::at(work, index, &desk.site.spec, &desk.site.name);
+                let population = desk.site.found.population();
+                let mut loader = Loader {
+                    stream,
+                    site: desk.site,
+                    population: &population,
+                    tuples: Tuples::new(MESSAGE_BYTES),
+                };
+                if let Err(error) = loader.run(&desk.queue, &desk.completion) {
                     work.failed.store(true, Ordering::Relaxed);
+                    let error = error.at(&desk.site.name);
                     first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 }
+                // Whoever has nothing left to do is not slow.
+                work.set_idle(node, true);
                 loader.stream.finish();
             });
         }
@@ -154,49 +290,74 @@ fn report(found: &TpccDataset, chunks_total: u64, earlier: ChunkTotals) -> LoadR
 
 /// A load under way.
 struct Load<'a> {
-    finish: Finish<'a>,
+    /// As the first node has it.
     found: &'a TpccDataset,
+    sites: &'a [Site<'a>],
+    options: &'a TpccOptions,
+    stop: &'a Stop,
     counters: &'a Counters,
     /// Filled in as things become known.
     report: LoadReport,
     started: Instant,
-    wal_before: Option<u64>,
 }
 
-impl Load<'_> {
+impl<'a> Load<'a> {
+    /// How keys are made on a node.
+    fn finish(&self, site: &'a Site<'a>) -> Finish<'a> {
+        Finish {
+            spec: &site.spec,
+            dataset: &site.found.dataset,
+            streams: self.options.streams.div_ceil(self.sites.len()),
+            tablespace: self.options.tablespace.as_deref(),
+            stop: self.stop,
+            reconnect_limit: self.options.reconnect_limit,
+        }
+    }
+
     /// Rows, keys, foreign keys, and the mark that all is there.
-    fn run(&mut self, voice: &mut Voice<'_>, done: ChunkSet) -> Result<Outcome, LoadError> {
-        let completion = Completion::new(self.found.warehouses, &done);
+    fn run(&mut self, voice: &mut Voice<'_>) -> Result<Outcome, LoadError> {
+        let sites = self.sites;
+        let desks: Vec<Desk<'_>> = sites
+            .iter()
+            .map(|site| Desk {
+                site,
+                queue: Queue::new(site.found.warehouses, site.settled.clone()),
+                completion: Completion::new(site.found.warehouses, &site.settled),
+            })
+            .collect();
         let (messages, inbox) = channel();
         let work = Work {
-            spec: self.finish.spec,
             dataset: &self.found.dataset,
             // Those of a YCSB table, which nobody asks here.
             table: data::ycsb::Table::new(self.found.dataset.spec.clone()),
             route: Route::new(0),
             counters: self.counters,
-            stop: self.finish.stop,
-            reconnect_limit: self.finish.reconnect_limit,
+            stop: self.stop,
+            reconnect_limit: self.options.reconnect_limit,
             failed: AtomicBool::new(false),
             messages,
             cancels: self.counters.streams.iter().map(|_| Mutex::new(None)).collect(),
         };
-        let (loading, built) = (AtomicBool::new(true), AtomicUsize::new(0));
-        let builders = Builders {
-            finish: &self.finish,
-            found: self.found,
-            completion: &completion,
-            loading: &loading,
-            failed: &work.failed,
-            built: &built,
-        };
+        let loading = AtomicBool::new(true);
+        let finishes: Vec<Finish<'_>> = sites.iter().map(|site| self.finish(site)).collect();
+        let builders: Vec<Builders<'_>> = std::iter::zip(&desks, &finishes)
+            .map(|(desk, finish)| Builders {
+                finish,
+                found: &desk.site.found,
+                share: desk.site.share,
+                completion: &desk.completion,
+                loading: &loading,
+                failed: &work.failed,
+                built: AtomicUsize::new(0),
+            })
+            .collect();
         voice.begin(Phase::Copy, self.counters);
         let (copy_start, cpu_start) = (Instant::now(), cpu_us());
         let (copied, complete) = std::thread::scope(|scope| {
-            let building = scope.spawn(|| builders.run());
-            let queue = Queue::new(self.found.warehouses, done);
-            let copied =
-                coordinate(&work, &inbox, voice, || run_streams(&work, self.found, &queue, &completion));
+            let building: Vec<_> = std::iter::zip(&builders, sites)
+                .map(|(builders, site)| scope.spawn(|| builders.run().map_err(|error| error.at(&site.name))))
+                .collect();
+            let copied = coordinate(&work, &inbox, voice, || run_streams(&work, &desks));
             work.failed.fetch_or(copied.is_err(), Ordering::Relaxed);
             loading.store(false, Ordering::Release);
             self.report.seconds = copy_start.elapsed().as_secs_f64();
@@ -205,39 +366,51 @@ impl Load<'_> {
             voice.begin(Phase::Index, self.counters);
             let index_start = Instant::now();
             let mut next_tick = index_start + TICK;
-            while !building.is_finished() {
+            let tables = (Table::ALL.len() * builders.len()) as f64;
+            while !building.iter().all(|thread| thread.is_finished()) {
                 std::thread::sleep(LOOK);
                 if Instant::now() >= next_tick {
                     next_tick += TICK;
-                    let share = built.load(Ordering::Relaxed) as f64 / Table::ALL.len() as f64;
-                    voice.meter.set_percent(100.0 * share);
+                    let built: usize =
+                        builders.iter().map(|builders| builders.built.load(Ordering::Relaxed)).sum();
+                    voice.meter.set_percent(100.0 * built as f64 / tables);
                     voice.tick(self.counters);
                 }
             }
-            let complete = building.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let ends = building
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            let complete: Result<Vec<bool>, LoadError> = ends.collect();
             self.report.index_seconds = index_start.elapsed().as_secs_f64();
             (copied, complete)
         });
         // When streams fail, builders end too, and what they say is a consequence.
         copied?;
-        if !complete? {
+        if !complete?.into_iter().all(|complete| complete) {
             return Ok(Outcome::Interrupted);
         }
-        self.conclude(&builders)
+        let mut outcome = Outcome::Complete;
+        for (builders, site) in std::iter::zip(&builders, sites) {
+            let concluded = self.conclude(builders).map_err(|error| error.at(&site.name))?;
+            if concluded == Outcome::Interrupted {
+                outcome = concluded;
+            }
+        }
+        Ok(outcome)
     }
 
-    /// Foreign keys and the mark of completion.
+    /// Foreign keys and the mark of completion, on one node.
     fn conclude(&self, builders: &Builders<'_>) -> Result<Outcome, LoadError> {
-        let stop = self.finish.stop;
+        let stop = self.stop;
         let give_up = || stop.level() > StopLevel::Run;
         let mut locked = false;
-        self.finish.persist(&give_up, &mut |client| {
+        builders.finish.persist(&give_up, &mut |client| {
             locked = index::lock(client, stop)?;
-            if locked && self.found.foreign_keys {
+            if locked && builders.found.foreign_keys {
                 builders.foreign_keys(client)?;
             }
             if locked {
-                ledger::mark_loaded(client, self.found.dataset.id)?;
+                ledger::mark_loaded(client, builders.found.dataset.id)?;
             }
             Ok(())
         })?;
@@ -247,63 +420,74 @@ impl Load<'_> {
     /// The report of what was done.
     fn close(mut self, outcome: Outcome) -> Result<LoadReport, LoadError> {
         let earlier = self.report.totals;
-        let (mut totals, mut sizes, mut wal_after) = (earlier, (0, 0), None);
-        self.finish.persist(&|| false, &mut |client| {
-            totals = ledger::chunk_totals(client, self.found.dataset.id)?;
-            sizes = self.sizes(client)?;
-            wal_after = wal_position(client);
-            Ok(())
-        })?;
+        let (mut all, mut bytes, mut wal_bytes) = (ChunkTotals::default(), (0, 0), Some(0u64));
+        let mut nodes = Vec::new();
+        for (node, site) in self.sites.iter().enumerate() {
+            let (mut totals, mut sizes, mut wal_after) = (ChunkTotals::default(), (0, 0), None);
+            let closed = self.finish(site).persist(&|| false, &mut |client| {
+                totals = ledger::chunk_totals(client, site.found.dataset.id)?;
+                sizes = sizes_of(client, site)?;
+                wal_after = wal_position(client);
+                Ok(())
+            });
+            closed.map_err(|error| error.at(&site.name))?;
+            all = all.plus(totals);
+            bytes = (bytes.0 + sizes.0, bytes.1 + sizes.1);
+            let wal = wal_after.zip(site.wal_before).map(|(after, before)| after.saturating_sub(before));
+            wal_bytes = wal_bytes.zip(wal).map(|(sum, wal)| sum + wal);
+            if !self.counters.nodes.is_empty() {
+                let rows = self.counters.committed_on(node);
+                nodes.push(NodeReport { name: site.name.clone(), rows, totals });
+            }
+        }
         let report = &mut self.report;
         report.outcome = outcome;
-        report.dataset.loaded |= outcome == Outcome::Complete;
+        report.dataset.loaded = matches!(outcome, Outcome::Complete | Outcome::AlreadyComplete);
         report.rows = self.counters.committed_rows();
-        report.bytes = totals.bytes.saturating_sub(earlier.bytes);
+        report.bytes = all.bytes.saturating_sub(earlier.bytes);
         report.chunks = self.counters.chunks_done.load(Ordering::Relaxed) - earlier.chunks;
         let per_second =
             |amount: u64| if report.seconds > 0.0 { amount as f64 / report.seconds } else { 0.0 };
         (report.rows_per_s, report.bytes_per_s) = (per_second(report.rows), per_second(report.bytes));
-        report.totals = totals;
+        report.totals = all;
         report.retries = self.counters.retries.load(Ordering::Relaxed);
         report.total_seconds = self.started.elapsed().as_secs_f64();
-        report.wal_bytes = wal_after.zip(self.wal_before).map(|(after, before)| after.saturating_sub(before));
-        (report.table_bytes_on_disk, report.index_bytes_on_disk) = sizes;
+        report.wal_bytes = wal_bytes;
+        (report.table_bytes_on_disk, report.index_bytes_on_disk) = bytes;
+        report.nodes = nodes;
         Ok(self.report)
     }
+}
 
-    /// Bytes of the tables and of their indexes.
-    fn sizes(&self, client: &mut Client) -> Result<(u64, u64), LoadError> {
-        let names: Vec<&str> = Table::ALL.iter().map(|table| table.name()).collect();
-        let row = client.query_one(
-            "select coalesce(sum(pg_table_size(c.oid)), 0)::bigint, coalesce(sum(pg_indexes_size(c.oid)), 0)::bigint
-             from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = any($2)",
-            &[&self.found.dataset.schema_name, &names],
-        );
-        let row = row.map_err(|source| LoadError::sql("asking for the tables' sizes", source))?;
-        Ok((row.get::<_, i64>(0).unsigned_abs(), row.get::<_, i64>(1).unsigned_abs()))
-    }
+/// Bytes of a node's tables and of their indexes.
+fn sizes_of(client: &mut Client, site: &Site<'_>) -> Result<(u64, u64), LoadError> {
+    let tables = Table::ALL.into_iter().flat_map(|table| site.share.tables(table));
+    let names: Vec<String> = tables.map(|(name, _)| name).collect();
+    let row = client.query_one(
+        "select coalesce(sum(pg_table_size(c.oid)), 0)::bigint, coalesce(sum(pg_indexes_size(c.oid)), 0)::bigint
+         from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = any($2)",
+        &[&site.found.dataset.schema_name, &names],
+    );
+    let row = row.map_err(|source| LoadError::sql("asking for the tables' sizes", source))?;
+    Ok((row.get::<_, i64>(0).unsigned_abs(), row.get::<_, i64>(1).unsigned_abs()))
 }
 
 /// One stream that loads chunk after chunk.
 struct Loader<'a> {
     stream: Stream<'a>,
-    found: &'a TpccDataset,
+    site: &'a Site<'a>,
     population: &'a Population,
     tuples: Tuples,
 }
 
-impl<'a> Loader<'a> {
-    fn new(stream: Stream<'a>, found: &'a TpccDataset, population: &'a Population) -> Loader<'a> {
-        Loader { stream, found, population, tuples: Tuples::new(MESSAGE_BYTES) }
-    }
-
+impl Loader<'_> {
     fn run(&mut self, queue: &Queue, completion: &Completion) -> Result<(), LoadError> {
         // The first connection before the first chunk: what is wrong with it is told before any work.
         while self.stream.connect()?
             && self.stream.work.stop_level() == StopLevel::Run
             && let Some(chunk) = queue.take()
         {
-            let part = Part::of_chunk(chunk, self.found.warehouses);
+            let part = Part::of_chunk(chunk, self.site.found.warehouses);
             loop {
                 match self.load_chunk(chunk, part) {
                     Ok(rows) => {
@@ -329,7 +513,7 @@ impl<'a> Loader<'a> {
     fn load_chunk(&mut self, chunk: u64, part: Part) -> Result<u64, ChunkError> {
         let rows = part.rows(self.population);
         let mut claim = Claim {
-            dataset: self.found.dataset.id,
+            dataset: self.site.found.dataset.id,
             chunk,
             first_row: part.w_id.into(),
             rows,
@@ -351,7 +535,8 @@ impl<'a> Loader<'a> {
             checksum: 0,
         };
         for &table in part.group.tables() {
-            let name = qualified(&self.found.dataset.schema_name, table.name());
+            let table_name = self.site.share.table(table, part.w_id);
+            let name = qualified(&self.site.found.dataset.schema_name, &table_name);
             let command = format!("copy {name} ({}) from stdin (format binary)", column_list(table));
             sender.stream.session().begin_copy(&command)?;
             each_row(self.population, table, part.w_id, &mut sender)?;

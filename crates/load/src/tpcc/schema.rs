@@ -241,13 +241,7 @@ pub(crate) fn prepare(client: &mut Client, options: &TpccOptions) -> Result<Prep
     transaction
         .execute("select pg_advisory_xact_lock($1, $2)", &[&ledger::lock::CLASS, &ledger::lock::SETUP])
         .map_err(failed)?;
-    let schema: Option<String> =
-        transaction.query_one("select current_schema()::text", &[]).map_err(failed)?.get(0);
-    let schema = schema.ok_or(LoadError::NoSchema)?;
-    ledger::create_if_missing(&mut transaction)?;
-    transaction
-        .batch_execute(LEDGER_DDL)
-        .map_err(|source| LoadError::sql("creating pgfathom.tpcc", source))?;
+    let schema = open(&mut transaction)?;
     let mut existing = super::find(&mut transaction)?;
     if let Some(old) = existing.take_if(|_| options.restart) {
         remove(&mut transaction, &old.dataset)?;
@@ -264,6 +258,17 @@ pub(crate) fn prepare(client: &mut Client, options: &TpccOptions) -> Result<Prep
     Ok(prepared)
 }
 
+/// Makes sure that there is a ledger that knows of TPC-C; the schema for new tables.
+pub(super) fn open(client: &mut impl GenericClient) -> Result<String, LoadError> {
+    let failed = |source| LoadError::sql("preparing the tables", source);
+    let schema: Option<String> =
+        client.query_one("select current_schema()::text", &[]).map_err(failed)?.get(0);
+    let schema = schema.ok_or(LoadError::NoSchema)?;
+    ledger::create_if_missing(client)?;
+    client.batch_execute(LEDGER_DDL).map_err(|source| LoadError::sql("creating pgfathom.tpcc", source))?;
+    Ok(schema)
+}
+
 fn table_names() -> Vec<String> {
     Table::ALL.iter().map(|table| table.name().to_owned()).collect()
 }
@@ -274,28 +279,49 @@ fn create(
     schema_name: String,
 ) -> Result<TpccDataset, LoadError> {
     clear_names(client, &schema_name, &table_names(), &options.force)?;
+    let found = insert(client, &plan(options, schema_name, 0))?;
+    for table in Table::ALL {
+        client
+            .batch_execute(&create_sql(&found, table, options.tablespace.as_deref()))
+            .map_err(|source| LoadError::sql(format!("creating {}", table.name()), source))?;
+        ledger::own_table(client, &found.dataset, table.name())?;
+    }
+    Ok(found)
+}
+
+/// A new dataset, which no ledger has yet.
+pub(super) fn plan(options: &TpccOptions, schema_name: String, partitions: u32) -> TpccDataset {
     let population = data::tpcc::Population::new(options.seed);
-    let mut dataset = Dataset {
+    let dataset = Dataset {
         id: 0,
         name: TPCC.to_owned(),
         schema_name,
         format: FORMAT_VERSION,
         spec: Spec { seed: options.seed, key_order: KeyOrder::Sequential, compressible: Compressible::NONE },
         rows: population.rows(options.warehouses),
-        partitions: 0,
+        partitions,
         method: Method::Copy,
         // A chunk is a warehouse's part of a group of tables.
         chunk_rows: 0,
         loaded: false,
     };
-    dataset.id = ledger::insert_dataset(client, &dataset)?;
-    let found = TpccDataset {
+    TpccDataset {
         warehouses: options.warehouses,
         c_load: population.c_load(),
         foreign_keys: options.foreign_keys,
         fillfactor: options.fillfactor,
         dataset,
-    };
+    }
+}
+
+/// Writes a dataset into the ledger.
+pub(super) fn insert(
+    client: &mut impl GenericClient,
+    planned: &TpccDataset,
+) -> Result<TpccDataset, LoadError> {
+    let mut found = planned.clone();
+    found.dataset.loaded = false;
+    found.dataset.id = ledger::insert_dataset(client, &found.dataset)?;
     client
         .execute(
             "insert into pgfathom.tpcc (dataset, warehouses, c_load, foreign_keys, fillfactor) values ($1, $2, $3, $4, $5)",
@@ -308,30 +334,34 @@ fn create(
             ],
         )
         .map_err(|source| LoadError::sql("writing pgfathom.tpcc", source))?;
-    for table in Table::ALL {
-        client
-            .batch_execute(&create_sql(&found, table, options.tablespace.as_deref()))
-            .map_err(|source| LoadError::sql(format!("creating {}", table.name()), source))?;
-        ledger::own_table(client, &found.dataset, table.name())?;
-    }
     Ok(found)
 }
 
-fn create_sql(found: &TpccDataset, table: Table, tablespace: Option<&str>) -> String {
+/// The columns in a table's definition.
+pub(super) fn columns_sql(table: Table) -> String {
     let columns: Vec<String> = columns(table).iter().map(|(name, kind)| format!("{name} {kind}")).collect();
+    columns.join(", ")
+}
+
+/// The words that give a table its fill factor.
+pub(super) fn fillfactor_of(found: &TpccDataset, table: Table) -> String {
     let fillfactor = found.fillfactor.filter(|_| is_updated(table));
+    fillfactor.map(|percent| format!(" with (fillfactor = {percent})")).unwrap_or_default()
+}
+
+pub(super) fn create_sql(found: &TpccDataset, table: Table, tablespace: Option<&str>) -> String {
     format!(
         "create table {} ({}){}{}",
         qualified(&found.dataset.schema_name, table.name()),
-        columns.join(", "),
-        fillfactor.map(|percent| format!(" with (fillfactor = {percent})")).unwrap_or_default(),
+        columns_sql(table),
+        fillfactor_of(found, table),
         tablespace.map(|name| format!(" tablespace {}", quoted(name))).unwrap_or_default()
     )
 }
 
 /// Refuses a dataset that differs from what was asked for, naming the first difference and every flag that would match. What was not
 /// asked for is taken as it is.
-fn check_identity(found: &TpccDataset, options: &TpccOptions) -> Result<(), LoadError> {
+pub(super) fn check_identity(found: &TpccDataset, options: &TpccOptions) -> Result<(), LoadError> {
     let fillfactor =
         |percent: Option<u32>| percent.map_or("default".to_owned(), |percent| percent.to_string());
     let existing = [
@@ -348,6 +378,12 @@ fn check_identity(found: &TpccDataset, options: &TpccOptions) -> Result<(), Load
             "--fillfactor",
             fillfactor(found.fillfactor),
             options.fillfactor.map(|percent| fillfactor(Some(percent))),
+        ),
+        (
+            "partitions",
+            "--partitions",
+            found.dataset.partitions.to_string(),
+            options.partitions.map(|partitions| partitions.to_string()),
         ),
     ];
     let mut differing: Vec<(&'static str, String, String, String)> = existing

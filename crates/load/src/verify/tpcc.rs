@@ -13,27 +13,31 @@
 //! trade the values of one column leave their sum as it was.) Deep: every row is read and compared with what it must be.
 //!
 //! Runs change these tables at places that nobody wrote down, so afterwards only ITEM can be proved, and it is said so.
+//!
+//! **On a sharded cluster** every node's own tables are read there, in a snapshot of that node. A row that a node has of warehouses that are another's
+//! is misplaced, and each node's copy of ITEM is proved by itself ([`place`]).
 
 use std::time::Instant;
 
 use data::tpcc::{Population, Table};
 use postgres::Client;
-use target::{ConnSpec, hot};
+use target::{Cluster, ConnSpec, Engine};
 
-use self::content::{Content, type_oid};
+use self::content::Content;
+use self::place::Places;
 use super::catalog::reads_block_ranges;
-use super::crew::{self, Crew, Foreman};
-use super::reader::Socket;
-use super::{Site, VerifyError, VerifyProgress, connect_error};
-use crate::ledger::{self, qualified};
+use super::crew::{self, Crew, Foreman, Queues};
+use super::{Site, VerifyError, VerifyProgress, split};
+use crate::LoadError;
+use crate::ledger::{self, Dataset};
 use crate::options::Stop;
-use crate::tpcc::schema::columns;
 use crate::tpcc::{TpccDataset, find};
 
 pub use self::report::{Difference, DifferenceKind, KIND_NAMES, KINDS, TableFound, TpccVerifyReport};
 pub use super::Method;
 
 mod content;
+mod place;
 mod report;
 mod rows;
 mod sums;
@@ -61,20 +65,42 @@ struct Limits {
 /// 128 MB of marks; 64 MB of blocks.
 const LIMITS: Limits = Limits { places: 1 << 30, blocks_at_once: 8192 };
 
-/// A table as the server has it.
+/// A table whose rows are proved together: all of them, wherever they are; or one node's copy of ITEM.
 #[derive(Debug)]
 struct TableAt {
     table: Table,
-    /// Schema and name, quoted; `None`: the table is gone, and so are all its rows.
-    relation: Option<String>,
+    /// Whose copy of ITEM it is.
+    node: Option<String>,
+}
+
+/// A table on a server that holds rows.
+#[derive(Debug)]
+struct Source {
+    /// Whose rows: a place among the tables.
+    at: usize,
+    site: usize,
+    /// Schema and name, quoted.
+    relation: String,
     blocks: u64,
+    /// Its rows belong to another node: what they should be on, by name.
+    belongs_to: Option<String>,
+}
+
+/// A part of a source that one connection reads at once: a condition on the blocks, `None` for all of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Piece {
+    source: usize,
+    blocks: Option<String>,
 }
 
 /// What all phases know.
 struct Setting<'a> {
     content: Content,
     tables: Vec<TableAt>,
-    /// The server reads a range of blocks without reading the whole table.
+    sources: Vec<Source>,
+    /// Names of the servers.
+    names: Vec<String>,
+    /// Servers read a range of blocks without reading the whole table.
     block_ranges: bool,
     crew: Crew<'a>,
     jobs: usize,
@@ -82,14 +108,15 @@ struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// The pieces of a table that connections read side by side: conditions on the blocks, `None` for all of them.
-    fn pieces(&self, at: usize) -> Vec<(usize, Option<String>)> {
-        let TableAt { blocks, relation, .. } = &self.tables[at];
-        if relation.is_none() {
-            return Vec::new();
-        }
+    /// The pieces of the sources that `wanted` chooses.
+    fn pieces(&self, wanted: impl Fn(&Source) -> bool) -> Vec<Piece> {
+        let sources = self.sources.iter().enumerate().filter(|(_, source)| wanted(source));
+        sources.flat_map(|(number, source)| self.pieces_of(number, source.blocks)).collect()
+    }
+
+    fn pieces_of(&self, source: usize, blocks: u64) -> Vec<Piece> {
         if !self.block_ranges {
-            return vec![(at, None)];
+            return vec![Piece { source, blocks: None }];
         }
         let count = blocks.div_ceil(self.limits.blocks_at_once).max(1);
         let piece = |index: u64| {
@@ -100,9 +127,19 @@ impl Setting<'_> {
             } else {
                 format!(" and ctid < '({},0)'::tid", from + self.limits.blocks_at_once)
             };
-            (at, Some(format!("ctid >= '({from},0)'::tid{to}")))
+            Piece { source, blocks: Some(format!("ctid >= '({from},0)'::tid{to}")) }
         };
         (0..count).map(piece).collect()
+    }
+
+    fn name_of(&self, site: usize) -> &str {
+        &self.names[site]
+    }
+
+    /// Pieces by server.
+    fn queues(&self, pieces: &[Piece]) -> Queues {
+        let site = |(number, piece): (usize, &Piece)| (self.sources[piece.source].site, number);
+        Queues::new(self.crew.sites(), pieces.iter().enumerate().map(site))
     }
 }
 
@@ -117,23 +154,38 @@ pub fn run(
     options: &TpccVerifyOptions<'_>,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<TpccVerifyReport, VerifyError> {
-    run_within(spec, options, observer, LIMITS, true)
+    run_within(&Cluster::single(spec.clone()), options, observer, LIMITS, true)
+}
+
+/// The same for all nodes of a cluster, in one snapshot each.
+///
+/// # Errors
+/// As [`run`]; also when nodes speak of different datasets, or nobody knows how rows are spread over this kind of cluster.
+pub fn run_cluster(
+    cluster: &Cluster,
+    options: &TpccVerifyOptions<'_>,
+    observer: &mut dyn FnMut(&VerifyProgress),
+) -> Result<TpccVerifyReport, VerifyError> {
+    run_within(cluster, options, observer, LIMITS, true)
 }
 
 /// `may_hash`: whether what the server can do is used, or a test wants to see what is done without.
 fn run_within(
-    spec: &ConnSpec,
+    cluster: &Cluster,
     options: &TpccVerifyOptions<'_>,
     observer: &mut dyn FnMut(&VerifyProgress),
     limits: Limits,
     may_hash: bool,
 ) -> Result<TpccVerifyReport, VerifyError> {
     let start = Instant::now();
-    let mut site = Site::connect(spec, None)?;
     let mut notes = Vec::new();
-    site.open_snapshot(&mut notes)?;
-    let found = find_complete(&mut site.control)?;
-    let runs = ledger::writers(&mut *site.control, &found.dataset)?.len();
+    let mut sites = open(cluster, &mut notes)?;
+    let (found, ids) = agree(&mut sites)?;
+    let mut runs = 0;
+    for (site, id) in sites.iter_mut().zip(ids) {
+        let dataset = Dataset { id, ..found.dataset.clone() };
+        runs += ledger::writers(&mut *site.control, &dataset)?.len();
+    }
     let judged: &[Table] = if runs > 0 {
         let runs = if runs == 1 { "1 run has".to_owned() } else { format!("{runs} runs have") };
         notes.push(format!(
@@ -144,11 +196,12 @@ fn run_within(
         &Table::ALL
     };
     let content = Content::new(found.population(), found.warehouses);
-    let tables = tables(&mut site.control, &found, judged)?;
+    let Places { tables, sources, notes: odd } = place::find(&mut sites, &found, judged)?;
+    notes.extend(odd);
     let mut method = Method::Deep;
     if options.deep {
         // As asked for.
-    } else if may_hash && hashes_as_we_do(&mut site.control)? {
+    } else if may_hash && all_hash_as_we_do(&mut sites)? {
         method = Method::Fast;
     } else {
         notes.push(
@@ -156,25 +209,26 @@ fn run_within(
                 .to_owned(),
         );
     }
-    let block_ranges = match tables.iter().find_map(|table| table.relation.as_ref()) {
-        Some(relation) => reads_block_ranges(&mut site.control, relation)?,
-        None => false,
-    };
-    let Site { spec, control, snapshot, .. } = &mut site;
-    let spec: &ConnSpec = spec;
-    let connect = move || -> Result<Box<dyn Socket>, VerifyError> {
-        Ok(Box::new(hot::connect(spec).map_err(|error| connect_error(error, None))?))
-    };
-    let servers = vec![crew::Site::new(&connect, snapshot.as_deref())];
+    let mut block_ranges = true;
+    for (number, site) in sites.iter_mut().enumerate() {
+        if let Some(source) = sources.iter().find(|source| source.site == number) {
+            block_ranges &= reads_block_ranges(&mut site.control, &source.relation)?;
+        }
+    }
+    let names = sites.iter().map(|site| site.name.clone().unwrap_or_default()).collect();
+    let (controls, openers) = split(&mut sites);
+    let servers = openers.iter().map(|(connect, snapshot)| crew::Site::new(connect.as_ref(), *snapshot));
     let setting = Setting {
         content,
         tables,
+        sources,
+        names,
         block_ranges,
-        crew: Crew::new(servers, options.stop),
+        crew: Crew::new(servers.collect(), options.stop),
         jobs: options.jobs.max(1),
         limits,
     };
-    let mut foreman = Foreman::new(vec![&mut **control], observer);
+    let mut foreman = Foreman::new(controls, observer);
     let rows_total = found.dataset.rows;
     let deep = method == Method::Deep;
     let mut compared = sums::compare(&setting, &mut foreman, deep, rows_total)?;
@@ -183,12 +237,16 @@ fn run_within(
     }
     let findings = rows::name(&setting, &mut foreman, &compared.differing, !deep)?;
     compared.findings.merge(findings);
+    compared.findings.merge(rows::misplaced(&setting, &mut foreman)?);
     let (cells, all) = (&compared.cells, &compared.findings);
-    let tables = setting.tables.iter().enumerate().map(|(at, table)| TableFound {
-        table: table.table,
-        rows_expected: cells.rows_expected(at),
-        rows_found: cells.rows_found(at),
-        differences: all.of_table(table.table),
+    let tables = judged.iter().map(|table| {
+        let places = || (0..setting.tables.len()).filter(|at| setting.tables[*at].table == *table);
+        TableFound {
+            table: *table,
+            rows_expected: places().map(|at| cells.rows_expected(at)).sum(),
+            rows_found: places().map(|at| cells.rows_found(at)).sum(),
+            differences: all.of_table(*table),
+        }
     });
     let tables = tables.collect();
     let (differences, totals) = compared.findings.into_named();
@@ -203,62 +261,70 @@ fn run_within(
     })
 }
 
-fn find_complete(control: &mut Client) -> Result<TpccDataset, VerifyError> {
-    let found = find(control)?.ok_or(VerifyError::NoDataset)?;
-    if found.dataset.format != data::FORMAT_VERSION {
-        let (dataset, known) = (found.dataset.name, data::FORMAT_VERSION);
-        return Err(VerifyError::Format { dataset, found: found.dataset.format, known });
+/// Opens a snapshot on each node that holds rows.
+fn open(cluster: &Cluster, notes: &mut Vec<String>) -> Result<Vec<Site>, VerifyError> {
+    let nodes: Vec<usize> = cluster.data_nodes().collect();
+    let engine = cluster.engine;
+    let is_alone = nodes.len() < 2;
+    if !is_alone && engine != Engine::FdwSharded {
+        return Err(VerifyError::Engine { engine });
     }
-    if !found.dataset.loaded {
-        return Err(VerifyError::Incomplete { dataset: found.dataset.name });
+    let sites = nodes.iter().map(|&node| {
+        let node = &cluster.nodes[node];
+        let mut site = Site::connect(&node.spec, (!is_alone).then_some(node.name.as_str()))?;
+        site.open_snapshot(notes)?;
+        Ok(site)
+    });
+    sites.collect()
+}
+
+/// The dataset, and its number on each node. All nodes must speak of the same one.
+fn agree(sites: &mut [Site]) -> Result<(TpccDataset, Vec<i32>), VerifyError> {
+    let mut first: Option<(TpccDataset, i64, String)> = None;
+    let mut ids = Vec::new();
+    for site in sites {
+        let node = site.name.clone();
+        let found = find(&mut *site.control)?.ok_or(VerifyError::NoDataset)?;
+        let dataset = found.dataset.name.clone();
+        if found.dataset.format != data::FORMAT_VERSION {
+            let known = data::FORMAT_VERSION;
+            return Err(VerifyError::Format { dataset, found: found.dataset.format, known });
+        }
+        if !found.dataset.loaded {
+            return Err(match node {
+                None => VerifyError::Incomplete { dataset },
+                Some(node) => VerifyError::IncompleteOn { dataset, node },
+            });
+        }
+        let token = ledger::layout(&mut *site.control, found.dataset.id)?.token;
+        ids.push(found.dataset.id);
+        let node = node.unwrap_or_default();
+        match &first {
+            None => first = Some((found, token, node)),
+            Some((model, theirs, one)) => {
+                let same = (model.warehouses, model.dataset.spec.seed, model.dataset.partitions, *theirs)
+                    == (found.warehouses, found.dataset.spec.seed, found.dataset.partitions, token);
+                if !same {
+                    return Err(LoadError::MixedCluster { one: one.clone(), other: node }.into());
+                }
+            }
+        }
     }
-    Ok(found)
+    let (found, ..) = first.ok_or(VerifyError::NoDataset)?;
+    Ok((found, ids))
+}
+
+fn all_hash_as_we_do(sites: &mut [Site]) -> Result<bool, VerifyError> {
+    for site in sites {
+        if !hashes_as_we_do(&mut site.control)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) -> Result<T, VerifyError> {
     result.map_err(|source| VerifyError::Sql { doing, source })
-}
-
-/// Looks for the tables and compares their columns with those that were made.
-fn tables(control: &mut Client, found: &TpccDataset, judged: &[Table]) -> Result<Vec<TableAt>, VerifyError> {
-    let mut tables = Vec::new();
-    for &table in judged {
-        let relation = qualified(&found.dataset.schema_name, table.name());
-        let row = control.query_opt(
-            "select relkind::text, pg_relation_size(oid) / current_setting('block_size')::bigint
-             from pg_class where oid = to_regclass($1)",
-            &[&relation],
-        );
-        let Some(row) = sql("looking for the tables", row)? else {
-            tables.push(TableAt { table, relation: None, blocks: 0 });
-            continue;
-        };
-        let changed = |problem: String| VerifyError::ChangedTable { table: table.name().to_owned(), problem };
-        if row.get::<_, &str>(0) != "r" {
-            return Err(changed("is no longer a table".to_owned()));
-        }
-        let blocks = row.get::<_, i64>(1) as u64;
-        let rows = control.query(
-            "select attname::text, atttypid from pg_attribute
-             where attrelid = to_regclass($1) and attnum > 0 and not attisdropped",
-            &[&relation],
-        );
-        let rows = sql("reading the table's columns", rows)?;
-        for (name, kind) in columns(table) {
-            match rows.iter().find(|row| row.get::<_, &str>(0) == *name) {
-                None => return Err(changed(format!("has no column {name}"))),
-                Some(row) if row.get::<_, u32>(1) != type_oid(kind) => {
-                    return Err(changed(format!(
-                        "its column {name} is no longer {}",
-                        kind.replace(" not null", "")
-                    )));
-                }
-                Some(_) => {}
-            }
-        }
-        tables.push(TableAt { table, relation: Some(relation), blocks });
-    }
-    Ok(tables)
 }
 
 /// Whether the server's hash of a row in binary form is there and agrees with ours, tried with a value of each type and a null.

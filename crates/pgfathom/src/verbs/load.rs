@@ -59,7 +59,8 @@ pub struct Load {
     /// TPC-C: fill factor in percent of the tables that transactions update [default: the server's, 100]
     #[arg(long, value_name = "PERCENT", value_parser = quantity::positive_count, help_heading = "Data")]
     pub fillfactor: Option<u64>,
-    /// Hash partitions of the table; 0 is a plain table [default: 0, or as an earlier load made it]
+    /// Hash partitions of the table; 0 is a plain table. TPC-C on a sharded cluster: ranges of warehouses [default: 0, what the
+    /// cluster was made for, or as an earlier load made it]
     #[arg(long, value_name = "N", value_parser = quantity::count, help_heading = "Data")]
     pub partitions: Option<u64>,
     /// scattered: keys are a random-looking bijection of the row number; sequential: they ascend with it

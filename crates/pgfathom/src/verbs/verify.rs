@@ -77,8 +77,7 @@ impl Verify {
         let spec = &cluster.nodes[entry].spec;
         let mut control = target::control::connect(spec)?;
         if what.unwrap_or_else(|| held(context, &mut control)) == What::Tpcc {
-            drop(control);
-            return self.run_tpcc(context, spec);
+            return self.run_tpcc(context, &cluster, &mut control);
         }
         let recording = Recording::begin(context, &self.directory, "verify", "ycsb")?;
         let mut fingerprint = fingerprint::take(&mut control, spec);

@@ -14,6 +14,8 @@ pub struct Difference {
     pub kind: DifferenceKind,
     /// Where.
     pub table: Table,
+    /// On which node, where that is not clear from the row.
+    pub node: Option<String>,
     /// The row, as a condition that can be pasted into a query.
     pub row: String,
 }
@@ -32,13 +34,18 @@ pub enum DifferenceKind {
         /// Their names.
         columns: Vec<&'static str>,
     },
+    /// The row is on a node that has no right to its warehouse, whether it is on the other one, too, or not.
+    Misplaced {
+        /// The node that its warehouse is on.
+        belongs_to: String,
+    },
 }
 
 /// How many kinds of differences there are.
-pub const KINDS: usize = 4;
+pub const KINDS: usize = 5;
 
 /// The words for the kinds, in the order of [`DifferenceKind::index`].
-pub const KIND_NAMES: [&str; KINDS] = ["missing", "duplicate", "stranger", "damaged"];
+pub const KIND_NAMES: [&str; KINDS] = ["missing", "duplicate", "stranger", "damaged", "misplaced"];
 
 impl DifferenceKind {
     /// Number of the kind, into [`KIND_NAMES`] and [`TpccVerifyReport::totals`].
@@ -48,6 +55,7 @@ impl DifferenceKind {
             DifferenceKind::Duplicate => 1,
             DifferenceKind::Stranger => 2,
             DifferenceKind::Damaged { .. } => 3,
+            DifferenceKind::Misplaced { .. } => 4,
         }
     }
 }
@@ -55,12 +63,16 @@ impl DifferenceKind {
 /// One line: the table and the row first, because that is what people search for.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} where {}: ", self.table.name(), self.row)?;
+        let node = self.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+        write!(f, "{}{node} where {}: ", self.table.name(), self.row)?;
         match &self.kind {
             DifferenceKind::Missing => f.write_str("missing"),
             DifferenceKind::Duplicate => f.write_str("is there once more than it should be"),
             DifferenceKind::Stranger => f.write_str("stranger, the load made no such row"),
             DifferenceKind::Damaged { columns } => write!(f, "{} damaged", columns.join(", ")),
+            DifferenceKind::Misplaced { belongs_to } => {
+                write!(f, "misplaced, its warehouse is on {belongs_to}")
+            }
         }
     }
 }
@@ -136,12 +148,18 @@ pub(super) struct Findings {
 
 impl Findings {
     /// Counts a difference, and names it unless there are many.
-    pub(super) fn add(&mut self, kind: DifferenceKind, table: Table, row: impl FnOnce() -> String) {
+    pub(super) fn add(
+        &mut self,
+        kind: DifferenceKind,
+        table: Table,
+        node: Option<&str>,
+        row: impl FnOnce() -> String,
+    ) {
         let index = kind.index();
         self.totals[index] += 1;
         self.of_table[table as usize] += 1;
         if self.named[index].len() < NAMED_MAX {
-            self.named[index].push(Difference { kind, table, row: row() });
+            self.named[index].push(Difference { kind, table, node: node.map(str::to_owned), row: row() });
         }
     }
 
@@ -188,25 +206,27 @@ mod tests {
     fn the_verdict_is_never_better_than_what_is_known() {
         assert_eq!(report([0; KINDS], false).verdict(), Verdict::Exact);
         assert_eq!(report([0; KINDS], true).verdict(), Verdict::CannotTell);
-        assert_eq!(report([0, 0, 1, 0], true).verdict(), Verdict::Different);
+        assert_eq!(report([0, 0, 1, 0, 0], true).verdict(), Verdict::Different);
     }
 
     #[test]
     fn many_differences_are_counted_and_some_named() {
         let mut findings = Findings::default();
         for row in 0..250 {
-            findings.add(DifferenceKind::Missing, Table::Stock, || format!("s_i_id = {row}"));
+            findings.add(DifferenceKind::Missing, Table::Stock, None, || format!("s_i_id = {row}"));
         }
         let mut all = Findings::default();
-        all.add(DifferenceKind::Damaged { columns: vec!["i_name"] }, Table::Item, || "i_id = 7".into());
+        all.add(DifferenceKind::Damaged { columns: vec!["i_name"] }, Table::Item, Some("n2"), || {
+            "i_id = 7".into()
+        });
         all.merge(findings);
         assert_eq!(
             (all.of_table(Table::Stock), all.of_table(Table::Item), all.of_table(Table::Orders)),
             (250, 1, 0)
         );
         let (named, totals) = all.into_named();
-        assert_eq!((named.len(), totals), (NAMED_MAX + 1, [250, 0, 0, 1]));
-        assert_eq!(named[NAMED_MAX].to_string(), "item where i_id = 7: i_name damaged");
+        assert_eq!((named.len(), totals), (NAMED_MAX + 1, [250, 0, 0, 1, 0]));
+        assert_eq!(named[NAMED_MAX].to_string(), "item on n2 where i_id = 7: i_name damaged");
         assert_eq!(named[0].to_string(), "stock where s_i_id = 0: missing");
     }
 }

@@ -1,16 +1,16 @@
 //! Judging rows one by one, and naming the ones that are missing or there too often.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use data::tpcc::Table;
 use wire::copy::values::Tuples;
 use wire::copy::{CopyError, Fields};
 
-use super::Setting;
 use super::content::{Content, IDS_MAX, condition, ids};
 use super::report::{DifferenceKind, Findings};
 use super::sums::{Cell, ROWS_PER_CHECK, warehouse_sql};
+use super::{Piece, Setting, Source};
 use crate::tpcc::encode::{Place, Placed, Sink, each_row, numbers, push, row_at};
 use crate::tpcc::schema::{column_list, columns};
 use crate::verify::VerifyError;
@@ -24,6 +24,8 @@ const _: () = assert!(<data::tpcc::rows::Customer as data::tpcc::rows::Row>::COL
 pub(super) struct Judge<'a> {
     content: &'a Content,
     table: Table,
+    /// Whose copy it is, where every node has one.
+    node: Option<&'a str>,
     /// Whether values are compared, or only places looked for.
     values: bool,
     expected: Expected,
@@ -45,8 +47,8 @@ impl Sink for Expected {
 }
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(content: &'a Content, table: Table, values: bool) -> Judge<'a> {
-        Judge { content, table, values, expected: Expected(Tuples::new(1 << 10)), ids: [None; IDS_MAX] }
+    pub(super) fn new(content: &'a Content, table: Table, node: Option<&'a str>, values: bool) -> Judge<'a> {
+        Judge { content, table, node, values, expected: Expected(Tuples::new(1 << 10)), ids: [None; IDS_MAX] }
     }
 
     /// The place of a row that was found; `None` for a stranger. Values that differ and strangers go into `findings`.
@@ -68,7 +70,7 @@ impl<'a> Judge<'a> {
         let made = place.and_then(|place| row_at(population, self.table, place, &mut self.expected));
         let Some(Ok(())) = made else {
             if self.values {
-                findings.add(DifferenceKind::Stranger, self.table, || self.row());
+                findings.add(DifferenceKind::Stranger, self.table, self.node, || self.row());
             }
             return Ok(None);
         };
@@ -76,7 +78,7 @@ impl<'a> Judge<'a> {
             let wrong = self.wrong_columns(&found[..names.len()])?;
             if !wrong.is_empty() {
                 let kind = DifferenceKind::Damaged { columns: wrong };
-                findings.add(kind, self.table, || self.row());
+                findings.add(kind, self.table, self.node, || self.row());
             }
         }
         Ok(place)
@@ -159,6 +161,7 @@ impl Marks {
 /// Notes which places have no mark.
 struct Unmarked<'a> {
     marks: &'a Marks,
+    node: Option<&'a str>,
     findings: &'a mut Findings,
 }
 
@@ -169,7 +172,7 @@ impl Sink for Unmarked<'_> {
         if !self.marks.is_marked(row.place()) {
             let mut front = Front::default();
             row.columns(&mut front);
-            self.findings.add(DifferenceKind::Missing, table, || condition(table, &front.ids));
+            self.findings.add(DifferenceKind::Missing, table, self.node, || condition(table, &front.ids));
         }
         Ok(())
     }
@@ -221,18 +224,23 @@ pub(super) fn name(
     for batch in batches(setting, cells) {
         let table = setting.tables[batch.at].table;
         let marks = Marks::new(table, &batch);
-        let pieces = setting.pieces(batch.at);
-        let next = AtomicUsize::new(0);
+        let node = setting.tables[batch.at].node.as_deref();
+        let pieces = setting.pieces(|source| source.at == batch.at && source.belongs_to.is_none());
+        let queues = setting.queues(&pieces);
         let rows_total = u64::from(numbers(table)) * batch.warehouses.len() as u64;
-        let tasks = (0..setting.jobs.min(pieces.len())).map(|_| -> Task<'_, Findings> {
-            Box::new(|| read(setting, &batch, &marks, &pieces, &next, values))
+        let tasks = queues.connections(setting.jobs).into_iter().map(|(site, _)| -> Task<'_, Findings> {
+            let (batch, marks, pieces, queues) = (&batch, &marks, &pieces, &queues);
+            Box::new(move || {
+                let next = || queues.next(site).map(|number| &pieces[number]);
+                read(setting, site, batch, marks, &next, values)
+            })
         });
         for share in foreman.run(&setting.crew, Phase::Name, rows_total, tasks.collect())? {
             findings.merge(share);
         }
         for &w_id in batch.warehouses.iter().filter(|w_id| table == Table::Item || **w_id > 0) {
             setting.crew.check()?;
-            let mut unmarked = Unmarked { marks: &marks, findings: &mut findings };
+            let mut unmarked = Unmarked { marks: &marks, node, findings: &mut findings };
             let Ok(()) = each_row(&setting.content.population, table, w_id, &mut unmarked);
         }
     }
@@ -240,17 +248,18 @@ pub(super) fn name(
 }
 
 /// Reads pieces of the batch's table.
-fn read(
+fn read<'p>(
     setting: &Setting<'_>,
+    site: usize,
     batch: &Batch,
     marks: &Marks,
-    pieces: &[(usize, Option<String>)],
-    next: &AtomicUsize,
+    next: &dyn Fn() -> Option<&'p Piece>,
     values: bool,
 ) -> Result<Findings, VerifyError> {
     let mut findings = Findings::default();
-    let mut reader = setting.crew.open(0)?;
-    let mut judge = Judge::new(&setting.content, marks.table, values);
+    let mut reader = setting.crew.open(site)?;
+    let node = setting.tables[batch.at].node.as_deref();
+    let mut judge = Judge::new(&setting.content, marks.table, node, values);
     let mut unreported = 0;
     let doing = format!("reading {}", marks.table.name());
     let wanted: Vec<String> = batch.warehouses.iter().map(u32::to_string).collect();
@@ -259,9 +268,9 @@ fn read(
         warehouse_sql(marks.table, setting.content.warehouses),
         wanted.join(",")
     );
-    while let Some((at, blocks)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+    while let Some(Piece { source, blocks }) = next() {
         setting.crew.check()?;
-        let Some(relation) = &setting.tables[*at].relation else { continue };
+        let relation = &setting.sources[*source].relation;
         let conditions: Vec<&str> = blocks.as_deref().into_iter().chain([wanted.as_str()]).collect();
         let sql = format!(
             "copy (select {} from only {relation} where {}) to stdout (format binary)",
@@ -272,7 +281,7 @@ fn read(
             let place = judge.judge(tuple, &mut findings);
             let place = place.map_err(|source| VerifyError::Copy { doing: doing.clone(), source })?;
             if place.is_some_and(|place| !marks.mark(place)) {
-                findings.add(DifferenceKind::Duplicate, marks.table, || judge.row());
+                findings.add(DifferenceKind::Duplicate, marks.table, node, || judge.row());
             }
             unreported += 1;
             if unreported == ROWS_PER_CHECK {
@@ -283,6 +292,57 @@ fn read(
         })?;
     }
     setting.crew.did(unreported);
+    Ok(findings)
+}
+
+/// Names the rows that nodes have of warehouses of others.
+pub(super) fn misplaced(setting: &Setting<'_>, foreman: &mut Foreman<'_>) -> Result<Findings, VerifyError> {
+    let pieces = setting.pieces(|source| source.belongs_to.is_some());
+    let mut findings = Findings::default();
+    if pieces.is_empty() {
+        return Ok(findings);
+    }
+    let queues = setting.queues(&pieces);
+    let tasks = queues.connections(setting.jobs).into_iter().map(|(site, _)| -> Task<'_, Findings> {
+        let (pieces, queues) = (&pieces, &queues);
+        Box::new(move || {
+            let next = || queues.next(site).map(|number| &pieces[number]);
+            read_misplaced(setting, site, &next)
+        })
+    });
+    for share in foreman.run(&setting.crew, Phase::Name, 0, tasks.collect())? {
+        findings.merge(share);
+    }
+    Ok(findings)
+}
+
+fn read_misplaced<'p>(
+    setting: &Setting<'_>,
+    site: usize,
+    next: &dyn Fn() -> Option<&'p Piece>,
+) -> Result<Findings, VerifyError> {
+    let mut findings = Findings::default();
+    let mut reader = setting.crew.open(site)?;
+    while let Some(Piece { source, blocks }) = next() {
+        setting.crew.check()?;
+        let Source { at, relation, belongs_to, .. } = &setting.sources[*source];
+        let table = setting.tables[*at].table;
+        let doing = format!("reading {}", table.name());
+        let filter = blocks.as_ref().map(|blocks| format!(" where {blocks}")).unwrap_or_default();
+        let columns = column_list(table);
+        let sql = format!("copy (select {columns} from only {relation}{filter}) to stdout (format binary)");
+        let mut judge = Judge::new(&setting.content, table, None, false);
+        let mut ignored = Findings::default();
+        reader.copy_out(&doing, &sql, |tuple| {
+            // Which row it says it is; whether the load made such a row does not matter here.
+            let place = judge.judge(tuple, &mut ignored);
+            place.map_err(|source| VerifyError::Copy { doing: doing.clone(), source })?;
+            let node = setting.name_of(site);
+            let kind = DifferenceKind::Misplaced { belongs_to: belongs_to.clone().unwrap_or_default() };
+            findings.add(kind, table, Some(node), || judge.row());
+            Ok(())
+        })?;
+    }
     Ok(findings)
 }
 

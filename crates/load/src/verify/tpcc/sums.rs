@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use data::tpcc::Table;
 
-use super::Setting;
 use super::content::RecordHash;
 use super::report::Findings;
 use super::rows::Judge;
+use super::{Piece, Setting, Source, TableAt};
 use crate::tpcc::encode::{Placed, Sink, each_row, warehouses_of};
 use crate::tpcc::schema::{column_list, warehouse_column};
 use crate::verify::VerifyError;
@@ -112,24 +112,27 @@ pub(super) fn compare(
     deep: bool,
     rows_total: u64,
 ) -> Result<Compared, VerifyError> {
-    let pieces: Vec<(usize, Option<String>)> =
-        (0..setting.tables.len()).flat_map(|at| setting.pieces(at)).collect();
+    // What is misplaced is no part of the tables.
+    let pieces = setting.pieces(|source| source.belongs_to.is_none());
+    let queues = setting.queues(&pieces);
     let cells: Vec<Cell> = (0..setting.tables.len())
         .flat_map(|at| {
             let warehouses = warehouses_of(setting.tables[at].table, setting.content.warehouses);
             warehouses.map(move |w_id| Cell { at, w_id })
         })
         .collect();
-    let (next_piece, next_cell) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let next_cell = AtomicUsize::new(0);
     let mut tasks: Vec<Task<'_, Share>> = Vec::new();
-    for _ in 0..setting.jobs.min(pieces.len()) {
-        tasks.push(Box::new(|| {
+    for (site, _) in queues.connections(setting.jobs) {
+        let (pieces, queues) = (&pieces, &queues);
+        tasks.push(Box::new(move || {
             let mut side = Side::new(setting);
             let mut findings = Findings::default();
+            let next = || queues.next(site).map(|number| &pieces[number]);
             if deep {
-                read(setting, &pieces, &next_piece, &mut side, &mut findings)?;
+                read(setting, site, &next, &mut side, &mut findings)?;
             } else {
-                sum(setting, &pieces, &next_piece, &mut side)?;
+                sum(setting, site, &next, &mut side)?;
             }
             Ok(Share::Found(side, findings))
         }));
@@ -202,17 +205,17 @@ fn regenerate(setting: &Setting<'_>, cell: Cell, deep: bool, side: &mut Side) ->
 }
 
 /// Lets the server sum up piece after piece.
-fn sum(
+fn sum<'p>(
     setting: &Setting<'_>,
-    pieces: &[(usize, Option<String>)],
-    next: &AtomicUsize,
+    site: usize,
+    next: &dyn Fn() -> Option<&'p Piece>,
     side: &mut Side,
 ) -> Result<(), VerifyError> {
-    let mut reader = setting.crew.open(0)?;
-    while let Some((at, blocks)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+    let mut reader = setting.crew.open(site)?;
+    while let Some(Piece { source, blocks }) = next() {
         setting.crew.check()?;
+        let Source { at, relation, .. } = &setting.sources[*source];
         let table = setting.tables[*at].table;
-        let Some(relation) = &setting.tables[*at].relation else { continue };
         let doing = format!("summing up {}", table.name());
         let filter = blocks.as_ref().map(|blocks| format!(" where {blocks}")).unwrap_or_default();
         let sql = format!(
@@ -235,24 +238,25 @@ fn sum(
 }
 
 /// Reads and judges piece after piece.
-fn read(
+fn read<'p>(
     setting: &Setting<'_>,
-    pieces: &[(usize, Option<String>)],
-    next: &AtomicUsize,
+    site: usize,
+    next: &dyn Fn() -> Option<&'p Piece>,
     side: &mut Side,
     findings: &mut Findings,
 ) -> Result<(), VerifyError> {
-    let mut reader = setting.crew.open(0)?;
+    let mut reader = setting.crew.open(site)?;
     let mut unreported = 0;
-    while let Some((at, blocks)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+    while let Some(Piece { source, blocks }) = next() {
         setting.crew.check()?;
-        let table = setting.tables[*at].table;
-        let Some(relation) = &setting.tables[*at].relation else { continue };
+        let Source { at, relation, .. } = &setting.sources[*source];
+        let TableAt { table, node } = &setting.tables[*at];
+        let table = *table;
         let doing = format!("reading {}", table.name());
         let filter = blocks.as_ref().map(|blocks| format!(" where {blocks}")).unwrap_or_default();
         let columns = column_list(table);
         let sql = format!("copy (select {columns} from only {relation}{filter}) to stdout (format binary)");
-        let mut judge = Judge::new(&setting.content, table, true);
+        let mut judge = Judge::new(&setting.content, table, node.as_deref(), true);
         reader.copy_out(&doing, &sql, |tuple| {
             let place = judge.judge(tuple, findings);
             match place.map_err(|source| VerifyError::Copy { doing: doing.clone(), source })? {

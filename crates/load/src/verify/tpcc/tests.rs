@@ -156,7 +156,8 @@ fn damage_is_named_fast_and_deep() {
             let (stop, limits) =
                 (Stop::new(), Limits { places, blocks_at_once: if places == 1 { 100 } else { 8192 } });
             let options = TpccVerifyOptions { deep, jobs: 2, stop: &stop };
-            let report = run_within(&spec, &options, &mut |_| {}, limits, true).unwrap();
+            let report =
+                run_within(&Cluster::single(spec.clone()), &options, &mut |_| {}, limits, true).unwrap();
             assert_eq!(lines(&report), expected, "deep {deep}, {places} places at a time");
             assert_eq!(report.differences_total(), expected.len() as u64);
             assert_eq!(report.verdict(), Verdict::Different);
@@ -167,7 +168,8 @@ fn damage_is_named_fast_and_deep() {
         // Without the server's hash: the same answer, and why it took longer.
         let stop = Stop::new();
         let options = TpccVerifyOptions { deep: false, jobs: 1, stop: &stop };
-        let report = run_within(&spec, &options, &mut |_| {}, LIMITS, false).unwrap();
+        let report =
+            run_within(&Cluster::single(spec.clone()), &options, &mut |_| {}, LIMITS, false).unwrap();
         assert_eq!((report.method, lines(&report)), (Method::Deep, expected));
         assert!(report.notes[0].contains("cannot hash"), "{:?}", report.notes);
     });

@@ -1,6 +1,6 @@
 //! `load tpcc`: the nine tables of TPC-C.
 
-use super::{Load, Watcher, cpus, describe, fields, on_disk, stop_of};
+use super::{Load, Watcher, by_node, cpus, describe, fields, on_disk, stop_of};
 use crate::cli::Format;
 use crate::context::Context;
 use crate::failure::{Explained, Failure};
@@ -19,18 +19,13 @@ impl Load {
         let options = self.tpcc_options()?;
         options.check()?;
         let cluster = self.connection.resolve_cluster_of(context)?;
-        if cluster.is_clustered() {
-            let (engine, nodes) = (cluster.engine, cluster.nodes.len());
-            return Err(Failure::usage(format!(
-                "load tpcc fills one server, and this is a cluster of {nodes} nodes ({engine})"
-            ))
-            .hint("name a server of its own; load ycsb spreads its rows over all nodes"));
-        }
+        load::tpcc::check_cluster(&cluster, &options)?;
         // The target comes first.
         let spec = cluster.nodes[0].spec.clone();
         let mut control = target::control::connect(&spec)?;
         let recording = Recording::begin(context, &self.directory, "load", "tpcc")?;
-        let fingerprint = fingerprint::take(&mut control, &spec);
+        let mut fingerprint = fingerprint::take(&mut control, &spec);
+        fingerprint.engine = cluster.engine.name().to_string();
         drop(control);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
         let step = recording.dir().begin_step("load", "tpcc")?;
@@ -40,12 +35,13 @@ impl Load {
                 "warehouses": options.warehouses,
                 "foreign_keys": options.foreign_keys,
                 "fillfactor": options.fillfactor,
+                "nodes": cluster.is_clustered().then(|| cluster.data_nodes().count()),
             }));
         }));
         let stop = stop_of(context);
         let progress = terminal::Progress::new(&context.terminal, self.progress);
         let mut observer = Watcher { context, recording: &recording, step: &step, progress };
-        let loaded = load::tpcc::load_tpcc(&spec, &options, &stop, &mut observer);
+        let loaded = load::tpcc::load_tpcc_on(&cluster, &options, &stop, &mut observer);
         context.terminal.end_progress();
         let report = match loaded {
             Ok(report) => report,
@@ -70,6 +66,9 @@ impl Load {
         if context.format == Format::Text {
             context.terminal.data(&recording.step_line(&step)?);
             context.terminal.data(&on_disk(&report));
+            if !report.nodes.is_empty() {
+                context.terminal.data(&by_node(&report));
+            }
         }
         if report.outcome == load::Outcome::AlreadyComplete {
             context.terminal.say("every row was there already; nothing was done");
@@ -85,7 +84,6 @@ impl Load {
         let sized_otherwise = [
             (self.rows.is_some(), "--rows"),
             (self.size.is_some(), "--size"),
-            (self.partitions.is_some(), "--partitions"),
             (self.method.is_some(), "--method"),
             (self.chunk_rows.is_some(), "--chunk-rows"),
             (!self.tablespaces.is_empty(), "--tablespaces"),
@@ -120,6 +118,7 @@ impl Load {
             restart: self.restart,
             force: self.force.clone(),
             tablespace: self.tablespace.clone(),
+            partitions: self.partitions.map(|partitions| number("--partitions", partitions)).transpose()?,
             ..TpccOptions::new(number("-s/--scale", warehouses)?)
         })
     }
@@ -138,6 +137,7 @@ pub fn dataset(found: &TpccDataset) -> record::model::Dataset {
             "c_load": found.c_load,
             "foreign_keys": found.foreign_keys,
             "fillfactor": found.fillfactor,
+            "partitions": (found.dataset.partitions > 0).then_some(found.dataset.partitions),
         })),
     }
 }

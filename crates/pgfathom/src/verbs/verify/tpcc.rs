@@ -13,19 +13,25 @@ use record::model::{Check, CheckResult, Step};
 use record::sample::SOURCE_VERIFY;
 use record::{Exit, ProgressSample, State, Verdict};
 use serde_json::json;
-use target::ConnSpec;
+use target::Cluster;
+use target::control::Control;
 
 impl Verify {
     /// Verifies the TPC-C tables and writes the run directory.
     ///
     /// # Errors
     /// When there is nothing to verify, or the verification broke off. A difference is no error: it is exit code 3.
-    pub(super) fn run_tpcc(self, context: &Context, spec: &ConnSpec) -> Result<Exit, Failure> {
-        let mut control = target::control::connect(spec)?;
+    pub(super) fn run_tpcc(
+        self,
+        context: &Context,
+        cluster: &Cluster,
+        control: &mut Control,
+    ) -> Result<Exit, Failure> {
         let recording = Recording::begin(context, &self.directory, "verify", "tpcc")?;
-        let fingerprint = fingerprint::take(&mut control, spec);
-        let found = load::tpcc::find(&mut *control).ok().flatten();
-        drop(control);
+        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let mut fingerprint = fingerprint::take(control, &cluster.nodes[entry].spec);
+        fingerprint.engine = cluster.engine.name().to_string();
+        let found = load::tpcc::find(&mut **control).ok().flatten();
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
         let jobs = match self.jobs {
             Some(jobs) => usize::try_from(jobs).unwrap_or(usize::MAX).min(load::plan::STREAMS_MAX),
@@ -41,7 +47,7 @@ impl Verify {
         let options = TpccVerifyOptions { deep: self.deep, jobs, stop: &stop };
         let mut progress = terminal::Progress::new(&context.terminal, self.progress);
         let mut last = (None, 0, dir.now_us());
-        let verified = load::verify::tpcc::run(spec, &options, &mut |now: &VerifyProgress| {
+        let verified = load::verify::tpcc::run_cluster(cluster, &options, &mut |now: &VerifyProgress| {
             if last.0 != Some(now.phase) {
                 recording.keep(dir.begin_phase(&step, now.phase.as_str()).map(|_| ()));
                 last = (Some(now.phase), 0, last.2);

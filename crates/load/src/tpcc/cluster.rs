@@ -1,0 +1,262 @@
+//! The nine tables on a cluster sharded by `postgres_fdw`: made, recognised, refused or removed on all nodes together.
+//!
+//! Every node has every partitioned table; each leaf is a table on one node and a foreign table on the others ([`super::spread`]). ITEM is a
+//! table on each. Each node has a ledger of its own, in which the same dataset is identified by the same token.
+
+use std::collections::BTreeMap;
+
+use data::tpcc::Table;
+use postgres::{GenericClient, Transaction};
+use target::cluster::Cluster;
+
+use super::schema::{self, check_identity, columns_sql, fillfactor_of};
+use super::spread::{self, Partition, Spread, leaf_name, partition_column, spread_tables};
+use super::{TpccDataset, TpccOptions};
+use crate::error::LoadError;
+use crate::ledger::{self, Dataset, Layout, qualified, quoted};
+use crate::options::{Stop, Via};
+use crate::plan::PARTITIONS_MAX;
+use crate::schema::sharded::{PARTITIONS_PER_NODE, servers};
+use crate::schema::{Seat, begin, clear_names, random_token, remove};
+use crate::shard::literal;
+use crate::team::{Member, Team};
+
+/// The dataset as each node's ledger has it, where its warehouses are, and whether somebody has begun it before.
+pub(crate) struct Prepared {
+    pub(crate) found: Vec<TpccDataset>,
+    pub(crate) spread: Spread,
+    pub(crate) created: bool,
+}
+
+/// What one node has of the dataset: itself, and the number by which the nodes recognise each other.
+type Known = (TpccDataset, i64);
+
+/// Finds the dataset on every node and checks that it is the one that `options` describe, or makes it where it is missing. One transaction
+/// each, open together and committed one after the other: a kill between two commits leaves nodes without it, where the next load makes it.
+pub(crate) fn prepare(
+    team: &mut Team,
+    cluster: &Cluster,
+    options: &TpccOptions,
+    stop: &Stop,
+) -> Result<Prepared, LoadError> {
+    let members = &mut team.members;
+    let seats: Vec<Seat> =
+        members.iter().map(|member| Seat { name: member.name.clone(), node: member.node }).collect();
+    let mut transactions = begin(members, stop)?;
+    let at = |node: usize| {
+        let seats = &seats;
+        move |error: LoadError| error.at(&seats[node].name)
+    };
+    let mut known: Vec<Option<Known>> = Vec::new();
+    let mut schemas = Vec::new();
+    for (node, transaction) in transactions.iter_mut().enumerate() {
+        schemas.push(schema::open(transaction).map_err(at(node))?);
+        let mut found = super::find(transaction).map_err(at(node))?;
+        if let Some(old) = found.take_if(|_| options.restart) {
+            remove(transaction, &old.dataset).map_err(at(node))?;
+        }
+        let found = found.map(|found| {
+            let token = ledger::layout(transaction, found.dataset.id)?.token;
+            Ok((found, token))
+        });
+        known.push(found.transpose().map_err(at(node))?);
+    }
+    let first = known.iter().position(Option::is_some);
+    let (model, token) = match first.and_then(|node| known[node].clone()) {
+        Some(known) => known,
+        None => {
+            let partitions = partitions_of(options, cluster, seats.len())?;
+            (schema::plan(options, schemas[0].clone(), partitions), random_token())
+        }
+    };
+    if let Some(one) = first {
+        check_identity(&model, options)?;
+        let same = |(other, their): &Known| {
+            let dataset =
+                Dataset { id: model.dataset.id, loaded: model.dataset.loaded, ..other.dataset.clone() };
+            *their == token && TpccDataset { dataset, ..other.clone() } == model
+        };
+        if let Some(other) = known.iter().position(|known| known.as_ref().is_some_and(|known| !same(known))) {
+            let (one, other) = (seats[one].name.clone(), seats[other].name.clone());
+            return Err(LoadError::MixedCluster { one, other });
+        }
+    }
+    let spread = spread_of(&mut transactions, &known, &model)?;
+    for (node, transaction) in transactions.iter_mut().enumerate() {
+        if known[node].is_none() {
+            let servers = servers(transaction, cluster, &seats, node).map_err(at(node))?;
+            let place = Place { model: &model, token, spread: &spread, node, servers, seats: &seats };
+            known[node] = Some((place.create(transaction, options).map_err(at(node))?, token));
+        }
+    }
+    for (node, transaction) in transactions.into_iter().enumerate() {
+        let failed = |source| LoadError::sql("preparing the tables", source);
+        transaction.commit().map_err(failed).map_err(at(node))?;
+    }
+    let found: Vec<TpccDataset> = known.into_iter().flatten().map(|(found, _)| found).collect();
+    let spread = settled(members, &found)?;
+    Ok(Prepared { found, spread, created: first.is_none() })
+}
+
+/// What a cluster of this kind, of so many nodes, cannot have.
+pub(super) fn refuse(options: &TpccOptions, nodes: usize) -> Result<(), LoadError> {
+    let warehouses = options.warehouses;
+    let refused =
+        |flag: &'static str, problem: String, hint: String| Err(LoadError::Option { flag, problem, hint });
+    if options.foreign_keys {
+        return refused(
+            "--foreign-keys",
+            "PostgreSQL has no foreign key that refers to rows of other nodes".to_owned(),
+            "leave it out; prove tpcc looks whether every row has what it refers to".to_owned(),
+        );
+    }
+    if (warehouses as usize) < nodes {
+        return refused(
+            "-s/--scale",
+            format!("{warehouses} warehouses cannot be spread over {nodes} nodes"),
+            format!("ask for at least {nodes}; each node gets as many as the others"),
+        );
+    }
+    Ok(())
+}
+
+/// How many leaves each table gets: what was asked for, else what the cluster was made for, as far as there are warehouses.
+fn partitions_of(options: &TpccOptions, cluster: &Cluster, nodes: usize) -> Result<u32, LoadError> {
+    let warehouses = options.warehouses;
+    let most = warehouses.min(PARTITIONS_MAX);
+    match options.partitions {
+        Some(asked) if (asked as usize) < nodes || asked > most => Err(LoadError::Option {
+            flag: "--partitions",
+            problem: format!("{warehouses} warehouses on {nodes} nodes cannot be in {asked} partitions"),
+            hint: format!("ask for {nodes} to {most}; a multiple of {nodes} spreads them evenly"),
+        }),
+        Some(asked) => Ok(asked),
+        None => {
+            let made_for = cluster.partitions.filter(|partitions| *partitions as usize >= nodes);
+            Ok(made_for.unwrap_or(nodes as u32 * PARTITIONS_PER_NODE).min(most))
+        }
+    }
+}
+
+/// Which node each leaf is on: where one of the nodes that have the dataset has it as a table, else dealt out in turn.
+fn spread_of(
+    transactions: &mut [Transaction<'_>],
+    known: &[Option<Known>],
+    model: &TpccDataset,
+) -> Result<Spread, LoadError> {
+    let mut spread = Spread::dealt(model.warehouses, model.dataset.partitions.max(1), transactions.len());
+    for (node, transaction) in transactions.iter_mut().enumerate() {
+        let Some((found, _)) = &known[node] else { continue };
+        for partition in spread::partitions(transaction, &found.dataset, &spread, Table::Warehouse)? {
+            if partition.local {
+                spread.set_owner(partition.leaf, node);
+            }
+        }
+    }
+    Ok(spread)
+}
+
+/// Where the warehouses are by the catalogs of all nodes.
+pub(crate) fn settled(members: &mut [Member], found: &[TpccDataset]) -> Result<Spread, LoadError> {
+    let Some(model) = found.first() else { return Err(LoadError::Restarted) };
+    let (warehouses, leaves) = (model.warehouses, model.dataset.partitions.max(1));
+    let bounds = Spread::dealt(warehouses, leaves, members.len());
+    let mut all = Vec::new();
+    for (member, found) in std::iter::zip(members.iter_mut(), found) {
+        let tables = tables_of(&mut *member.control, &found.dataset, &bounds);
+        all.push(tables.map_err(|error| error.at(&member.name))?);
+    }
+    let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+    spread::settled(warehouses, leaves, &names, &all)
+}
+
+/// The partitions of all tables on one node.
+pub(crate) fn tables_of(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+    bounds: &Spread,
+) -> Result<Vec<(Table, Vec<Partition>)>, LoadError> {
+    spread_tables().map(|table| Ok((table, spread::partitions(client, dataset, bounds, table)?))).collect()
+}
+
+/// A node on which the tables are made.
+struct Place<'a> {
+    model: &'a TpccDataset,
+    token: i64,
+    spread: &'a Spread,
+    node: usize,
+    /// What leads to the other nodes.
+    servers: BTreeMap<usize, String>,
+    seats: &'a [Seat],
+}
+
+impl Place<'_> {
+    fn create(
+        &self,
+        client: &mut impl GenericClient,
+        options: &TpccOptions,
+    ) -> Result<TpccDataset, LoadError> {
+        let schema_name = &self.model.dataset.schema_name;
+        let names = table_names(self.spread);
+        clear_names(client, schema_name, &names, &options.force)?;
+        let found = schema::insert(client, self.model)?;
+        let layout = Layout {
+            token: self.token,
+            nodes: self.seats.iter().map(|seat| seat.name.clone()).collect(),
+            via: Via::Owner,
+            tablespaces: Some(options.tablespace.iter().cloned().collect()),
+            unlogged: false,
+            emptied: false,
+        };
+        ledger::set_layout(client, found.dataset.id, &layout)?;
+        for table in Table::ALL {
+            let sql = match partition_column(table) {
+                None => schema::create_sql(&found, table, options.tablespace.as_deref()),
+                Some(column) => self.create_sql(table, column, options.tablespace.as_deref()),
+            };
+            client
+                .batch_execute(&sql)
+                .map_err(|source| LoadError::sql(format!("creating {}", table.name()), source))?;
+        }
+        for name in names {
+            ledger::own_table(client, &found.dataset, &name)?;
+        }
+        Ok(found)
+    }
+
+    /// A partitioned table with its leaves. It has no key: PostgreSQL has no unique index over foreign partitions; each leaf gets its own.
+    fn create_sql(&self, table: Table, column: &str, tablespace: Option<&str>) -> String {
+        let schema_name = &self.model.dataset.schema_name;
+        let parent = qualified(schema_name, table.name());
+        let fillfactor = fillfactor_of(self.model, table);
+        let tablespace = tablespace.map(|name| format!(" tablespace {}", quoted(name))).unwrap_or_default();
+        let mut sql =
+            format!("create table {parent} ({}) partition by range ({column});", columns_sql(table));
+        for leaf in 0..self.spread.leaves() {
+            let (name, bound) = (leaf_name(table, leaf), self.spread.bound(leaf));
+            let relation = qualified(schema_name, &name);
+            let owner = self.spread.owner(leaf);
+            if owner == self.node {
+                sql.push_str(&format!(
+                    "create table {relation} partition of {parent} {bound}{fillfactor}{tablespace};"
+                ));
+            } else if let Some(server) = self.servers.get(&owner) {
+                sql.push_str(&format!(
+                    "create foreign table {relation} partition of {parent} {bound} server {} options (schema_name {}, table_name {});",
+                    quoted(server),
+                    literal(schema_name),
+                    literal(&name)
+                ));
+            }
+        }
+        sql
+    }
+}
+
+/// All tables of a dataset on any node, parents first.
+fn table_names(spread: &Spread) -> Vec<String> {
+    let parents = Table::ALL.iter().map(|table| table.name().to_owned());
+    let leaves =
+        spread_tables().flat_map(|table| (0..spread.leaves()).map(move |leaf| leaf_name(table, leaf)));
+    parents.chain(leaves).collect()
+}

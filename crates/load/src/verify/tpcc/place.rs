@@ -1,0 +1,166 @@
+//! Where the rows are: which tables on which servers hold the rows of the nine, and which hold what is another node's.
+
+use data::tpcc::Table;
+use postgres::Client;
+
+use super::content::type_oid;
+use super::{Site, Source, TableAt, VerifyError, sql};
+use crate::ledger::{self, qualified};
+use crate::tpcc::TpccDataset;
+use crate::tpcc::cluster::tables_of;
+use crate::tpcc::schema::columns;
+use crate::tpcc::spread::{Spread, leaf_name, spread_tables};
+
+/// What is proved, and where it is read.
+pub(super) struct Places {
+    pub(super) tables: Vec<TableAt>,
+    pub(super) sources: Vec<Source>,
+    /// What is odd and no difference of rows.
+    pub(super) notes: Vec<String>,
+}
+
+/// A relation with the name of one of ours.
+struct Relation {
+    kind: char,
+    blocks: u64,
+}
+
+/// Looks for the tables on all servers and compares their columns with those that were made. Tables that are gone have no source, so all of
+/// their rows are missing.
+pub(super) fn find(sites: &mut [Site], found: &TpccDataset, judged: &[Table]) -> Result<Places, VerifyError> {
+    match sites {
+        [site] if site.name.is_none() => on_one(site, found, judged),
+        sites => on_nodes(sites, found, judged),
+    }
+}
+
+fn on_one(site: &mut Site, found: &TpccDataset, judged: &[Table]) -> Result<Places, VerifyError> {
+    let mut places = Places { tables: Vec::new(), sources: Vec::new(), notes: Vec::new() };
+    for (at, &table) in judged.iter().enumerate() {
+        places.tables.push(TableAt { table, node: None });
+        let relation = qualified(&found.dataset.schema_name, table.name());
+        if let Some(Relation { blocks, .. }) = plain(&mut site.control, table, &relation)? {
+            places.sources.push(Source { at, site: 0, relation, blocks, belongs_to: None });
+        }
+    }
+    Ok(places)
+}
+
+fn on_nodes(sites: &mut [Site], found: &TpccDataset, judged: &[Table]) -> Result<Places, VerifyError> {
+    let mut places = Places { tables: Vec::new(), sources: Vec::new(), notes: Vec::new() };
+    let schema = &found.dataset.schema_name;
+    if judged.contains(&Table::Item) {
+        for (number, site) in sites.iter_mut().enumerate() {
+            let relation = qualified(schema, Table::Item.name());
+            let at = places.tables.len();
+            places.tables.push(TableAt { table: Table::Item, node: site.name.clone() });
+            if let Some(Relation { blocks, .. }) = plain(&mut site.control, Table::Item, &relation)? {
+                places.sources.push(Source { at, site: number, relation, blocks, belongs_to: None });
+            }
+        }
+    }
+    let leaves = found.dataset.partitions.max(1);
+    let bounds = Spread::dealt(found.warehouses, leaves, sites.len());
+    let dealt_to = ledger::layout(&mut *sites[0].control, found.dataset.id)?.nodes;
+    let mut partitions = Vec::new();
+    for site in sites.iter_mut() {
+        partitions.push(tables_of(&mut *site.control, &found.dataset, &bounds)?);
+    }
+    for table in spread_tables().filter(|table| judged.contains(table)) {
+        let at = places.tables.len();
+        places.tables.push(TableAt { table, node: None });
+        for leaf in 0..leaves as usize {
+            let mut own = Vec::new();
+            for (number, tables) in partitions.iter().enumerate() {
+                let of_table = tables.iter().filter(|(of, _)| *of == table).flat_map(|(_, own)| own);
+                own.extend(
+                    of_table.filter(|one| one.leaf == leaf && one.local).map(|one| (number, &one.relation)),
+                );
+            }
+            // Where several nodes have it, the one it was dealt to has the right to it.
+            let dealt = (!dealt_to.is_empty()).then(|| dealt_to[leaf % dealt_to.len()].as_str());
+            let owner =
+                own.iter().position(|(number, _)| sites[*number].name.as_deref() == dealt).unwrap_or(0);
+            let owner_name = own.get(owner).and_then(|(number, _)| sites[*number].name.clone());
+            for (nth, (number, relation)) in own.into_iter().enumerate() {
+                let site = &mut sites[number];
+                let Some(Relation { blocks, .. }) = plain(&mut site.control, table, relation)? else {
+                    continue;
+                };
+                let belongs_to = if nth == owner { None } else { owner_name.clone() };
+                places.sources.push(Source {
+                    at,
+                    site: number,
+                    relation: relation.clone(),
+                    blocks,
+                    belongs_to,
+                });
+            }
+            places.notes.extend(loose(sites, schema, &leaf_name(table, leaf))?);
+        }
+    }
+    Ok(places)
+}
+
+/// Nodes on which a table has the name of a leaf and is no partition of anything: what is in it, nobody who asks for the rows finds.
+fn loose(sites: &mut [Site], schema: &str, name: &str) -> Result<Vec<String>, VerifyError> {
+    let mut notes = Vec::new();
+    for site in sites {
+        let row = site.control.query_one(
+            "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+             where n.nspname = $1 and c.relname = $2 and c.relkind = 'r' and not c.relispartition)",
+            &[&schema, &name],
+        );
+        if sql("looking for the tables", row)?.get(0) {
+            let node = site.name.as_deref().unwrap_or_default();
+            notes.push(format!(
+                "{name} on {node} is a table that is no partition of anything: its rows were not read"
+            ));
+        }
+    }
+    Ok(notes)
+}
+
+/// Looks for a table and compares its columns with those that were made; `None`: it is gone.
+fn plain(control: &mut Client, table: Table, relation: &str) -> Result<Option<Relation>, VerifyError> {
+    let row = control.query_opt(
+        "select relkind::text, pg_relation_size(oid) / current_setting('block_size')::bigint
+         from pg_class where oid = to_regclass($1)",
+        &[&relation],
+    );
+    let Some(row) = sql("looking for the tables", row)? else { return Ok(None) };
+    let changed = |problem: String| VerifyError::ChangedTable { table: table.name().to_owned(), problem };
+    let found = Relation {
+        kind: row.get::<_, &str>(0).chars().next().unwrap_or('?'),
+        blocks: row.get::<_, i64>(1) as u64,
+    };
+    match found.kind {
+        'r' => {}
+        'p' => {
+            return Err(changed(
+                "is spread over the nodes of a cluster, and only one was named: name them all with --cluster"
+                    .to_owned(),
+            ));
+        }
+        _ => return Err(changed("is no longer a table".to_owned())),
+    }
+    let rows = control.query(
+        "select attname::text, atttypid from pg_attribute
+         where attrelid = to_regclass($1) and attnum > 0 and not attisdropped",
+        &[&relation],
+    );
+    let rows = sql("reading the table's columns", rows)?;
+    for (name, kind) in columns(table) {
+        match rows.iter().find(|row| row.get::<_, &str>(0) == *name) {
+            None => return Err(changed(format!("has no column {name}"))),
+            Some(row) if row.get::<_, u32>(1) != type_oid(kind) => {
+                return Err(changed(format!(
+                    "its column {name} is no longer {}",
+                    kind.replace(" not null", "")
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(Some(found))
+}
