@@ -25,7 +25,7 @@ pub struct Prove {
     /// Which database.
     #[command(flatten)]
     pub connection: Connection,
-    /// Only these conditions: C1 to C12, X13, X14, with commas between [default: all]
+    /// Only these conditions: C1 to C12, X13 to X15, with commas between [default: all]
     #[arg(
         long,
         value_name = "CODES",
@@ -59,7 +59,7 @@ fn condition(text: &str) -> Result<Condition, ValueError> {
     text.parse().map_err(|_| {
         ValueError::new(
             format!("no condition is called {text:?}"),
-            "write C1 to C12, X13 or X14, as --conditions C1,C10",
+            "write C1 to C12 or X13 to X15, as --conditions C1,C10",
         )
     })
 }

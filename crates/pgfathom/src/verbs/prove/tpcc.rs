@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::recording::Recording;
 use crate::verbs::load::{cpus, fields};
 use crate::{fingerprint, human, terminal};
-use ::prove::tpcc::{Answer, Condition, Options, Outcome, Progress, ProveError, Report, prove};
+use ::prove::tpcc::{Answer, Condition, Options, Outcome, Progress, ProveError, Report, prove_on};
 use record::model::{Check, CheckResult, Step};
 use record::{Exit, State, Verdict};
 use serde_json::json;
@@ -21,10 +21,12 @@ const PRINTED_MAX: usize = 5;
 
 impl Prove {
     pub(super) fn run_tpcc(self, context: &Context) -> Result<Exit, Failure> {
-        let spec = self.connection.resolve(context)?;
-        let mut control = target::control::connect(&spec)?;
+        let cluster = self.connection.resolve_cluster_of(context)?;
+        let spec = &cluster.nodes[0].spec;
+        let mut control = target::control::connect(spec)?;
         let recording = Recording::begin(context, &self.directory, "prove", "tpcc")?;
-        let fingerprint = fingerprint::take(&mut control, &spec);
+        let mut fingerprint = fingerprint::take(&mut control, spec);
+        fingerprint.engine = cluster.engine.name().to_string();
         drop(control);
         let dir = recording.dir();
         dir.edit(|run| run.target = Some(fingerprint))?;
@@ -49,7 +51,7 @@ impl Prove {
             move |_| stop.store(true, Ordering::Relaxed)
         });
         let mut progress = terminal::Progress::new(&context.terminal, self.progress);
-        let proved = prove(&spec, &options, &stop, &mut |now: Progress| {
+        let proved = prove_on(&cluster, &options, &stop, &mut |now: Progress| {
             let text = || {
                 format!(
                     "prove  {} of {} queries  {} things looked at",
