@@ -370,8 +370,23 @@ fn wrong_files() {
             ),
             usage(
                 "load tpcc -s 1 --cluster sharded.toml",
-                "load tpcc fills one server, and this is a cluster of 2 nodes (fdw-sharded)",
-                "load ycsb spreads",
+                "-s/--scale: 1 warehouses cannot be spread over 2 nodes",
+                "ask for at least 2",
+            ),
+            usage(
+                "load tpcc -s 4 --foreign-keys --cluster sharded.toml",
+                "--foreign-keys: PostgreSQL has no foreign key that refers to rows of other nodes",
+                "prove tpcc",
+            ),
+            usage(
+                "load tpcc -s 4 --cluster peers.toml",
+                "load tpcc spreads warehouses over nodes, and every node of this cluster (multimaster) holds every row",
+                "up sharded",
+            ),
+            usage(
+                "run -b tpcc --data a --cluster sharded.toml",
+                "--data draws the keys of one node, and the terminals of TPC-C have homes of their own",
+                "--connect owner",
             ),
             usage(
                 "demo --pg-bin nowhere",
@@ -393,6 +408,7 @@ fn wrong_files() {
                 .write("broken.toml", "format = 1\nengine = \"postgres\"\nnode = 3\n")
                 .write("future.toml", "format = 9\nengine = \"postgres\"\n[[node]]\nname = \"n\"\nrole = \"primary\"\nconnection = \"\"\n")
                 .write("sharded.toml", "format = 1\nengine = \"fdw-sharded\"\n[[node]]\nname = \"a\"\nrole = \"shard\"\nconnection = \"host=db1\"\n[[node]]\nname = \"b\"\nrole = \"shard\"\nconnection = \"host=db2\"\n")
+                .write("peers.toml", "format = 1\nengine = \"multimaster\"\n[[node]]\nname = \"a\"\nrole = \"peer\"\nconnection = \"host=db1\"\n[[node]]\nname = \"b\"\nrole = \"peer\"\nconnection = \"host=db2\"\n")
                 .write("lonely.toml", "format = 1\nengine = \"postgres\"\nnode = []\n")
                 .write("odd.toml", "format = 1\nengine = \"postgres\"\n[[node]]\nname = \"n\"\nrole = \"primary\"\nconnection = \"hots=db1\"\n");
         },

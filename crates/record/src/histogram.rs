@@ -1,12 +1,14 @@
 //! Latency recording for the hot path, with fixed memory and exact extremes.
 //!
-//! A [`Latency`] is an HDR histogram in whole microseconds with three significant digits from 1 us to 1 hour, created once at
-//! its full size (about 180 KiB) so that recording never allocates. What the histogram cannot hold is not clamped in silence:
+//! A [`Latency`] is an HDR histogram in whole microseconds with three significant digits from 1 us to 1 hour. The first sample makes it at
+//! its full size (about 180 KiB), and no later one allocates: a run keeps dozens of recorders, most of which (warm-up, service time of closed
+//! loops, types that never run) never see a sample. What the histogram cannot hold is not clamped in silence:
 //! longer times are counted in [`Latency::overflow`], and maximum and mean are kept apart, exact, in nanoseconds. Histograms of
 //! sessions, workers and hosts are merged by adding counters; percentiles are never averaged.
 
 use crate::summary::LatencySummary;
 use hdrhistogram::Histogram;
+use std::sync::LazyLock;
 
 /// The longest latency with a bucket of its own: one hour.
 pub const HIGHEST_US: u64 = 3_600_000_000;
@@ -15,10 +17,19 @@ pub const SIGNIFICANT_DIGITS: u8 = 3;
 /// A percentile is drawn in curves only if at least this many samples lie beyond it; fewer make it a matter of chance.
 pub const SAMPLES_BEYOND_MIN: u64 = 100;
 
-/// A latency recorder. Creating one allocates; recording does not.
+/// What a recorder without samples holds.
+static EMPTY: LazyLock<Histogram<u64>> = LazyLock::new(made);
+
+fn made() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, HIGHEST_US, SIGNIFICANT_DIGITS)
+        .expect("constant bounds are valid: 2 <= high, 0 <= digits <= 5")
+}
+
+/// A latency recorder. The first sample allocates; no other does.
 #[derive(Clone, Debug)]
 pub struct Latency {
-    histogram: Histogram<u64>,
+    /// `None` until there is something to hold.
+    histogram: Option<Histogram<u64>>,
     overflow: u64,
     max_ns: u64,
     sum_ns: u128,
@@ -32,7 +43,7 @@ impl Default for Latency {
 
 impl PartialEq for Latency {
     fn eq(&self, other: &Self) -> bool {
-        self.histogram == other.histogram
+        self.histogram() == other.histogram()
             && self.overflow == other.overflow
             && self.max_ns == other.max_ns
             && self.sum_ns == other.sum_ns
@@ -40,17 +51,15 @@ impl PartialEq for Latency {
 }
 
 impl Latency {
-    /// An empty recorder, with all memory it will ever need.
+    /// An empty recorder.
     pub fn new() -> Latency {
-        let histogram = Histogram::new_with_bounds(1, HIGHEST_US, SIGNIFICANT_DIGITS)
-            .expect("constant bounds are valid: 2 <= high, 0 <= digits <= 5");
-        Latency { histogram, overflow: 0, max_ns: 0, sum_ns: 0 }
+        Latency { histogram: None, overflow: 0, max_ns: 0, sum_ns: 0 }
     }
 
     /// Counts one latency given in nanoseconds; stored rounded to the nearest microsecond.
     #[inline]
     pub fn record_ns(&mut self, ns: u64) {
-        if self.histogram.record(ns.saturating_add(500) / 1000).is_err() {
+        if self.histogram.get_or_insert_with(made).record(ns.saturating_add(500) / 1000).is_err() {
             self.overflow += 1;
         }
         self.max_ns = self.max_ns.max(ns);
@@ -65,7 +74,10 @@ impl Latency {
 
     /// Adds all samples of `other`. The result is as if every sample had been recorded here.
     pub fn merge(&mut self, other: &Latency) {
-        self.histogram.add(&other.histogram).expect("all recorders have the same fixed bounds");
+        if let Some(samples) = other.histogram.as_ref().filter(|samples| !samples.is_empty()) {
+            let own = self.histogram.get_or_insert_with(made);
+            own.add(samples).expect("all recorders have the same fixed bounds");
+        }
         self.overflow += other.overflow;
         self.max_ns = self.max_ns.max(other.max_ns);
         self.sum_ns += other.sum_ns;
@@ -73,7 +85,9 @@ impl Latency {
 
     /// Forgets everything, keeping the memory.
     pub fn reset(&mut self) {
-        self.histogram.reset();
+        if let Some(histogram) = &mut self.histogram {
+            histogram.reset();
+        }
         self.overflow = 0;
         self.max_ns = 0;
         self.sum_ns = 0;
@@ -81,7 +95,7 @@ impl Latency {
 
     /// Number of samples, overflow included.
     pub fn count(&self) -> u64 {
-        self.histogram.len() + self.overflow
+        self.histogram().len() + self.overflow
     }
 
     /// True if nothing was recorded.
@@ -117,17 +131,17 @@ impl Latency {
             return 0;
         }
         let rank = ((quantile.clamp(0.0, 1.0) * count as f64).ceil() as u64).clamp(1, count);
-        let bucketed = self.histogram.len();
+        let bucketed = self.histogram().len();
         if rank > bucketed {
             return self.max_us();
         }
         // Half a sample below the rank: the library multiplies back and rounds up, which must not land on the next rank.
-        self.histogram.value_at_quantile((rank as f64 - 0.5) / bucketed as f64).min(self.max_us())
+        self.histogram().value_at_quantile((rank as f64 - 0.5) / bucketed as f64).min(self.max_us())
     }
 
     /// Number of samples at or below `us`.
     pub fn count_at_most_us(&self, us: u64) -> u64 {
-        if self.histogram.is_empty() { 0 } else { self.histogram.count_between(0, us.min(HIGHEST_US)) }
+        if self.histogram().is_empty() { 0 } else { self.histogram().count_between(0, us.min(HIGHEST_US)) }
     }
 
     /// Mean, percentiles and maximum; `None` if empty.
@@ -161,16 +175,17 @@ impl Latency {
 
     /// Buckets that hold samples: (lowest microseconds, highest microseconds, count), ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        self.histogram.iter_recorded().map(|bucket| {
+        let histogram = self.histogram();
+        histogram.iter_recorded().map(|bucket| {
             let value = bucket.value_iterated_to();
             let count = bucket.count_since_last_iteration();
-            (self.histogram.lowest_equivalent(value), self.histogram.highest_equivalent(value), count)
+            (histogram.lowest_equivalent(value), histogram.highest_equivalent(value), count)
         })
     }
 
     /// The histogram as such, for encoding. Overflow is not in it.
     pub(crate) fn histogram(&self) -> &Histogram<u64> {
-        &self.histogram
+        self.histogram.as_ref().unwrap_or(&EMPTY)
     }
 
     /// Adds a decoded histogram of any bounds: counts are exact per bucket, mean and maximum as good as its buckets.
@@ -179,7 +194,7 @@ impl Latency {
             let value = bucket.value_iterated_to();
             let count = bucket.count_since_last_iteration();
             self.sum_ns += u128::from(other.median_equivalent(value)) * 1000 * u128::from(count);
-            if self.histogram.record_n(value, count).is_err() {
+            if self.histogram.get_or_insert_with(made).record_n(value, count).is_err() {
                 self.overflow = self.overflow.saturating_add(count);
             }
         }
@@ -240,11 +255,18 @@ mod tests {
     }
 
     #[test]
-    fn recording_keeps_the_memory_it_was_born_with() {
+    fn recording_keeps_the_memory_of_the_first_sample() {
         let mut latency = Latency::new();
-        let before = latency.histogram.distinct_values();
+        assert!(latency.histogram.is_none(), "nothing is kept for nothing");
+        latency.merge(&Latency::new());
+        latency.reset();
+        assert!(latency.histogram.is_none() && latency == Latency::new());
+        latency.record_ns(1);
+        let before = latency.histogram().distinct_values();
         (0..64).for_each(|bit| latency.record_ns(1 << bit));
-        assert_eq!(latency.histogram.distinct_values(), before);
+        assert_eq!(latency.histogram().distinct_values(), before);
+        latency.reset();
+        assert!(latency.histogram.is_some() && latency == Latency::new());
     }
 
     proptest! {

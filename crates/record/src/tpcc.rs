@@ -82,6 +82,9 @@ pub struct TpccProfile {
     pub response_us_p90: Option<u64>,
     /// What it may be at most.
     pub limit_us: u64,
+    /// By the number of nodes they touched, one node first; empty where rows are not spread over nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<u64>,
 }
 
 /// A share that the specification prescribes.

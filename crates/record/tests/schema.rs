@@ -275,6 +275,7 @@ fn full_tpcc() -> Tpcc {
             transactions: 10,
             response_us_p90: Some(900),
             limit_us: 5_000_000,
+            nodes: vec![9, 1],
         }],
         session_wait_us: latency,
         transaction_us: latency,

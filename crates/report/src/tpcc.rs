@@ -79,6 +79,9 @@ pub(crate) fn lines(tpcc: &Tpcc, letters: Letters) -> Vec<Line> {
         format!("two-phase commits {:.2} %", tpcc.two_phase_percent),
         "",
     ));
+    for profile in tpcc.profiles.iter().filter(|profile| profile.nodes.len() > 1) {
+        lines.push(line(&format!("{} by nodes", profile.name), by_nodes(&profile.nodes), String::new(), ""));
+    }
     if tpcc.simulated_ms.is_none() {
         lines.push(line(
             "districts skipped by Deliveries",
@@ -100,6 +103,15 @@ pub(crate) fn lines(tpcc: &Tpcc, letters: Letters) -> Vec<Line> {
         ));
     }
     lines
+}
+
+/// `1: 98.20 %, 2: 1.75 %, 3: 0.05 %`
+fn by_nodes(counts: &[u64]) -> String {
+    let all: u64 = counts.iter().sum();
+    let share = |(count, nodes): (&u64, usize)| {
+        format!("{nodes}: {:.2} %", 100.0 * *count as f64 / all.max(1) as f64)
+    };
+    counts.iter().zip(1..).map(share).collect::<Vec<String>>().join(", ")
 }
 
 /// What kind of run it was, in a sentence.

@@ -7,7 +7,7 @@
 
 use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::random::Random;
-use crate::terminals::{Terminals, Turn, Users};
+use crate::terminals::{Groups, Terminals, Turn, Users};
 
 /// The arrival process of one worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +65,8 @@ pub struct Schedule {
     /// together with `--rate`, as pgbench does); `None`: none is.
     skip_later_than: Option<Nanos>,
     skipped: u64,
+    /// Which sessions serve which terminals.
+    groups: Groups,
     /// Those of [`Pace::Terminals`], once it is open.
     terminals: Option<Box<Terminals>>,
 }
@@ -81,8 +83,15 @@ impl Schedule {
             random,
             skip_later_than,
             skipped: 0,
+            groups: Groups::one(),
             terminals: None,
         }
+    }
+
+    /// Terminals are served by sessions of their own group only.
+    #[must_use]
+    pub fn with_groups(self, groups: Groups) -> Schedule {
+        Schedule { groups, ..self }
     }
 
     /// Opens it: no starts before `begin`, none from `end` on.
@@ -93,13 +102,14 @@ impl Schedule {
             self.next_arrival = begin.saturating_add(self.gap());
         }
         if let Pace::Terminals(users) = self.pace {
-            self.terminals = Some(Box::new(Terminals::new(users, begin)));
+            let groups = std::mem::take(&mut self.groups);
+            self.terminals = Some(Box::new(Terminals::new(users, begin, groups)));
         }
     }
 
-    /// A session that has been free since `free_since` asks for its next start.
+    /// The worker's session number `session`, which has been free since `free_since`, asks for its next start.
     #[inline]
-    pub fn claim(&mut self, now: Nanos, free_since: Nanos) -> Claim {
+    pub fn claim(&mut self, session: usize, now: Nanos, free_since: Nanos) -> Claim {
         if now >= self.end {
             return Claim::Over;
         }
@@ -112,7 +122,7 @@ impl Schedule {
             return Claim::Now(Start { scheduled, started: now, lag: now - scheduled, turn: None });
         }
         if let Some(terminals) = &mut self.terminals {
-            let Some((scheduled, turn)) = terminals.claim(now) else { return Claim::Later };
+            let Some((scheduled, turn)) = terminals.claim(now, session) else { return Claim::Later };
             self.arrivals += 1;
             let lag = now - scheduled.max(free_since).min(now);
             return Claim::Now(Start { scheduled, started: now, lag, turn: Some(turn) });
@@ -141,6 +151,14 @@ impl Schedule {
             (_, Some(terminals)) => terminals.next_due(now).min(self.end),
             _ => self.next_arrival.min(self.end),
         }
+    }
+
+    /// The place among the waiting sessions of one that can be given a start now, where it matters which; `None` where it does not: the first one will do.
+    #[inline]
+    pub fn chosen(&mut self, now: Nanos, mut waiting: impl Iterator<Item = usize>) -> Option<Option<usize>> {
+        let terminals =
+            self.terminals.as_mut().filter(|terminals| terminals.are_grouped() && now < self.end)?;
+        Some(waiting.position(|session| terminals.wait_for(session, now)))
     }
 
     /// Whoever waits can be told something now: a closed loop has a start for everybody, and so has the end of the run.
@@ -244,7 +262,7 @@ mod tests {
 
     fn starts(schedule: &mut Schedule, times: impl Iterator<Item = Nanos>) -> Vec<Start> {
         times
-            .filter_map(|now| match schedule.claim(now, 0) {
+            .filter_map(|now| match schedule.claim(0, now, 0) {
                 Claim::Now(start) => Some(start),
                 _ => None,
             })
@@ -254,13 +272,13 @@ mod tests {
     #[test]
     fn a_closed_loop_starts_at_once_and_only_inside_its_time() {
         let mut schedule = opened(Pace::Closed, 100, 200, None);
-        assert_eq!(schedule.claim(50, 10), Claim::Later);
+        assert_eq!(schedule.claim(0, 50, 10), Claim::Later);
         assert_eq!(schedule.next_due(50), 100);
         assert_eq!(
-            schedule.claim(110, 105),
+            schedule.claim(0, 110, 105),
             Claim::Now(Start { scheduled: 105, started: 110, lag: 5, turn: None })
         );
-        assert_eq!(schedule.claim(200, 199), Claim::Over);
+        assert_eq!(schedule.claim(0, 200, 199), Claim::Over);
         assert_eq!((schedule.arrivals(), schedule.take_unstarted()), (1, 0));
     }
 
@@ -298,18 +316,20 @@ mod tests {
         // Due at 0, all sessions busy until 5 ms, started at 6 ms: 1 ms is the client's fault.
         assert_eq!(schedule.backlog(4_000_000), 1);
         assert_eq!(schedule.backlog(250_000_000), 3);
-        let Claim::Now(start) = schedule.claim(6_000_000, 5_000_000) else { panic!("an arrival is due") };
+        let Claim::Now(start) = schedule.claim(0, 6_000_000, 5_000_000) else { panic!("an arrival is due") };
         assert_eq!(start, Start { scheduled: 0, started: 6_000_000, lag: 1_000_000, turn: None });
         // The session was free long before the arrival: lag counts from the arrival.
-        let Claim::Now(start) = schedule.claim(100_000_500, 6_000_000) else { panic!("an arrival is due") };
+        let Claim::Now(start) = schedule.claim(0, 100_000_500, 6_000_000) else {
+            panic!("an arrival is due")
+        };
         assert_eq!(start.lag, 500);
-        assert_eq!(schedule.claim(100_000_600, 100_000_600), Claim::Later);
+        assert_eq!(schedule.claim(0, 100_000_600, 100_000_600), Claim::Later);
     }
 
     #[test]
     fn a_schedule_without_an_end_leaves_nothing_unstarted() {
         let mut schedule = opened(Pace::Regular { per_second: 1e9 }, 0, Nanos::MAX, None);
-        assert!(matches!(schedule.claim(10, 0), Claim::Now(_)));
+        assert!(matches!(schedule.claim(0, 10, 0), Claim::Now(_)));
         assert_eq!(schedule.take_unstarted(), 0);
     }
 
@@ -318,7 +338,7 @@ mod tests {
         let pace = Pace::Regular { per_second: 1_000.0 };
         let mut schedule = opened(pace, 0, SECOND, Some(SECOND / 10));
         let started = starts(&mut schedule, (0..50).map(|i| i * 10_000_000)).len() as u64;
-        assert_eq!(schedule.claim(SECOND, 0), Claim::Over);
+        assert_eq!(schedule.claim(0, SECOND, 0), Claim::Over);
         let unstarted = schedule.take_unstarted();
         assert_eq!(schedule.arrivals(), 1_000);
         assert_eq!(started + schedule.skipped() + unstarted, 1_000);

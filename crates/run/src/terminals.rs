@@ -3,6 +3,8 @@
 //! A terminal is not a task but a record of sixteen bytes. While its user thinks and keys in, it hangs in a timer wheel; when its time
 //! has come it stands in a queue until a session is free; only while its transaction runs does it occupy a session.
 //!
+//! Where each user's data is on a node of its own, only a session that enters at that node takes its turn: there is a queue per [`Groups`] group.
+//!
 //! ```text
 //!   resting --its time has come--> due --a session is free--> in a transaction --the transaction has ended--> resting
 //! ```
@@ -79,6 +81,67 @@ impl Record {
     }
 }
 
+/// Which queue a terminal stands in, and which queue a session takes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// How many queues there are, 1 at least.
+    count: usize,
+    /// Of each terminal of the worker; empty: they all stand in one.
+    terminals: Vec<u16>,
+    /// Of each session of the worker; empty likewise.
+    sessions: Vec<u16>,
+}
+
+impl Groups {
+    /// One queue for all.
+    pub fn one() -> Groups {
+        Groups { count: 1, terminals: Vec::new(), sessions: Vec::new() }
+    }
+
+    /// A queue per node. `terminals` and `sessions` are nodes: where each terminal's rows are, and where each session enters. Terminals of a
+    /// node at which no session of this worker enters stand in the queues of others.
+    pub fn by_node(terminals: impl Iterator<Item = u16>, sessions: &[u16]) -> Groups {
+        let mut nodes = sessions.to_vec();
+        nodes.sort_unstable();
+        nodes.dedup();
+        if nodes.len() < 2 {
+            return Groups::one();
+        }
+        let of = |node: u16| match nodes.binary_search(&node) {
+            Ok(group) => group as u16,
+            Err(_) => node % nodes.len() as u16,
+        };
+        Groups {
+            count: nodes.len(),
+            terminals: terminals.map(of).collect(),
+            sessions: sessions.iter().map(|node| of(*node)).collect(),
+        }
+    }
+
+    /// Whether there are several queues.
+    pub fn are_several(&self) -> bool {
+        self.count > 1
+    }
+
+    /// The queue of a session, by its number within the worker.
+    #[inline]
+    pub fn of_session(&self, index: usize) -> usize {
+        self.sessions.get(index).copied().unwrap_or(0).into()
+    }
+
+    fn of_terminal(&self, index: u32) -> usize {
+        self.terminals.get(index as usize).copied().unwrap_or(0).into()
+    }
+}
+
+/// Terminals whose time has come, first come first served.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    first: u32,
+    last: u32,
+    length: u64,
+}
+
 /// All terminals of one worker.
 #[derive(Clone, Debug)]
 pub struct Terminals {
@@ -91,14 +154,13 @@ pub struct Terminals {
     occupied: Vec<u64>,
     /// The first tick that has not been looked at.
     clock: u64,
-    due_first: u32,
-    due_last: u32,
-    due: u64,
+    groups: Groups,
+    queues: Vec<Queue>,
 }
 
 impl Terminals {
     /// Terminals of a run that begins at `begin`, all resting.
-    pub fn new(users: Users, begin: Nanos) -> Terminals {
+    pub fn new(users: Users, begin: Nanos, groups: Groups) -> Terminals {
         let mut terminals = Terminals {
             users,
             begin,
@@ -106,9 +168,8 @@ impl Terminals {
             slots: vec![NONE; SLOTS],
             occupied: vec![0; SLOTS / 64],
             clock: 0,
-            due_first: NONE,
-            due_last: NONE,
-            due: 0,
+            queues: vec![Queue { first: NONE, last: NONE, length: 0 }; groups.count.max(1)],
+            groups,
         };
         let weights = users.mix.weights();
         for index in 0..users.count {
@@ -171,12 +232,13 @@ impl Terminals {
             let mut index = std::mem::replace(&mut self.slots[slot], NONE);
             while index != NONE {
                 let next = std::mem::replace(&mut self.records[index as usize].next, NONE);
-                match self.due_last {
-                    NONE => self.due_first = index,
+                let queue = &mut self.queues[self.groups.of_terminal(index)];
+                match queue.last {
+                    NONE => queue.first = index,
                     last => self.records[last as usize].next = index,
                 }
-                self.due_last = index;
-                self.due += 1;
+                queue.last = index;
+                queue.length += 1;
                 index = next;
             }
             self.clock = tick + 1;
@@ -184,19 +246,20 @@ impl Terminals {
         self.clock = self.clock.max(now_tick + 1);
     }
 
-    /// The terminal that has waited longest, and since when; `None` while nobody waits.
-    pub fn claim(&mut self, now: Nanos) -> Option<(Nanos, Turn)> {
+    /// The terminal that has waited longest for the worker's session number `session`, and since when; `None` while nobody waits.
+    pub fn claim(&mut self, now: Nanos, session: usize) -> Option<(Nanos, Turn)> {
         self.advance(now);
-        let index = self.due_first;
+        let queue = &mut self.queues[self.groups.of_session(session)];
+        let index = queue.first;
         if index == NONE {
             return None;
         }
         let record = self.records[index as usize];
-        self.due_first = record.next;
-        if self.due_first == NONE {
-            self.due_last = NONE;
+        queue.first = record.next;
+        if queue.first == NONE {
+            queue.last = NONE;
         }
-        self.due -= 1;
+        queue.length -= 1;
         Some((self.time_of(record.due), record.turn(self.users.first + index)))
     }
 
@@ -215,9 +278,20 @@ impl Terminals {
         self.hang(index, due);
     }
 
-    /// When a session can be given a terminal.
+    /// Whether there are several queues, so that not every session serves every terminal.
+    pub fn are_grouped(&self) -> bool {
+        self.groups.are_several()
+    }
+
+    /// Whether a terminal waits for this session.
+    pub fn wait_for(&mut self, session: usize, now: Nanos) -> bool {
+        self.advance(now);
+        self.queues[self.groups.of_session(session)].length > 0
+    }
+
+    /// When a session can be given a terminal; with several queues, when the next terminal joins one of them.
     pub fn next_due(&self, now: Nanos) -> Nanos {
-        if self.due > 0 {
+        if !self.are_grouped() && self.queues[0].length > 0 {
             return now;
         }
         self.next_tick().map_or(Nanos::MAX, |tick| self.time_of(tick))
@@ -226,7 +300,7 @@ impl Terminals {
     /// Terminals whose time has come before `end` and that no session has taken.
     pub fn waiting(&self, now: Nanos) -> u64 {
         let Some(passed) = now.checked_sub(self.begin) else { return 0 };
-        let mut count = self.due;
+        let mut count = self.queues.iter().map(|queue| queue.length).sum();
         for tick in self.clock..=(passed / TICK).min(self.clock + SLOTS as u64 - 1) {
             let mut index = self.slots[tick as usize % SLOTS];
             while index != NONE {

@@ -71,7 +71,7 @@ fn tpcc() -> Workload {
         isolation: Isolation::default(),
         wire: Wire::Libpq,
         schema: None,
-        nodes: None,
+        homes: None,
         simulate: None,
         sessions: SESSIONS,
     })

@@ -141,7 +141,7 @@ fn tpcc(isolation: Isolation, wire: Wire, sessions: u64) -> Tpcc {
         isolation,
         wire,
         schema: Some("public".into()),
-        nodes: None,
+        homes: None,
         simulate: None,
         sessions,
     }

@@ -216,7 +216,8 @@ impl Run {
         if self.tpcc.simulate.is_some() {
             return self.run_simulated(context);
         }
-        let spec = self.route.resolve(&self.connection, context)?;
+        let drives_tpcc = self.builtin.iter().any(|builtin| builtin.name == tpcc::NAME);
+        let spec = self.route.resolve(&self.connection, context, drives_tpcc)?;
         if self.tpcc.until_slo {
             return self.run_until_slo(context, &spec);
         }

@@ -21,6 +21,8 @@ use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::random::Random;
 use crate::schedule::{Pace, Schedule};
 use crate::tally::{Shape, Slot, Tally};
+use crate::terminals::Groups;
+use crate::workload::tpcc::draw::Home;
 
 /// What a worker thread and the collector share.
 #[derive(Debug)]
@@ -90,7 +92,9 @@ pub(super) fn work(
 fn sit(seat: Seat, reactor: impl Reactor, connector: Connector) -> std::io::Result<Worked> {
     let is_open_loop = seat.pace != Pace::Closed;
     let skip = seat.latency_limit.filter(|_| is_open_loop);
-    let shared = Shared::new(Schedule::new(seat.pace, skip, seat.arrivals), seat.sessions);
+    let groups = groups(&seat);
+    let schedule = Schedule::new(seat.pace, skip, seat.arrivals).with_groups(groups);
+    let shared = Shared::new(schedule, seat.sessions);
     let tally = Rc::new(RefCell::new(Tally::new(seat.shape, is_open_loop, seat.latency_limit)));
     let records: Vec<Rc<RefCell<SessionRecord>>> = (0..seat.sessions).map(|_| Rc::default()).collect();
     let mut worker =
@@ -135,6 +139,22 @@ fn sit(seat: Seat, reactor: impl Reactor, connector: Connector) -> std::io::Resu
         measured_cpu,
         measured_wait,
     })
+}
+
+/// Which terminals are whose: where sessions enter at the owner of what they ask for, those whose warehouses are there.
+fn groups(seat: &Seat) -> Groups {
+    let homes =
+        seat.plan.workload.tpcc().and_then(|tpcc| tpcc.homes.as_ref()).filter(|homes| homes.is_held());
+    match (seat.pace, homes) {
+        (Pace::Terminals(users), Some(homes)) => {
+            let terminals = users.first..users.first + users.count;
+            Groups::by_node(
+                terminals.map(|terminal| homes.node_of(Home::of_terminal(terminal).w_id)),
+                &seat.nodes,
+            )
+        }
+        _ => Groups::one(),
+    }
 }
 
 /// The worker's own pace: publishes once a second, hears of begin, end and abandonment.

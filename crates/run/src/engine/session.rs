@@ -240,7 +240,7 @@ impl Session {
                 state.wait = Wait::Running;
                 return Poll::Ready(Err(error));
             }
-            match self.shared.schedule.borrow_mut().claim(self.now(), state.free_since) {
+            match self.shared.schedule.borrow_mut().claim(self.index, self.now(), state.free_since) {
                 Claim::Now(start) => {
                     state.wait = Wait::Running;
                     Poll::Ready(Ok(Some(start)))

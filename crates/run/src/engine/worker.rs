@@ -148,8 +148,10 @@ impl<R: Reactor> Worker<R> {
             return;
         }
         // Each of them claims for itself; one that is told to wait goes back to the end of the queue.
-        let schedule = self.shared.schedule.borrow();
-        if schedule.next_due(now) <= now {
+        let mut schedule = self.shared.schedule.borrow_mut();
+        if let Some(chosen) = schedule.chosen(now, idle.iter().copied()) {
+            self.running.extend(chosen.and_then(|place| idle.remove(place)));
+        } else if schedule.next_due(now) <= now {
             let wake = if schedule.serves_all(now) { idle.len() } else { 1 };
             self.running.extend(idle.drain(..wake));
         }

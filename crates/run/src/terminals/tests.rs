@@ -15,12 +15,12 @@ fn users(count: u32) -> Users {
 
 /// Runs users whose transactions take no time; returns turns as (due, turn) in the order they came.
 fn live(users: Users, begin: Nanos, seconds: u64) -> Vec<(Nanos, Turn)> {
-    let mut terminals = Terminals::new(users, begin);
+    let mut terminals = Terminals::new(users, begin, Groups::one());
     let end = begin + seconds * SECOND;
     let mut turns = Vec::new();
     let mut now = begin;
     while now < end {
-        while let Some((due, turn)) = terminals.claim(now) {
+        while let Some((due, turn)) = terminals.claim(now, 0) {
             turns.push((due, turn));
             terminals.rest(turn, now);
         }
@@ -120,10 +120,10 @@ fn parts_are_all_of_it() {
 
 #[test]
 fn those_who_wait_are_counted_even_while_nobody_claims() {
-    let mut terminals = Terminals::new(users(1_000), 0);
+    let mut terminals = Terminals::new(users(1_000), 0, Groups::one());
     let now = 400 * SECOND;
     assert_eq!(terminals.waiting(now), 1_000, "all are due by then, beyond a whole turn of the wheel");
-    let (_, turn) = terminals.claim(now).unwrap();
+    let (_, turn) = terminals.claim(now, 0).unwrap();
     assert_eq!(terminals.waiting(now), 999);
     terminals.rest(turn, now);
     assert_eq!(terminals.waiting(now), 999);
@@ -140,7 +140,7 @@ proptest! {
         ticks in proptest::collection::vec(0u64..SLOTS as u64 - 1, 1..200),
         steps in proptest::collection::vec(1u64..60_000, 1..60),
     ) {
-        let mut terminals = Terminals::new(users(ticks.len() as u32), 0);
+        let mut terminals = Terminals::new(users(ticks.len() as u32), 0, Groups::one());
         terminals.slots.fill(NONE);
         terminals.occupied.fill(0);
         for (index, tick) in ticks.iter().enumerate() {
@@ -152,7 +152,7 @@ proptest! {
         let mut now = 0;
         for step in steps {
             prop_assert_eq!(terminals.waiting(now * TICK), expected.iter().filter(|tick| **tick <= now).count() as u64 - taken.len() as u64);
-            while let Some((due, _)) = terminals.claim(now * TICK) {
+            while let Some((due, _)) = terminals.claim(now * TICK, 0) {
                 prop_assert!(due <= now * TICK);
                 taken.push(due / TICK);
             }
@@ -164,4 +164,27 @@ proptest! {
         prop_assert!(taken.is_sorted());
         prop_assert_eq!(&taken[..], &expected[..taken.len()]);
     }
+}
+
+/// Two nodes, whose terminals and sessions alternate: nobody serves a terminal of the other node, and nobody is forgotten.
+#[test]
+fn terminals_wait_for_a_session_of_their_node() {
+    let node = |terminal: u32| (terminal / 10 % 2) as u16;
+    let groups = Groups::by_node((0..100).map(node), &[0, 1]);
+    assert!(groups.are_several());
+    let mut terminals = Terminals::new(users(100), 0, groups);
+    let (now, mut served) = (pace::REST_MAX, [0, 0]);
+    for session in [0, 1] {
+        while let Some((_, turn)) = terminals.claim(now, session) {
+            assert_eq!(usize::from(node(turn.terminal)), session);
+            served[session] += 1;
+        }
+        assert!(!terminals.wait_for(session, now));
+    }
+    assert_eq!(served, [50, 50]);
+    // All sessions at one node: they serve everybody.
+    assert!(!Groups::by_node((0..100).map(node), &[1, 1]).are_several());
+    // A node without a session: its terminals are served by others.
+    let three = Groups::by_node([0, 1, 2].into_iter(), &[0, 2]);
+    assert_eq!((three.of_terminal(1), three.of_session(1)), (1, 1));
 }

@@ -15,8 +15,6 @@
 //! (one statement with arrays). That is allowed: the order of data manipulations within a transaction is left to the implementer (clause
 //! 2.4.2.3), and nothing is skipped. Round trips: New-Order 2, Payment and Order-Status 1, or 2 by last name, Delivery 3, Stock-Level 1.
 
-use std::sync::Arc;
-
 use data::tpcc::DISTRICTS_PER_WAREHOUSE;
 use data::tpcc::nurand::Constants;
 use wire::prepared::{Template, Wire};
@@ -32,6 +30,7 @@ pub mod answer;
 pub mod audit;
 pub mod delivery;
 pub mod draw;
+pub mod homes;
 pub mod judge;
 pub mod new_order;
 pub mod null;
@@ -44,6 +43,7 @@ pub mod stock_level;
 
 use audit::Done;
 use draw::Home;
+use homes::Homes;
 use pace::Mix;
 
 /// Terminals of a warehouse (clause 4.2.2).
@@ -120,7 +120,7 @@ pub struct Tpcc {
     /// The schema of the tables; `None`: the search path finds them.
     pub schema: Option<String>,
     /// The node of each warehouse where rows are spread over several; `None`: one node.
-    pub nodes: Option<Arc<[u16]>>,
+    pub homes: Option<Homes>,
     /// No database: a transaction takes so long.
     pub simulate: Option<Nanos>,
     /// Sessions of the run, among which the terminals are dealt out when nobody waits for keying and thinking.
@@ -145,14 +145,29 @@ impl Tpcc {
         terminals * session / self.sessions..terminals * (session + 1) / self.sessions
     }
 
+    /// Where the terminal stands whose turn it is.
+    fn home(&self, state: &TpccSession, random: &mut Random) -> Home {
+        if let Some(turn) = state.turn {
+            return Home::of_terminal(turn.terminal);
+        }
+        let mut one_of = |own: std::ops::Range<u64>| own.start + random.below(own.end - own.start);
+        if let Some((homes, own)) =
+            self.homes.as_ref().and_then(|homes| Some((homes, homes.stretch(state.session)?)))
+            && let Some(home) = homes.home(state.session, one_of(own))
+        {
+            return home;
+        }
+        Home::of_terminal(one_of(self.terminals_of(state.session)) as u32)
+    }
+
     /// Nodes that own the rows of these warehouses.
     fn nodes_of(&self, warehouses: impl Iterator<Item = u32>) -> u32 {
-        let Some(nodes) = &self.nodes else { return 1 };
+        let Some(homes) = &self.homes else { return 1 };
         // A transaction touches up to 16 warehouses; nodes are numbered small.
         let mut seen = [u16::MAX; 16];
         let mut count = 0;
         for warehouse in warehouses {
-            let node = nodes[warehouse as usize - 1];
+            let node = homes.node_of(warehouse);
             if !seen[..count].contains(&node) && count < seen.len() {
                 seen[count] = node;
                 count += 1;
@@ -210,14 +225,7 @@ pub(super) async fn transaction(
     random: &mut Random,
 ) -> Result<(), TransactionError> {
     state.done = Done::of(profile);
-    let terminal = match state.turn {
-        Some(turn) => u64::from(turn.terminal),
-        None => {
-            let own = tpcc.terminals_of(state.session);
-            own.start + random.below(own.end - own.start)
-        }
-    };
-    let home = Home::of_terminal(terminal as u32);
+    let home = tpcc.home(state, random);
     if let Some(takes) = tpcc.simulate {
         draw::audit(tpcc, profile, home, random, &mut state.done);
         session.sleep_until(session.now() + takes).await;

@@ -102,7 +102,8 @@ impl Run {
             _ => Ok(None),
         };
         let orders_before = orders()?;
-        let dial = self.route.dial(spec, &options.connects);
+        let is_sharded = tpcc.as_ref().is_some_and(|tpcc| tpcc.homes.is_some());
+        let dial = self.route.dial(spec, &options.connects, is_sharded);
         let account = drive(options, dial, &stop, &mut watcher);
         context.terminal.end_progress();
         let settling = watcher.settling;
@@ -162,7 +163,10 @@ impl Run {
             wire: self.wire.into(),
             poller: self.poller.into(),
             seed,
-            connects: self.route.connects(self.client.first(), seed),
+            connects: assembled
+                .connects
+                .clone()
+                .unwrap_or_else(|| self.route.connects(self.client.first(), seed)),
             first_session: 0,
         }
     }

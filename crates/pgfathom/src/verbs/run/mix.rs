@@ -36,6 +36,8 @@ pub(crate) struct Assembled {
     pub writer: Option<Announced>,
     /// It uses pgbench's own tables.
     pub uses_pgbench_tables: bool,
+    /// Where each session enters, where the workload decides that.
+    pub connects: Option<run::routing::Connects>,
 }
 
 /// A run that has been entered in the ledger of every node before its first write.
@@ -246,7 +248,7 @@ impl Run {
     ) -> Result<Assembled, Failure> {
         let asked = self.asked()?;
         if matches!(asked[..], [Asked::Tpcc(_)]) {
-            return self.assemble_tpcc(control);
+            return self.assemble_tpcc(control, seed);
         }
         let mut items = Vec::new();
         let mut names = Vec::new();
@@ -321,7 +323,15 @@ impl Run {
             );
             writer = Some(announced);
         }
-        Ok(Assembled { workload: build(ycsb)?, name, dataset, described: None, writer, uses_pgbench_tables })
+        Ok(Assembled {
+            workload: build(ycsb)?,
+            name,
+            dataset,
+            described: None,
+            writer,
+            uses_pgbench_tables,
+            connects: None,
+        })
     }
 
     /// The dataset in the target that YCSB works on.

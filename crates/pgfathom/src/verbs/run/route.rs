@@ -11,14 +11,19 @@ use load::ledger::Dataset;
 use run::dial::TargetDial;
 use run::engine::connector::Dial;
 use run::routing::{Connects, Homes, KeyOwners, RoutedDial};
+use run::workload::tpcc::homes::Homes as Warehouses;
 use run::workload::ycsb::Verb;
 use run::workload::{Item, Kind};
 use std::sync::Arc;
 use target::placement::{Routing, Rule};
-use target::{Cluster, ConnSpec, Placement, Role};
+use target::{Cluster, ConnSpec, Engine, Placement, Role};
 
 /// Keys on which client and server have to agree before sessions are held to nodes.
 const SELF_TEST_KEYS: u64 = 512;
+/// For sessions whose updates go through tables with foreign partitions. A plan for any parameters keeps all partitions and prunes them when it runs; PostgreSQL 18
+/// then mistakes one partition for another (`ExecInitModifyTable`: places among the partitions that are left are looked up in lists of all of them), and a
+/// backend that updates a foreign one crashes, seen on 18.4. A plan for the parameters at hand has the one partition from the start, and is better anyway.
+const PLAN_EACH: &str = "-c plan_cache_mode=force_custom_plan";
 /// Nodes named in a message; more are counted.
 const NODES_NAMED_MAX: usize = 20;
 
@@ -105,14 +110,23 @@ pub(crate) fn node_named(cluster: &Cluster, flag: &str, name: &str) -> Result<us
 
 impl Route {
     /// Finds the cluster where one is asked for, checks the names, and tells the node to ask about the dataset: the first one that
-    /// owns rows. Without these flags that is the target itself.
+    /// owns rows. Without these flags that is the target itself; but where `seeks_owner` and rows are spread by `postgres_fdw`, it is as if
+    /// `--connect owner` had been typed.
     pub(crate) fn resolve(
         &mut self,
         connection: &Connection,
         context: &Context,
+        seeks_owner: bool,
     ) -> Result<ConnSpec, Failure> {
         if self.connect.is_none() && self.data.is_none() {
-            return connection.resolve(context);
+            if !seeks_owner {
+                return connection.resolve(context);
+            }
+            let cluster = connection.resolve_cluster_of(context)?;
+            if !(cluster.is_clustered() && cluster.engine == Engine::FdwSharded) {
+                return connection.resolve(context);
+            }
+            self.connect = Some(Way::Owner);
         }
         let cluster = connection.resolve_cluster_of(context)?;
         if cluster.nodes.len() == 1 {
@@ -173,12 +187,20 @@ impl Route {
         }
     }
 
-    /// What dials the sessions.
-    pub(crate) fn dial(&self, spec: &ConnSpec, connects: &Connects) -> Arc<dyn Dial> {
+    /// What dials the sessions. `plans_each`: their statements are planned anew each time.
+    pub(crate) fn dial(&self, spec: &ConnSpec, connects: &Connects, plans_each: bool) -> Arc<dyn Dial> {
+        let spec_of = |spec: &ConnSpec| {
+            let mut spec = spec.clone();
+            if plans_each {
+                let options = spec.options.take().map(|options| format!("{options} ")).unwrap_or_default();
+                spec.options = Some(format!("{options}{PLAN_EACH}"));
+            }
+            spec
+        };
         match &self.cluster {
-            None => Arc::new(TargetDial::new(spec.clone())),
+            None => Arc::new(TargetDial::new(spec_of(spec))),
             Some(cluster) => {
-                let specs = cluster.nodes.iter().map(|node| node.spec.clone()).collect();
+                let specs = cluster.nodes.iter().map(|node| spec_of(&node.spec)).collect();
                 RoutedDial::new(specs, connects.clone(), 0)
             }
         }
@@ -223,12 +245,8 @@ impl Route {
                     ))
                     .hint("leave it away for scripts (--connect with names works), or use a ycsb workload"));
                 }
-                Kind::Tpcc(_) => {
-                    return Err(Failure::usage(format!(
-                        "{flag} draws the keys of one node, and the terminals of TPC-C have homes of their own"
-                    ))
-                    .hint("leave it away for -b tpcc: --connect with names works"));
-                }
+                // Sessions stand for warehouses of their own node, see `warehouses`.
+                Kind::Tpcc(_) => {}
                 Kind::Ycsb(operation) if operation.verb == Verb::Insert => {
                     return Err(Failure::usage(format!(
                         "{flag} cannot hold inserts to a node, and {} inserts: which node gets a new row follows from its key",
@@ -240,6 +258,51 @@ impl Route {
             }
         }
         Ok(())
+    }
+
+    /// Where the warehouses of TPC-C are, and where each session enters; `None` when the target does not spread them over nodes. With
+    /// `--connect owner` sessions stand for warehouses of the node they enter at, and nodes without any get no session.
+    pub(crate) fn warehouses(
+        &self,
+        control: &mut target::control::Control,
+        schema: &str,
+        (loaded, driven): (u32, u32),
+        (sessions, seed): (u64, u64),
+    ) -> Result<Option<(Warehouses, Connects)>, Failure> {
+        let Some(cluster) = &self.cluster else { return Ok(None) };
+        let standby = |node: &u16| cluster.nodes[usize::from(*node)].role == Role::Standby;
+        if let Some(standby) = self.entries(cluster).iter().find(|node| standby(node)) {
+            return Err(Failure::usage(format!(
+                "tpcc writes, and sessions that enter at {} can only read: it is a standby",
+                cluster.nodes[usize::from(*standby)].name
+            ))
+            .hint(format!("add --connect {}", names_of(cluster, cluster.data_nodes()))));
+        }
+        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let client: &mut postgres::Client = control;
+        let placement = Placement::read(cluster, client, entry, schema, "warehouse")?;
+        if placement.on_every_node() || !cluster.is_clustered() {
+            return Ok(None);
+        }
+        let keys: Vec<Vec<Option<String>>> = (1..=loaded).map(|w_id| vec![Some(w_id.to_string())]).collect();
+        let leaves = placement.by_server(client, &keys)?;
+        let nodes: Option<Vec<u16>> =
+            leaves.into_iter().map(|leaf| Some(placement.leaves().get(leaf?)?.node as u16)).collect();
+        let nodes: Arc<[u16]> = nodes
+            .ok_or_else(|| {
+                Failure::usage("this cluster does not say on which node each warehouse is")
+                    .hint("look at the partitions of the table warehouse: one must hold each W_ID")
+            })?
+            .into();
+        let (all, owners) = (cluster.nodes.len(), Warehouses::owners(&nodes, driven));
+        Ok(Some(match &self.connect {
+            Some(Way::Owner) => {
+                let connects = Connects::by_turns(all, &owners, sessions);
+                let entered: Vec<u16> = (0..sessions).map(|session| connects.of(session)).collect();
+                (Warehouses::held(nodes, driven, &entered), connects)
+            }
+            _ => (Warehouses::anywhere(nodes), self.connects(sessions, seed)),
+        }))
     }
 
     /// The flag that holds sessions to the keys of nodes, if one does.
@@ -368,7 +431,7 @@ fn owners_by(rule: &Rule, nodes: &[u16]) -> Option<KeyOwners> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use target::{ClusterNode, Engine};
+    use target::ClusterNode;
 
     fn cluster(roles: &[Role]) -> Cluster {
         let node = |(at, role): (usize, &Role)| ClusterNode {

@@ -13,8 +13,8 @@ use crate::verbs::load as filling;
 use clap::{Args, ValueEnum};
 use data::tpcc::WAREHOUSES_MAX;
 use data::tpcc::nurand::Constants;
-use load::ledger;
 use load::tpcc::TpccDataset;
+use load::{LoadError, ledger};
 use record::{Exit, State, StepId};
 use run::drive::Account;
 use run::schedule::Pace;
@@ -137,6 +137,10 @@ impl Run {
             return Err(Failure::usage("-b tpcc is a mix of its own and runs alone")
                 .hint("leave the other -b and -f away, or drive them from a second pgfathom run"));
         }
+        if self.route.data.is_some() {
+            return Err(Failure::usage("--data draws the keys of one node, and the terminals of TPC-C have homes of their own")
+                .hint("leave it away; --connect owner lets every session stand for warehouses of the node it enters at"));
+        }
         if self.protocol != Protocol::Prepared {
             return Err(Failure::usage("-M: TPC-C uses prepared statements only").hint("leave -M away"));
         }
@@ -193,7 +197,7 @@ impl Run {
     }
 
     /// The workload on the target's dataset.
-    pub(super) fn assemble_tpcc(&self, control: &mut Control) -> Result<Assembled, Failure> {
+    pub(super) fn assemble_tpcc(&self, control: &mut Control, seed: u64) -> Result<Assembled, Failure> {
         let found = self.tpcc_dataset(control)?;
         let warehouses = match self.tpcc.warehouses {
             None => found.warehouses,
@@ -207,7 +211,16 @@ impl Run {
             Some(asked) => asked as u32,
         };
         let schema = Some(found.dataset.schema_name.clone());
-        let tpcc = self.tpcc_workload(warehouses, found.run_constants(), schema);
+        let mut tpcc = self.tpcc_workload(warehouses, found.run_constants(), schema);
+        let placed = self.route.warehouses(
+            control,
+            &found.dataset.schema_name,
+            (found.warehouses, warehouses),
+            (self.client.first(), seed),
+        )?;
+        let (homes, connects) = placed.unzip();
+        tpcc.homes = homes;
+        announce(control, &found)?;
         Ok(Assembled {
             workload: Workload::of_tpcc(tpcc),
             name: NAME.to_string(),
@@ -215,6 +228,7 @@ impl Run {
             described: Some(filling::tpcc::dataset(&found)),
             writer: None,
             uses_pgbench_tables: false,
+            connects,
         })
     }
 
@@ -226,7 +240,7 @@ impl Run {
             isolation: self.tpcc.isolation.map_or(Isolation::default(), Isolation::from),
             wire: self.wire.into(),
             schema,
-            nodes: None,
+            homes: None,
             simulate: self.tpcc.simulate.map(|takes| takes.as_nanos() as u64),
             sessions: self.client.first(),
         }
@@ -282,6 +296,7 @@ impl Run {
             described: None,
             writer: None,
             uses_pgbench_tables: false,
+            connects: None,
         };
         let recording = Recording::begin(context, &self.directory, "run", &name)?;
         let step = recording.dir().begin_step("run", &name)?;
@@ -326,7 +341,7 @@ impl Run {
             if control.is_closed() {
                 control = target::control::connect(spec)?;
             }
-            let measured = run.assemble_tpcc(&mut control).and_then(|assembled| {
+            let measured = run.assemble_tpcc(&mut control, seed).and_then(|assembled| {
                 run.measure(&recording, &step, spec, Some(&mut control), assembled, seed)
             });
             let measured = match measured {
@@ -370,6 +385,15 @@ impl Run {
             () if search.passing == 0 => Exit::SloMissed,
             () => Exit::Ok,
         })
+    }
+}
+
+/// Notes in the ledger that a run writes into the tables: from now on `verify` knows that they are not as loaded. More runs than the ledger can count
+/// change nothing about that.
+fn announce(control: &mut Control, found: &TpccDataset) -> Result<(), Failure> {
+    match ledger::create_writer(control, &found.dataset, "{\"workload\": \"tpcc\"}") {
+        Ok(_) | Err(LoadError::WritersExhausted { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use record::Latency;
 
-use super::draw::{NewOrder, Payment};
+use super::draw::{NewOrder, Payment, UNUSED_ITEM};
 use super::{Profile, Tpcc};
 use crate::engine::Nanos;
 
@@ -64,9 +64,10 @@ impl Done {
     pub(super) fn order(&mut self, input: &NewOrder, tpcc: &Tpcc) {
         self.lines = input.lines().len() as u64;
         self.remote_lines = input.remote_lines();
-        if tpcc.nodes.is_some() {
-            let supplying = input.lines().iter().map(|line| line.supply_w_id);
-            self.nodes = tpcc.nodes_of(supplying.chain([input.w_id]));
+        if tpcc.homes.is_some() {
+            // No stock is touched for an item that is not there.
+            let there = input.lines().iter().filter(|line| line.i_id != UNUSED_ITEM);
+            self.nodes = tpcc.nodes_of(there.map(|line| line.supply_w_id).chain([input.w_id]));
         }
     }
 
@@ -101,8 +102,10 @@ pub struct Audit {
     pub delivered: u64,
     /// Districts of Deliveries without an order to deliver.
     pub skipped: u64,
-    /// Transactions by the number of nodes they touched: 1 first.
-    pub nodes: [u64; NODES_MAX],
+    /// Transactions by profile and number of nodes they touched: 1 first.
+    pub nodes: [[u64; NODES_MAX]; Profile::ALL.len()],
+    /// Transactions that committed and had written on more than one node: whoever promises all or nothing commits these in two phases.
+    pub wide_commits: u64,
     /// Requests that were awaited.
     pub round_trips: u64,
     /// New-Orders whose connection was lost, so that nobody knows whether they committed.
@@ -129,7 +132,9 @@ impl Audit {
         }
         self.delivered += done.delivered;
         self.skipped += done.skipped;
-        self.nodes[(done.nodes.max(1) as usize - 1).min(NODES_MAX - 1)] += 1;
+        self.nodes[done.profile as usize][(done.nodes.max(1) as usize - 1).min(NODES_MAX - 1)] += 1;
+        // Only profiles that write ever leave their warehouse.
+        self.wide_commits += u64::from(done.nodes > 1 && !done.is_rolled_back);
         self.round_trips += done.round_trips;
         self.database.get_or_insert_default().record_ns(done.database);
         if let Some(waited) = waited {
@@ -142,7 +147,7 @@ impl Audit {
         self.ended[Profile::NewOrder as usize] - self.rolled_back
     }
 
-    fn counters(&mut self) -> [&mut u64; 11] {
+    fn counters(&mut self) -> [&mut u64; 12] {
         [
             &mut self.rolled_back,
             &mut self.lines,
@@ -155,6 +160,7 @@ impl Audit {
             &mut self.skipped,
             &mut self.round_trips,
             &mut self.unknown_orders,
+            &mut self.wide_commits,
         ]
     }
 
@@ -174,7 +180,7 @@ impl Audit {
         for (mine, theirs) in self.ended.iter_mut().zip(other.ended) {
             *mine += theirs;
         }
-        for (mine, theirs) in self.nodes.iter_mut().zip(other.nodes) {
+        for (mine, theirs) in self.nodes.iter_mut().flatten().zip(other.nodes.iter().flatten()) {
             *mine += theirs;
         }
         for (mine, theirs) in

@@ -2,6 +2,7 @@
 
 use record::tpcc::{DISCLAIMER, Tpcc as Answer, TpccOrders, TpccProfile, TpccShare};
 
+use super::audit::NODES_MAX;
 use super::pace::{MIX_PERCENT_MIN, Mix, RESPONSE_LIMIT_S, TPMC_PER_WAREHOUSE_MAX};
 use super::{Profile, Tpcc};
 use crate::drive::Account;
@@ -42,6 +43,11 @@ pub fn judge(account: &Account, tpcc: &Tpcc, terms: Terms, orders: Option<(i64, 
             transactions: tally.transactions,
             response_us_p90: (tally.transactions > 0).then(|| tally.response.quantile_us(0.9)),
             limit_us: RESPONSE_LIMIT_S[profile as usize] * 1_000_000,
+            nodes: tpcc
+                .homes
+                .as_ref()
+                .map(|_| without_end(&audit.nodes[profile as usize]))
+                .unwrap_or_default(),
         })
         .collect();
     let tpmc = per_minute(audit.ended[Profile::NewOrder as usize]);
@@ -61,15 +67,13 @@ pub fn judge(account: &Account, tpcc: &Tpcc, terms: Terms, orders: Option<(i64, 
         audit.ended[Profile::NewOrder as usize] as f64 + SPREAD * asked.sqrt() < asked
     });
     let misses = misses(&profiles, falls_short, terms);
-    let transactions: u64 = audit.nodes.iter().sum();
-    let weighted: u64 = audit.nodes.iter().zip(1..).map(|(count, nodes)| count * nodes).sum();
-    let of_all = |count: u64| if transactions == 0 { 0.0 } else { count as f64 / transactions as f64 };
-    // What is read, too, for profiles that only read: but those stay in their warehouse.
-    let wide = transactions - audit.nodes[0];
-    let mut nodes = audit.nodes.to_vec();
-    while nodes.len() > 1 && nodes.last() == Some(&0) {
-        nodes.pop();
+    let mut nodes = [0; NODES_MAX];
+    for of_profile in &audit.nodes {
+        nodes.iter_mut().zip(of_profile).for_each(|(sum, count)| *sum += count);
     }
+    let transactions: u64 = nodes.iter().sum();
+    let weighted: u64 = nodes.iter().zip(1..).map(|(count, nodes)| count * nodes).sum();
+    let of_all = |count: u64| if transactions == 0 { 0.0 } else { count as f64 / transactions as f64 };
     Answer {
         disclaimer: DISCLAIMER.into(),
         warehouses: tpcc.warehouses.into(),
@@ -82,7 +86,10 @@ pub fn judge(account: &Account, tpcc: &Tpcc, terms: Terms, orders: Option<(i64, 
                 format!("weights {}", weights.map(|weight| weight.to_string()).join("/"))
             }
         },
-        batching: BATCHING.into(),
+        batching: match tpcc.homes {
+            None => BATCHING.into(),
+            Some(_) => format!("{BATCHING}; on shards one statement per supplying warehouse"),
+        },
         tpmc,
         committed_per_minute: per_minute(audit.committed_orders()),
         efficiency_percent,
@@ -97,9 +104,9 @@ pub fn judge(account: &Account, tpcc: &Tpcc, terms: Terms, orders: Option<(i64, 
         audit: shares(tpcc, account),
         delivered: audit.delivered,
         skipped_deliveries: audit.skipped,
-        nodes,
+        nodes: without_end(&nodes),
         nodes_mean: of_all(weighted),
-        two_phase_percent: 100.0 * of_all(wide),
+        two_phase_percent: 100.0 * of_all(audit.wide_commits),
         orders: orders.map(|(before, after)| {
             let warmup = &account.posted.warmup.tpcc;
             let client = audit.committed_orders() + warmup.committed_orders();
@@ -109,6 +116,12 @@ pub fn judge(account: &Account, tpcc: &Tpcc, terms: Terms, orders: Option<(i64, 
         passes: misses.is_empty(),
         misses,
     }
+}
+
+/// Counts up to the last that is not 0, the first at least.
+fn without_end(counts: &[u64]) -> Vec<u64> {
+    let end = counts.iter().rposition(|count| *count > 0).unwrap_or(0);
+    counts[..=end].to_vec()
 }
 
 /// What is missed; `falls_short` is an efficiency that is too low.

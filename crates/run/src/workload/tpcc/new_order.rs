@@ -71,6 +71,8 @@ pub(super) async fn transaction(
     let lines = input.lines();
     let sorted = sorted_by_stock(lines);
     let rounds = rounds(lines, &sorted);
+    let is_sharded = call.tpcc.homes.is_some();
+    let rounds = if is_sharded { by_warehouse(lines, &sorted, &rounds) } else { rounds };
 
     let reply = call
         .ask(done, |request| {
@@ -85,14 +87,22 @@ pub(super) async fn transaction(
             request.execute(Statement::NewOrderItems, |values| {
                 array(values, &mut room.array, lines.iter().map(|line| line.i_id));
             });
-            // The stock of all lines. A second line of the same stock row needs a statement of its own: one changes a row once.
+            // The stock of all lines. A second line of the same stock row needs a statement of its own: one changes a row once. On shards each
+            // supplying warehouse has its own, see [`by_warehouse`].
             for round in 0..rounds.count {
                 let own = || sorted[..lines.len()].iter().filter(|at| rounds.of[**at] == round);
                 let own = || own().map(|at| lines[*at]).filter(|line| line.i_id != UNUSED_ITEM);
-                request.execute(Statement::NewOrderStock, |values| {
+                let supplied_by =
+                    is_sharded.then(|| own().next().map_or(input.w_id, |line| line.supply_w_id));
+                let statement =
+                    if is_sharded { Statement::NewOrderStockOf } else { Statement::NewOrderStock };
+                request.execute(statement, |values| {
                     values.integer(input.w_id.into());
                     values.integer(input.d_id.into());
-                    array(values, &mut room.array, own().map(|line| line.supply_w_id));
+                    match supplied_by {
+                        Some(w_id) => values.integer(w_id.into()),
+                        None => array(values, &mut room.array, own().map(|line| line.supply_w_id)),
+                    }
                     array(values, &mut room.array, own().map(|line| line.i_id));
                     array(values, &mut room.array, own().map(|line| line.quantity));
                 });
@@ -252,6 +262,24 @@ fn rounds(lines: &[Line], sorted: &[usize; LINES_MAX]) -> Rounds {
     rounds
 }
 
+/// The same with a statement per supplying warehouse, none for unused items. An entry node that joins lines with the stock of all warehouses reads and
+/// locks every row of the other nodes; for one warehouse and a list of items it asks the one node for just these.
+fn by_warehouse(lines: &[Line], sorted: &[usize; LINES_MAX], rounds: &Rounds) -> Rounds {
+    let mut statements = Rounds { of: [usize::MAX; LINES_MAX], count: 0 };
+    for round in 0..rounds.count {
+        let mut last = None;
+        let own = sorted[..lines.len()].iter().copied().filter(|at| rounds.of[*at] == round);
+        for at in own.filter(|at| lines[*at].i_id != UNUSED_ITEM) {
+            let w_id = lines[at].supply_w_id;
+            if last.replace(w_id) != Some(w_id) {
+                statements.count += 1;
+            }
+            statements.of[at] = statements.count - 1;
+        }
+    }
+    statements
+}
+
 /// The next parameter is an array of integers.
 pub(super) fn array(values: &mut Execution<'_>, buffer: &mut Vec<u8>, elements: impl Iterator<Item = u32>) {
     array_with(values, buffer, elements, |element, out| wire::frontend::decimal(out, element.into()));
@@ -300,6 +328,16 @@ mod tests {
         assert_eq!(sorted[..5], [3, 1, 0, 2, 4]);
         let rounds = rounds(&lines, &sorted);
         assert_eq!((rounds.of[..5].to_vec(), rounds.count), (vec![0, 0, 1, 0, 2], 3));
+    }
+
+    #[test]
+    fn on_shards_each_supplying_warehouse_has_a_statement() {
+        let line = |supply_w_id, i_id| Line { i_id, supply_w_id, quantity: 1 };
+        let lines = [line(2, 7), line(1, 9), line(2, 7), line(1, 3), line(3, UNUSED_ITEM), line(2, 8)];
+        let sorted = sorted_by_stock(&lines);
+        let statements = by_warehouse(&lines, &sorted, &rounds(&lines, &sorted));
+        assert_eq!(statements.of[..6], [1, 0, 2, 0, usize::MAX, 1]);
+        assert_eq!(statements.count, 3);
     }
 
     #[test]

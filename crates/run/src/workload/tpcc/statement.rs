@@ -13,6 +13,7 @@ pub(super) enum Statement {
     NewOrderCustomer,
     NewOrderItems,
     NewOrderStock,
+    NewOrderStockOf,
     NewOrderDistrict,
     InsertOrder,
     InsertNewOrder,
@@ -34,7 +35,7 @@ pub(super) enum Statement {
 }
 
 impl Statement {
-    const ALL: [Statement; 25] = [
+    const ALL: [Statement; 26] = [
         Statement::Begin,
         Statement::BeginReadOnly,
         Statement::Commit,
@@ -42,6 +43,7 @@ impl Statement {
         Statement::NewOrderCustomer,
         Statement::NewOrderItems,
         Statement::NewOrderStock,
+        Statement::NewOrderStockOf,
         Statement::NewOrderDistrict,
         Statement::InsertOrder,
         Statement::InsertNewOrder,
@@ -62,7 +64,8 @@ impl Statement {
         Statement::LowStock,
     ];
 
-    /// Its text; `{.}` stands before the name of a table.
+    /// Its text; `{.}` stands before the name of a table. What stands in `{shards: }` is for targets that spread rows over nodes only: redundant
+    /// conditions that an entry node can send on, where it would else fetch a whole warehouse to join it.
     fn text(self) -> &'static str {
         match self {
             Statement::Begin => "BEGIN ISOLATION LEVEL {isolation}",
@@ -84,6 +87,18 @@ impl Statement {
                  s_remote_cnt = s_remote_cnt + CASE WHEN s_w_id = $1 THEN 0 ELSE 1 END \
                  FROM unnest($3::int[], $4::int[], $5::int[]) AS lines (ol_supply_w_id, ol_i_id, ol_quantity) \
                  WHERE s_w_id = ol_supply_w_id AND s_i_id = ol_i_id \
+                 RETURNING s_w_id, s_i_id, s_quantity, CASE $2::int \
+                 WHEN 1 THEN s_dist_01 WHEN 2 THEN s_dist_02 WHEN 3 THEN s_dist_03 WHEN 4 THEN s_dist_04 \
+                 WHEN 5 THEN s_dist_05 WHEN 6 THEN s_dist_06 WHEN 7 THEN s_dist_07 WHEN 8 THEN s_dist_08 \
+                 WHEN 9 THEN s_dist_09 ELSE s_dist_10 END, s_data"
+            }
+            Statement::NewOrderStockOf => {
+                "UPDATE {.}stock SET \
+                 s_quantity = s_quantity - ol_quantity + CASE WHEN s_quantity >= ol_quantity + 10 THEN 0 ELSE 91 END, \
+                 s_ytd = s_ytd + ol_quantity, s_order_cnt = s_order_cnt + 1, \
+                 s_remote_cnt = s_remote_cnt + CASE WHEN s_w_id = $1 THEN 0 ELSE 1 END \
+                 FROM unnest($4::int[], $5::int[]) AS lines (ol_i_id, ol_quantity) \
+                 WHERE s_w_id = $3 AND s_i_id = ol_i_id AND s_i_id = ANY ($4::int[]) \
                  RETURNING s_w_id, s_i_id, s_quantity, CASE $2::int \
                  WHEN 1 THEN s_dist_01 WHEN 2 THEN s_dist_02 WHEN 3 THEN s_dist_03 WHEN 4 THEN s_dist_04 \
                  WHEN 5 THEN s_dist_05 WHEN 6 THEN s_dist_06 WHEN 7 THEN s_dist_07 WHEN 8 THEN s_dist_08 \
@@ -156,22 +171,26 @@ impl Statement {
             }
             Statement::DeleteNewOrders => {
                 "DELETE FROM {.}new_order USING unnest($2::int[], $3::int[]) AS oldest (d_id, o_id) \
-                 WHERE no_w_id = $1 AND no_d_id = d_id AND no_o_id = o_id"
+                 WHERE no_w_id = $1 AND no_d_id = d_id AND no_o_id = o_id\
+                 {shards: AND no_d_id = ANY ($2::int[]) AND no_o_id = ANY ($3::int[])}"
             }
             Statement::CarryOrders => {
                 "UPDATE {.}orders SET o_carrier_id = $4 FROM unnest($2::int[], $3::int[]) AS oldest (d_id, number) \
-                 WHERE o_w_id = $1 AND o_d_id = d_id AND o_id = number RETURNING o_d_id, o_c_id"
+                 WHERE o_w_id = $1 AND o_d_id = d_id AND o_id = number\
+                 {shards: AND o_d_id = ANY ($2::int[]) AND o_id = ANY ($3::int[])} RETURNING o_d_id, o_c_id"
             }
             Statement::DeliverLines => {
                 "WITH delivered AS (UPDATE {.}order_line SET ol_delivery_d = localtimestamp \
                  FROM unnest($2::int[], $3::int[]) AS oldest (d_id, o_id) \
-                 WHERE ol_w_id = $1 AND ol_d_id = d_id AND ol_o_id = o_id RETURNING ol_d_id, ol_amount) \
+                 WHERE ol_w_id = $1 AND ol_d_id = d_id AND ol_o_id = o_id\
+                 {shards: AND ol_d_id = ANY ($2::int[]) AND ol_o_id = ANY ($3::int[])} RETURNING ol_d_id, ol_amount) \
                  SELECT ol_d_id, sum(ol_amount) FROM delivered GROUP BY ol_d_id"
             }
             Statement::PayDeliveries => {
                 "UPDATE {.}customer SET c_balance = c_balance + amount, c_delivery_cnt = c_delivery_cnt + 1 \
                  FROM unnest($2::int[], $3::int[], $4::numeric[]) AS delivered (d_id, number, amount) \
-                 WHERE c_w_id = $1 AND c_d_id = d_id AND c_id = number"
+                 WHERE c_w_id = $1 AND c_d_id = d_id AND c_id = number\
+                 {shards: AND c_d_id = ANY ($2::int[]) AND c_id = ANY ($3::int[])}"
             }
             // Clause 2.8.2.2: items of the district's last 20 orders whose stock is below the threshold.
             Statement::LowStock => {
@@ -196,8 +215,33 @@ pub(super) fn all(tpcc: &Tpcc) -> Vec<StatementSpec> {
         .enumerate()
         .map(|(at, statement)| {
             debug_assert_eq!(*statement as usize, at);
-            let sql = statement.text().replace("{isolation}", tpcc.isolation.sql()).replace("{.}", &prefix);
+            let text = for_shards(statement.text(), tpcc.homes.is_some());
+            let sql = text.replace("{isolation}", tpcc.isolation.sql()).replace("{.}", &prefix);
             StatementSpec { name: format!("tpcc_{at}"), sql, is_read: false }
         })
         .collect()
+}
+
+/// Keeps what is for shards, or leaves it out.
+fn for_shards(text: &str, is_sharded: bool) -> String {
+    const BEGIN: &str = "{shards:";
+    let Some((before, rest)) = text.split_once(BEGIN) else { return text.to_owned() };
+    let (inside, after) = rest.split_once('}').expect("a place for shards has an end");
+    format!("{before}{}{after}", if is_sharded { inside } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_for_shards_stands_there_and_nowhere_else() {
+        for statement in Statement::ALL {
+            let (one, shards) = (for_shards(statement.text(), false), for_shards(statement.text(), true));
+            assert!(!one.contains("shards") && !shards.contains("shards"), "{statement:?}");
+            assert!(shards.len() >= one.len());
+        }
+        assert_eq!(for_shards("a{shards: b} c", true), "a b c");
+        assert_eq!(for_shards("a{shards: b} c", false), "a c");
+    }
 }

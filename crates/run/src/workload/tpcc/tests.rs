@@ -14,7 +14,7 @@ fn tpcc(warehouses: u32) -> Tpcc {
         isolation: Isolation::default(),
         wire: Wire::Libpq,
         schema: None,
-        nodes: None,
+        homes: None,
         simulate: None,
         sessions: 8,
     }
@@ -195,7 +195,7 @@ fn sessions_share_the_terminals_without_gap_or_overlap() {
 
 #[test]
 fn nodes_are_counted_once() {
-    let spread = Tpcc { nodes: Some(vec![0, 1, 0, 2].into()), ..tpcc(4) };
+    let spread = Tpcc { homes: Some(homes::Homes::anywhere(vec![0, 1, 0, 2].into())), ..tpcc(4) };
     assert_eq!(spread.nodes_of([1, 3, 1].into_iter()), 1);
     assert_eq!(spread.nodes_of([1, 2, 3, 4].into_iter()), 3);
     assert_eq!(tpcc(4).nodes_of([1, 2, 3].into_iter()), 1);
@@ -203,7 +203,9 @@ fn nodes_are_counted_once() {
 
 #[test]
 fn every_statement_has_its_parameters_and_schema() {
-    for statement in (Tpcc { schema: Some("my\"own".into()), ..tpcc(1) }).statements() {
+    let one = Tpcc { schema: Some("my\"own".into()), ..tpcc(1) };
+    let shards = Tpcc { homes: Some(homes::Homes::anywhere(vec![0].into())), ..one.clone() };
+    for statement in one.statements().into_iter().chain(shards.statements()) {
         assert!(!statement.sql.contains('{'), "{}", statement.sql);
         assert_eq!(
             statement.sql.contains("\"my\"\"own\"."),
@@ -233,10 +235,60 @@ fn sums_are_added_and_emptied() {
     sum.add(&audit);
     assert_eq!((sum.ended, sum.rolled_back, sum.lines, sum.remote_lines), ([2, 2, 0, 0, 0], 2, 14, 4));
     assert_eq!((sum.remote_payments, sum.payments_by_name, sum.statuses_by_name), (2, 2, 0));
-    assert_eq!((sum.nodes[0], sum.nodes[2], sum.committed_orders()), (2, 2, 0));
+    assert_eq!((sum.nodes[1][0], sum.nodes[0][2], sum.committed_orders()), (2, 2, 0));
+    assert_eq!(sum.wide_commits, 0, "what was rolled back needs no two phases");
     assert_eq!(sum.database.as_ref().map(|latency| latency.count()), Some(4));
     assert_eq!(sum.session_wait.as_ref().map(|latency| latency.count()), Some(2));
     sum.reset();
-    assert_eq!((sum.ended, sum.lines, sum.nodes[2]), ([0; 5], 0, 0));
+    assert_eq!((sum.ended, sum.lines, sum.nodes[0][2]), ([0; 5], 0, 0));
     assert_eq!(sum.database.as_ref().map(|latency| latency.count()), Some(0));
+}
+
+#[test]
+fn nodes_are_counted_by_where_the_warehouses_are() {
+    // Three nodes; warehouse 4 has node 0, and so have 1, 7 and 10.
+    let nodes: Vec<u16> = (0..10).map(|at| at % 3).collect();
+    let tpcc = Tpcc { homes: Some(homes::Homes::anywhere(nodes.clone().into())), ..tpcc(10) };
+    let home = Home { w_id: 4, d_id: 2 };
+    let touched = |warehouses: &mut dyn Iterator<Item = u32>| {
+        let mut touched: Vec<u16> = warehouses.map(|w_id| nodes[w_id as usize - 1]).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        touched.len()
+    };
+    let mut audit = audit::Audit::default();
+    let (mut orders, mut payments, mut wide) = ([0; audit::NODES_MAX], [0; audit::NODES_MAX], 0);
+    for (sequence, order) in (0..).zip(draw(|random| NewOrder::draw(random, &tpcc, home))) {
+        let there = order.lines().iter().filter(|line| line.i_id != UNUSED_ITEM);
+        let is_rolled_back = order.lines().iter().any(|line| line.i_id == UNUSED_ITEM);
+        let count = touched(&mut there.map(|line| line.supply_w_id).chain([4]));
+        orders[count - 1] += 1;
+        wide += u64::from(count > 1 && !is_rolled_back);
+        // The same transaction, as the program counts it.
+        let mut done = audit::Done::of(Profile::NewOrder);
+        let mut random = Random::for_transaction(5, 1, sequence);
+        draw::audit(&tpcc, Profile::NewOrder, home, &mut random, &mut done);
+        audit.count(&done, None);
+    }
+    for (sequence, payment) in (0..).zip(draw(|random| Payment::draw(random, &tpcc, home))) {
+        let count = touched(&mut [4, payment.c_w_id].into_iter());
+        payments[count - 1] += 1;
+        wide += u64::from(count > 1);
+        let mut done = audit::Done::of(Profile::Payment);
+        let mut random = Random::for_transaction(5, 1, sequence);
+        draw::audit(&tpcc, Profile::Payment, home, &mut random, &mut done);
+        audit.count(&done, None);
+    }
+    assert_eq!(audit.nodes[Profile::NewOrder as usize], orders);
+    assert_eq!(audit.nodes[Profile::Payment as usize], payments);
+    assert_eq!(audit.wide_commits, wide);
+    assert!(orders[2] > 0, "some orders touch all three nodes: {orders:?}");
+    // 15 % of payments leave the warehouse, and six of the nine others are on other nodes.
+    assert_share(payments[1], DRAWS, 15.0 * 6.0 / 9.0, "payments on two nodes");
+    // Profiles that only read, and Delivery, stay at home.
+    for profile in [Profile::OrderStatus, Profile::Delivery, Profile::StockLevel] {
+        let mut done = audit::Done::of(profile);
+        draw::audit(&tpcc, profile, home, &mut Random::for_transaction(5, 1, 1), &mut done);
+        assert_eq!(done.nodes, 1);
+    }
 }

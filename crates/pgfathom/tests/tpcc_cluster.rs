@@ -1,0 +1,242 @@
+//! TPC-C on a cluster sharded by postgres_fdw, by the command: warehouses on their nodes, proved there, driven across, and every damage found. On
+//! every PostgreSQL found, one cluster each, because loading is what takes the time.
+
+mod support;
+
+use serde_json::Value;
+use support::{Ended, Folder, pgfathom};
+use target::throwaway::{ThrowawayCluster, installations};
+
+struct Lab {
+    servers: ThrowawayCluster,
+    folder: Folder,
+}
+
+impl Lab {
+    fn typed(&self, arguments: &str) -> Ended {
+        let file = self.servers.cluster_toml().display().to_string();
+        let mut command = pgfathom(self.folder.path());
+        command.args(arguments.split_whitespace()).args(["--cluster", &file]);
+        let ended: Ended = command.output().expect("the command starts").into();
+        eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+        ended
+    }
+
+    fn expect(&self, exit: i32, arguments: &str) -> Ended {
+        let ended = self.typed(arguments);
+        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+        ended
+    }
+
+    fn execute(&self, node: usize, sql: &str) {
+        self.servers.node(node).execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    /// The sum of a number over both nodes, each asked about its own leaf.
+    fn count(&self, sql: &str) -> u64 {
+        let on = |node: usize| {
+            let sql = sql.replace("{p}", &format!("p{node}"));
+            let value = self.servers.node(node).value(&sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+            value.expect("a number").parse::<u64>().expect("a number")
+        };
+        on(0) + on(1)
+    }
+
+    fn step(&self, directory: &str) -> Value {
+        let path = self.folder.path().join(directory).join("run.json");
+        let text = std::fs::read_to_string(path).expect("it was written");
+        let run: Value = serde_json::from_str(&text).expect("it is JSON");
+        run["steps"][0].clone()
+    }
+
+    /// Conditions that a proof found broken.
+    fn broken(&self, directory: &str) -> Vec<String> {
+        let step = self.step(directory);
+        let checks = step["checks"].as_array().expect("checks");
+        let fails = checks.iter().filter(|check| check["result"] == "fail");
+        fails.map(|check| check["name"].as_str().expect("a name").to_owned()).collect()
+    }
+}
+
+#[test]
+fn warehouses_live_on_their_nodes_and_transactions_cross_them() {
+    let found = installations();
+    assert!(!found.is_empty(), "these tests need a PostgreSQL");
+    std::thread::scope(|scope| {
+        for installation in &found {
+            scope.spawn(move || {
+                let servers =
+                    ThrowawayCluster::sharded(installation, 2, 12).expect("a throwaway cluster starts");
+                let lab = Lab { servers, folder: Folder::new() };
+                load(&lab);
+                misplaced_rows_are_named(&lab);
+                books_are_kept(&lab);
+                drive(&lab);
+                search(&lab);
+                damage(&lab);
+            });
+        }
+    });
+}
+
+/// A load, and what a kill of it leaves, which the next one continues.
+fn load(lab: &Lab) {
+    let loaded = lab.expect(0, "load tpcc -s 2 -j 2 --fillfactor 90 -o loaded");
+    assert!(loaded.stdout.contains("nodes    n1 "), "{}", loaded.stdout);
+    let totals = lab.step("loaded")["totals"].clone();
+    // Seven chunks, and the items once more.
+    assert_eq!(totals["chunks_total"], 8, "{totals}");
+    assert_eq!(lab.count("select count(*) from only customer_{p}"), 60_000);
+    assert_eq!(lab.count("select count(*) from item"), 200_000);
+    let keys = "select count(*) from pg_index i join pg_class c on c.oid = i.indrelid
+                where c.relname ~ '_p[01]$' and i.indisvalid or c.relname = 'item'";
+    assert_eq!(lab.count(keys), 2 * (8 + 2));
+    // As after a kill between two chunks: the customers of warehouse 2 have not been committed on n2.
+    lab.execute(
+        1,
+        "truncate warehouse_p1, district_p1, customer_p1, history_p1;
+         delete from pgfathom.chunk where chunk = 6; update pgfathom.dataset set loaded_at = null",
+    );
+    let incomplete = lab.expect(1, "verify tpcc");
+    assert!(incomplete.stderr.contains("is not complete on node n2"), "{}", incomplete.stderr);
+    let refused = lab.expect(1, "load tpcc -s 4");
+    assert!(refused.stderr.contains("has scale 2, this load asks for 4"), "{}", refused.stderr);
+    lab.expect(0, "load tpcc -s 2 -o continued");
+    assert_eq!(lab.step("continued")["totals"]["chunks"], 1);
+    let again = lab.expect(0, "load tpcc -s 2");
+    assert!(again.stderr.contains("every row was there already"), "{}", again.stderr);
+    let verified = lab.expect(0, "verify");
+    assert!(verified.stdout.contains("exact"), "{}", verified.stdout);
+}
+
+/// Two nodes think that the stock of warehouse 1 is theirs.
+fn misplaced_rows_are_named(lab: &Lab) {
+    lab.execute(
+        1,
+        "alter table stock detach partition stock_p0; alter foreign table stock_p0 rename to stock_away;
+         create table stock_p0 partition of stock for values from (1) to (2);
+         create table one as select * from only stock_p1 where s_i_id = 5; update one set s_w_id = 1;
+         insert into stock_p0 select * from one",
+    );
+    let verified = lab.expect(3, "verify tpcc");
+    let line = "stock on n2 where s_w_id = 1 and s_i_id = 5: misplaced, its warehouse is on n1";
+    assert!(verified.stdout.contains(line), "{}", verified.stdout);
+    let loaded = lab.expect(1, "load tpcc -s 2");
+    assert!(loaded.stderr.contains("stock_p0 is a table on n1 and on n2"), "{}", loaded.stderr);
+    lab.execute(
+        1,
+        "drop table stock_p0; alter foreign table stock_away rename to stock_p0;
+         alter table stock attach partition stock_p0 for values from (1) to (2)",
+    );
+}
+
+/// All conditions hold after the load, each having looked at every row of both nodes.
+fn books_are_kept(lab: &Lab) {
+    lab.expect(0, "prove tpcc -o kept");
+    let step = lab.step("kept");
+    let checks = step["checks"].as_array().expect("checks");
+    assert_eq!(checks.len(), 15);
+    assert!(checks.iter().all(|check| check["result"] == "ok"), "{checks:?}");
+    let rows = |name: &str| {
+        let check = checks.iter().find(|check| check["name"] == name).expect("a condition");
+        check["rows"].as_u64().expect("a count")
+    };
+    let looked_at: Vec<u64> = ["C1", "C2", "C10", "X13", "X15"].map(rows).into();
+    assert_eq!(looked_at, [2, 20, 60_000, 200_000, 200_000]);
+    assert!(step["verdict"]["notes"][0].as_str().expect("a note").contains("no snapshot spans them"));
+}
+
+/// What the client says of nodes is what the nodes say: both count remote payments and orders.
+fn drive(lab: &Lab) {
+    let driven = lab.typed("run -b tpcc --no-delays -c 4 -T 4 --max-tries 20 -q --format json -o driven");
+    // On a busy machine the client may be the limit; the books must be right all the same.
+    assert!(matches!(driven.exit, Some(0 | 2 | 5)), "{:?}", driven.exit);
+    let summary: Value = serde_json::from_str(&driven.stdout).expect("the summary is JSON");
+    let tpcc = &summary["tpcc"];
+    assert_eq!(tpcc["orders"]["agree"], true, "{tpcc}");
+    let nodes = |profile: usize| -> Vec<u64> {
+        let counts = tpcc["profiles"][profile]["nodes"].as_array().expect("counts by nodes");
+        counts.iter().map(|count| count.as_u64().expect("a count")).collect()
+    };
+    let (new_orders, payments) = (nodes(0), nodes(1));
+    assert!(payments.len() == 2 && new_orders[0] > 0, "{tpcc}");
+    for reader in [2, 4] {
+        assert!(nodes(reader).len() <= 1, "{tpcc}");
+    }
+    let remote_payments = lab.count("select count(*) from only history_{p} where h_w_id <> h_c_w_id");
+    let remote_orders = lab.count(
+        "select count(distinct (ol_w_id, ol_d_id, ol_o_id)) from only order_line_{p}
+         where ol_o_id > 3000 and ol_supply_w_id <> ol_w_id",
+    );
+    assert!(remote_payments > 0 && remote_orders > 0, "{remote_payments} {remote_orders}");
+    if summary["errors"] == 0 {
+        assert_eq!(payments[1], remote_payments, "{tpcc}");
+        let all: u64 = tpcc["nodes"].as_array().expect("counts").iter().filter_map(Value::as_u64).sum();
+        let two_phase = tpcc["two_phase_percent"].as_f64().expect("a share") / 100.0 * all as f64;
+        assert_eq!(two_phase.round() as u64, remote_payments + remote_orders, "{tpcc}");
+    }
+    // Sessions enter at the owner of their warehouses.
+    let by_node = lab.step("driven")["nodes"].clone();
+    let sessions: Vec<u64> =
+        by_node.as_array().expect("nodes").iter().filter_map(|node| node["sessions"].as_u64()).collect();
+    assert_eq!(sessions, [2, 2], "{by_node}");
+    lab.expect(0, "prove tpcc -o after");
+    let verified = lab.expect(8, "verify tpcc");
+    assert!(verified.stderr.contains("1 run has written into the tables"), "{}", verified.stderr);
+
+    // While transactions enter anywhere, only what spans nodes may look torn.
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            lab.typed("run -b tpcc --no-delays --connect each -c 2 -T 4 --max-tries 20 -q --format json")
+        });
+        let during = lab.typed("prove tpcc -o during");
+        assert!(matches!(during.exit, Some(0 | 3)), "{:?}", during.exit);
+        let broken = lab.broken("during");
+        assert!(broken.iter().all(|code| code == "C10" || code == "X13"), "{broken:?}");
+        let ended = running.join().expect("the command ran");
+        let summary: Value = serde_json::from_str(&ended.stdout).expect("the summary is JSON");
+        assert_eq!(summary["tpcc"]["orders"]["agree"], true);
+    });
+    lab.expect(0, "prove tpcc -o quiet");
+}
+
+/// The largest number of warehouses that passes: the second one is too slow.
+fn search(lab: &Lab) {
+    lab.execute(
+        1,
+        "create function doze() returns trigger language plpgsql as $$ begin perform pg_sleep(5.2); return new; end $$;
+         create trigger doze before update on district_p1 for each row execute function doze()",
+    );
+    let searched = lab.typed("run -b tpcc --until-slo --efficiency 1 -c 8 -T 4 --random-seed 7 -q -o search");
+    lab.execute(1, "drop trigger doze on district_p1");
+    assert!(searched.stdout.contains("1 warehouse pass, 2 do not"), "{}", searched.stdout);
+    assert_eq!(searched.exit, Some(0), "{}", searched.stderr);
+    let path = lab.folder.path().join("search").join("run.json");
+    let run: Value =
+        serde_json::from_str(&std::fs::read_to_string(path).expect("written")).expect("it is JSON");
+    let tried: Vec<(u64, bool)> = run["steps"]
+        .as_array()
+        .expect("steps")
+        .iter()
+        .map(|step| &step["summary"]["tpcc"])
+        .map(|tpcc| (tpcc["warehouses"].as_u64().expect("a number"), tpcc["passes"] == true))
+        .collect();
+    assert_eq!(tried, [(1, true), (2, false)]);
+    let misses = run["steps"][1]["summary"]["tpcc"]["misses"].to_string();
+    assert!(misses.contains("at the 90th percentile, 5 s are allowed"), "{misses}");
+}
+
+/// Half of a payment that spans both nodes, and a catalogue that differs.
+fn damage(lab: &Lab) {
+    lab.execute(0, "insert into history_p0 values (5, 1, 2, 1, 1, now(), 3.5, 'torn')");
+    lab.execute(1, "update item set i_price = i_price + 1 where i_id = 7");
+    lab.expect(3, "prove tpcc -o damaged");
+    assert_eq!(lab.broken("damaged"), ["C8", "C9", "C10", "X15"]);
+    let checks = lab.step("damaged")["checks"].to_string();
+    for witness in ["c_w_id 2, c_d_id 1, c_id 5, ", "i_id 7, on n2 another one than on n1"] {
+        assert!(checks.contains(witness), "{witness}: {checks}");
+    }
+    let verified = lab.expect(3, "verify tpcc");
+    let line = "item on n2 where i_id = 7: i_price damaged";
+    assert!(verified.stdout.contains(line), "{}", verified.stdout);
+}
