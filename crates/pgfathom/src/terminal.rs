@@ -67,6 +67,11 @@ impl Terminal {
         Terminal { quiet, verbose, color, live, line: Mutex::new(Line::default()) }
     }
 
+    /// Whether `-v` was given.
+    pub fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
     /// Data, on stdout. The text ends with a newline already or gets one.
     pub fn data(&self, text: &str) {
         self.end_progress();

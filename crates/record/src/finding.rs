@@ -69,6 +69,15 @@ impl Findings {
         write_atomically(&dir.join(files::FINDINGS), self)
     }
 
+    /// The content of `findings.json`: indented, ends with a line feed.
+    ///
+    /// # Errors
+    /// [`RecordError::Json`] if a number has no JSON form.
+    pub fn to_json(&self) -> Result<String, RecordError> {
+        let text = serde_json::to_string_pretty(self);
+        text.map(|text| text + "\n").map_err(|source| RecordError::Json { what: "the findings", source })
+    }
+
     /// Reads `findings.json` of a run directory; `None` if nobody has explained it yet.
     ///
     /// # Errors
