@@ -122,16 +122,25 @@ impl LocalHost {
     }
 
     fn servers(&mut self, now_us: u64) -> Vec<Server> {
-        let nodes = self.board.nodes();
-        if now_us >= self.parts_due_us || nodes.keys().any(|node| !self.parts.contains_key(node)) {
+        let is_live = self.files.is_live();
+        let mut nodes = self.board.nodes();
+        nodes.retain(|_, state| state.is_local || !is_live);
+        let is_new = |(node, state): (&String, &NodeState)| {
+            state.data_directory.is_some() && !self.parts.contains_key(node)
+        };
+        if now_us >= self.parts_due_us || nodes.iter().any(is_new) {
             self.parts_due_us = now_us + PARTS_EVERY_US;
-            let is_live = self.files.is_live();
             let of = |(node, state): (&String, &NodeState)| (node.clone(), parts(node, state, is_live));
-            // An entry without a data directory is looked at again: its first tick may not have happened.
+            // A node that has not said where it lies is looked at again as soon as it does.
             self.parts = nodes.iter().map(of).filter(|(_, parts)| !parts.is_empty()).collect();
         }
-        let local = nodes.into_iter().filter(|(_, state)| state.is_local || !self.files.is_live());
-        local.map(|(node, state)| server(node, &state, &self.parts)).collect()
+        nodes
+            .into_iter()
+            .map(|(node, state)| {
+                let parts = self.parts.get(&node).cloned().unwrap_or_default();
+                server(node, &state, parts)
+            })
+            .collect()
     }
 
     fn follow_log(&mut self, tick: &Tick, batch: &mut Batch) {
@@ -140,9 +149,10 @@ impl LocalHost {
                 let why = format!(
                     "/dev/kmsg: {absent} (needs root or CAP_SYSLOG where kernel.dmesg_restrict is 1)"
                 );
-                let lost =
-                    "what the kernel reports of memory, PCIe, disks, file systems and killed processes";
-                self.machine.slow().1.lacks("kernel log", why, lost);
+                self.machine.slow().1.lacks("kernel log", why, kernel_log::LOST);
+            }
+            if !self.files.is_live() {
+                self.machine.slow().1.lacks("kernel log", "a recording has none", kernel_log::LOST);
             }
             return;
         };
@@ -165,6 +175,12 @@ impl LocalHost {
     }
 }
 
+/// What of a node lies where, as its server says it: links of another machine cannot be followed from here, and the log is where it
+/// always is unless somebody moved it.
+pub(crate) fn plain_parts(node: &str, state: &NodeState) -> Vec<Part> {
+    parts(node, state, false)
+}
+
 /// What of a node lies where, with the links of this machine followed.
 fn parts(node: &str, state: &NodeState, is_live: bool) -> Vec<Part> {
     let real = |path: &Path| if is_live { path.canonicalize().ok() } else { Some(path.to_path_buf()) };
@@ -185,17 +201,13 @@ fn parts(node: &str, state: &NodeState, is_live: bool) -> Vec<Part> {
     found
 }
 
-fn server(node: String, state: &NodeState, parts: &BTreeMap<String, Vec<Part>>) -> Server {
+pub(crate) fn server(node: String, state: &NodeState, parts: Vec<Part>) -> Server {
     let target = |process: &crate::board::Process| Target {
         pid: process.pid,
         node: node.clone(),
         backend: process.backend.clone(),
     };
-    Server {
-        active: state.active.iter().map(target).collect(),
-        parts: parts.get(&node).cloned().unwrap_or_default(),
-        node,
-    }
+    Server { active: state.active.iter().map(target).collect(), parts, node }
 }
 
 /// Messages of before the run: how many of each class, and the last one. They are facts, not events.
@@ -226,7 +238,7 @@ pub(crate) fn tell_new(new: Vec<Message>, tick: &Tick, place: &Place, batch: &mu
     for message in new.into_iter().take(MESSAGES_PER_TICK) {
         // The kernel's clock and ours may differ by a little: no message is of the future.
         let t_us = tick.clock.t_us(message.boot_us.saturating_mul(1000)).min(tick.now_us);
-        let mut told = place.event(t_us, event::KERNEL, message.text.as_str()).with("class", message.class);
+        let mut told = place.event(t_us, event::KERNEL, message.text.as_str()).with("topic", message.class);
         if let Some(count) = kernel_log::edac_count(&message.text) {
             told = told.with("count", count);
         }

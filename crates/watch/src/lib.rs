@@ -8,9 +8,14 @@
 //! what can no longer be said.
 
 pub mod board;
+pub mod bundle;
 pub mod collect;
 pub mod host;
+pub mod machines;
+pub mod perf;
 pub mod sampler;
+pub mod ssh;
+pub mod stuck;
 
 pub use board::Board;
 pub use collect::{Batch, Collect, Place, Tick};

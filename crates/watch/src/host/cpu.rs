@@ -1,7 +1,7 @@
 //! What the processors did: `/proc/stat`, pressure stall information, and the network's share of interrupts
 //! (`/proc/softirqs`, `/proc/net/softnet_stat`) per processor.
 
-use super::files::growth;
+use super::files::{growth, rounded};
 use std::collections::BTreeMap;
 
 /// Processor time in ticks of USER_HZ since boot.
@@ -105,7 +105,7 @@ pub fn shares(before: &Times, now: &Times) -> Option<Shares> {
     if total == 0.0 {
         return None;
     }
-    let pct = |part: f64| 100.0 * part / total;
+    let pct = |part: f64| rounded(100.0 * part / total);
     Some(Shares {
         user_pct: pct(user),
         system_pct: pct(system),
@@ -138,7 +138,7 @@ pub fn pressure(text: &str) -> Pressure {
 /// The share of an interval in which tasks were stalled, 100 at most.
 pub fn stalled_pct(before: Option<u64>, now: Option<u64>, interval_us: u64) -> Option<f64> {
     let stalled_us = now?.checked_sub(before?)?;
-    (interval_us > 0).then(|| (100.0 * stalled_us as f64 / interval_us as f64).min(100.0))
+    (interval_us > 0).then(|| rounded((100.0 * stalled_us as f64 / interval_us as f64).min(100.0)))
 }
 
 /// One processor's line of `/proc/net/softnet_stat`.

@@ -5,7 +5,7 @@
 //! growth of field 14 over the time, and utilisation that of field 13. Utilisation means little on a device that works on many
 //! requests at once (NVMe, RAID). The kernel keeps milliseconds: below about a hundred requests per second the waits are coarse.
 
-use super::files::growth;
+use super::files::{growth, rounded};
 use std::collections::BTreeMap;
 
 /// A sector of `/proc/diskstats`, whatever the device's own.
@@ -117,7 +117,7 @@ pub fn work(before: &Counters, now: &Counters, interval_us: u64) -> Option<Work>
     let flushes = before.flushes.zip(now.flushes).and_then(|(before, now)| growth(before, now));
     let flush_ms = before.flush_ms.zip(now.flush_ms).and_then(|(before, now)| growth(before, now));
     let mean = |time_ms: Option<u64>, count: u64| {
-        (count > 0).then_some(time_ms).flatten().map(|time_ms| time_ms as f64 / count as f64)
+        (count > 0).then_some(time_ms).flatten().map(|time_ms| rounded(time_ms as f64 / count as f64))
     };
     let interval_ms = interval_us as f64 / 1000.0;
     Some(Work {
@@ -129,8 +129,10 @@ pub fn work(before: &Counters, now: &Counters, interval_us: u64) -> Option<Work>
         read_await_ms: mean(growth(before.read_ms, now.read_ms), reads),
         write_await_ms: mean(growth(before.write_ms, now.write_ms), writes),
         flush_await_ms: mean(flush_ms, flushes.unwrap_or(0)),
-        queue: growth(before.queue_ms, now.queue_ms).unwrap_or(0) as f64 / interval_ms,
-        util_pct: (100.0 * growth(before.busy_ms, now.busy_ms).unwrap_or(0) as f64 / interval_ms).min(100.0),
+        queue: rounded(growth(before.queue_ms, now.queue_ms).unwrap_or(0) as f64 / interval_ms),
+        util_pct: rounded(
+            (100.0 * growth(before.busy_ms, now.busy_ms).unwrap_or(0) as f64 / interval_ms).min(100.0),
+        ),
         in_flight: now.in_flight.max(0) as u64,
     })
 }

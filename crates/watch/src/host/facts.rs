@@ -153,8 +153,12 @@ fn device(files: &mut dyn Files, disk: &str, topology: &Topology, facts: &mut Ve
 fn interface(files: &mut dyn Files, name: &str, facts: &mut Vec<Fact>) {
     let card = net::card(files, name);
     let mut one = |what: &str, value: String| facts.push(("nic", format!("{name} {what}"), value));
-    one("rx queues", card.rx_queues.to_string());
-    one("tx queues", card.tx_queues.to_string());
+    for (what, count) in [("rx queues", card.rx_queues), ("tx queues", card.tx_queues)] {
+        // Without a queue it was not said how many there are.
+        if count > 0 {
+            one(what, count.to_string());
+        }
+    }
     if let Some(driver) = card.driver {
         one("driver", driver);
     }

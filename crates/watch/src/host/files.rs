@@ -62,11 +62,6 @@ pub trait Files {
     /// Where a symbolic link points to, as stored.
     fn link(&mut self, path: &str) -> Option<String>;
 
-    /// Whether the files are of a machine and its kernel at all: a remote one may not have answered yet.
-    fn is_ready(&self) -> bool {
-        true
-    }
-
     /// Whether files of the machine itself (statvfs, st_dev, programs) can be asked about: false for a recording and a remote.
     fn is_live(&self) -> bool {
         false
@@ -214,10 +209,10 @@ impl Shipped {
         self.links.insert(path.to_string(), target.to_string());
     }
 
-    /// Forgets the files whose path begins so.
-    pub fn forget(&mut self, prefix: &str) {
-        self.texts.retain(|path, _| !path.starts_with(prefix));
-        self.links.retain(|path, _| !path.starts_with(prefix));
+    /// Forgets the files and links whose path is one of these.
+    pub fn forget_where(&mut self, is_one: fn(&str) -> bool) {
+        self.texts.retain(|path, _| !is_one(path));
+        self.links.retain(|path, _| !is_one(path));
     }
 
     /// How many files there are.
@@ -271,6 +266,12 @@ fn sort_naturally(names: &mut [String]) {
     });
 }
 
+/// A number with as many digits as it can carry: a sample a second for days is written down.
+pub fn rounded(value: f64) -> f64 {
+    const STEPS: f64 = 10_000.0;
+    (value * STEPS).round() / STEPS
+}
+
 /// What a counter grew by. A 32-bit counter that wrapped is understood; one that was set back to less gives `None`.
 pub fn growth(before: u64, now: u64) -> Option<u64> {
     const WRAP: u64 = 1 << 32;
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(shipped.entries("/edac"), ["mc2", "mc10"]);
         assert_eq!(shipped.entries("/edac/mc2"), ["ce_count", "dimm0"]);
         assert_eq!(number(&mut shipped, "/edac/mc2/ce_count"), Some(1));
-        shipped.forget("/edac/mc2/");
+        shipped.forget_where(|path| path.starts_with("/edac/mc2/"));
         assert_eq!(shipped.entries("/edac"), ["mc10"]);
     }
 

@@ -15,6 +15,9 @@ const RECORDS_PER_TICK: usize = 2000;
 /// Characters of a message that are kept.
 const MESSAGE_CHARS_MAX: usize = 300;
 
+/// What cannot be said without the log.
+pub const LOST: &str = "what the kernel reports of memory, PCIe, disks, file systems and killed processes";
+
 /// One message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {

@@ -45,6 +45,8 @@ pub struct Slow {
     /// What the database keeps on each device and all below it.
     used_for: BTreeMap<String, BTreeSet<String>>,
     counters: BTreeMap<(Kind, String), (u64, u64, bool)>,
+    /// Whether some PCI device tells of its errors.
+    has_aer: bool,
     disks: Vec<String>,
     scan_lack: Option<String>,
     pools: BTreeMap<String, Vec<String>>,
@@ -203,7 +205,9 @@ impl Slow {
 
     fn count(&mut self, files: &mut dyn Files, now_us: u64, place: &Place, batch: &mut Batch) {
         let mut counters = hardware::edac(files);
-        counters.extend(hardware::aer(files));
+        let aer = hardware::aer(files);
+        self.has_aer = !aer.is_empty();
+        counters.extend(aer);
         counters.extend(hardware::throttling(files));
         counters.extend(hardware::sensors(files));
         counters.extend(hardware::numa(files));
@@ -312,6 +316,10 @@ impl Slow {
             let why = "the kernel has no memory controller under /sys/devices/system/edac (a virtual machine, or no driver)";
             said.lacks("edac", why, "whether memory corrects errors");
         }
+        if !self.has_aer {
+            let why = "no disk or network card under /sys/bus/pci tells of errors (a virtual machine, or AER is off)";
+            said.lacks("aer", why, "whether PCI Express links lose packets");
+        }
         if files.entries("/sys/class/hwmon").is_empty() {
             said.lacks(
                 "sensors",
@@ -352,6 +360,11 @@ impl Slow {
                 Err(absent) => format!("{path}: {absent}"),
             };
             said.lacks(&format!("mb_stats {device}"), why, "how long ext4 searches for free blocks");
+        }
+        if !files.is_live() {
+            let why = "programs are only asked on the machine itself";
+            said.lacks("smart", why, "what the drives say of their own health");
+            said.lacks("audit", why, "which system calls the audit system records");
         }
         if let Some(answer) = &self.tools {
             if answer.smart.is_none() {

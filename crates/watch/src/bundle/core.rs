@@ -1,0 +1,95 @@
+//! A core dump of one server process, only ever when its number was typed: it holds rows, passwords and keys, so it never goes into a
+//! bundle, and it stops the process while it is written.
+
+use crate::host::files::{Files, Tree};
+use crate::host::tools;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum CoreError {
+    /// gcore is not there.
+    #[error("gcore is not installed")]
+    NoProgram,
+    /// The number is of no server process.
+    #[error("process {pid} is {what}, no server process of PostgreSQL")]
+    NotServer {
+        /// As typed.
+        pid: u32,
+        /// Its program, or that it does not exist.
+        what: String,
+    },
+    /// gcore failed.
+    #[error("gcore {pid} failed: {said}")]
+    Failed {
+        /// As typed.
+        pid: u32,
+        /// Its last words.
+        said: String,
+    },
+}
+
+impl CoreError {
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            CoreError::NoProgram => "install gdb: gcore is a part of it".to_string(),
+            CoreError::NotServer { .. } => {
+                "select pid, query from pg_stat_activity shows the server's processes".to_string()
+            }
+            CoreError::Failed { .. } => {
+                "run as root or as the server's user, and look at the space left".to_string()
+            }
+        })
+    }
+}
+
+/// Writes `FOLDER/core.PID`. The server's other processes go on; this one stands still meanwhile.
+///
+/// # Errors
+/// When the number is not of a server process, or `gcore` cannot do it.
+pub fn dump(pid: u32, folder: &Path) -> Result<PathBuf, CoreError> {
+    dump_by(tools::find("gcore").ok_or(CoreError::NoProgram)?.as_path(), pid, folder)
+}
+
+fn dump_by(program: &Path, pid: u32, folder: &Path) -> Result<PathBuf, CoreError> {
+    let command = Tree::live().text(&format!("/proc/{pid}/comm")).map(|text| text.trim().to_string());
+    match command.as_deref() {
+        Ok("postgres" | "postmaster" | "edb-postgres") => {}
+        Ok(other) => return Err(CoreError::NotServer { pid, what: other.to_string() }),
+        Err(_) => return Err(CoreError::NotServer { pid, what: "not there".to_string() }),
+    }
+    let failed = |said: String| CoreError::Failed { pid, said };
+    let output = Command::new(program)
+        .arg("-o")
+        .arg(folder.join("core"))
+        .arg(pid.to_string())
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    // gcore adds the number to the name it was given.
+    let path = folder.join(format!("core.{pid}"));
+    if path.is_file() {
+        return Ok(path);
+    }
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(failed(
+        text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it wrote no file").to_string(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_server_processes_are_dumped() {
+        let folder = std::env::temp_dir();
+        let of_us =
+            dump_by(Path::new("/nowhere/gcore"), std::process::id(), &folder).expect_err("we are no server");
+        assert!(matches!(of_us, CoreError::NotServer { .. }) && of_us.hint().is_some(), "{of_us}");
+        let of_nobody = dump_by(Path::new("/nowhere/gcore"), u32::MAX, &folder).expect_err("nobody");
+        assert!(of_nobody.to_string().contains("not there"), "{of_nobody}");
+    }
+}

@@ -1,0 +1,536 @@
+//! Takes names, statements and settings out of a run directory before it leaves the house, so that what is left can still be explained.
+//!
+//! Equal words become equal tokens (`host-1`, `sql-7`), so that a reader still sees what belongs together. It works in two passes: the
+//! first learns the words from the fields that hold them, the second replaces them there and wherever else they stand in free text.
+//! Fields whose words are the program's own (`wait_event`, `kind`, ...) are left alone, or a database called `wal` would take them apart.
+
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// What stands where nothing is to be seen.
+pub(super) const HIDDEN: &str = "***";
+/// A shorter word is not taken for a name: it would be found in every sentence. Machines and nodes may be called `n1`.
+const WORD_CHARS_MIN: usize = 3;
+/// The same for machines and nodes.
+const HOST_CHARS_MIN: usize = 2;
+
+/// What is taken out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Redaction {
+    /// Names and addresses of machines, nodes, users, databases and applications, and the command line.
+    pub hosts: bool,
+    /// Statements, and what the server quotes of them and of rows.
+    pub sql: bool,
+    /// Values of server settings other than numbers, switches and well-known words.
+    pub settings: bool,
+}
+
+impl Redaction {
+    /// The words of it, as typed.
+    pub fn words(&self) -> Vec<&'static str> {
+        let all = [("hosts", self.hosts), ("sql", self.sql), ("settings", self.settings)];
+        all.into_iter().filter(|(_, is_on)| *is_on).map(|(word, _)| word).collect()
+    }
+
+    /// Whether nothing is taken out.
+    pub fn is_none(&self) -> bool {
+        *self == Redaction::default()
+    }
+}
+
+impl std::str::FromStr for Redaction {
+    type Err = String;
+
+    /// Reads `hosts,sql,settings`, in any order.
+    fn from_str(text: &str) -> Result<Redaction, String> {
+        let mut redaction = Redaction::default();
+        for word in text.split(',').map(str::trim) {
+            match word {
+                "hosts" => redaction.hosts = true,
+                "sql" => redaction.sql = true,
+                "settings" => redaction.settings = true,
+                _ => return Err(format!("{word:?} is not one of hosts, sql, settings")),
+            }
+        }
+        Ok(redaction)
+    }
+}
+
+/// Fields whose value is a name, and the token's word.
+const NAME_FIELDS: [(&str, &str); 11] = [
+    ("host", "host"),
+    ("hosts", "host"),
+    ("hostname", "host"),
+    ("address", "host"),
+    ("node", "node"),
+    ("user", "user"),
+    ("database", "database"),
+    ("dbname", "database"),
+    ("application", "application"),
+    ("standby", "application"),
+    ("slowest_node", "node"),
+];
+/// Fields whose value is a statement.
+const SQL_FIELDS: [&str; 6] = ["query", "blocker_query", "text", "sql", "script", "statements"];
+/// Fields in which the server quotes statements and rows.
+const QUOTING_FIELDS: [&str; 4] = ["detail", "context", "hint", "statement"];
+/// Fields of free text in which the server's own words stand around quoted ones.
+const MESSAGE_FIELDS: [&str; 2] = ["message", "first_message"];
+/// Kinds of events whose message is the server's.
+const SERVER_EVENTS: [&str; 6] = ["server_log", "error", "lock_wait", "deadlock", "temp_file", "outage"];
+/// Fields whose words are the program's own.
+const OWN_FIELDS: [&str; 28] = [
+    "source",
+    "kind",
+    "topic",
+    "phase",
+    "state",
+    "wait_type",
+    "wait_event",
+    "what",
+    "step",
+    "verb",
+    "filesystem",
+    "unit",
+    "wchan",
+    "lock_type",
+    "mode",
+    "command",
+    "sync_state",
+    "wal_status",
+    "root_state",
+    "backend",
+    "schema",
+    "device",
+    "member_of",
+    "interface",
+    "rule",
+    "severity",
+    "level",
+    "engine",
+];
+/// Names that everybody has.
+const COMMON_NAMES: [&str; 8] =
+    ["postgres", "localhost", "template0", "template1", "pgfathom", "walreceiver", "psql", "pgbench"];
+/// Values of settings that give nothing away.
+const PLAIN_VALUES: [&str; 44] = [
+    "on",
+    "off",
+    "true",
+    "false",
+    "yes",
+    "no",
+    "none",
+    "all",
+    "top",
+    "auto",
+    "always",
+    "never",
+    "minimal",
+    "replica",
+    "logical",
+    "local",
+    "remote_write",
+    "remote_apply",
+    "try",
+    "first",
+    "any",
+    "origin",
+    "partition",
+    "pglz",
+    "lz4",
+    "zstd",
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "log",
+    "fatal",
+    "panic",
+    "fsync",
+    "fdatasync",
+    "open_sync",
+    "open_datasync",
+    "read committed",
+    "repeatable read",
+    "serializable",
+    "shared",
+    "posix",
+    "mmap",
+];
+/// Settings that name machines, users or files, taken out with the hosts.
+const NAMING_SETTINGS: [&str; 16] = [
+    "listen_addresses",
+    "primary_conninfo",
+    "primary_slot_name",
+    "synchronous_standby_names",
+    "cluster_name",
+    "archive_command",
+    "restore_command",
+    "archive_cleanup_command",
+    "recovery_end_command",
+    "data_directory",
+    "config_file",
+    "hba_file",
+    "ident_file",
+    "unix_socket_directories",
+    "external_pid_file",
+    "log_directory",
+];
+
+/// Replaces words by tokens.
+#[derive(Debug, Default)]
+pub(super) struct Redactor {
+    what: Redaction,
+    /// Word to token.
+    names: BTreeMap<String, String>,
+    /// Statement to token.
+    statements: BTreeMap<String, String>,
+    counts: BTreeMap<&'static str, u32>,
+    /// The names, the longest first: `db1.corp.example` before `db1`.
+    longest_first: Vec<(String, String)>,
+}
+
+impl Redactor {
+    pub(super) fn new(what: Redaction) -> Redactor {
+        Redactor { what, ..Redactor::default() }
+    }
+
+    fn token(&mut self, word: &'static str) -> String {
+        let count = self.counts.entry(word).or_default();
+        *count += 1;
+        format!("{word}-{count}")
+    }
+
+    fn learn_name(&mut self, name: &str, word: &'static str) {
+        let name = name.trim();
+        let is_common = COMMON_NAMES.contains(&name) || name.starts_with('/') || name.starts_with('@');
+        let chars_min = if matches!(word, "host" | "node") { HOST_CHARS_MIN } else { WORD_CHARS_MIN };
+        if name.chars().count() < chars_min || is_common || self.names.contains_key(name) {
+            return;
+        }
+        // An address with a port, a name with its domain: each part is a word of its own elsewhere.
+        if let Some((host, port)) = name.rsplit_once(':')
+            && port.chars().all(|c| c.is_ascii_digit())
+            && !host.contains(':')
+        {
+            return self.learn_name(host, word);
+        }
+        let token = self.token(word);
+        self.names.insert(name.to_string(), token);
+        if matches!(word, "host" | "node")
+            && let Some((short, domain)) = name.split_once('.')
+            && name.chars().any(|c| c.is_ascii_alphabetic())
+        {
+            self.learn_name(short, word);
+            if domain.contains('.') {
+                self.learn_name(domain, "domain");
+            }
+        }
+    }
+
+    /// The names in a connection string or URI.
+    fn learn_connection(&mut self, text: &str) {
+        if let Some((_, rest)) = text.split_once("://") {
+            let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+            let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+            self.learn_name(user.split(':').next().unwrap_or_default(), "user");
+            for host in hosts.split(',') {
+                self.learn_name(host, "host");
+            }
+            self.learn_name(path.split('?').next().unwrap_or_default(), "database");
+            return;
+        }
+        for pair in text.split_ascii_whitespace() {
+            let Some((name, value)) = pair.split_once('=') else { continue };
+            let word = match name {
+                "host" | "hostaddr" => "host",
+                "user" => "user",
+                "dbname" => "database",
+                "application_name" => "application",
+                _ => continue,
+            };
+            for value in value.trim_matches('\'').split(',') {
+                self.learn_name(value, word);
+            }
+        }
+    }
+
+    /// The first pass.
+    pub(super) fn learn(&mut self, value: &Value) {
+        match value {
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    self.learn_field(key, value);
+                }
+                // The nodes of a step are a list of {name, role, ...}.
+                if fields.contains_key("role")
+                    && let Some(name) = fields.get("name").and_then(Value::as_str)
+                    && self.what.hosts
+                {
+                    self.learn_name(name, "node");
+                }
+            }
+            Value::Array(values) => values.iter().for_each(|value| self.learn(value)),
+            _ => {}
+        }
+    }
+
+    fn learn_field(&mut self, key: &str, value: &Value) {
+        let word = NAME_FIELDS.iter().find(|(name, _)| *name == key).map(|(_, word)| *word);
+        let texts: Vec<&str> = match value {
+            Value::String(text) => vec![text],
+            Value::Array(values) => values.iter().filter_map(Value::as_str).collect(),
+            _ => vec![],
+        };
+        for text in texts {
+            if self.what.hosts {
+                match word {
+                    Some(word) => self.learn_name(text, word),
+                    None if key == "connection" || key == "argv" => self.learn_connection(text),
+                    None => {}
+                }
+            }
+            if self.what.sql && SQL_FIELDS.contains(&key) && !self.statements.contains_key(text) {
+                let token = self.token("sql");
+                self.statements.insert(text.to_string(), token);
+            }
+        }
+        self.learn(value);
+    }
+
+    /// Ends the first pass.
+    pub(super) fn end_learning(&mut self) {
+        self.longest_first = self.names.iter().map(|(name, token)| (name.clone(), token.clone())).collect();
+        self.longest_first.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+    }
+
+    /// The second pass, over one file's value or one line.
+    pub(super) fn replace(&self, value: &mut Value) {
+        match value {
+            Value::Object(fields) => self.replace_fields(fields),
+            Value::Array(values) => values.iter_mut().for_each(|value| self.replace(value)),
+            _ => {}
+        }
+    }
+
+    fn replace_fields(&self, fields: &mut Map<String, Value>) {
+        let word = |fields: &Map<String, Value>, name: &str| {
+            fields.get(name).and_then(Value::as_str).unwrap_or_default().to_string()
+        };
+        let kind = word(fields, "kind");
+        let is_server_event = SERVER_EVENTS.contains(&kind.as_str());
+        let is_setting = word(fields, "topic") == "setting"
+            // The settings of run.json: {name, value, source, default}.
+            || (fields.contains_key("value") && fields.contains_key("source") && !fields.contains_key("t_us"));
+        let is_change = kind == "settings_changed";
+        let is_kernel_line = word(fields, "topic") == "kernel" && word(fields, "name") == "command line";
+        let name = word(fields, "name");
+        for (key, value) in fields.iter_mut() {
+            let is_value = matches!(key.as_str(), "value" | "default" | "before" | "after" | "old" | "new");
+            if ((is_setting || is_change) && is_value && self.hides_setting(&name, value))
+                || (is_kernel_line && is_value && (self.what.hosts || self.what.settings))
+                || (is_change && key == "message" && (self.what.settings || self.what.hosts))
+            {
+                *value = HIDDEN.into();
+                continue;
+            }
+            match value {
+                Value::String(text) => *text = self.field(key, text, is_server_event),
+                Value::Array(values) if key == "argv" && !self.what.is_none() => hide_arguments(values),
+                Value::Array(values) => {
+                    for value in values {
+                        match value {
+                            Value::String(text) => *text = self.field(key, text, is_server_event),
+                            other => self.replace(other),
+                        }
+                    }
+                }
+                other => self.replace(other),
+            }
+        }
+    }
+
+    fn hides_setting(&self, name: &str, value: &Value) -> bool {
+        let Some(text) = value.as_str().filter(|text| !text.is_empty()) else { return false };
+        if self.what.hosts && NAMING_SETTINGS.contains(&name) {
+            return true;
+        }
+        self.what.settings
+            && !is_quantity(text)
+            && !PLAIN_VALUES.contains(&text.trim().to_ascii_lowercase().as_str())
+    }
+
+    fn field(&self, key: &str, text: &str, is_server_event: bool) -> String {
+        if self.what.hosts && key == "connection" {
+            return HIDDEN.to_string();
+        }
+        if self.what.hosts && NAME_FIELDS.iter().any(|(name, _)| *name == key) {
+            return self.name(text);
+        }
+        if self.what.sql {
+            // What autovacuum says it does is no statement of anybody's.
+            if SQL_FIELDS.contains(&key) && !text.starts_with("autovacuum:") {
+                return self.statement(text);
+            }
+            if QUOTING_FIELDS.contains(&key) && !text.is_empty() {
+                return HIDDEN.to_string();
+            }
+            if MESSAGE_FIELDS.contains(&key) && (is_server_event || key == "first_message") {
+                return self.text(&hide_quoted(text));
+            }
+        }
+        if OWN_FIELDS.contains(&key) {
+            return text.to_string();
+        }
+        let mut text = text.to_string();
+        if self.what.sql {
+            // A statement inside a longer text; short ones (`END`) are words like others.
+            const STATEMENT_CHARS_MIN: usize = 12;
+            for (statement, token) in &self.statements {
+                if statement.len() >= STATEMENT_CHARS_MIN && text.contains(statement.as_str()) {
+                    text = text.replace(statement.as_str(), token);
+                }
+            }
+        }
+        self.text(&text)
+    }
+
+    /// A name, or several, or an address with a port.
+    fn name(&self, text: &str) -> String {
+        match self.names.get(text) {
+            Some(token) => token.clone(),
+            None => self.text(text),
+        }
+    }
+
+    /// A statement's token behind its first word, which says what kind it is.
+    fn statement(&self, text: &str) -> String {
+        let Some(token) = self.statements.get(text) else { return HIDDEN.to_string() };
+        const VERBS: [&str; 14] = [
+            "SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "VACUUM", "ANALYZE", "CREATE", "ALTER",
+            "COMMIT", "END", "BEGIN", "WITH",
+        ];
+        let first: String = text.trim_start().chars().take_while(char::is_ascii_alphabetic).collect();
+        match VERBS.iter().find(|verb| verb.eq_ignore_ascii_case(&first)) {
+            Some(verb) => format!("{verb} {token}"),
+            None => token.clone(),
+        }
+    }
+
+    /// Free text: learned names and addresses are replaced.
+    pub(super) fn text(&self, text: &str) -> String {
+        if !self.what.hosts {
+            return text.to_string();
+        }
+        let mut output = String::with_capacity(text.len());
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        let mut rest = text;
+        let mut before = None;
+        while let Some(first) = rest.chars().next() {
+            let found = (!before.is_some_and(is_part)).then(|| {
+                self.longest_first.iter().find(|(name, _)| {
+                    rest.strip_prefix(name.as_str())
+                        .is_some_and(|tail| !tail.chars().next().is_some_and(is_part))
+                })
+            });
+            if let Some((name, token)) = found.flatten() {
+                output.push_str(token);
+                rest = &rest[name.len()..];
+                before = name.chars().next_back();
+                continue;
+            }
+            if !before.is_some_and(is_part)
+                && let Some(length) = address_length(rest)
+            {
+                output.push_str(HIDDEN);
+                rest = &rest[length..];
+                before = Some('0');
+                continue;
+            }
+            output.push(first);
+            rest = &rest[first.len_utf8()..];
+            before = Some(first);
+        }
+        output
+    }
+}
+
+/// The length of an IP address at the beginning, of either kind; `None` if there is none.
+fn address_length(text: &str) -> Option<usize> {
+    const COLONS_MIN: usize = 3;
+    let length = text.find(|c: char| !c.is_ascii_hexdigit() && !matches!(c, '.' | ':')).unwrap_or(text.len());
+    let word = text[..length].trim_end_matches(['.', ':']);
+    // A letter behind it: a longer word that only begins so.
+    if text[length..].starts_with(|c: char| c.is_alphanumeric() || c == '_') {
+        return None;
+    }
+    // An IPv4 address may carry a port.
+    let host = word.split(':').next().unwrap_or_default();
+    if host.parse::<std::net::Ipv4Addr>().is_ok() {
+        return Some(host.len());
+    }
+    let colons = word.bytes().filter(|byte| *byte == b':').count();
+    (colons >= COLONS_MIN && word.parse::<std::net::Ipv6Addr>().is_ok()
+        || word.len() > COLONS_MIN && word.contains("::") && word.parse::<std::net::Ipv6Addr>().is_ok())
+    .then_some(word.len())
+}
+
+/// A number, with a unit of PostgreSQL's or without.
+fn is_quantity(text: &str) -> bool {
+    const UNITS: [&str; 11] = ["", "B", "kB", "8kB", "MB", "GB", "TB", "us", "ms", "s", "min"];
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '-' | '+')).unwrap_or(text.len());
+    text[..end].parse::<f64>().is_ok()
+        && (UNITS.contains(&text[end..].trim()) || matches!(&text[end..], "h" | "d"))
+}
+
+/// Keeps the verb, flags and numbers of a command line: what else stands there may name anything.
+fn hide_arguments(arguments: &mut [Value]) {
+    const VERB_CHARS_MAX: usize = 8;
+    for (number, argument) in arguments.iter_mut().enumerate() {
+        let Some(text) = argument.as_str() else { continue };
+        if number == 0 {
+            *argument = "pgfathom".into();
+            continue;
+        }
+        if number == 1 && text.len() <= VERB_CHARS_MAX && text.chars().all(|c| c.is_ascii_lowercase()) {
+            continue;
+        }
+        let is_number = text.parse::<f64>().is_ok();
+        if text.starts_with('-') {
+            let flag = text.split('=').next().unwrap_or_default();
+            if flag.len() < text.len() {
+                *argument = format!("{flag}={HIDDEN}").into();
+            }
+        } else if !is_number {
+            *argument = HIDDEN.into();
+        }
+    }
+}
+
+/// Hides what stands between quotes: values of rows and parts of statements. An open quote hides all that follows.
+fn hide_quoted(text: &str) -> String {
+    let mut output = String::with_capacity(text.len());
+    let mut open: Option<char> = None;
+    for c in text.chars() {
+        match open {
+            Some(quote) if c == quote => {
+                open = None;
+                output.push(c);
+            }
+            Some(_) => {}
+            None if c == '"' || c == '\'' => {
+                open = Some(c);
+                output.push(c);
+                output.push_str(HIDDEN);
+            }
+            None => output.push(c),
+        }
+    }
+    output
+}
+
+#[cfg(test)]
+mod tests;

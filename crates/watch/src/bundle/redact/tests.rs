@@ -1,0 +1,172 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn all() -> Redaction {
+    "hosts,sql,settings".parse().expect("three words")
+}
+
+/// Learns from all values, then replaces in all.
+fn redact(what: Redaction, values: &[Value]) -> Vec<Value> {
+    let mut redactor = Redactor::new(what);
+    values.iter().for_each(|value| redactor.learn(value));
+    redactor.end_learning();
+    let replaced = |value: &Value| {
+        let mut value = value.clone();
+        redactor.replace(&mut value);
+        value
+    };
+    values.iter().map(replaced).collect()
+}
+
+#[test]
+fn names_become_tokens_everywhere_and_the_same_ones() {
+    let told = redact(
+        "hosts".parse().expect("a word"),
+        &[
+            json!({"source": "session", "node": "db1.acme.example:5432", "user": "carol", "application": "till", "database": "shop", "query": "SELECT 1"}),
+            json!({"kind": "note", "host": "db1.acme.example", "message": "ssh carol@db1.acme.example: 10.20.30.40 port 22, db1 refused; db10 did not"}),
+            json!({"source": "disk", "host": "db1", "device": "db1", "used_for": "pgdata"}),
+        ],
+    );
+    let host = told[1]["host"].as_str().expect("a token").to_string();
+    assert_eq!(told[0]["node"], json!(format!("{host}:5432")), "with and without its port");
+    assert_eq!(told[0]["user"], json!("user-1"));
+    assert_eq!(
+        told[1]["message"],
+        json!(format!(
+            "ssh user-1@{host}: *** port 22, {} refused; db10 did not",
+            told[2]["host"].as_str().expect("a token")
+        ))
+    );
+    assert_eq!(told[0]["query"], json!("SELECT 1"), "statements were not asked to be hidden");
+    assert_eq!(told[2]["device"], json!("db1"), "the kernel's own names stay");
+}
+
+#[test]
+fn a_database_with_a_word_of_ours_does_no_harm() {
+    let told = redact(
+        all(),
+        &[json!({"source": "wait", "database": "WALWrite", "wait_event": "WALWrite", "wait_type": "LWLock"})],
+    );
+    assert_eq!(
+        told[0],
+        json!({"source": "wait", "database": "database-1", "wait_event": "WALWrite", "wait_type": "LWLock"})
+    );
+}
+
+#[test]
+fn statements_keep_their_kind_and_identity() {
+    let told = redact(
+        "sql".parse().expect("a word"),
+        &[
+            json!({"source": "session", "query": "update people set name = 'Eve' where id = 7", "node": "n1"}),
+            json!({"source": "block", "query": "COMMIT", "blocker_query": "update people set name = 'Eve' where id = 7", "relation": "people"}),
+            json!({"source": "session", "query": "autovacuum: VACUUM public.people (to prevent wraparound)"}),
+            json!({"kind": "server_log", "message": "invalid input syntax for type integer: \"4929-secret\"", "detail": "Key (name)=(Eve) already exists.", "sqlstate": "22P02"}),
+            json!({"kind": "lock_wait", "message": "process 7 still waiting", "detail": "Process holding the lock: 8", "wait_ms": 1000}),
+            json!({"kind": "query", "query_id": "-7", "text": "update people set name = $1 where id = $2"}),
+            json!({"kind": "note", "message": "seen: update people set name = 'Eve' where id = 7"}),
+            json!({"errors": [{"sqlstate": "23505", "first_message": "duplicate key value violates unique constraint \"people_pkey\""}]}),
+        ],
+    );
+    assert_eq!(told[0]["query"], json!("UPDATE sql-1"));
+    assert_eq!(told[1]["blocker_query"], json!("UPDATE sql-1"), "the same statement is seen to be the same");
+    assert_eq!(told[1]["relation"], json!("people"));
+    assert_eq!(told[2]["query"], json!("autovacuum: VACUUM public.people (to prevent wraparound)"));
+    assert_eq!(told[3]["message"], json!("invalid input syntax for type integer: \"***\""));
+    assert_eq!((&told[3]["detail"], &told[3]["sqlstate"]), (&json!("***"), &json!("22P02")));
+    assert_eq!(told[4]["message"], json!("process 7 still waiting"));
+    assert_eq!(told[6]["message"], json!("seen: sql-1"));
+    let text = Value::from(told).to_string();
+    for secret in ["Eve", "4929", "people set", "people_pkey"] {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+}
+
+#[test]
+fn settings_keep_numbers_switches_and_well_known_words() {
+    let setting = |name: &str, value: &str| json!({"source": "fact", "t_us": 1, "topic": "setting", "name": name, "value": value});
+    let told = redact(
+        "settings".parse().expect("a word"),
+        &[
+            setting("work_mem", "64MB"),
+            setting("fsync", "on"),
+            setting("wal_level", "Logical"),
+            setting("search_path", "acme, public"),
+            setting("autovacuum_vacuum_cost_delay", "2ms"),
+            json!({"settings": [{"name": "shared_preload_libraries", "value": "acme_audit", "source": "configuration file", "default": ""}]}),
+            json!({"kind": "settings_changed", "message": "search_path: acme to acme2", "name": "search_path", "before": "acme", "after": "acme2"}),
+            json!({"source": "fact", "t_us": 1, "topic": "mount", "name": "/data", "value": "/dev/sda ext4 rw"}),
+        ],
+    );
+    let values: Vec<&Value> = told[..5].iter().map(|line| &line["value"]).collect();
+    assert_eq!(values, ["64MB", "on", "Logical", "***", "2ms"]);
+    assert_eq!(told[5]["settings"][0]["value"], json!("***"));
+    assert_eq!(told[7]["value"], json!("/dev/sda ext4 rw"), "options of mounts are evidence");
+    assert!(!Value::from(told).to_string().contains("acme"));
+}
+
+#[test]
+fn connections_and_command_lines() {
+    let told = redact(
+        "hosts".parse().expect("a word"),
+        &[json!({
+            "argv": ["pgfathom", "watch", "-h", "db7.acme.example", "-T", "60", "--label=acme", "postgres://carol@db7.acme.example/shop"],
+            "target": {"connection": "host=db7.acme.example,10.0.0.9 user=carol dbname=shop"},
+            "steps": [{"nodes": [{"name": "west", "role": "primary"}], "summary": {"nodes": 3}}],
+            "run_id": "20261120-watch-shop", "name": "shop",
+        })],
+    );
+    let told = &told[0];
+    let expected = ["pgfathom", "watch", "-h", "***", "-T", "60", "--label=***", "***"];
+    assert_eq!(told["argv"], json!(expected));
+    assert_eq!(told["target"]["connection"], json!("***"));
+    assert!(told["run_id"].as_str().is_some_and(|id| id.starts_with("20261120-watch-database-")), "{told}");
+    let text = told.to_string();
+    for secret in ["db7", "acme", "carol", "shop", "west", "10.0.0.9"] {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+}
+
+#[test]
+fn addresses_are_found_and_times_are_not() {
+    for (text, expected) in [
+        ("10.1.2.3", Some(8)),
+        ("10.1.2.3:5432)", Some(8)),
+        ("10.1.2", None),
+        ("10.1.2.300", None),
+        ("10:15:00", None),
+        ("fe80::1", Some(7)),
+        ("::1", None),
+        ("2001:db8:0:0:0:0:0:1 x", Some(20)),
+        ("feed", None),
+        ("1.2.3.4abc", None),
+        ("1.2.3.4xyz", None),
+        ("", None),
+    ] {
+        assert_eq!(address_length(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn words_of_the_flag() {
+    assert_eq!("sql,hosts".parse(), Ok(Redaction { hosts: true, sql: true, settings: false }));
+    assert_eq!(all().words(), ["hosts", "sql", "settings"]);
+    assert!("sql,rows".parse::<Redaction>().is_err() && "".parse::<Redaction>().is_err());
+}
+
+proptest! {
+    #[test]
+    fn no_learned_host_survives_in_free_text(host in "[a-z]{4,8}[0-9]{1,2}", before in "[ .,:@/(=-]", after in "[ .,:@/)=-]") {
+        let message = format!("x{before}{host}{after}y");
+        let told = redact(all(), &[json!({"host": host, "message": message})]);
+        prop_assert!(!told[0].to_string().contains(&host), "{}", told[0]);
+    }
+
+    #[test]
+    fn any_text_is_taken(text in ".{0,80}", name in ".{0,8}") {
+        let told = redact(all(), &[json!({"host": name, "user": text, "message": text, "query": text, "value": text, "connection": text})]);
+        prop_assert!(told[0].is_object());
+    }
+}

@@ -1,0 +1,174 @@
+//! Which seconds are worth a look at the stacks: a simple detector of anomalies, second by second.
+//!
+//! It compares with the median of the last minute, so that a level that lasts becomes the normal one, and a single odd second does not
+//! move it. It only decides what is kept; what it means is for findings to say.
+
+use std::collections::VecDeque;
+
+/// Seconds that the median is taken of.
+const WINDOW: usize = 60;
+/// Seconds that must be known before anything is called odd.
+const BASELINE_MIN: usize = 10;
+/// Throughput below this part of the median ...
+const DROP_PART: f64 = 0.5;
+/// ... for so many seconds; one slow second is no news.
+const DROP_SECONDS: u32 = 2;
+/// Less throughput than this per second is too little to judge.
+const RATE_MIN: f64 = 10.0;
+/// A 99th percentile above so many medians ...
+const JUMP_TIMES: f64 = 3.0;
+/// ... and above the median by this much.
+const JUMP_US: f64 = 1000.0;
+/// Kernel time of all processors in percent ...
+const SYSTEM_PCT: f64 = 30.0;
+/// ... for so many seconds.
+const SYSTEM_SECONDS: u32 = 3;
+
+/// What is odd.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Oddity {
+    /// Far fewer transactions than in the minute before.
+    RateDrop,
+    /// Far higher latency.
+    LatencyJump,
+    /// The kernel takes much of the processors.
+    SystemTime,
+}
+
+impl Oddity {
+    /// The word in file names and events.
+    pub fn word(self) -> &'static str {
+        match self {
+            Oddity::RateDrop => "rate-drop",
+            Oddity::LatencyJump => "latency-jump",
+            Oddity::SystemTime => "system-time",
+        }
+    }
+}
+
+/// What is known of one second.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Second {
+    /// Transactions per second.
+    pub rate: Option<f64>,
+    /// 99th percentile of the response time.
+    pub latency_us_p99: Option<f64>,
+    /// Kernel time of all processors.
+    pub system_pct: Option<f64>,
+}
+
+/// Sees one second after the other.
+#[derive(Debug, Default)]
+pub struct Detector {
+    rates: Window,
+    latencies: Window,
+    slow_seconds: u32,
+    system_seconds: u32,
+}
+
+impl Detector {
+    /// Takes a second; says what is odd about it.
+    pub fn see(&mut self, second: Second) -> Option<Oddity> {
+        let is_slow = second
+            .rate
+            .zip(self.rates.median())
+            .is_some_and(|(rate, median)| median >= RATE_MIN && rate < DROP_PART * median);
+        self.slow_seconds = if is_slow { self.slow_seconds + 1 } else { 0 };
+        let has_jumped = second
+            .latency_us_p99
+            .zip(self.latencies.median())
+            .is_some_and(|(latency, median)| latency > JUMP_TIMES * median && latency > median + JUMP_US);
+        let is_system = second.system_pct.is_some_and(|pct| pct > SYSTEM_PCT);
+        self.system_seconds = if is_system { self.system_seconds + 1 } else { 0 };
+        self.rates.add(second.rate);
+        self.latencies.add(second.latency_us_p99);
+        if self.slow_seconds >= DROP_SECONDS {
+            Some(Oddity::RateDrop)
+        } else if has_jumped {
+            Some(Oddity::LatencyJump)
+        } else if self.system_seconds >= SYSTEM_SECONDS {
+            Some(Oddity::SystemTime)
+        } else {
+            None
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Window(VecDeque<f64>);
+
+impl Window {
+    fn add(&mut self, value: Option<f64>) {
+        let Some(value) = value.filter(|value| value.is_finite()) else { return };
+        if self.0.len() == WINDOW {
+            self.0.pop_front();
+        }
+        self.0.push_back(value);
+    }
+
+    fn median(&self) -> Option<f64> {
+        if self.0.len() < BASELINE_MIN {
+            return None;
+        }
+        let mut values: Vec<f64> = self.0.iter().copied().collect();
+        values.sort_by(f64::total_cmp);
+        Some(values[values.len() / 2])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates(detector: &mut Detector, rates: &[f64]) -> Vec<Option<Oddity>> {
+        rates.iter().map(|rate| detector.see(Second { rate: Some(*rate), ..Second::default() })).collect()
+    }
+
+    #[test]
+    fn a_drop_that_lasts_is_odd_and_then_becomes_normal() {
+        let mut detector = Detector::default();
+        assert!(rates(&mut detector, &[1000.0; 30]).iter().all(Option::is_none));
+        assert_eq!(rates(&mut detector, &[400.0, 990.0]), [None, None], "one slow second");
+        let told = rates(&mut detector, &[100.0; 90]);
+        assert_eq!(told[..2], [None, Some(Oddity::RateDrop)]);
+        assert_eq!(told[89], None, "a minute later it is the level");
+    }
+
+    #[test]
+    fn little_or_short_is_not_judged() {
+        let mut detector = Detector::default();
+        assert!(
+            rates(&mut detector, &[1000.0, 1.0, 1.0, 1.0]).iter().all(Option::is_none),
+            "no baseline yet"
+        );
+        let mut detector = Detector::default();
+        assert!(rates(&mut detector, &[5.0; 30]).iter().all(Option::is_none));
+        assert!(
+            rates(&mut detector, &[0.0; 5]).iter().all(Option::is_none),
+            "5 a second to none may be chance"
+        );
+        assert_eq!(detector.see(Second::default()), None);
+    }
+
+    #[test]
+    fn latency_must_jump_by_much_and_by_something() {
+        let see = |detector: &mut Detector, p99: f64| {
+            detector.see(Second { latency_us_p99: Some(p99), ..Second::default() })
+        };
+        let mut detector = Detector::default();
+        for _ in 0..20 {
+            see(&mut detector, 200.0);
+        }
+        assert_eq!(see(&mut detector, 900.0), None, "4.5 times, but 0.7 ms");
+        assert_eq!(see(&mut detector, 1300.0), Some(Oddity::LatencyJump));
+        assert_eq!(see(&mut detector, f64::NAN), None);
+    }
+
+    #[test]
+    fn kernel_time_counts_after_three_seconds() {
+        let mut detector = Detector::default();
+        let mut see = |pct: f64| detector.see(Second { system_pct: Some(pct), ..Second::default() });
+        let told = [31.0, 60.0, 10.0, 40.0, 40.0, 40.0].map(&mut see);
+        assert_eq!(told, [None, None, None, None, None, Some(Oddity::SystemTime)]);
+    }
+}

@@ -1,0 +1,412 @@
+//! Machines reached by ssh: one pipe each, through the user's own `ssh`, to a shell loop that ships kernel files when asked. Nothing is
+//! installed over there, nothing is written, and the same parsers read what arrives.
+//!
+//! | state of the link | left by |
+//! |---|---|
+//! | none | the next try, which comes later after each failure, to waiting for the greeting |
+//! | waiting for the greeting | the greeting, to idle; the end of `ssh`, or no word for [`STALL_US`], to none |
+//! | idle | a request at a tick, to asked |
+//! | asked | a whole shipment, to idle; the end of `ssh`, or no word for [`STALL_US`], to none |
+//!
+//! A shipment is asked for, never pushed: a machine that is too busy to answer is not sent more questions, and when we are gone the
+//! shell reads the end of its input and ends.
+
+pub mod shipment;
+
+use crate::board::Board;
+use crate::collect::{Batch, Collect, Place, Tick};
+use crate::host::files::{Files, Shipped};
+use crate::host::kernel_log;
+use crate::host::machine::Machine;
+use crate::host::{plain_parts, server, tell_new, tell_old};
+use record::{Clock, event};
+use shipment::{Arrived, Shipment, VERSION};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The shell's half. It is sent over the pipe, and reads its requests from what follows.
+const SCRIPT: &str = include_str!("ssh/remote.sh");
+/// A link that said nothing for this long after a question is given up.
+pub const STALL_US: u64 = 15_000_000;
+/// The longest wait for an answer within one tick, as a part of the time between two ticks.
+const WAIT_PART: u64 = 2;
+/// The first and the longest time between two tries.
+const RETRY_US: (u64, u64) = (1_000_000, 60_000_000);
+/// Time between shipments of slow files.
+const SLOW_EVERY_US: u64 = 10_000_000;
+/// Time between searches of all processes.
+const SEARCH_EVERY_US: u64 = 600_000_000;
+/// Processes asked about in one request at most.
+const PIDS_MAX: usize = 128;
+/// A line of a shipment is cut here.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// What `ssh` complained about is kept up to here.
+const COMPLAINT_BYTES_MAX: usize = 4096;
+/// How long the end of `ssh` is waited for.
+const END_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How to reach a machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// Its name in the record.
+    pub host: String,
+    /// What `ssh` is told: `db1`, `admin@db1`, an entry of the user's ssh configuration.
+    pub destination: String,
+    /// The nodes of the board that run on it.
+    pub nodes: Vec<String>,
+    /// The program; `ssh` unless a test brings another.
+    pub program: PathBuf,
+}
+
+impl Remote {
+    /// A machine reached by the user's `ssh`.
+    pub fn new(host: &str, destination: &str, nodes: Vec<String>) -> Remote {
+        let program = PathBuf::from("ssh");
+        Remote { host: host.to_string(), destination: destination.to_string(), nodes, program }
+    }
+}
+
+/// What the reader of the pipe tells.
+#[derive(Debug)]
+enum News {
+    Hello,
+    Stranger(String),
+    /// A whole shipment: when its reading began (0 if that was not seen) and the machine's uptime then.
+    Whole {
+        began_us: u64,
+        uptime_us: u64,
+    },
+    Closed,
+}
+
+#[derive(Debug)]
+struct Link {
+    child: Child,
+    requests: Option<ChildStdin>,
+    news: Receiver<News>,
+    files: Arc<Mutex<Shipped>>,
+    complaint: JoinHandle<String>,
+    has_greeted: bool,
+    /// When the last question was asked that is not answered, or the link made.
+    waiting_since_us: Option<u64>,
+}
+
+/// The collector of a remote machine.
+#[derive(Debug)]
+pub struct RemoteHost {
+    remote: Remote,
+    machine: Machine,
+    board: Arc<Board>,
+    link: Option<Link>,
+    retry_due_us: u64,
+    retry_us: u64,
+    slow_due_us: u64,
+    search_due_us: u64,
+    /// Why the machine cannot be seen; empty while it can.
+    lost: String,
+    /// The newest kernel message that was told, since boot.
+    told_boot_us: Option<u64>,
+}
+
+impl RemoteHost {
+    /// A machine not yet reached.
+    pub fn new(remote: Remote, board: Arc<Board>) -> RemoteHost {
+        RemoteHost {
+            machine: Machine::new(&remote.host),
+            remote,
+            board,
+            link: None,
+            retry_due_us: 0,
+            retry_us: RETRY_US.0,
+            slow_due_us: 0,
+            search_due_us: 0,
+            lost: String::new(),
+            told_boot_us: None,
+        }
+    }
+
+    fn connect(&self, clock: Clock, now_us: u64) -> std::io::Result<Link> {
+        let mut child = Command::new(&self.remote.program)
+            .args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"])
+            .args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"])
+            .args(["--", &self.remote.destination, "exec sh"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Ctrl-C is for us: the run drains, and its last seconds are sampled, too.
+            .process_group(0)
+            .spawn()?;
+        let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        if let Some(stdin) = &mut stdin {
+            // The script is far smaller than the pipe, so this cannot block; a link that is dead already shows below.
+            let _ = stdin.write_all(SCRIPT.as_bytes()).and_then(|()| stdin.flush());
+        }
+        let files = Arc::new(Mutex::new(Shipped::default()));
+        let (told, news) = channel();
+        let shared = Arc::clone(&files);
+        std::thread::spawn(move || {
+            if let Some(stdout) = stdout {
+                read(stdout, clock, &shared, &told);
+            }
+            let _ = told.send(News::Closed);
+        });
+        let complaint = std::thread::spawn(move || stderr.map(complaint).unwrap_or_default());
+        Ok(Link {
+            child,
+            requests: stdin,
+            news,
+            files,
+            complaint,
+            has_greeted: false,
+            waiting_since_us: Some(now_us),
+        })
+    }
+
+    /// Asks for the next shipment.
+    fn ask(&mut self, now_us: u64) {
+        let nodes = self.board.nodes();
+        let ours = self.remote.nodes.iter().filter_map(|name| nodes.get(name));
+        let pids: Vec<String> = ours
+            .flat_map(|state| state.active.iter().map(|process| process.pid.to_string()))
+            .take(PIDS_MAX)
+            .collect();
+        let Some(link) = &mut self.link else { return };
+        let what = if now_us >= self.search_due_us {
+            (self.search_due_us, self.slow_due_us) = (now_us + SEARCH_EVERY_US, now_us + SLOW_EVERY_US);
+            'x'
+        } else if now_us >= self.slow_due_us {
+            self.slow_due_us = now_us + SLOW_EVERY_US;
+            's'
+        } else {
+            'f'
+        };
+        link.waiting_since_us = Some(now_us);
+        if let Some(requests) = &mut link.requests {
+            // If nobody reads any more, the reader of the other pipe sees the end.
+            let _ = writeln!(requests, "{what} {}", pids.join(" ")).and_then(|()| requests.flush());
+        }
+    }
+
+    /// Waits for what arrives until `deadline`. True if the link is to go on.
+    fn wait(&mut self, tick: &Tick, deadline: Instant, batch: &mut Batch) -> Result<(), String> {
+        loop {
+            let Some(link) = &mut self.link else { return Ok(()) };
+            match link.news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(News::Hello) => {
+                    link.has_greeted = true;
+                    // What was there before is another boot's, for all we know.
+                    (self.slow_due_us, self.search_due_us) = (0, 0);
+                    self.ask(tick.now_us);
+                }
+                Ok(News::Stranger(version)) => {
+                    return Err(format!("the shell over there speaks version {version}, not {VERSION}"));
+                }
+                Ok(News::Whole { began_us, uptime_us }) => {
+                    link.waiting_since_us = None;
+                    let files = Arc::clone(&link.files);
+                    self.arrived(tick, began_us, uptime_us, &mut files_of(&files), batch);
+                    return Ok(());
+                }
+                Ok(News::Closed) | Err(RecvTimeoutError::Disconnected) => return Err("ssh ended".to_string()),
+                Err(RecvTimeoutError::Timeout) => {
+                    let since_us = link.waiting_since_us.unwrap_or(tick.now_us);
+                    let silent_us = tick.now_us.saturating_sub(since_us);
+                    return match silent_us >= STALL_US {
+                        true => Err(format!("no answer for {} s", silent_us / 1_000_000)),
+                        false => Ok(()),
+                    };
+                }
+            }
+        }
+    }
+
+    fn arrived(
+        &mut self,
+        tick: &Tick,
+        began_us: u64,
+        uptime_us: u64,
+        files: &mut Shipped,
+        batch: &mut Batch,
+    ) {
+        let place = self.machine.place().clone();
+        if !self.lost.is_empty() {
+            self.lost.clear();
+            batch.reading(tick.now_us, place.missing("machine", "", LOST));
+        }
+        self.retry_us = RETRY_US.0;
+        let now_us = if began_us > 0 { began_us } else { tick.clock.now_us() };
+        self.tell_log(tick, now_us, uptime_us, files, batch);
+        let nodes = self.board.nodes();
+        let servers: Vec<_> = self
+            .remote
+            .nodes
+            .iter()
+            .filter_map(|name| Some((name.clone(), nodes.get(name)?)))
+            .map(|(name, state)| {
+                let parts = plain_parts(&name, state);
+                server(name, state, parts)
+            })
+            .collect();
+        self.machine.tick(files, now_us, &servers, batch);
+    }
+
+    /// The lines of `dmesg` that are newer than those told before.
+    fn tell_log(&mut self, tick: &Tick, now_us: u64, uptime_us: u64, files: &mut Shipped, batch: &mut Batch) {
+        let Ok(text) = files.text("/@/dmesg") else { return };
+        if text.trim().is_empty() {
+            let why = "dmesg says nothing (needs root or CAP_SYSLOG where kernel.dmesg_restrict is 1)";
+            self.machine.slow().1.lacks("kernel log", why, kernel_log::LOST);
+            return;
+        }
+        let messages: Vec<_> = text.lines().filter_map(kernel_log::dmesg_line).collect();
+        let place = self.machine.place().clone();
+        let newest = messages.last().map_or(0, |message| message.boot_us);
+        match self.told_boot_us {
+            None => tell_old(&messages, uptime_us, now_us, &place, &mut self.machine, batch),
+            Some(told) => {
+                let mut new: Vec<_> = messages.into_iter().filter(|message| message.boot_us > told).collect();
+                // From the other machine's time since boot to ours: both counted the same microseconds since.
+                for message in &mut new {
+                    let ago_us = uptime_us.saturating_sub(message.boot_us);
+                    message.boot_us = tick.clock.monotonic_us + now_us.saturating_sub(ago_us);
+                }
+                tell_new(new, tick, &place, batch);
+            }
+        }
+        self.told_boot_us = Some(self.told_boot_us.unwrap_or(0).max(newest));
+    }
+
+    /// Gives the link up, says why, and tries again later.
+    fn lose(&mut self, tick: &Tick, why: &str, batch: &mut Batch) {
+        let complaint = self.link.take().map(Link::end).unwrap_or_default();
+        let why = match complaint.is_empty() {
+            true => why.to_string(),
+            false => format!("{why}: {complaint}"),
+        };
+        self.retry_due_us = tick.now_us + self.retry_us;
+        self.retry_us = (self.retry_us * 2).min(RETRY_US.1);
+        if self.lost != why {
+            let place = self.machine.place().clone();
+            let text = format!("ssh {}: {why}", self.remote.destination);
+            batch.event(place.event(tick.now_us, event::NOTE, text.as_str()));
+            batch.reading(tick.now_us, place.missing("machine", text, LOST));
+            self.lost = why;
+        }
+    }
+}
+
+/// What cannot be said of a machine that is not reached.
+const LOST: &str =
+    "anything about this machine: processors, disks, memory, network, hardware, kernel messages";
+
+fn files_of(files: &Mutex<Shipped>) -> MutexGuard<'_, Shipped> {
+    // Entries are replaced whole.
+    files.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads the pipe to its end. The files are only touched between a request and its answer, when nobody else looks at them.
+fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, told: &std::sync::mpsc::Sender<News>) {
+    let mut reader = BufReader::new(stdout);
+    let mut shipment = Shipment::default();
+    let (mut line, mut began_us) = (vec![], 0);
+    loop {
+        line.clear();
+        match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end_matches(['\n', '\r']);
+        let news = match shipment.line(text, &mut files_of(files)) {
+            Arrived::Part => continue,
+            Arrived::Began => {
+                began_us = clock.now_us();
+                continue;
+            }
+            Arrived::Hello(_) => News::Hello,
+            Arrived::Stranger(version) => News::Stranger(version),
+            Arrived::Whole { uptime_us } => News::Whole { began_us, uptime_us },
+        };
+        if told.send(news).is_err() {
+            return;
+        }
+    }
+}
+
+/// The last line that `ssh` complained with; all of it is read, so that it never waits for us.
+fn complaint(stderr: impl Read) -> String {
+    let mut last = String::new();
+    let mut reader = BufReader::new(stderr);
+    let mut line = vec![];
+    loop {
+        line.clear();
+        match reader.by_ref().take(COMPLAINT_BYTES_MAX as u64).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return last,
+            Ok(_) => {
+                let text = String::from_utf8_lossy(&line).trim().to_string();
+                if !text.is_empty() {
+                    last = record::redact::text(&text);
+                }
+            }
+        }
+    }
+}
+
+impl Link {
+    /// Ends the program: by the end of its input, else by force. Returns what it complained about.
+    fn end(mut self) -> String {
+        drop(self.requests.take());
+        let deadline = Instant::now() + END_PATIENCE;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() >= deadline {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // A grandchild may keep the pipe open: then what it complained about stays unknown.
+        while !self.complaint.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if self.complaint.is_finished() { self.complaint.join().unwrap_or_default() } else { String::new() }
+    }
+}
+
+impl Collect for RemoteHost {
+    fn place(&self) -> Place {
+        self.machine.place().clone()
+    }
+
+    fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
+        if self.link.is_none() && tick.now_us >= self.retry_due_us {
+            match self.connect(tick.clock, tick.now_us) {
+                Ok(link) => self.link = Some(link),
+                Err(error) => return self.lose(tick, &format!("cannot start ssh: {error}"), batch),
+            }
+        }
+        let Some(link) = &self.link else { return };
+        if link.has_greeted && link.waiting_since_us.is_none() {
+            self.ask(tick.now_us);
+        }
+        let deadline = Instant::now() + Duration::from_micros(tick.cadence_us / WAIT_PART);
+        if let Err(why) = self.wait(tick, deadline, batch) {
+            self.lose(tick, &why, batch);
+        }
+    }
+
+    fn finish(&mut self, _tick: &Tick, _batch: &mut Batch) {
+        if let Some(link) = self.link.take() {
+            link.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

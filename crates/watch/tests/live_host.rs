@@ -1,0 +1,150 @@
+//! What is said of this very machine while a throwaway server works on it.
+
+use record::Clock;
+use record::watched::Sampled;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use target::throwaway::{Throwaway, installations};
+use watch::board::{NodeState, Process};
+use watch::host::LocalHost;
+use watch::{Batch, Board, Collect, Tick};
+
+/// A condition that has not come by then will not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn server() -> Throwaway {
+    let newest = installations().into_iter().next_back().expect("a PostgreSQL is installed");
+    Throwaway::start(&newest, &[("max_connections", "150")]).expect("it starts")
+}
+
+/// The board as the collector of the node would fill it.
+fn set_node(board: &Board, server: &Throwaway, pids: &[u32]) {
+    let process = |pid: &u32| Process { pid: *pid, backend: "client backend".into(), wait: String::new() };
+    board.set(
+        "n1",
+        NodeState {
+            t_us: 1,
+            is_up: true,
+            is_local: true,
+            data_directory: Some(server.data_dir()),
+            active: pids.iter().map(process).collect(),
+            ..NodeState::default()
+        },
+    );
+}
+
+fn tick(host: &mut LocalHost, clock: Clock) -> Batch {
+    let mut batch = Batch::default();
+    host.tick(&Tick { now_us: clock.now_us(), clock, cadence_us: 1_000_000 }, &mut batch);
+    batch
+}
+
+#[test]
+fn this_machine_is_described_and_its_server_seen_at_work() {
+    let server = server();
+    let mut client = server.spec();
+    client.application_name = "worker".into();
+    let mut worker = target::control::connect(&client).expect("connected");
+    let pid: i32 = worker.query_one("select pg_backend_pid()", &[]).expect("answered").get(0);
+    let pid = u32::try_from(pid).expect("a process id");
+    let board = Arc::new(Board::new());
+    set_node(&board, &server, &[pid]);
+    let clock = Clock::start();
+    let mut host = LocalHost::new("here", board);
+    let mut seen = tick(&mut host, clock);
+    // Work for the processor and for the disk, until both are seen.
+    let start = Instant::now();
+    let (mut has_worked, mut has_written) = (false, false);
+    while !(has_worked && has_written) {
+        assert!(start.elapsed() < PATIENCE, "worked {has_worked}, written {has_written}: {:#?}", seen.lines);
+        worker
+            .batch_execute("drop table if exists t; create table t as select g, repeat('x', 500) from generate_series(1, 20000) g; checkpoint")
+            .expect("worked");
+        let batch = tick(&mut host, clock);
+        for (_, interval_us, line) in &batch.lines {
+            match line {
+                Sampled::Backend(line) => {
+                    assert_eq!((line.pid, line.node.as_str()), (u64::from(pid), "n1"));
+                    has_worked |= line.cpu_us > Some(0) && line.cpu_us <= Some(*interval_us * 2);
+                }
+                // A container may hide its disks: then /proc/diskstats knows none that the data could lie on.
+                Sampled::Disk(disk) => has_written |= disk.used_for == "pgdata,wal" && disk.writes > Some(0),
+                _ => {}
+            }
+        }
+        has_written |= !batch.lines.iter().any(|(_, _, line)| matches!(line, Sampled::Disk(_))) && has_worked;
+        seen.lines.extend(batch.lines);
+    }
+    let totals = seen.lines.iter().find_map(|(_, interval_us, line)| match line {
+        Sampled::Host(line) => Some((*interval_us, line)),
+        _ => None,
+    });
+    let (interval_us, totals) = totals.expect("totals");
+    assert!(interval_us > 0 && totals.host == "here");
+    let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    assert!(totals.cores >= Some(cores), "{totals:?}");
+    assert!(
+        totals.memory_available_bytes < totals.memory_total_bytes
+            && totals.memory_total_bytes > Some(100 << 20)
+    );
+    let shares = [
+        totals.cpu_user_pct,
+        totals.cpu_system_pct,
+        totals.cpu_iowait_pct,
+        totals.cpu_softirq_pct,
+        totals.cpu_steal_pct,
+    ];
+    let sum: f64 = shares.into_iter().flatten().sum();
+    assert!((0.0..=100.01).contains(&sum), "{totals:?}");
+    let space = seen.lines.iter().find_map(|(_, _, line)| match line {
+        Sampled::Mount(mount) if mount.used_for.contains("pgdata") => Some(mount.clone()),
+        _ => None,
+    });
+    let space = space.expect("the mount that holds the data");
+    assert!(space.free_bytes <= space.size_bytes && space.size_bytes > Some(1 << 20), "{space:?}");
+    for (topic, name) in [("kernel", "release"), ("mount", "n1 pgdata is a mount point")] {
+        let is_said =
+            |line: &Sampled| matches!(line, Sampled::Fact(fact) if fact.topic == topic && fact.name == name);
+        assert!(seen.lines.iter().any(|(_, _, line)| is_said(line)), "{topic} {name}");
+    }
+}
+
+/// The figures of docs/watch-host.md: `cargo test -p pgfathom-watch --release --test live_host -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_a_tick() {
+    const BACKENDS: usize = 120;
+    const TICKS: usize = 200;
+    let server = server();
+    let mut sessions: Vec<_> =
+        (0..BACKENDS).map(|_| target::control::connect(&server.spec()).expect("connected")).collect();
+    let pids: Vec<u32> = sessions
+        .iter_mut()
+        .map(|session| {
+            session.query_one("select pg_backend_pid()", &[]).expect("answered").get::<_, i32>(0) as u32
+        })
+        .collect();
+    for active in [0, 20, BACKENDS] {
+        let board = Arc::new(Board::new());
+        set_node(&board, &server, &pids[..active]);
+        let clock = Clock::start();
+        let mut host = LocalHost::new("here", board);
+        let first = Instant::now();
+        tick(&mut host, clock);
+        let first_us = first.elapsed().as_micros();
+        let mut costs: Vec<u128> = (0..TICKS)
+            .map(|_| {
+                let start = Instant::now();
+                tick(&mut host, clock);
+                start.elapsed().as_micros()
+            })
+            .collect();
+        costs.sort_unstable();
+        println!(
+            "{active} active: first {first_us} us, median {} us, p90 {} us, max {} us",
+            costs[TICKS / 2],
+            costs[TICKS * 9 / 10],
+            costs[TICKS - 1]
+        );
+    }
+}
