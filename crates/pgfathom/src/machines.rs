@@ -1,0 +1,225 @@
+//! The flags of `watch` about machines and about evidence that leaves the house.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use target::{ClusterNode, ConnSpec};
+use watch::bundle::{self, redact::Redaction};
+use watch::perf::Mode;
+use watch::ssh::Remote;
+use watch::{Board, Collect, lineup, machines};
+
+/// The end of a bundle's name unless another is named.
+const BUNDLE_END: &str = ".tar.gz";
+
+/// Which machines, and what of them.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Machines")]
+pub struct Machines {
+    /// Watch another machine, too, through ssh: HOST, USER@HOST, or HOST=NODE,... for the nodes that run on it [default: those connected to by that
+    /// name]; may be repeated
+    #[arg(long, value_name = "HOST", value_parser = way)]
+    pub ssh: Vec<Way>,
+    /// Keep stacks of all processors by perf: auto (around anomalies), always, off
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = mode)]
+    pub perf: Mode,
+    /// Read a copy of /proc and /sys below this folder in place of this machine's
+    #[arg(long, value_name = "DIR", conflicts_with = "no_host")]
+    pub sysroot: Option<PathBuf>,
+}
+
+/// A machine behind ssh.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Way {
+    destination: String,
+    nodes: Option<Vec<String>>,
+}
+
+fn mode(word: &str) -> Result<Mode, String> {
+    word.parse()
+}
+
+fn redaction(words: &str) -> Result<Redaction, String> {
+    words.parse()
+}
+
+/// Reads `HOST` or `HOST=NODE,...`.
+fn way(text: &str) -> Result<Way, String> {
+    let (destination, nodes) = match text.split_once('=') {
+        Some((destination, nodes)) => {
+            let names = nodes.split(',').map(str::trim).map(str::to_string).collect::<Vec<_>>();
+            if names.iter().any(String::is_empty) {
+                return Err(format!("{text:?} names an empty node"));
+            }
+            (destination, Some(names))
+        }
+        None => (text, None),
+    };
+    if destination.is_empty() || destination.starts_with('-') || destination.contains(char::is_whitespace) {
+        return Err(format!("{destination:?} is no machine"));
+    }
+    Ok(Way { destination: destination.to_string(), nodes })
+}
+
+impl Way {
+    /// The machine's name in the record.
+    fn host(&self) -> &str {
+        self.destination.rsplit_once('@').map_or(&self.destination, |(_, host)| host)
+    }
+
+    /// The machine with its nodes.
+    ///
+    /// # Errors
+    /// When a node was named that the cluster has not.
+    fn remote(&self, nodes: &[ClusterNode]) -> Result<Remote, Failure> {
+        let names = match &self.nodes {
+            Some(names) => {
+                if let Some(name) = names.iter().find(|name| nodes.iter().all(|node| node.name != **name)) {
+                    let known: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+                    return Err(Failure::usage(format!("--ssh {}={name}: there is no node {name}", self.destination))
+                        .hint(format!("the nodes are {}", known.join(", "))));
+                }
+                names.clone()
+            }
+            None => {
+                let is_on = |spec: &ConnSpec| spec.hosts.iter().any(|host| host.host.to_string() == self.host());
+                nodes.iter().filter(|node| is_on(&node.spec)).map(|node| node.name.clone()).collect()
+            }
+        };
+        Ok(Remote::new(self.host(), &self.destination, names))
+    }
+}
+
+impl Machines {
+    /// The collectors of this machine, unless it is left out, and of the others.
+    ///
+    /// # Errors
+    /// When `--ssh` names a node that is not there, or `--sysroot` no folder.
+    pub fn collectors(
+        &self,
+        is_here: bool,
+        nodes: &[ClusterNode],
+        board: &Arc<Board>,
+        run_dir: &Path,
+    ) -> Result<Vec<Box<dyn Collect>>, Failure> {
+        let mut all = vec![];
+        if is_here {
+            all = machines::here(&lineup::host_name(), board, self.sysroot.as_deref(), self.perf, run_dir);
+        }
+        for way in &self.ssh {
+            all.push(machines::there(way.remote(nodes)?, board));
+        }
+        Ok(all)
+    }
+
+    /// Refuses what cannot be, before anything is begun.
+    ///
+    /// # Errors
+    /// As [`Machines::collectors`].
+    pub fn check(&self, nodes: &[ClusterNode]) -> Result<(), Failure> {
+        if let Some(root) = &self.sysroot
+            && !root.join("proc").is_dir()
+        {
+            return Err(Failure::usage(format!("--sysroot {}: there is no folder proc in it", root.display()))
+                .hint("name a folder that holds copies of /proc and /sys"));
+        }
+        self.ssh.iter().try_for_each(|way| way.remote(nodes).map(drop))
+    }
+}
+
+/// What leaves the house.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Evidence")]
+pub struct Evidence {
+    /// Pack the run into one archive, for others to explain [default: RUN.tar.gz]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub bundle: Option<Option<PathBuf>>,
+    /// Take these out of the archive: hosts (names of machines, nodes, users, databases), sql (statements), settings
+    #[arg(long, value_name = "WORDS", value_parser = redaction, requires = "bundle")]
+    pub redact: Option<Redaction>,
+    /// Write a core dump of this server process at the end, beside the run and never into the archive: it holds rows and passwords. May be repeated
+    #[arg(long, value_name = "PID")]
+    pub core: Vec<u32>,
+}
+
+impl Evidence {
+    /// Refuses what cannot be packed, before anything is watched.
+    ///
+    /// # Errors
+    /// When the archive's name says no kind of archive, or it is there already.
+    pub fn check(&self) -> Result<(), Failure> {
+        let Some(Some(archive)) = &self.bundle else { return Ok(()) };
+        if !bundle::is_archive(archive) {
+            return Err(Failure::usage(format!("--bundle={}: its name says no kind of archive", archive.display()))
+                .hint("name it FILE.tar.gz, or FILE.tar.zst"));
+        }
+        if archive.exists() {
+            return Err(Failure::usage(format!("--bundle={} exists", archive.display()))
+                .hint("move it away, or name another file"));
+        }
+        Ok(())
+    }
+
+    /// Writes the core dumps that were asked for, into the run directory.
+    pub fn dump(&self, context: &Context, run_dir: &Path) {
+        for pid in &self.core {
+            match bundle::core::dump(*pid, run_dir) {
+                Ok(path) => context.terminal.say(&format!("core: {}", path.display())),
+                // What was watched is worth keeping without it.
+                Err(error) => {
+                    let hint = error.hint().unwrap_or_default();
+                    context.terminal.warn(&format!("{error}; {hint}"));
+                }
+            }
+        }
+    }
+
+    /// Packs the run, if that was asked for.
+    ///
+    /// # Errors
+    /// When the archive cannot be written.
+    pub fn pack(&self, context: &Context, run_dir: &Path) -> Result<(), Failure> {
+        let Some(archive) = &self.bundle else { return Ok(()) };
+        let archive = archive.clone().unwrap_or_else(|| {
+            let mut name = run_dir.as_os_str().to_os_string();
+            name.push(BUNDLE_END);
+            PathBuf::from(name)
+        });
+        let packed = bundle::pack(run_dir, &archive, self.redact.unwrap_or_default())?;
+        context.terminal.say(&format!("bundle: {}", packed.path.display()));
+        Ok(())
+    }
+}
+
+/// The run directory that the user named, unpacked if it was named as a bundle.
+///
+/// # Errors
+/// When it is neither.
+pub fn opened(named: &Path, context: &Context) -> Result<PathBuf, Failure> {
+    if !named.is_file() {
+        // What is wrong with a folder, its reader says best.
+        return Ok(named.to_path_buf());
+    }
+    let opened = bundle::open(named)?;
+    if opened.is_new {
+        context.terminal.say(&format!("unpacked: {}", opened.run_dir.display()));
+    }
+    Ok(opened.run_dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_named_with_their_nodes() {
+        let found = way("admin@db1=n1,n2").expect("a machine");
+        assert_eq!((found.host(), found.nodes.as_deref()), ("db1", Some(["n1".to_string(), "n2".to_string()].as_slice())));
+        assert_eq!(way("db1").expect("a machine").host(), "db1");
+        for wrong in ["", "=n1", "-oProxyCommand=x", "db1=", "db1=n1,,n2", "a b"] {
+            assert!(way(wrong).is_err(), "{wrong}");
+        }
+    }
+}
