@@ -82,6 +82,8 @@ fn the_measured_part_begins_early_and_lasts_its_whole_time() {
             (account.posted.warmup.transactions() as f64, account.posted.measured.transactions() as f64);
         assert!(warm > 0.0 && measured > 0.0);
         if pace != Pace::Closed {
+            // On a full machine some of what was due has not begun when the time is over.
+            let measured = measured + account.unstarted as f64;
             assert!((measured - 2.0 * PER_SECOND).abs() < 0.1 * PER_SECOND, "{measured} in two seconds");
             assert!((warm - warmup_s * PER_SECOND).abs() < 0.1 * PER_SECOND, "{warm} in {warmup_s} s");
         }
