@@ -1,3 +1,62 @@
 //! Run directory to findings. Stands on `record` alone, so that an old, a partial or a foreign directory is explained as far as it goes.
+//!
+//! The directory becomes a [`Case`](case::Case): series, waits, events, facts, in bounded memory. Each rule of the table
+//! ([`rules::all`]) names what it needs and answers with findings, "clean", or "cannot tell" and what is missing: never with silence.
+//! What comes out is [`record::finding::Findings`], which is written into the directory and shown by whoever wants to.
 
+pub mod case;
+pub mod decompose;
+pub mod rule;
+pub mod rules;
+mod say;
+pub mod series;
+pub mod stacks;
 pub mod statistics;
+mod text;
+pub mod waits;
+
+pub use record::RecordError;
+pub use text::{Detail, text};
+
+use case::Case;
+use record::Findings;
+use record::finding::{Checked, Said};
+use rule::Answer;
+use std::path::Path;
+
+/// Explains a run directory; writes nothing.
+///
+/// # Errors
+/// If the folder is no run directory or cannot be read; a partial directory is no error.
+pub fn explain(dir: &Path, tool_version: &str) -> Result<Findings, RecordError> {
+    Ok(judge(&Case::open(dir)?, tool_version))
+}
+
+/// Asks every rule.
+pub fn judge(case: &Case, tool_version: &str) -> Findings {
+    let mut findings = Findings::new(&case.run.run_id, tool_version);
+    findings.missing.clone_from(&case.missing);
+    let gaps = case.gaps.iter().map(|gap| {
+        let place = if gap.host.is_empty() { &gap.node } else { &gap.host };
+        format!("{place}: {}: {}; not known: {}", gap.what, gap.why, gap.lost)
+    });
+    findings.missing.extend(gaps);
+    for rule in rules::all() {
+        let (said, why) = match rule::ask(rule, case) {
+            Answer::Found(claims) => {
+                let claims = rule::bound(claims).into_iter();
+                findings
+                    .findings
+                    .extend(claims.enumerate().map(|(index, claim)| claim.finish(rule, index + 1)));
+                continue;
+            }
+            Answer::Clean(looked_at) => (Said::Clean, looked_at),
+            Answer::CannotTell(why) => (Said::CannotTell, why),
+        };
+        let checked = Checked { rule: rule.id.to_string(), title: rule.title.to_string(), said, why };
+        findings.checked.push(checked);
+    }
+    findings.client_time = decompose::all(case);
+    findings.rank();
+    findings
+}

@@ -193,9 +193,16 @@ pub fn period(values: &[f64], least: f64) -> Option<Period> {
 
 /// How many of the `moments` follow a mark (from `before_us` before it to `after_us` after it), and how likely so many would by chance: as
 /// many moments are thrown at random onto the span, again and again. The smallest p is 1 / ([`PERMUTATIONS`] + 1).
-pub fn coincidence(moments: &[u64], marks: &[u64], span_us: u64, before_us: u64, after_us: u64) -> (usize, f64) {
-    let follows =
-        |moment: u64| marks.iter().any(|mark| (mark.saturating_sub(before_us)..=mark + after_us).contains(&moment));
+pub fn coincidence(
+    moments: &[u64],
+    marks: &[u64],
+    span_us: u64,
+    before_us: u64,
+    after_us: u64,
+) -> (usize, f64) {
+    let follows = |moment: u64| {
+        marks.iter().any(|mark| (mark.saturating_sub(before_us)..=mark + after_us).contains(&moment))
+    };
     let found = moments.iter().filter(|moment| follows(**moment)).count();
     let mut random = Random::new(span_us ^ moments.len() as u64);
     let mut as_many = 0;

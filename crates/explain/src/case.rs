@@ -1,0 +1,402 @@
+//! The case: everything that rules may look at, built once from a run directory while its samples stream by.
+//!
+//! Lines become series by source, place (node or machine) and thing (device, slot, table, ...); words keep their last value. So memory
+//! depends on how many things there are ([`THINGS_MAX`] each), not on how long somebody watched. A rule never reads a file.
+
+use crate::series::Series;
+use crate::stacks::Stacks;
+use crate::waits::Waits;
+use record::event::Event;
+use record::finding::Window;
+use record::model::{PHASE_MEASURE, Step};
+use record::sample::{Body, Sample};
+use record::watched::{Fact, Missing, Wait};
+use record::{Matrix, RecordError, Run, RunReader, Sweep};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Things kept per source; more are counted and left out.
+pub const THINGS_MAX: usize = 4_096;
+/// Events kept; those after them are counted and left out.
+pub const EVENTS_MAX: usize = 200_000;
+
+/// Which fields of a line name its thing. Sources that are not listed have one thing per place.
+const KEYS: [(&str, &[&str]); 17] = [
+    ("core", &["cpu"]),
+    ("disk", &["device"]),
+    ("net", &["interface"]),
+    ("backend", &["backend", "pid"]),
+    ("mount", &["mount"]),
+    ("hardware", &["kind", "name"]),
+    ("table", &["database", "relation"]),
+    ("statement", &["database", "query_id"]),
+    ("replication", &["standby"]),
+    ("slot", &["slot"]),
+    ("subscription", &["subscription"]),
+    ("progress", &["pid", "command", "relation"]),
+    ("horizon", &["kind", "name", "pid"]),
+    ("session", &["pid"]),
+    ("block", &["root"]),
+    ("io", &["backend", "object", "context"]),
+    ("node", &[]),
+];
+
+/// One thing over time.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Lines {
+    numbers: BTreeMap<String, Series>,
+    words: BTreeMap<String, String>,
+    /// How many lines spoke of it, by moment: several of one tick count together.
+    pub ticks: Series,
+}
+
+impl Lines {
+    /// A number over time; `None` if no line has it.
+    pub fn series(&self, field: &str) -> Option<&Series> {
+        self.numbers.get(field)
+    }
+
+    /// The last value of a word; empty if no line has it.
+    pub fn word(&self, field: &str) -> &str {
+        self.words.get(field).map_or("", String::as_str)
+    }
+
+    /// The largest reading.
+    pub fn max(&self, field: &str) -> Option<f64> {
+        self.series(field).map(Series::max)
+    }
+
+    /// The sum of all readings.
+    pub fn sum(&self, field: &str) -> Option<f64> {
+        self.series(field).map(Series::sum)
+    }
+
+    /// The mean reading.
+    pub fn mean(&self, field: &str) -> Option<f64> {
+        self.series(field).map(Series::mean)
+    }
+
+    /// The first reading.
+    pub fn first(&self, field: &str) -> Option<f64> {
+        self.series(field).and_then(Series::first)
+    }
+
+    /// The last reading.
+    pub fn last(&self, field: &str) -> Option<f64> {
+        self.series(field).and_then(Series::last)
+    }
+
+    /// Counts per second.
+    pub fn rate(&self, field: &str) -> Option<f64> {
+        self.series(field).map(Series::rate)
+    }
+
+    /// A word that is `true` or `false`; `None` if no line has it.
+    pub fn flag(&self, field: &str) -> Option<bool> {
+        self.word(field).parse().ok()
+    }
+
+    fn take(&mut self, t_us: u64, interval_us: u64, values: &Map<String, Value>) {
+        self.ticks.add(t_us, interval_us, 1.0);
+        for (name, value) in values {
+            match value {
+                Value::Number(number) => {
+                    if let Some(number) = number.as_f64() {
+                        self.number(name).push(t_us, interval_us, number);
+                    }
+                }
+                Value::String(word) if self.words.get(name).is_none_or(|old| old != word) => {
+                    self.words.insert(name.clone(), word.clone());
+                }
+                Value::Bool(flag) => {
+                    self.words.insert(name.clone(), flag.to_string());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn number(&mut self, name: &str) -> &mut Series {
+        if !self.numbers.contains_key(name) {
+            self.numbers.insert(name.to_string(), Series::default());
+        }
+        self.numbers.get_mut(name).expect("it was just put there")
+    }
+}
+
+/// A thing with its names.
+#[derive(Clone, Copy, Debug)]
+pub struct Thing<'a> {
+    /// The node or machine; empty for lines of the client.
+    pub place: &'a str,
+    /// What of it; its key fields joined by a space.
+    pub name: &'a str,
+    /// Its lines.
+    pub lines: &'a Lines,
+}
+
+/// Everything known of a run.
+#[derive(Debug, Default)]
+pub struct Case {
+    /// `run.json`.
+    pub run: Run,
+    /// `events.ndjson`.
+    pub events: Vec<Event>,
+    /// From the first to the last moment that anything speaks of.
+    pub span: Window,
+    /// Stacks, all slices together.
+    pub stacks: Option<Stacks>,
+    /// Facts, the last value of each.
+    facts: Vec<Fact>,
+    /// What could not be seen.
+    pub gaps: Vec<Missing>,
+    /// What the directory lacks.
+    pub missing: Vec<String>,
+    /// The node matrix, if it is one.
+    pub matrix: Option<Matrix>,
+    /// The sweep, if it is one.
+    pub sweep: Option<Sweep>,
+    waits: BTreeMap<String, Waits>,
+    lines: BTreeMap<String, BTreeMap<(String, String), Lines>>,
+    left_out: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Case {
+    /// Reads a run directory.
+    ///
+    /// # Errors
+    /// As [`RunReader::stream`]: the folder is none or holds nothing of a run.
+    pub fn open(dir: &Path) -> Result<Case, RecordError> {
+        let mut case = Case::default();
+        let reader = RunReader::stream(dir, |sample| case.take(sample))?;
+        case.span.to_us = case.span.to_us.max(reader.last_us());
+        case.missing = reader.missing().to_vec();
+        // A killed run has no summary; what its steps found is there all the same.
+        case.matrix = reader.run.summary.matrix.clone().or_else(|| Matrix::of_steps(&reader.run.steps));
+        case.sweep = reader.run.summary.sweep.clone().or_else(|| Sweep::of(&reader.run.steps));
+        case.run = reader.run;
+        case.events = reader.events;
+        if case.events.len() > EVENTS_MAX {
+            let rest = case.events.split_off(EVENTS_MAX).len();
+            case.missing.push(format!("events.ndjson: the last {rest} events were not looked at"));
+        }
+        for (source, things) in &case.left_out {
+            let (kept, rest) = (THINGS_MAX, things.len());
+            case.missing
+                .push(format!("{source}: {kept} things were looked at, at least {rest} more were not"));
+        }
+        let (stacks, problems) = Stacks::read(dir);
+        case.stacks = stacks;
+        case.missing.extend(problems);
+        Ok(case)
+    }
+
+    fn take(&mut self, sample: Sample) {
+        let Sample { t_us, interval_us, step, body } = sample;
+        self.span.to_us = self.span.to_us.max(t_us);
+        let object = |value| match value {
+            Ok(Value::Object(values)) => values,
+            _ => Map::new(),
+        };
+        match body {
+            Body::Client(line) => {
+                self.keep("client", &step, t_us, interval_us, &object(serde_json::to_value(line)))
+            }
+            Body::Load(line) => {
+                self.keep("load", &step, t_us, interval_us, &object(serde_json::to_value(line)))
+            }
+            Body::Verify(line) => {
+                self.keep("verify", &step, t_us, interval_us, &object(serde_json::to_value(line)))
+            }
+            Body::Other { source, values } => match source.as_str() {
+                Wait::SOURCE => {
+                    if let Ok(line) = serde_json::from_value::<Wait>(Value::Object(values)) {
+                        self.waits.entry(line.node.clone()).or_default().take(t_us, interval_us, &line);
+                    }
+                }
+                Fact::SOURCE => {
+                    if let Ok(line) = serde_json::from_value::<Fact>(Value::Object(values)) {
+                        self.keep_fact(line);
+                    }
+                }
+                Missing::SOURCE => {
+                    if let Ok(line) = serde_json::from_value::<Missing>(Value::Object(values)) {
+                        self.keep_gap(line);
+                    }
+                }
+                _ => self.keep(&source, &step, t_us, interval_us, &values),
+            },
+        }
+    }
+
+    /// Lines of the client have no place; their step is their thing.
+    fn keep(&mut self, source: &str, step: &str, t_us: u64, interval_us: u64, values: &Map<String, Value>) {
+        let text = |field: &str| match values.get(field) {
+            Some(Value::String(word)) => word.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => String::new(),
+        };
+        let place = match (text("node"), text("host")) {
+            (node, host) if source == "backend" || node.is_empty() => host,
+            (node, _) => node,
+        };
+        let thing = match KEYS.iter().find(|(name, _)| *name == source) {
+            Some((_, fields)) => fields.iter().map(|field| text(field)).collect::<Vec<_>>().join(" "),
+            None if place.is_empty() => step.to_string(),
+            None => String::new(),
+        };
+        let lines = self.lines.entry(source.to_string()).or_default();
+        let key = (place, thing.trim().to_string());
+        if lines.len() >= THINGS_MAX && !lines.contains_key(&key) {
+            let left_out = self.left_out.entry(source.to_string()).or_default();
+            // Counting names must not cost what leaving them out saves.
+            if left_out.len() < THINGS_MAX {
+                left_out.insert(key.1);
+            }
+            return;
+        }
+        lines.entry(key).or_default().take(t_us, interval_us, values);
+    }
+
+    fn keep_fact(&mut self, fact: Fact) {
+        let same = |old: &&mut Fact| {
+            (&old.node, &old.host, &old.topic, &old.name) == (&fact.node, &fact.host, &fact.topic, &fact.name)
+        };
+        match self.facts.iter_mut().find(same) {
+            Some(old) => old.value = fact.value,
+            None => self.facts.push(fact),
+        }
+    }
+
+    fn keep_gap(&mut self, gap: Missing) {
+        self.gaps.retain(|old| (&old.node, &old.host, &old.what) != (&gap.node, &gap.host, &gap.what));
+        if !gap.why.is_empty() {
+            self.gaps.push(gap);
+        }
+    }
+
+    /// Everything that lines of a source speak of.
+    pub fn things<'a>(&'a self, source: &str) -> impl Iterator<Item = Thing<'a>> + use<'a> {
+        let lines = self.lines.get(source);
+        lines.into_iter().flatten().map(|((place, name), lines)| Thing { place, name, lines })
+    }
+
+    /// The things of one node or machine.
+    pub fn at<'a>(&'a self, source: &str, place: &'a str) -> impl Iterator<Item = Thing<'a>> + use<'a> {
+        self.things(source).filter(move |thing| thing.place == place)
+    }
+
+    /// The only thing of a source at a place: `server` of a node, `host` of a machine.
+    pub fn one(&self, source: &str, place: &str) -> Option<&Lines> {
+        self.things(source).find(|thing| thing.place == place).map(|thing| thing.lines)
+    }
+
+    /// Nodes whose server was watched.
+    pub fn nodes(&self) -> Vec<&str> {
+        self.things("server").map(|thing| thing.place).collect()
+    }
+
+    /// Machines that were watched.
+    pub fn hosts(&self) -> Vec<&str> {
+        self.things("host").map(|thing| thing.place).collect()
+    }
+
+    /// The machine of a node, and the other way round: by the processes seen, else by equal names, else the only one there is.
+    pub fn host_of(&self, node: &str) -> Option<&str> {
+        let by_process =
+            self.things("backend").find(|thing| thing.lines.word("node") == node).map(|thing| thing.place);
+        let hosts = self.hosts();
+        let by_name = hosts.iter().find(|host| **host == node).copied();
+        by_process.or(by_name).or(if hosts.len() == 1 { Some(hosts[0]) } else { None })
+    }
+
+    /// What sessions of a node waited for; `None` if nobody looked.
+    pub fn waits(&self, node: &str) -> Option<&Waits> {
+        self.waits.get(node)
+    }
+
+    /// Nodes with waits.
+    pub fn waiting_nodes(&self) -> impl Iterator<Item = (&str, &Waits)> {
+        self.waits.iter().map(|(node, waits)| (node.as_str(), waits))
+    }
+
+    /// Ticks at which a node's sessions were looked at: those without any active session count, too.
+    pub fn looks(&self, node: &str, windows: &[Window]) -> f64 {
+        let looked = |lines: &Lines| lines.ticks.within(windows).readings();
+        self.one("server", node).map_or(0, looked) as f64
+    }
+
+    /// Facts of a topic.
+    pub fn facts<'a>(&'a self, topic: &'a str) -> impl Iterator<Item = &'a Fact> {
+        self.facts.iter().filter(move |fact| fact.topic == topic)
+    }
+
+    /// All facts.
+    pub fn all_facts(&self) -> &[Fact] {
+        &self.facts
+    }
+
+    /// A setting of a node, as the server says it; of any node if `node` is empty.
+    pub fn setting(&self, node: &str, name: &str) -> Option<&str> {
+        let recorded = self
+            .facts("setting")
+            .find(|fact| fact.name == name && (node.is_empty() || fact.node == node))
+            .map(|fact| fact.value.as_str());
+        let target = || {
+            let settings = &self.run.target.as_ref()?.settings;
+            settings.iter().find(|setting| setting.name == name).map(|setting| setting.value.as_str())
+        };
+        recorded.or_else(target)
+    }
+
+    /// Events of a kind.
+    pub fn events_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Event> {
+        self.events.iter().filter(move |event| event.kind == kind)
+    }
+
+    /// A word of an event's `more`.
+    pub fn word_of<'a>(event: &'a Event, field: &str) -> &'a str {
+        event.more.get(field).and_then(Value::as_str).unwrap_or("")
+    }
+
+    /// The steps that drove transactions, with their measured time; of a step that was cut short, what there is of it.
+    pub fn driven(&self) -> Vec<(&Step, Window)> {
+        let is_driven = |step: &&Step| {
+            self.lines
+                .get("client")
+                .is_some_and(|lines| lines.contains_key(&(String::new(), step.key.clone())))
+        };
+        self.run
+            .steps
+            .iter()
+            .filter(is_driven)
+            .map(|step| {
+                let phase = step.phases.iter().find(|phase| phase.name == PHASE_MEASURE);
+                let (from_us, to_us) =
+                    phase.map_or((step.start_us, step.end_us), |phase| (phase.start_us, phase.end_us));
+                (step, Window::new(from_us, to_us.unwrap_or(self.span.to_us)))
+            })
+            .collect()
+    }
+
+    /// The client's lines of a step.
+    pub fn client(&self, step: &str) -> Option<&Lines> {
+        self.lines.get("client")?.get(&(String::new(), step.to_string()))
+    }
+
+    /// The steps that filled, with their progress.
+    pub fn loads(&self) -> Vec<(&str, &Lines)> {
+        self.things("load").map(|thing| (thing.name, thing.lines)).collect()
+    }
+
+    /// A statement's text, if an event told it.
+    pub fn query(&self, query_id: &str) -> Option<&str> {
+        let told =
+            self.events_of(record::event::QUERY).find(|event| Case::word_of(event, "query_id") == query_id);
+        told.map(|event| Case::word_of(event, "text"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! All rules, in the order of the manual.
+
+mod capacity;
+mod cpu;
+mod disk;
+mod distribution;
+mod filesystem;
+mod generator;
+mod lock;
+mod memory;
+mod network;
+mod observer;
+mod replication;
+mod transaction;
+mod vacuum;
+mod wal;
+
+use crate::rule::Rule;
+
+/// The table.
+pub fn all() -> impl Iterator<Item = &'static Rule> {
+    [
+        generator::RULES,
+        disk::RULES,
+        filesystem::RULES,
+        memory::RULES,
+        cpu::RULES,
+        network::RULES,
+        vacuum::RULES,
+        transaction::RULES,
+        lock::RULES,
+        wal::RULES,
+        replication::RULES,
+        capacity::RULES,
+        distribution::RULES,
+        observer::RULES,
+    ]
+    .into_iter()
+    .flatten()
+}

@@ -1,0 +1,337 @@
+//! CAP: space that ends, and space that nobody expected to need.
+
+use super::generator::{bytes_per_row, free_for_data};
+use crate::case::{Case, Thing};
+use crate::rule::Need::{Field, Peers};
+use crate::rule::{Answer, Claim, Rule};
+use crate::say;
+use crate::statistics::contrasts;
+use record::finding::{Level, Severity};
+use std::collections::BTreeMap;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "CAP-01",
+        title: "an index stays in another tablespace than its table",
+        needs: &[Field("table", "relation"), Field("mount", "free_bytes")],
+        limits: "table and indexes in different tablespaces, one of them on a disk less than 20 % free (R0: the disk was full)",
+        judge: left_behind,
+        links: &["https://www.postgresql.org/docs/current/manage-ag-tablespaces.html"],
+    },
+    Rule {
+        id: "CAP-02",
+        title: "a relation is near 32 TB",
+        needs: &[Field("table", "bytes")],
+        limits: "80 % of 2^32 - 2 blocks",
+        judge: relation_limit,
+        links: &["https://www.postgresql.org/docs/current/limits.html"],
+    },
+    Rule {
+        id: "CAP-03",
+        title: "a disk will be full before the work is done",
+        needs: &[Field("mount", "free_bytes")],
+        limits: "full before the load ends, or within an hour at the present rate, or less than 5 % free",
+        judge: fills,
+        links: &["docs/loading.md"],
+    },
+    Rule {
+        id: "CAP-04",
+        title: "the same rows take different space on different nodes",
+        needs: &[Peers("table", 3)],
+        limits: "5 % from the median of the other nodes, in bytes per row (R0: 126 against 107 TB)",
+        judge: bytes_differ,
+        links: &[],
+    },
+];
+
+/// Share of a disk that is free.
+const FREE_SHARE: f64 = 0.2;
+/// 2^32 - 2 blocks of 8 kB.
+const RELATION_BYTES_MAX: f64 = 4_294_967_294.0 * 8_192.0;
+/// Of that.
+const RELATION_SHARE: f64 = 0.8;
+/// Until the disk is full.
+const SOON_S: f64 = 3_600.0;
+/// A disk with less free cannot be filled much longer.
+const FREE_SHARE_MIN: f64 = 0.05;
+/// Bytes per row from the others'.
+const DIFFERENCE: f64 = 0.05;
+/// Rows that a node must have before its bytes per row say anything.
+const ROWS_MIN: f64 = 10_000.0;
+
+fn left_behind(case: &Case) -> Answer {
+    let mut claims = vec![];
+    let mut by_node: BTreeMap<&str, Vec<Thing<'_>>> = BTreeMap::new();
+    for table in case.things("table") {
+        let place = table.lines.word("tablespace");
+        let indexes = table.lines.word("index_tablespaces");
+        let elsewhere = indexes.split(',').map(str::trim).any(|index| !index.is_empty() && index != place);
+        if !place.is_empty() && elsewhere {
+            by_node.entry(table.place).or_default().push(table);
+        }
+    }
+    for (node, tables) in by_node {
+        let host = case.host_of(node);
+        let spaces: Vec<&str> = tables
+            .iter()
+            .flat_map(|table| {
+                table
+                    .lines
+                    .word("index_tablespaces")
+                    .split(',')
+                    .map(str::trim)
+                    .chain([table.lines.word("tablespace")])
+            })
+            .collect();
+        let holds = |mount: &Thing<'_>| {
+            let parts: Vec<&str> = mount.lines.word("used_for").split(',').map(str::trim).collect();
+            spaces.iter().any(|space| match *space {
+                "pg_default" | "pg_global" => parts.contains(&"pgdata"),
+                named => parts.iter().any(|part| part.strip_prefix("tablespace ") == Some(named)),
+            })
+        };
+        let tight = case
+            .things("mount")
+            .filter(|mount| host.is_none_or(|host| host == mount.place) && holds(mount))
+            .find_map(|mount| {
+                let share = mount.lines.last("free_bytes")? / mount.lines.max("size_bytes")?;
+                (share < FREE_SHARE).then_some((mount.name, share))
+            });
+        let Some((mount, share)) = tight else { continue };
+        let bytes: f64 = tables.iter().filter_map(|table| table.lines.last("index_bytes")).sum();
+        let first = tables[0].lines;
+        claims.push(
+            Claim::new(
+                if share < FREE_SHARE_MIN { Severity::High } else { Severity::Medium },
+                Level::DiscriminatingCounter,
+                format!(
+                    "{node}: indexes of {} ({}) lie in other tablespaces than their tables, and {mount} has {} free",
+                    say::counted(tables.len(), "table"),
+                    say::bytes(bytes),
+                    say::percent(share)
+                ),
+            )
+            .on_node(node)
+            .during([case.span])
+            .number("tables", tables.len() as f64)
+            .number("index_bytes", bytes)
+            .number("free_share", share)
+            .because(format!("{}: table in {}, indexes in {}", first.word("relation"), first.word("tablespace"), first.word("index_tablespaces")))
+            .because("ALTER TABLE .. SET TABLESPACE moves the table and leaves its indexes where they are")
+            .remedy("move the indexes, too", &[&format!("ALTER INDEX ALL IN TABLESPACE {} SET TABLESPACE {};", first.word("index_tablespaces").split(',').next().unwrap_or("pg_default").trim(), first.word("tablespace"))]),
+        );
+    }
+    Answer::of(claims, || "tablespaces of tables and their indexes, free space".to_string())
+}
+
+fn relation_limit(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for table in case.things("table") {
+        let Some(bytes) = table.lines.series("bytes") else { continue };
+        let now = bytes.last().unwrap_or(0.0);
+        if now < RELATION_BYTES_MAX * RELATION_SHARE {
+            continue;
+        }
+        let growth = bytes.slope().unwrap_or(0.0);
+        let left = (growth > 0.0).then(|| (RELATION_BYTES_MAX - now).max(0.0) / growth);
+        claims.push(
+            Claim::new(
+                Severity::High,
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {} is {} large, {} of what a relation can hold",
+                    table.place,
+                    table.lines.word("relation"),
+                    say::bytes(now),
+                    say::percent(now / RELATION_BYTES_MAX)
+                ),
+            )
+            .on_node(table.place)
+            .during([bytes.window()])
+            .number("bytes", now)
+            .with(left, |claim, left| {
+                claim.number("until_full_s", left).because(format!(
+                    "at {} a second it is full in {}",
+                    say::bytes(growth),
+                    say::seconds(left)
+                ))
+            })
+            .because("a relation has at most 2^32 - 2 blocks; then every insert fails")
+            .remedy(
+                "split it into more partitions",
+                &["CREATE TABLE .. PARTITION BY HASH (key); -- R0 used 70 partitions for 1 PB"],
+            ),
+        );
+    }
+    Answer::of(claims, || "sizes of the largest tables".to_string())
+}
+
+fn fills(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (step, lines) in case.loads() {
+        let (Some(goal), Some(done), Some(rows)) =
+            (lines.max("rows_goal"), lines.max("rows_total"), lines.series("rows"))
+        else {
+            continue;
+        };
+        let (Some(per_row), Some((free, mount))) = (bytes_per_row(case, lines), free_for_data(case, false))
+        else {
+            continue;
+        };
+        let left = (goal - done).max(0.0);
+        let rate = rows.rate();
+        if left * per_row > free && rate > 0.0 {
+            claims.push(
+                Claim::new(
+                    Severity::High,
+                    Level::DiscriminatingCounter,
+                    format!(
+                        "{step}: {mount} is full in {}, with {} rows still to come",
+                        say::seconds(free / (rate * per_row)),
+                        say::count(left - free / per_row)
+                    ),
+                )
+                .during([rows.window()])
+                .number("until_full_s", free / (rate * per_row))
+                .number("bytes_per_row", per_row)
+                .number("free_bytes", free)
+                .number("needed_bytes", left * per_row)
+                .because(format!(
+                    "{} rows are left at {} bytes each on disk, WAL and indexes included",
+                    say::count(left),
+                    say::short(per_row)
+                ))
+                .remedy(
+                    "stop with a margin, add space, or move partitions now",
+                    &["$ pgfathom load ... --keep-free 500GB"],
+                ),
+            );
+        }
+    }
+    for mount in case.things("mount").filter(|mount| !mount.lines.word("used_for").is_empty()) {
+        let (Some(free), Some(size)) = (mount.lines.series("free_bytes"), mount.lines.max("size_bytes"))
+        else {
+            continue;
+        };
+        let now = free.last().unwrap_or(0.0);
+        let falling = -free.slope().unwrap_or(0.0);
+        let left_s = (falling > 0.0).then(|| now / falling);
+        // A slope over two readings is a guess.
+        let soon = left_s.is_some_and(|left| left < SOON_S) && free.readings() >= 5;
+        let tight = size > 0.0 && now < size * FREE_SHARE_MIN;
+        if (!soon && !tight) || !claims.is_empty() {
+            continue;
+        }
+        let told = left_s.filter(|_| soon).map(|left| format!(", and full in {}", say::seconds(left)));
+        claims.push(
+            Claim::new(
+                if soon { Severity::High } else { Severity::Medium },
+                Level::DiscriminatingCounter,
+                format!("{}: {} has {} free ({}){}", mount.place, mount.name, say::bytes(now), say::percent(now / size.max(1.0)), told.unwrap_or_default()),
+            )
+            .on_host(mount.place)
+            .during([free.window()])
+            .number("free_bytes", now)
+            .number("falling_bytes_per_s", falling)
+            .with(left_s, |claim, left| claim.number("until_full_s", left))
+            .because(format!("{} lies there", mount.lines.word("used_for")))
+            .because("when the disk of the WAL is full the server stops")
+            .remedy("find what grows: WAL kept for a slot (REP-03) or an archive that fails, temporary files, tables", &["$ du -xh --max-depth=2 PGDATA | sort -h | tail", "SELECT slot_name, active, wal_status FROM pg_replication_slots;"]),
+        );
+    }
+    Answer::of(claims, || "free space of every mount, and what loads still need".to_string())
+}
+
+/// `usertable` of `public.usertable_p17`: partitions of one table are one.
+fn family(relation: &str) -> &str {
+    let name = relation.rsplit('.').next().unwrap_or(relation);
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    if stem.len() == name.len() { name } else { stem.trim_end_matches(['p', '_']) }
+}
+
+fn bytes_differ(case: &Case) -> Answer {
+    let mut claims = vec![];
+    // family -> node -> (bytes of heap, bytes of indexes, rows, dead rows)
+    let mut families: BTreeMap<&str, BTreeMap<&str, [f64; 4]>> = BTreeMap::new();
+    for table in case.things("table") {
+        let sums =
+            families.entry(family(table.lines.word("relation"))).or_default().entry(table.place).or_default();
+        for (sum, field) in sums.iter_mut().zip(["bytes", "index_bytes", "live_rows", "dead_rows"]) {
+            *sum += table.lines.last(field).unwrap_or(0.0);
+        }
+    }
+    let mut looked = 0;
+    for (family, nodes) in families {
+        let nodes: Vec<(&str, [f64; 4])> =
+            nodes.into_iter().filter(|(_, sums)| sums[2] >= ROWS_MIN).collect();
+        if nodes.len() < 3 {
+            continue;
+        }
+        looked += 1;
+        let per_row: Vec<f64> = nodes.iter().map(|(_, sums)| (sums[0] + sums[1]) / sums[2]).collect();
+        for contrast in contrasts(&per_row) {
+            if (contrast.ratio - 1.0).abs() <= DIFFERENCE || contrast.deviations.abs() < 3.0 {
+                continue;
+            }
+            let (node, sums) = nodes[contrast.index];
+            let others: Vec<[f64; 4]> =
+                nodes.iter().filter(|(other, _)| *other != node).map(|(_, sums)| *sums).collect();
+            let typical = |index: usize| {
+                crate::statistics::median(others.iter().map(|sums| sums[index] / sums[2])).unwrap_or(0.0)
+            };
+            claims.push(
+                Claim::new(
+                    Severity::Low,
+                    Level::PeerContrast,
+                    format!(
+                        "{node}: a row of {family} takes {} bytes, on {} other nodes {}",
+                        say::short(contrast.value),
+                        others.len(),
+                        say::short(contrast.others)
+                    ),
+                )
+                .on_node(node)
+                .during([case.span])
+                .number("bytes_per_row", contrast.value)
+                .number("peers_bytes_per_row", contrast.others)
+                .because(format!(
+                    "heap {} against {} bytes a row, indexes {} against {}",
+                    say::short(sums[0] / sums[2]),
+                    say::short(typical(0)),
+                    say::short(sums[1] / sums[2]),
+                    say::short(typical(1))
+                ))
+                .because(format!(
+                    "dead rows: {} of the live ones against {}",
+                    say::percent(sums[3] / sums[2]),
+                    say::percent(typical(3))
+                ))
+                .lacking("sizes come from relpages, which ANALYZE and VACUUM bring up to date")
+                .remedy(
+                    "compare fillfactor and the order of inserts; rebuild what is bloated",
+                    &[
+                        &format!("REINDEX TABLE CONCURRENTLY {family};"),
+                        "SELECT * FROM pgstattuple_approx('t');",
+                    ],
+                ),
+            );
+        }
+    }
+    if looked == 0 {
+        return Answer::CannotTell(format!("no table has {} rows on three nodes", say::count(ROWS_MIN)));
+    }
+    Answer::of(claims, || format!("bytes per row of {} on each node", say::counted(looked, "table")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_of_one_family() {
+        assert_eq!(family("public.usertable_p17"), "usertable");
+        assert_eq!(family("usertable_3"), "usertable");
+        assert_eq!(family("public.orders"), "orders");
+        assert_eq!(family("stock_p0"), "stock");
+    }
+}

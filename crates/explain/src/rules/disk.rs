@@ -1,0 +1,509 @@
+//! IO: disks against their peers, their links, their health and their limits.
+
+use crate::case::{Case, Thing};
+use crate::rule::Need::{Any, Field, Looked, Peers};
+use crate::rule::{Answer, Claim, Rule, grouped};
+use crate::say;
+use crate::statistics::{self, contrasts};
+use record::event;
+use record::finding::{Level, Severity};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "IO-01",
+        title: "one slow member among disks that do the same work",
+        needs: &[Any(&[Field("disk", "write_await_ms"), Field("disk", "read_await_ms")])],
+        limits: "3 times the median of its peers and 1 ms, at 50 requests/s for 30 s; high from 10 times (R0: 33 times)",
+        judge: slow_member,
+        links: &["https://docs.kernel.org/admin-guide/iostats.html"],
+    },
+    Rule {
+        id: "IO-02",
+        title: "hosts that ought to be alike have disks of different speed",
+        needs: &[Peers("disk", 3)],
+        limits: "1.2 times the median of the other hosts, 3 robust deviations and 0.1 ms; reads and writes apart (R0, gpcheckperf)",
+        judge: hosts_differ,
+        links: &[],
+    },
+    Rule {
+        id: "IO-03",
+        title: "PCI Express link below its best, or with errors",
+        needs: &[Looked("aer")],
+        limits: "current below possible speed or width, or any new error (R0: cables)",
+        judge: link,
+        links: &["https://docs.kernel.org/PCI/pcieaer-howto.html"],
+    },
+    Rule {
+        id: "IO-04",
+        title: "a drive says that it is not well",
+        needs: &[Looked("smart")],
+        limits: "critical_warning, new media errors, spare below its threshold (NVMe base specification); clean SMART acquits nobody",
+        judge: health,
+        links: &["https://www.smartmontools.org/wiki/NVMe_Support"],
+    },
+    Rule {
+        id: "IO-05",
+        title: "disk latency beyond what a database can live with",
+        needs: &[Any(&[Field("disk", "write_await_ms"), Field("disk", "read_await_ms")])],
+        limits: "100 ms for 30 s (R2's acceptance), or slower by half while it does no more work",
+        judge: latency,
+        links: &[],
+    },
+    Rule {
+        id: "IO-06",
+        title: "a disk at its limit of requests or bytes",
+        needs: &[Field("disk", "queue")],
+        limits: "requests or bytes vary less than 3 % for 60 s while the queue is above 1 and requests wait (ours)",
+        judge: cap,
+        links: &[],
+    },
+];
+
+/// Requests a second below which a mean says nothing.
+const REQUESTS_MIN_PER_S: f64 = 50.0;
+/// A slow member takes so many times longer than its peers ...
+const MEMBER_RATIO: f64 = 3.0;
+/// ... this often when it dominates ...
+const MEMBER_RATIO_HIGH: f64 = 10.0;
+/// ... and at least so long.
+const MEMBER_AWAIT_MS_MIN: f64 = 1.0;
+/// ... for so long.
+const MEMBER_US: u64 = 30_000_000;
+/// Peers do the same work if their rates and sizes are this close.
+const SAME_WORK: f64 = 3.0;
+/// A host's disks differ from the others' ...
+const HOST_RATIO: f64 = 1.2;
+/// ... beyond noise ...
+const DEVIATIONS_MIN: f64 = 3.0;
+/// ... and by this much.
+const HOST_DIFFERENCE_MS_MIN: f64 = 0.1;
+/// R2's acceptance test.
+const AWAIT_MS_MAX: f64 = 100.0;
+/// The same work, so many times slower than at first.
+const SLOWER: f64 = 1.5;
+/// A rate that varies less is at its limit.
+const FLAT: f64 = 0.03;
+/// ... for so long.
+const FLAT_US: u64 = 60_000_000;
+/// Points of a flat stretch at least.
+const FLAT_POINTS_MIN: usize = 30;
+
+/// Reads and writes are judged apart: R0's slow writers were its fastest readers.
+const DIRECTIONS: [(&str, &str, &str, &str); 2] =
+    [("write", "writes", "write_bytes", "write_await_ms"), ("read", "reads", "read_bytes", "read_await_ms")];
+
+/// `nvme` of `nvme3n1`: disks of one kind are peers.
+fn kind(device: &str) -> &str {
+    device.split(|c: char| c.is_ascii_digit()).next().unwrap_or(device)
+}
+
+/// Groups of disks that should do equal work: members of one array, else disks of one kind with the same job on one machine.
+fn peers<'a>(case: &'a Case) -> Vec<(String, Vec<Thing<'a>>)> {
+    let mut groups = vec![];
+    for (host, disks) in grouped(case.things("disk"), |disk| disk.place) {
+        let (members, single): (Vec<_>, Vec<_>) =
+            disks.into_iter().partition(|disk| !disk.lines.word("member_of").is_empty());
+        for (array, disks) in grouped(members, |disk| disk.lines.word("member_of")) {
+            groups.push((format!("members of {array}"), disks));
+        }
+        for (kind, disks) in grouped(single, |disk| kind(disk.name)) {
+            let used: Vec<_> =
+                disks.iter().copied().filter(|disk| !disk.lines.word("used_for").is_empty()).collect();
+            groups.push((format!("{kind} disks of {host}"), if used.len() >= 2 { used } else { disks }));
+        }
+    }
+    groups
+}
+
+fn slow_member(case: &Case) -> Answer {
+    let mut claims = vec![];
+    let mut looked = 0;
+    for (group, disks) in peers(case) {
+        for (verb, count, bytes, wait) in DIRECTIONS {
+            let busy: Vec<(Thing<'_>, f64)> = disks
+                .iter()
+                .filter(|disk| disk.lines.rate(count).is_some_and(|rate| rate >= REQUESTS_MIN_PER_S))
+                .filter_map(|disk| Some((*disk, statistics::median(disk.lines.series(wait)?.values())?)))
+                .collect();
+            looked += usize::from(busy.len() >= 2);
+            for contrast in contrasts(&busy.iter().map(|(_, wait)| *wait).collect::<Vec<_>>()) {
+                let disk = busy[contrast.index].0;
+                let slow =
+                    |value: f64| value >= MEMBER_AWAIT_MS_MIN && value >= contrast.others * MEMBER_RATIO;
+                if !slow(contrast.value) {
+                    continue;
+                }
+                let Some(series) = disk.lines.series(wait) else { continue };
+                let windows = series.stretches(MEMBER_US, |point| slow(point.mean()));
+                if windows.is_empty() {
+                    continue;
+                }
+                let rate = |disk: &Thing<'_>| disk.lines.rate(count).unwrap_or(0.0);
+                let size = |disk: &Thing<'_>| disk.lines.rate(bytes).unwrap_or(0.0) / rate(disk).max(1.0);
+                let others: Vec<&Thing<'_>> =
+                    busy.iter().map(|(other, _)| other).filter(|other| other.name != disk.name).collect();
+                let typical = |of: &dyn Fn(&Thing<'_>) -> f64| {
+                    statistics::median(others.iter().map(|other| of(other))).unwrap_or(0.0)
+                };
+                let near = |mine: f64, theirs: f64| {
+                    theirs <= 0.0 || (mine <= theirs * SAME_WORK && mine * SAME_WORK >= theirs)
+                };
+                // A slow member of a stripe gets as many requests as the others; one on its own may get fewer because it is slow.
+                let same = near(size(&disk), typical(&|other| size(other)))
+                    && rate(&disk) <= typical(&|other| rate(other)) * SAME_WORK;
+                let severity =
+                    if contrast.ratio >= MEMBER_RATIO_HIGH { Severity::High } else { Severity::Medium };
+                let level = if same { Level::PeerContrast } else { Level::Symptom };
+                let claim = format!(
+                    "{}: {verb}s on {} take {} ms, on its {} {} ms: {} times longer",
+                    disk.place,
+                    disk.name,
+                    say::short(contrast.value),
+                    say::counted(others.len(), "peer"),
+                    say::short(contrast.others),
+                    say::short(contrast.ratio)
+                );
+                let mut made = Claim::new(severity, level, claim)
+                    .on_host(disk.place)
+                    .during(windows)
+                    .number(wait, contrast.value)
+                    .number(&format!("peers_{wait}"), contrast.others)
+                    .number("ratio", contrast.ratio)
+                    .number("requests_per_s", rate(&disk))
+                    .because(format!("{group}: {}", others.iter().map(|other| other.name).collect::<Vec<_>>().join(", ")))
+                    .remedy(
+                        "replace it, or take it out of the array: a stripe is as slow as its slowest member; tables can move to tablespaces on the others meanwhile",
+                        &[&format!("$ smartctl -a /dev/{}", disk.name), "ALTER TABLE t SET TABLESPACE other; -- and every index of it: ALTER INDEX i SET TABLESPACE other"],
+                    );
+                if same {
+                    made = made.not(format!(
+                        "more work: it does {} {verb}s/s of {} each, its peers {} of {}",
+                        say::short(rate(&disk)),
+                        say::bytes(size(&disk)),
+                        say::short(typical(&|other| rate(other))),
+                        say::bytes(typical(&|other| size(other)))
+                    ));
+                } else {
+                    made = made.lacking("its requests differ in size or number from its peers': the same work would have to be compared");
+                }
+                claims.push(made.lacking(
+                    "what the drive says of itself does not acquit it: R0's slow drives had clean SMART",
+                ));
+            }
+        }
+    }
+    match looked {
+        0 => Answer::CannotTell(format!(
+            "no two comparable disks did {REQUESTS_MIN_PER_S} reads or writes a second: there is no peer to compare with"
+        )),
+        _ => Answer::of(claims, || format!("{looked} groups of disks with equal work")),
+    }
+}
+
+fn hosts_differ(case: &Case) -> Answer {
+    let mut claims = vec![];
+    let mut looked = 0;
+    let hosts = grouped(case.things("disk"), |disk| disk.place);
+    for (verb, count, _, wait) in DIRECTIONS {
+        let of_host = |disks: &Vec<Thing<'_>>| {
+            let busy = disks
+                .iter()
+                .filter(|disk| disk.lines.rate(count).is_some_and(|rate| rate >= REQUESTS_MIN_PER_S));
+            statistics::median(busy.filter_map(|disk| statistics::median(disk.lines.series(wait)?.values())))
+        };
+        let found: Vec<(&str, f64)> =
+            hosts.iter().filter_map(|(host, disks)| Some((*host, of_host(disks)?))).collect();
+        if found.len() < 3 {
+            continue;
+        }
+        looked += 1;
+        for contrast in contrasts(&found.iter().map(|(_, wait)| *wait).collect::<Vec<_>>()) {
+            if contrast.ratio < HOST_RATIO
+                || contrast.deviations < DEVIATIONS_MIN
+                || contrast.value - contrast.others < HOST_DIFFERENCE_MS_MIN
+            {
+                continue;
+            }
+            let host = found[contrast.index].0;
+            let severity = match contrast.ratio {
+                ratio if ratio >= MEMBER_RATIO => Severity::High,
+                ratio if ratio >= SLOWER => Severity::Medium,
+                _ => Severity::Low,
+            };
+            claims.push(
+                Claim::new(
+                    severity,
+                    Level::PeerContrast,
+                    format!(
+                        "{host}: a {verb} takes {} ms, on {} other hosts {} ms",
+                        say::short(contrast.value),
+                        found.len() - 1,
+                        say::short(contrast.others)
+                    ),
+                )
+                .on_host(host)
+                .during([case.span])
+                .number(wait, contrast.value)
+                .number(&format!("peers_{wait}"), contrast.others)
+                .number("ratio", contrast.ratio)
+                .because(format!("the median over the disks of each host; reads and writes apart: {verb}s"))
+                .lacking("a measurement of each disk alone, without the database")
+                .remedy(
+                    "look for one slow member (IO-01), other mount options or firmware (DIST-07), then measure the disks alone",
+                    &["$ fio --name=w --rw=randwrite --bs=8k --iodepth=1 --direct=1 --fdatasync=1 --size=1G --runtime=30 --directory=DIR --output-format=json"],
+                ),
+            );
+        }
+    }
+    match looked {
+        0 => Answer::CannotTell(format!(
+            "fewer than 3 hosts had disks with {REQUESTS_MIN_PER_S} reads or writes a second"
+        )),
+        _ => Answer::of(claims, || format!("disks of {} hosts", hosts.len())),
+    }
+}
+
+fn link(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for fact in case.facts("disk").filter(|fact| fact.name.ends_with(" link")) {
+        claims.push(
+            Claim::new(
+                Severity::Medium,
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: the link of {} runs at {}",
+                    fact.host,
+                    fact.name.trim_end_matches(" link"),
+                    fact.value
+                ),
+            )
+            .on_host(&fact.host)
+            .during([case.span])
+            .because("current_link_speed and current_link_width against max_link_* in /sys/bus/pci/devices")
+            .remedy(
+                "reseat the device or its cable, look for a slot with fewer lanes, update firmware",
+                &["$ lspci -vvv | grep -E 'LnkCap|LnkSta'"],
+            ),
+        );
+    }
+    for counter in case.things("hardware").filter(|counter| counter.lines.word("kind") == "aer") {
+        let Some(moved) = counter.lines.series("change").filter(|series| series.sum() > 0.0) else {
+            continue;
+        };
+        let severity = if counter.name.contains("fatal") { Severity::High } else { Severity::Medium };
+        claims.push(
+            Claim::new(
+                severity,
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {} PCI Express errors at {}",
+                    counter.place,
+                    say::count(moved.sum()),
+                    counter.lines.word("name")
+                ),
+            )
+            .on_host(counter.place)
+            .during(moved.stretches(0, |point| point.sum > 0.0))
+            .number("errors", moved.sum())
+            .because("the counters of Advanced Error Reporting moved while the run went on")
+            .remedy(
+                "reseat or replace device, cable or riser; R0's new cables helped for a while",
+                &["$ dmesg | grep -E 'AER|PCIe Bus Error'"],
+            ),
+        );
+    }
+    let lines: Vec<_> = case
+        .events_of(event::KERNEL)
+        .filter(|event| matches!(Case::word_of(event, "topic"), "aer" | "nvme" | "disk" | "array"))
+        .collect();
+    if let (Some(first), Some(last)) = (lines.first(), lines.last()) {
+        claims.push(
+            Claim::new(
+                Severity::High,
+                Level::DiscriminatingCounter,
+                format!(
+                    "the kernel reported {} of disks or their links, first: {}",
+                    say::counted(lines.len(), "error"),
+                    first.message
+                ),
+            )
+            .on_host(Case::word_of(first, "host"))
+            .during([record::finding::Window::new(first.t_us, last.t_us)])
+            .number("lines", lines.len() as f64)
+            .because("lines of the kernel's log during the run")
+            .remedy(
+                "look at the device that the line names",
+                &["$ dmesg -T | grep -E 'nvme|AER|I/O error|md/raid'"],
+            ),
+        );
+    }
+    Answer::of(claims, || "PCI Express links, their error counters, the kernel's log".to_string())
+}
+
+fn health(case: &Case) -> Answer {
+    let mut claims = vec![];
+    let counters: Vec<Thing<'_>> =
+        case.things("hardware").filter(|counter| counter.lines.word("kind") == "smart").collect();
+    for counter in &counters {
+        let name = counter.lines.word("name");
+        let (value, moved) =
+            (counter.lines.last("value").unwrap_or(0.0), counter.lines.sum("change").unwrap_or(0.0));
+        let Some((drive, what)) = name.rsplit_once(' ') else { continue };
+        let (severity, told) = match what {
+            "critical_warning" if value > 0.0 => (Severity::High, format!("critical_warning is {value:#}")),
+            "media_errors" if moved > 0.0 => {
+                (Severity::High, format!("{} new media errors", say::count(moved)))
+            }
+            "media_errors" if value > 0.0 => {
+                (Severity::Low, format!("{} media errors in its life", say::count(value)))
+            }
+            "available_spare_below_threshold" if value > 0.0 => {
+                (Severity::High, "its spare blocks are below their threshold".to_string())
+            }
+            "percentage_used" if value >= 100.0 => {
+                (Severity::Medium, format!("{value:.0} % of its rated life are used"))
+            }
+            "reallocated_sectors" | "pending_sectors" | "uncorrectable_sectors" if moved > 0.0 => {
+                (Severity::High, format!("{} more {what}", say::count(moved)))
+            }
+            "smart_failed" if value > 0.0 => (Severity::High, "its self-assessment fails".to_string()),
+            _ => continue,
+        };
+        claims.push(
+            Claim::new(
+                severity,
+                Level::DiscriminatingCounter,
+                format!("{}: drive {drive}: {told}", counter.place),
+            )
+            .on_host(counter.place)
+            .during([case.span])
+            .number(what, value)
+            .because("the drive says so itself (smartctl)")
+            .remedy("copy its data elsewhere and replace it", &[&format!("$ smartctl -a /dev/{drive}")]),
+        );
+    }
+    Answer::of(claims, || {
+        "what the drives say of themselves; a drive may be slow or dying and say nothing (R0), so this acquits nobody".to_string()
+    })
+}
+
+fn latency(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for disk in case.things("disk") {
+        for (verb, count, _, wait) in DIRECTIONS {
+            let (Some(series), Some(requests)) = (disk.lines.series(wait), disk.lines.series(count)) else {
+                continue;
+            };
+            if requests.rate() < REQUESTS_MIN_PER_S / 5.0 {
+                continue;
+            }
+            let windows = series.stretches(MEMBER_US, |point| point.mean() >= AWAIT_MS_MAX);
+            if !windows.is_empty() {
+                let inside = series.within(&windows).mean();
+                claims.push(
+                    Claim::new(
+                        Severity::High,
+                        Level::Symptom,
+                        format!("{}: a {verb} on {} took {} ms on average", disk.place, disk.name, say::short(inside)),
+                    )
+                    .on_host(disk.place)
+                    .during(windows)
+                    .number(wait, inside)
+                    .lacking("a measurement of the disk alone says whether it or the load is to blame")
+                    .remedy("another class of disk, or less work for this one", &["$ fio --name=r --rw=randread --bs=4k --iodepth=1 --direct=1 --size=1G --runtime=30 --directory=DIR"]),
+                );
+            } else if let Some(change) = statistics::change(&series.values()).filter(|change| change.p < 0.01)
+            {
+                let work = requests.rates();
+                let at = change.at.min(work.len());
+                let (before, after) = (statistics::mean(&work[..at]), statistics::mean(&work[at..]));
+                let same_work = before
+                    .zip(after)
+                    .is_some_and(|(before, after)| after <= before * 1.1 && after >= REQUESTS_MIN_PER_S);
+                if change.after >= change.before * SLOWER && change.after >= MEMBER_AWAIT_MS_MIN && same_work
+                {
+                    let from_us = series.points().get(change.at).map_or(0, |point| point.from_us);
+                    let steal = case.one("host", disk.place).and_then(|host| host.mean("cpu_steal_pct"));
+                    claims.push(
+                        Claim::new(
+                            Severity::Medium,
+                            Level::CoOccurrence,
+                            format!(
+                                "{}: {verb}s on {} became slower at second {}: {} ms instead of {}, without more work",
+                                disk.place,
+                                disk.name,
+                                from_us / 1_000_000,
+                                say::short(change.after),
+                                say::short(change.before)
+                            ),
+                        )
+                        .on_host(disk.place)
+                        .during([record::finding::Window::new(from_us, series.window().to_us)])
+                        .number(&format!("{wait}_before"), change.before)
+                        .number(&format!("{wait}_after"), change.after)
+                        .number("p", change.p)
+                        .with(steal, |claim, steal| claim.number("cpu_steal_pct", steal))
+                        .not(format!("more requests: {} a second before, {} after", say::short(before.unwrap_or(0.0)), say::short(after.unwrap_or(0.0))))
+                        .lacking("what neighbours on the same storage did")
+                        .remedy("ask whoever runs the storage what happened there at that time", &[]),
+                    );
+                }
+            }
+        }
+    }
+    Answer::of(claims, || "mean time of requests of every disk".to_string())
+}
+
+fn cap(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for disk in case.things("disk") {
+        let Some(queue) = disk.lines.series("queue") else { continue };
+        for (verb, count, bytes, wait) in DIRECTIONS {
+            for (field, unit) in [(count, "requests"), (bytes, "bytes")] {
+                let Some(series) = disk.lines.series(field) else { continue };
+                let full = queue.stretches(FLAT_US, |point| point.mean() > 1.0);
+                let Some(window) = full.first().copied() else { continue };
+                let rates = series.within(&full).rates();
+                let flat = statistics::variation(&rates).is_some_and(|variation| variation < FLAT);
+                let waits = disk.lines.series(wait).map_or(0.0, |series| series.within(&full).mean());
+                let rate = statistics::mean(&rates).unwrap_or(0.0);
+                let requests = disk.lines.series(count).map_or(0.0, |series| series.within(&full).rate());
+                if rates.len() < FLAT_POINTS_MIN
+                    || !flat
+                    || requests < REQUESTS_MIN_PER_S
+                    || waits < MEMBER_AWAIT_MS_MIN
+                {
+                    continue;
+                }
+                let stalled = case
+                    .one("host", disk.place)
+                    .and_then(|host| Some(host.series("psi_io_full_pct")?.within(&full).mean()));
+                let amount = if unit == "bytes" { say::bytes(rate) } else { say::count(rate) };
+                claims.push(
+                    Claim::new(
+                        Severity::Medium,
+                        if stalled.is_some_and(|share| share > 1.0) { Level::DiscriminatingCounter } else { Level::CoOccurrence },
+                        format!(
+                            "{}: {} gives {amount} {} a second and not more: {verb}s wait {} ms in a queue of {}",
+                            disk.place,
+                            disk.name,
+                            if unit == "bytes" { verb } else { unit },
+                            say::short(waits),
+                            say::short(queue.within(&full).mean())
+                        ),
+                    )
+                    .on_host(disk.place)
+                    .during([window])
+                    .number(&format!("{field}_per_s"), rate)
+                    .number("variation", statistics::variation(&rates).unwrap_or(0.0))
+                    .number("queue", queue.within(&full).mean())
+                    .with(stalled, |claim, stalled| claim.number("psi_io_full_pct", stalled))
+                    .because("a device below its limit gives uneven rates; this one is flat while requests queue")
+                    .remedy("raise the limit that the provider sets, spread the load over more disks, or ask for less: fewer fsyncs, larger requests", &[]),
+                );
+                break;
+            }
+        }
+    }
+    Answer::of(claims, || "rates and queues of every disk".to_string())
+}

@@ -1,0 +1,445 @@
+//! GEN: the client that fills or drives, before anybody blames the server.
+
+use crate::case::{Case, Lines};
+use crate::rule::Need::{Any, Driven, Field, Filled};
+use crate::rule::{Answer, Claim, Rule};
+use crate::say;
+use crate::statistics;
+use crate::waits::Who;
+use record::event;
+use record::finding::{Level, Severity, Window};
+use record::model::Step;
+use serde_json::Value;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "GEN-01",
+        title: "key collisions stall the loader",
+        needs: &[Any(&[Field("statement", "calls"), Field("server", "tup_inserted"), Driven])],
+        limits: "fewer than half of the rows per call of before, or unique violations (R0: keys by a hash collide)",
+        judge: collisions,
+        links: &["docs/dataset.md"],
+    },
+    Rule {
+        id: "GEN-02",
+        title: "deadlocks between writers",
+        needs: &[Any(&[Field("server", "deadlocks"), Driven])],
+        limits: "any; high above 0.1 per second (ours)",
+        judge: deadlocks,
+        links: &["https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-DEADLOCKS"],
+    },
+    Rule {
+        id: "GEN-03",
+        title: "the client is the limit",
+        needs: &[Driven],
+        limits: "lag p99 above 10 % of the response time's, or the client computes 90 % of its workers' time (ours)",
+        judge: client_limit,
+        links: &["docs/run.md"],
+    },
+    Rule {
+        id: "GEN-04",
+        title: "silent stall: no progress, no error",
+        needs: &[Any(&[Driven, Filled])],
+        limits: "10 s without a transaction or a row (ours)",
+        judge: stall,
+        links: &[],
+    },
+    Rule {
+        id: "GEN-05",
+        title: "a closed loop hides its stalls",
+        needs: &[Driven],
+        limits: "closed loop; transactions not sent in stalls are more than 0.1 % of all (Tene, coordinated omission)",
+        judge: omission,
+        links: &["docs/run.md"],
+    },
+    Rule {
+        id: "GEN-06",
+        title: "load begins against a target that is too full",
+        needs: &[Filled, Field("mount", "free_bytes")],
+        limits: "what is left to fill is more than what is free when it begins",
+        judge: full_target,
+        links: &["docs/loading.md"],
+    },
+];
+
+/// Rows per call at the end below this share of those at the beginning: keys repeat.
+const USEFUL_SHARE_MIN: f64 = 0.5;
+/// Calls in either third that make the comparison worth it.
+const CALLS_MIN: f64 = 30.0;
+/// Deadlocks per second above which nothing else matters.
+const DEADLOCKS_HIGH_PER_S: f64 = 0.1;
+/// Lag above this share of the response time is the client's.
+const LAG_SHARE_MAX: f64 = 0.1;
+/// Lag below this is no matter, however fast the target answers.
+const LAG_US_MIN: f64 = 1_000.0;
+/// A client that computes longer than this share of its workers' time is full.
+const CLIENT_BUSY: f64 = 0.9;
+/// Nothing for so long is a stall.
+const STALL_US: u64 = 10_000_000;
+/// A second with less than this share of the usual is lost to a stall.
+const STALL_RATE_SHARE: f64 = 0.1;
+/// Transactions that stalls kept from being sent, as a share of all, before percentiles are wrong.
+const OMITTED_SHARE_MIN: f64 = 0.001;
+/// A third of a series: its beginning and its end are compared.
+const THIRDS: u64 = 3;
+
+fn thirds(window: Window) -> (Window, Window) {
+    let third = window.length_us() / THIRDS;
+    (Window::new(window.from_us, window.from_us + third), Window::new(window.to_us - third, window.to_us))
+}
+
+fn collisions(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for thing in case.things("statement") {
+        let text = case.query(thing.lines.word("query_id")).unwrap_or("").to_lowercase();
+        let (Some(calls), Some(rows)) = (thing.lines.series("calls"), thing.lines.series("rows")) else {
+            continue;
+        };
+        if !text.contains("on conflict") {
+            continue;
+        }
+        let (begin, end) = thirds(calls.window());
+        let per_call = |window| rows.within(&[window]).sum() / calls.within(&[window]).sum().max(1.0);
+        let enough = |window| calls.within(&[window]).sum() >= CALLS_MIN;
+        let (before, after) = (per_call(begin), per_call(end));
+        if enough(begin) && enough(end) && after < before * USEFUL_SHARE_MIN {
+            claims.push(
+                Claim::new(
+                    Severity::High,
+                    Level::DiscriminatingCounter,
+                    format!(
+                        "the loader's keys repeat: an INSERT .. ON CONFLICT stored {} rows per call at first and {} at the end",
+                        say::short(before),
+                        say::short(after)
+                    ),
+                )
+                .on_node(thing.place)
+                .during([end])
+                .number("rows_per_call_before", before)
+                .number("rows_per_call_after", after)
+                .because(format!("{} calls went on being made", say::count(calls.within(&[end]).sum())))
+                .not("a slow target: calls would have become fewer, not emptier")
+                .remedy(
+                    "make keys a bijection of the row number, or give each writer a range of its own; never a hash of the row number",
+                    &["$ pgfathom load ycsb --rows N"],
+                ),
+            );
+        }
+    }
+    let collided: u64 = case
+        .run
+        .steps
+        .iter()
+        .flat_map(|step| &step.errors)
+        .filter(|error| error.sqlstate == "23505")
+        .map(|error| error.count)
+        .sum();
+    if collided > 0 {
+        claims.push(
+            Claim::new(
+                Severity::Medium,
+                Level::DiscriminatingCounter,
+                format!(
+                    "{} inserts met a key that was already there (SQLSTATE 23505)",
+                    say::count(collided as f64)
+                ),
+            )
+            .number("errors", collided as f64)
+            .because("the server names the unique constraint; nothing else raises this error")
+            .remedy("give each writer keys of its own", &[]),
+        );
+    }
+    if claims.is_empty() {
+        claims.extend(case.nodes().into_iter().filter_map(|node| empty_commits(case, node)));
+    }
+    Answer::of(claims, || "statements, unique violations, rows per commit".to_string())
+}
+
+/// Commits go on, rows do not come any more.
+fn empty_commits(case: &Case, node: &str) -> Option<Claim> {
+    let server = case.one("server", node)?;
+    let (inserted, commits) = (server.series("tup_inserted")?, server.series("xact_commit")?);
+    let (begin, end) = thirds(inserted.window());
+    let per_commit = |window| inserted.within(&[window]).sum() / commits.within(&[window]).sum().max(1.0);
+    let (before, after) = (per_commit(begin), per_commit(end));
+    let commits_hold = commits.within(&[end]).rate() >= commits.within(&[begin]).rate() * 0.8;
+    let writes_only = case.loads().is_empty() && case.driven().is_empty();
+    let is_loading = before >= 10.0 && inserted.within(&[begin]).readings() >= THIRDS * 5;
+    (writes_only && is_loading && commits_hold && after < before * USEFUL_SHARE_MIN / 2.0).then(|| {
+        Claim::new(
+            Severity::Medium,
+            Level::Symptom,
+            format!(
+                "commits go on, but each stores {} rows instead of {}",
+                say::short(after),
+                say::short(before)
+            ),
+        )
+        .on_node(node)
+        .during([end])
+        .number("rows_per_commit_before", before)
+        .number("rows_per_commit_after", after)
+        .lacking("the loader's own count of rows tried and stored, or pg_stat_statements on the target")
+        .remedy("compare the loader's rows tried with rows stored; keys by a hash repeat", &[])
+    })
+}
+
+fn deadlocks(case: &Case) -> Answer {
+    let mut claims = vec![];
+    let mut claim = |node: &str, count: f64, window: Window, told: Option<&str>| {
+        let per_s = count / (window.length_us().max(1_000_000) as f64 / 1e6);
+        let severity = if per_s > DEADLOCKS_HIGH_PER_S { Severity::High } else { Severity::Medium };
+        claims.push(
+            Claim::new(
+                severity,
+                Level::DiscriminatingCounter,
+                format!(
+                    "{} deadlocks in {}",
+                    say::count(count),
+                    say::seconds(window.length_us() as f64 / 1e6)
+                ),
+            )
+            .on_node(node)
+            .during([window])
+            .number("deadlocks", count)
+            .number("deadlocks_per_s", per_s)
+            .with(told, |claim, told| claim.because(format!("the server says: {told}")))
+            .not("lock waits alone: the server counts a deadlock only when it broke a cycle")
+            .remedy(
+                "sort the keys inside each batch, remove doubles, give writers ranges of their own",
+                &["ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();"],
+            ),
+        );
+    };
+    let told = case.events_of(event::DEADLOCK).next();
+    let told_text = told.map(|event| event.message.as_str());
+    let mut seen = false;
+    for thing in case.things("server") {
+        let Some(series) = thing.lines.series("deadlocks") else { continue };
+        let hits: Vec<Window> = series.stretches(0, |point| point.sum > 0.0);
+        if let (Some(first), Some(last)) = (hits.first(), hits.last()) {
+            seen = true;
+            claim(thing.place, series.sum(), Window::new(first.from_us, last.to_us), told_text);
+        }
+    }
+    if !seen {
+        for (step, window) in case.driven() {
+            for error in step.errors.iter().filter(|error| error.sqlstate == "40P01") {
+                claim("", error.count as f64, window, Some(error.first_message.as_str()));
+            }
+        }
+    }
+    Answer::of(claims, || "the servers' counters of deadlocks and the errors of driven steps".to_string())
+}
+
+fn parameter(step: &Step, name: &str) -> Option<f64> {
+    step.parameters.get(name).and_then(Value::as_f64)
+}
+
+fn client_limit(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (step, window) in case.driven() {
+        let Some(client) = case.client(&step.key) else { continue };
+        let inside = |field: &str| client.series(field).map(|series| series.within(&[window]));
+        let late = inside("lag_us_p99").zip(inside("response_us_p99")).map(|(lag, response)| {
+            (
+                statistics::median(lag.values()).unwrap_or(0.0),
+                statistics::median(response.values()).unwrap_or(0.0),
+            )
+        });
+        let workers = parameter(step, "workers").unwrap_or(1.0).max(1.0);
+        let busy = inside("client_cpu_us").map_or(0.0, |cpu| cpu.rate() / 1e6 / workers);
+        let is_late = late.is_some_and(|(lag, response)| lag >= LAG_US_MIN && lag > response * LAG_SHARE_MAX);
+        if !is_late && busy < CLIENT_BUSY {
+            continue;
+        }
+        let told = match late.filter(|_| is_late) {
+            Some((lag, response)) => {
+                format!(
+                    "transactions began late: lag p99 {} of a response time of {}",
+                    say::us(lag),
+                    say::us(response)
+                )
+            }
+            None => format!("the client computed {} of its workers' time", say::percent(busy)),
+        };
+        let both = is_late && busy >= CLIENT_BUSY;
+        claims.push(
+            Claim::new(Severity::High, if both { Level::DiscriminatingCounter } else { Level::CoOccurrence }, told)
+                .during([window])
+                .number("client_busy_share", busy)
+                .number("workers", workers)
+                .with(late, |claim, (lag, response)| {
+                    claim.number("lag_us_p99", lag).number("response_us_p99", response)
+                })
+                .because(format!("{} used {} of {} workers' time", step.key, say::percent(busy), workers))
+                .remedy(
+                    "give the client more workers or another machine, or offer less; the numbers say nothing about the target",
+                    &["$ pgfathom run -j WORKERS ..."],
+                ),
+        );
+    }
+    Answer::of(claims, || "lag and CPU of the client in every driven step".to_string())
+}
+
+fn stall(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (step, window) in case.driven() {
+        let Some(client) = case.client(&step.key) else { continue };
+        let sessions = client.series("sessions").map_or(0.0, |sessions| sessions.mean());
+        if let Some(series) = client.series("transactions") {
+            let windows = series.within(&[window]).stretches(STALL_US, |point| point.sum == 0.0);
+            if !windows.is_empty() && sessions > 0.0 {
+                claims.push(stalled(case, &step.key, "transaction", windows));
+            }
+        }
+    }
+    for (step, lines) in case.loads() {
+        let copying = lines.word("phase");
+        let (Some(rows), Some(streams)) = (lines.series("rows"), lines.series("streams")) else { continue };
+        let moving = streams.stretches(0, |point| point.mean() > 0.0);
+        let windows = rows.within(&moving).stretches(STALL_US, |point| point.sum == 0.0);
+        if !windows.is_empty() && copying != "index" {
+            claims.push(stalled(case, step, "row", windows));
+        }
+    }
+    Answer::of(claims, || {
+        format!("no {} without a transaction or a row", say::seconds(STALL_US as f64 / 1e6))
+    })
+}
+
+fn stalled(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
+    let longest = windows.iter().map(|window| window.length_us()).max().unwrap_or(0);
+    let mut client_side = true;
+    let mut told = vec![];
+    for (node, waits) in case.waiting_nodes() {
+        let active = waits.seen_within(Who::Client, &windows) / case.looks(node, &windows).max(1.0);
+        if active >= 0.5 {
+            client_side = false;
+            let top =
+                waits.top(Who::Client, 1).first().map_or(String::new(), |top| format!(", most in {}", top.0));
+            told.push(format!(
+                "{node}: {} sessions were at work in the server meanwhile{top}",
+                say::short(active)
+            ));
+        }
+    }
+    let looked = case.waiting_nodes().next().is_some();
+    let (level, claim) = match (looked, client_side) {
+        (false, _) => (Level::Symptom, "nobody looked at the server".to_string()),
+        (true, true) => (
+            Level::DiscriminatingCounter,
+            "no session was at work in the server: the client hung".to_string(),
+        ),
+        (true, false) => {
+            (Level::DiscriminatingCounter, "the sessions were inside the server: the target hung".to_string())
+        }
+    };
+    let mut made = Claim::new(
+        Severity::High,
+        level,
+        format!("{step}: not one {what} for {}, and no error; {claim}", say::seconds(longest as f64 / 1e6)),
+    )
+    .number("longest_us", longest as f64)
+    .during(windows)
+    .remedy(
+        "find out what the sessions do at that moment",
+        &["SELECT pid, state, wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 60) FROM pg_stat_activity WHERE state <> 'idle';"],
+    );
+    for sentence in told {
+        made = made.because(sentence);
+    }
+    if looked { made } else { made.lacking("samples of wait events say which side hung") }
+}
+
+fn omission(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (step, window) in case.driven() {
+        let Some(client) = case.client(&step.key) else { continue };
+        let is_open = parameter(step, "rate_per_s").is_some();
+        let Some(series) = client.series("transactions").map(|series| series.within(&[window])) else {
+            continue;
+        };
+        let usual = statistics::median(series.rates()).unwrap_or(0.0);
+        if is_open || usual <= 0.0 {
+            continue;
+        }
+        let stalls = series.stretches(0, |point| point.rate() < usual * STALL_RATE_SHARE);
+        let stalled_s = stalls.iter().map(|window| window.length_us()).sum::<u64>() as f64 / 1e6;
+        let omitted = usual * stalled_s - series.within(&stalls).sum();
+        let share = omitted / (series.sum() + omitted).max(1.0);
+        if share < OMITTED_SHARE_MIN {
+            continue;
+        }
+        claims.push(
+            Claim::new(
+                Severity::Low,
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: the closed loop stood still for {} and did not send about {} transactions: percentiles above {} are too good",
+                    step.key,
+                    say::seconds(stalled_s),
+                    say::count(omitted),
+                    say::percent(1.0 - share)
+                ),
+            )
+            .during(stalls)
+            .number("omitted", omitted)
+            .number("omitted_share", share)
+            .because("without --rate a session waits for its answer before it sends again")
+            .remedy("drive at a fixed rate: response time then counts from the moment a transaction was due", &["$ pgfathom run -R RATE ..."]),
+        );
+    }
+    Answer::of(claims, || "no stall in a closed loop, or the loop is open".to_string())
+}
+
+/// Free bytes that a load can use: of the mounts that hold tables.
+pub(super) fn free_for_data(case: &Case, first: bool) -> Option<(f64, &str)> {
+    let mounts = case.things("mount").filter(|mount| {
+        let used_for = mount.lines.word("used_for");
+        used_for.contains("pgdata") || used_for.contains("tablespace")
+    });
+    let free = |lines: &Lines| if first { lines.first("free_bytes") } else { lines.last("free_bytes") };
+    let all: Vec<(f64, &str)> = mounts.filter_map(|mount| Some((free(mount.lines)?, mount.name))).collect();
+    let (bytes, names): (Vec<f64>, Vec<&str>) = all.into_iter().unzip();
+    names.first().map(|name| (bytes.iter().sum(), *name))
+}
+
+/// Bytes that a row takes on disk, by what became full while rows came; `None` before enough came.
+pub(super) fn bytes_per_row(case: &Case, lines: &Lines) -> Option<f64> {
+    let (before, after) = (free_for_data(case, true)?.0, free_for_data(case, false)?.0);
+    let rows = lines.sum("rows")?;
+    (rows > 0.0 && before > after).then(|| (before - after) / rows)
+}
+
+fn full_target(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (step, lines) in case.loads() {
+        let (Some(goal), Some(done)) = (lines.max("rows_goal"), lines.first("rows_total")) else { continue };
+        let (Some(per_row), Some((free, mount))) = (bytes_per_row(case, lines), free_for_data(case, true))
+        else {
+            return Answer::CannotTell("too few rows came to know how much disk a row takes".to_string());
+        };
+        let left = (goal - done).max(0.0);
+        if left * per_row > free {
+            claims.push(
+                Claim::new(
+                    Severity::High,
+                    Level::DiscriminatingCounter,
+                    format!(
+                        "{step}: {} rows were left to fill, {} at {} bytes each, but {} were free when it began",
+                        say::count(left),
+                        say::bytes(left * per_row),
+                        say::short(per_row),
+                        say::bytes(free)
+                    ),
+                )
+                .number("needed_bytes", left * per_row)
+                .number("free_bytes", free)
+                .because(format!("free space was read from {mount} before and while rows came"))
+                .remedy("add space or tablespaces before going on, or fill fewer rows", &["$ pgfathom load ... --keep-free 500GB"]),
+            );
+        }
+    }
+    Answer::of(claims, || "what is left to fill fits into what was free".to_string())
+}

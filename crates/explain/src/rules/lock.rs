@@ -1,0 +1,136 @@
+//! LCK: sessions that wait for each other, and promises that were broken.
+
+use crate::case::Case;
+use crate::rule::Need::{Looked, Proof};
+use crate::rule::{Answer, Claim, Rule};
+use crate::say;
+use crate::statistics;
+use record::finding::{Level, Severity};
+use record::model::CheckResult;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "LCK-01",
+        title: "one session blocks others",
+        needs: &[Looked("block")],
+        limits: "3 sessions blocked by one root, or one for 5 s (ours)",
+        judge: tree,
+        links: &["https://www.postgresql.org/docs/current/explicit-locking.html"],
+    },
+    Rule {
+        id: "LCK-02",
+        title: "an isolation promise was broken",
+        needs: &[Proof],
+        limits: "any violation that prove found",
+        judge: anomaly,
+        links: &["docs/prove.md"],
+    },
+];
+
+/// Sessions behind one root.
+const BLOCKED_MIN: f64 = 3.0;
+/// Seconds of one of them.
+const WAIT_S: f64 = 5.0;
+/// Sessions behind one root, when nothing else happens any more.
+const BLOCKED_HIGH: f64 = 10.0;
+/// Seconds likewise.
+const WAIT_HIGH_S: f64 = 30.0;
+
+fn tree(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for root in case.things("block") {
+        let lines = root.lines;
+        let blocked =
+            statistics::quantile(lines.ticks.points().iter().map(|point| point.sum), 1.0).unwrap_or(0.0);
+        let waited = lines.max("wait_s").unwrap_or(0.0);
+        if blocked < BLOCKED_MIN && waited < WAIT_S {
+            continue;
+        }
+        let session = case.at("session", root.place).find(|session| session.name == root.name);
+        let state = match lines.word("root_state") {
+            "" => session.map_or("", |session| session.lines.word("state")),
+            state => state,
+        };
+        let query = session
+            .map(|session| session.lines.word("query"))
+            .filter(|query| !query.is_empty())
+            .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
+        let (text, commands): (&str, Vec<String>) = match state {
+            state if state.starts_with("idle in transaction") => (
+                "its application forgot the transaction: end the session, and let the server end such sessions by itself",
+                vec![
+                    format!("SELECT pg_terminate_backend({});", root.name),
+                    "ALTER SYSTEM SET idle_in_transaction_session_timeout = '1min'; SELECT pg_reload_conf();"
+                        .into(),
+                ],
+            ),
+            _ => (
+                "make the transaction of the root shorter or move its lock to its end; let schema changes give up instead of queueing",
+                vec![
+                    format!("SELECT pg_cancel_backend({});", root.name),
+                    "SET lock_timeout = '2s'; -- before ALTER TABLE and the like".into(),
+                ],
+            ),
+        };
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        let relation = Some(lines.word("relation")).filter(|relation| !relation.is_empty());
+        claims.push(
+            Claim::new(
+                if blocked >= BLOCKED_HIGH || waited >= WAIT_HIGH_S {
+                    Severity::High
+                } else {
+                    Severity::Medium
+                },
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: session {} blocked {} for up to {}{}",
+                    root.place,
+                    root.name,
+                    say::counted(blocked as usize, "other"),
+                    say::seconds(waited),
+                    if state.is_empty() { String::new() } else { format!(", and is {state} itself") }
+                ),
+            )
+            .on_node(root.place)
+            .during(lines.ticks.stretches(0, |point| point.sum > 0.0))
+            .number("blocked", blocked)
+            .number("wait_s", waited)
+            .number("depth", lines.max("depth").unwrap_or(1.0))
+            .because(format!(
+                "lock {} {}, wanted as {}",
+                lines.word("lock_type"),
+                relation.unwrap_or(""),
+                lines.word("mode")
+            ))
+            .with(query, |claim, query| claim.because(format!("last statement of the root: {query}")))
+            .with(Some(lines.word("query")).filter(|query| !query.is_empty()), |claim, query| {
+                claim.because(format!("one that waits: {query}"))
+            })
+            .not("a deadlock: the root waits for nobody")
+            .remedy(text, &commands),
+        );
+    }
+    Answer::of(claims, || "sessions that waited for locks, and the roots of their trees".to_string())
+}
+
+fn anomaly(case: &Case) -> Answer {
+    let mut claims = vec![];
+    let proofs = case.run.steps.iter().filter(|step| step.verb == "prove");
+    for step in proofs.clone() {
+        for check in step.checks.iter().filter(|check| check.result == CheckResult::Fail) {
+            claims.push(
+                Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: {} ({}): {}", step.key, check.name, check.scope, check.detail))
+                    .during([record::finding::Window::new(step.start_us, step.end_us.unwrap_or(case.span.to_us))])
+                    .number("rows", check.rows as f64)
+                    .with(check.counterexamples.first(), |claim, example| claim.because(format!("for example {example}")))
+                    .remedy("this is about what the target promises, not about its speed: use the isolation level that promises it", &[]),
+            );
+        }
+    }
+    if claims.is_empty()
+        && proofs.clone().all(|step| step.checks.iter().all(|check| check.result != CheckResult::Ok))
+    {
+        return Answer::CannotTell("the proof checked nothing".to_string());
+    }
+    Answer::of(claims, || "what prove checked".to_string())
+}

@@ -1,0 +1,304 @@
+//! MEM: memory that errs, ends, or is mapped in pages that are too small. HW: heat.
+
+use crate::case::Case;
+use crate::rule::Need::{Facts, Field, Looked};
+use crate::rule::{Answer, Claim, Rule};
+use crate::say;
+use record::event;
+use record::finding::{Level, Severity, Window};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "MEM-01",
+        title: "memory corrects errors",
+        needs: &[Looked("edac")],
+        limits: "1 corrected error an hour on one DIMM, high from 10 or for any that was not corrected (ours; rasdaemon: totals mean little)",
+        judge: corrected,
+        links: &["https://docs.kernel.org/admin-guide/ras.html"],
+    },
+    Rule {
+        id: "MEM-02",
+        title: "memory ran out: processes killed or swapped",
+        needs: &[Field("host", "memory_available_bytes")],
+        limits: "any process killed; swapping out while tasks stall for memory 5 % of the time",
+        judge: out_of_memory,
+        links: &["https://www.postgresql.org/docs/current/kernel-resources.html#LINUX-MEMORY-OVERCOMMIT"],
+    },
+    Rule {
+        id: "MEM-03",
+        title: "page tables eat memory: no huge pages",
+        needs: &[Field("host", "page_tables_bytes"), Facts("setting")],
+        limits: "page tables above 1 GiB or 1 % of memory (ours)",
+        judge: page_tables,
+        links: &["https://www.postgresql.org/docs/current/kernel-resources.html#LINUX-HUGE-PAGES"],
+    },
+    Rule {
+        id: "HW-01",
+        title: "heat: a fan stands still or processors slow down",
+        needs: &[Looked("sensors")],
+        limits: "any throttling, a fan at 0 that ran or has a lowest speed, a temperature at its critical mark",
+        judge: heat,
+        links: &[],
+    },
+];
+
+/// Corrected errors an hour on one DIMM.
+const ERRORS_PER_H: f64 = 1.0;
+/// The same, when the DIMM must go.
+const ERRORS_PER_H_HIGH: f64 = 10.0;
+/// Shorter watches must not turn one error into a rate.
+const RATE_SPAN_H_MIN: f64 = 1.0;
+/// Tasks stalled for memory so much of the time (pressure stall information).
+const MEMORY_STALL_PCT: f64 = 5.0;
+/// Page tables of this size ...
+const PAGE_TABLES_BYTES: f64 = 1_073_741_824.0;
+/// ... or of this share of memory.
+const PAGE_TABLES_SHARE: f64 = 0.01;
+
+/// What an EDAC line of the kernel's log counts: `EDAC MC5: 2 CE memory read error on CPU_SrcID#1_MC#1_Chan#0_DIMM#0 (...)`.
+fn edac_line(text: &str) -> Option<(String, f64, bool)> {
+    let (_, rest) = text.split_once("EDAC MC")?;
+    let (controller, rest) = rest.split_once(": ")?;
+    let mut words = rest.split_whitespace();
+    let count: f64 = words.next()?.parse().ok()?;
+    let kind = words.next()?;
+    let label = rest.split_once(" on ")?.1.split_whitespace().next()?;
+    matches!(kind, "CE" | "UE").then(|| (format!("mc{controller} {label}"), count, kind == "UE"))
+}
+
+fn corrected(case: &Case) -> Answer {
+    let hours = (case.span.length_us() as f64 / 3.6e9).max(RATE_SPAN_H_MIN);
+    // (host, DIMM, not corrected) -> errors, first and last moment.
+    let mut found: std::collections::BTreeMap<(String, String, bool), (f64, Window)> =
+        std::collections::BTreeMap::new();
+    let mut count = |host: &str, name: &str, is_bad: bool, errors: f64, window: Window| {
+        let entry = found.entry((host.to_string(), name.to_string(), is_bad)).or_insert((0.0, window));
+        entry.0 += errors;
+        entry.1 = Window::new(entry.1.from_us.min(window.from_us), entry.1.to_us.max(window.to_us));
+    };
+    for counter in case.things("hardware").filter(|counter| counter.lines.word("kind") == "edac") {
+        let name = counter.lines.word("name");
+        // A controller's counter repeats those of its DIMMs.
+        let repeats = !name.contains('/')
+            && case.at("hardware", counter.place).any(|other| {
+                other.lines.word("name").starts_with(&format!("{}/", name.split(' ').next().unwrap_or(name)))
+            });
+        let Some(moved) = counter.lines.series("change").filter(|series| series.sum() > 0.0 && !repeats)
+        else {
+            continue;
+        };
+        let (dimm, is_bad) = match name.rsplit_once(' ') {
+            Some((dimm, what)) => (dimm, what == "ue"),
+            None => (name, false),
+        };
+        count(counter.place, dimm, is_bad, moved.sum(), moved.window());
+    }
+    if found.is_empty() {
+        let mut count = |host: &str, name: &str, is_bad: bool, errors: f64, window: Window| {
+            let entry = found.entry((host.to_string(), name.to_string(), is_bad)).or_insert((0.0, window));
+            entry.0 += errors;
+            entry.1 = Window::new(entry.1.from_us.min(window.from_us), entry.1.to_us.max(window.to_us));
+        };
+        for event in case.events_of(event::KERNEL) {
+            if let Some((dimm, errors, is_bad)) = edac_line(&event.message) {
+                count(
+                    Case::word_of(event, "host"),
+                    &dimm,
+                    is_bad,
+                    errors,
+                    Window::new(event.t_us, event.t_us),
+                );
+            }
+        }
+    }
+    let claims = found
+        .into_iter()
+        .filter(|((_, _, is_bad), (errors, _))| *is_bad || errors / hours >= ERRORS_PER_H)
+        .map(|((host, dimm, is_bad), (errors, window))| {
+            let per_h = errors / hours;
+            let severity = if is_bad || per_h >= ERRORS_PER_H_HIGH { Severity::High } else { Severity::Medium };
+            let what = if is_bad { "errors that could not be corrected" } else { "corrected errors" };
+            Claim::new(
+                severity,
+                Level::DiscriminatingCounter,
+                format!("{host}: {} {what} in memory at {dimm}, {} an hour", say::count(errors), say::short(per_h)),
+            )
+            .on_host(&host)
+            .during([window])
+            .number("errors", errors)
+            .number("errors_per_h", per_h)
+            .because("the memory controller counts them while the run goes on; the rate counts, not the total")
+            .remedy(
+                "replace the DIMM, and leave the machine out of comparisons until then: correcting costs time that no other counter shows",
+                &["$ ras-mc-ctl --errors", "$ grep . /sys/devices/system/edac/mc/mc*/dimm*/dimm_*_count"],
+            )
+        })
+        .collect();
+    Answer::of(claims, || "counters of the memory controllers".to_string())
+}
+
+fn out_of_memory(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for host in case.things("host") {
+        if let Some(killed) = host.lines.series("oom_kills").filter(|series| series.sum() > 0.0) {
+            let line = case.events_of(event::KERNEL).find(|event| Case::word_of(event, "topic") == "oom");
+            claims.push(
+                Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: the kernel killed {} for want of memory", host.place, say::counted(killed.sum() as usize, "process")))
+                    .on_host(host.place)
+                    .during(killed.stretches(0, |point| point.sum > 0.0))
+                    .number("oom_kills", killed.sum())
+                    .with(line, |claim, line| claim.because(format!("the kernel's log: {}", line.message)))
+                    .remedy(
+                        "give the server less to do at once, and let the kernel refuse memory instead of killing",
+                        &["$ sysctl vm.overcommit_memory=2", "ALTER SYSTEM SET work_mem = '16MB'; ALTER SYSTEM SET logical_decoding_work_mem = '64MB'; SELECT pg_reload_conf();"],
+                    ),
+            );
+            continue;
+        }
+        let swapped = host.lines.sum("swap_out_bytes").unwrap_or(0.0);
+        let stalls = host.lines.series("psi_memory_some_pct");
+        let windows = stalls
+            .map(|series| series.stretches(5_000_000, |point| point.mean() >= MEMORY_STALL_PCT))
+            .unwrap_or_default();
+        if swapped > 0.0 && !windows.is_empty() {
+            claims.push(
+                Claim::new(
+                    Severity::Medium,
+                    Level::CoOccurrence,
+                    format!(
+                        "{}: {} were swapped out while tasks waited for memory",
+                        host.place,
+                        say::bytes(swapped)
+                    ),
+                )
+                .on_host(host.place)
+                .during(windows)
+                .number("swap_out_bytes", swapped)
+                .remedy(
+                    "shared_buffers, work_mem times sessions, and the page cache must fit together",
+                    &["$ sysctl vm.swappiness=1"],
+                ),
+            );
+        }
+    }
+    let killed: Vec<_> = case
+        .events_of(event::SERVER_LOG)
+        .filter(|event| event.message.contains("terminated by signal 9"))
+        .collect();
+    if let Some(first) = killed.first().filter(|_| claims.is_empty()) {
+        claims.push(
+            Claim::new(
+                Severity::High,
+                Level::Symptom,
+                format!("a server process was killed by signal 9: {}", first.message),
+            )
+            .on_node(Case::word_of(first, "node"))
+            .during([Window::new(first.t_us, first.t_us)])
+            .lacking("the kernel's log and its counter of killed processes say whether memory ran out")
+            .remedy("look into the kernel's log of that moment", &["$ dmesg -T | grep -i 'out of memory'"]),
+        );
+    }
+    Answer::of(claims, || "killed processes, swapping, stalls for memory".to_string())
+}
+
+fn page_tables(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for host in case.things("host") {
+        let (Some(tables), Some(total)) =
+            (host.lines.max("page_tables_bytes"), host.lines.max("memory_total_bytes"))
+        else {
+            continue;
+        };
+        if tables <= PAGE_TABLES_BYTES && tables <= total * PAGE_TABLES_SHARE {
+            continue;
+        }
+        let used = case
+            .facts("setting")
+            .find(|fact| fact.name == "huge_pages_status")
+            .map(|fact| fact.value.as_str());
+        let asked = case.setting("", "huge_pages").unwrap_or("unknown");
+        let told = match used {
+            Some(status) => format!("huge_pages_status is {status}"),
+            None => format!("huge_pages is {asked}"),
+        };
+        if used == Some("on") {
+            continue;
+        }
+        claims.push(
+            Claim::new(
+                Severity::Low,
+                if used == Some("off") { Level::DiscriminatingCounter } else { Level::CoOccurrence },
+                format!(
+                    "{}: page tables take {} ({} of memory); {told}",
+                    host.place,
+                    say::bytes(tables),
+                    say::percent(tables / total.max(1.0))
+                ),
+            )
+            .on_host(host.place)
+            .during([case.span])
+            .number("page_tables_bytes", tables)
+            .because("each session maps the whole of shared_buffers in pages of 4 kB")
+            .remedy(
+                "reserve huge pages for shared_buffers and demand them",
+                &[
+                    "$ postgres -D PGDATA -C shared_memory_size_in_huge_pages",
+                    "$ sysctl vm.nr_hugepages=N",
+                    "ALTER SYSTEM SET huge_pages = on; -- then restart",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "size of page tables".to_string())
+}
+
+fn heat(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for counter in case.things("hardware") {
+        let (kind, name) = (counter.lines.word("kind"), counter.lines.word("name"));
+        let value = counter.lines.last("value").unwrap_or(0.0);
+        let told = match kind {
+            "fan" if value == 0.0 => format!("fan {name} stands still"),
+            "fan" => format!("fan {name} turns too slowly: {value:.0} a minute"),
+            "thermal" if name.contains("throttled") => match counter.lines.sum("change") {
+                Some(times) if times > 0.0 => format!(
+                    "processors slowed down for heat {} ({name})",
+                    say::counted(times as usize, "time")
+                ),
+                _ => continue,
+            },
+            "thermal" => format!("{name} is at its critical mark: {:.0} degrees", value / 1_000.0),
+            _ => continue,
+        };
+        claims.push(
+            Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: {told}", counter.place))
+                .on_host(counter.place)
+                .during([counter.lines.ticks.window()])
+                .number("value", value)
+                .because("a counter of the hardware; nothing but heat or its sensor moves it")
+                .remedy(
+                    "replace the fan, clear the air; leave the machine out of comparisons until then",
+                    &["$ sensors", "$ grep . /sys/devices/system/cpu/cpu*/thermal_throttle/*_count"],
+                ),
+        );
+    }
+    Answer::of(claims, || "fans, temperatures, throttling".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_a_memory_controller_are_counted_by_dimm() {
+        let text = include_str!("../../tests/fixtures/edac.txt");
+        let found: Vec<_> = text.lines().filter_map(edac_line).collect();
+        assert_eq!(
+            found,
+            [
+                ("mc5 CPU_SrcID#1_MC#1_Chan#0_DIMM#0".to_string(), 2.0, false),
+                ("mc1 CPU_SrcID#0_MC#1_Chan#1_DIMM#0".to_string(), 1.0, true),
+            ]
+        );
+    }
+}

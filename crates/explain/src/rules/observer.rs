@@ -1,0 +1,88 @@
+//! OBS: how much of the time somebody really looked.
+
+use crate::case::Case;
+use crate::rule::Need::{Any, Field};
+use crate::rule::{Answer, Claim, Rule};
+use crate::say;
+use crate::statistics;
+use record::event;
+use record::finding::{Level, Severity, Window};
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "OBS-01",
+    title: "the watch was blind for a while",
+    needs: &[Any(&[Field("server", "*"), Field("host", "*")])],
+    limits: "coverage below 95 %, any reset or restart (ours)",
+    judge: blind,
+    links: &["docs/watch.md"],
+}];
+
+/// Ticks seen of ticks due.
+const COVERAGE: f64 = 0.95;
+/// Ticks that must have been due.
+const TICKS_MIN: f64 = 10.0;
+
+fn blind(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (source, thing) in
+        ["server", "host"].iter().flat_map(|source| case.things(source).map(move |thing| (*source, thing)))
+    {
+        let ticks = &thing.lines.ticks;
+        let moments: Vec<u64> = ticks.points().iter().map(|point| point.to_us).collect();
+        let usual = statistics::median(moments.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64));
+        let Some(usual) = usual.filter(|usual| *usual > 0.0) else { continue };
+        let due = (ticks.window().length_us() as f64 / usual).max(moments.len() as f64);
+        let seen = moments.len() as f64 / due;
+        if due < TICKS_MIN || seen >= COVERAGE {
+            continue;
+        }
+        let holes: Vec<Window> = moments
+            .windows(2)
+            .filter(|pair| pair[1].saturating_sub(pair[0]) as f64 > usual * 1.5)
+            .map(|pair| Window::new(pair[0], pair[1]))
+            .collect();
+        let longest = holes.iter().map(|hole| hole.length_us()).max().unwrap_or(0);
+        let gap = case.events_of(event::GAP).find(|event| {
+            Case::word_of(event, "node") == thing.place || Case::word_of(event, "host") == thing.place
+        });
+        let claim = Claim::new(
+            if seen < 0.5 { Severity::Medium } else { Severity::Low },
+            Level::DiscriminatingCounter,
+            format!(
+                "{}: {} of the looks took place; the longest hole is {}",
+                thing.place,
+                say::percent(seen),
+                say::us(longest as f64)
+            ),
+        )
+        .during(holes)
+        .number("coverage", seen)
+        .number("longest_hole_us", longest as f64)
+        .with(gap, |claim, event| claim.because(event.message.clone()))
+        .because("what happened in the holes is not known: they are likelier when the machine is in trouble")
+        .remedy("give the watch a machine or a priority of its own; look less often", &[]);
+        claims.push(if source == "server" { claim.on_node(thing.place) } else { claim.on_host(thing.place) });
+    }
+    for (kind, what) in [(event::RESET, "counters were reset"), (event::RESTART, "the server was restarted")]
+    {
+        let events: Vec<_> = case.events_of(kind).collect();
+        if let Some(first) = events.first() {
+            claims.push(
+                Claim::new(
+                    Severity::Low,
+                    Level::DiscriminatingCounter,
+                    format!("{what} {}: {}", say::counted(events.len(), "time"), first.message),
+                )
+                .on_node(Case::word_of(first, "node"))
+                .during(
+                    events
+                        .iter()
+                        .map(|event| Window::new(event.t_us, event.t_us + event.duration_us.unwrap_or(0))),
+                )
+                .number("times", events.len() as f64)
+                .because("counters are compared from tick to tick; across this moment they say nothing"),
+            );
+        }
+    }
+    Answer::of(claims, || "ticks seen of ticks due, resets, restarts".to_string())
+}

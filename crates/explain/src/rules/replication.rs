@@ -1,0 +1,501 @@
+//! REP: standbys, slots, subscriptions, clocks.
+
+use crate::case::{Case, Thing};
+use crate::decompose;
+use crate::rule::Need::{Field, Looked, Peers};
+use crate::rule::{Answer, Claim, Rule};
+use crate::say;
+use crate::waits::Who;
+use record::event;
+use record::finding::{Level, Severity, Window};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "REP-01",
+        title: "commits wait for synchronous standbys",
+        needs: &[Looked("wait"), Looked("replication")],
+        limits: "20 % of the active sessions in IPC:SyncRep (ours; R4)",
+        judge: sync_rep,
+        links: &["https://www.postgresql.org/docs/current/warm-standby.html#SYNCHRONOUS-REPLICATION"],
+    },
+    Rule {
+        id: "REP-02",
+        title: "one process replays the WAL, and it is the limit",
+        needs: &[Looked("replication"), Looked("backend")],
+        limits: "the startup process at 90 % of a processor for 30 s while replay falls behind and flush does not (R4)",
+        judge: replay,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-RECOVERY-PREFETCH"],
+    },
+    Rule {
+        id: "REP-03",
+        title: "a replication slot fills the WAL's disk",
+        needs: &[Looked("slot")],
+        limits: "it keeps half of what is free or fills it within an hour; unreserved or lost (R3: 57 min)",
+        judge: slot_fills,
+        links: &[
+            "https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-MAX-SLOT-WAL-KEEP-SIZE",
+        ],
+    },
+    Rule {
+        id: "REP-04",
+        title: "the survivor fills, too, while its peer is away",
+        needs: &[Looked("slot"), Peers("server", 2)],
+        limits: "slots without reader grow on two nodes (R3: 40 min later)",
+        judge: cascade,
+        links: &[],
+    },
+    Rule {
+        id: "REP-05",
+        title: "clocks differ",
+        needs: &[Field("clock", "offset_us")],
+        limits: "beyond the error of measuring, one round trip and 10 ms; high from 100 ms (ours)",
+        judge: clocks,
+        links: &["https://chrony-project.org/documentation.html"],
+    },
+    Rule {
+        id: "REP-06",
+        title: "a published table without primary key",
+        needs: &[Field("table", "published")],
+        limits: "any published table without primary key or replica identity (R3)",
+        judge: no_key,
+        links: &[
+            "https://www.postgresql.org/docs/current/logical-replication-publication.html#LOGICAL-REPLICATION-PUBLICATION-REPLICA-IDENTITY",
+        ],
+    },
+    Rule {
+        id: "REP-07",
+        title: "applying replicated changes fails",
+        needs: &[Looked("subscription")],
+        limits: "any error of an apply worker, or a subscription that an error disabled",
+        judge: apply_fails,
+        links: &["https://www.postgresql.org/docs/current/logical-replication-conflicts.html"],
+    },
+    Rule {
+        id: "REP-08",
+        title: "standbys are idle while the primary works",
+        needs: &[Field("server", "in_recovery"), Peers("server", 2)],
+        limits: "a standby reads less than a tenth of what its primary does, which is above 50 % CPU (R4: 66 % waste)",
+        judge: idle,
+        links: &["https://www.postgresql.org/docs/current/hot-standby.html"],
+    },
+];
+
+/// Of the active sessions.
+const SYNC_SHARE: f64 = 0.2;
+/// The same, when nothing else matters.
+const SYNC_SHARE_HIGH: f64 = 0.5;
+/// Of one processor.
+const REPLAY_BUSY: f64 = 0.9;
+/// For so long.
+const REPLAY_US: u64 = 30_000_000;
+/// Replay behind flush by so much is falling behind.
+const REPLAY_LAG_BYTES: f64 = 16e6;
+/// Of what is free.
+const RETAINED_SHARE: f64 = 0.5;
+/// Until the disk is full.
+const FULL_S: f64 = 3_600.0;
+/// Retained WAL below which nothing is in danger.
+const RETAINED_BYTES_MIN: f64 = 32e6;
+/// Beyond the error of measuring.
+const OFFSET_US: f64 = 10_000.0;
+/// When a distributed database is wrong.
+const OFFSET_HIGH_US: f64 = 100_000.0;
+/// Of the primary's reads.
+const IDLE_SHARE: f64 = 0.1;
+/// A primary that works.
+const WORKING_PCT: f64 = 50.0;
+
+fn is_sync(kind: &str, event: &str) -> bool {
+    (kind, event) == ("IPC", "SyncRep")
+}
+
+fn sync_rep(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (node, waits) in case.waiting_nodes() {
+        let Some(share) = waits.share(Who::Client, is_sync).filter(|share| *share >= SYNC_SHARE) else {
+            continue;
+        };
+        let mut claim = Claim::new(
+            if share >= SYNC_SHARE_HIGH { Severity::High } else { Severity::Medium },
+            Level::DiscriminatingCounter,
+            format!("{node}: {} of the active sessions wait for synchronous standbys", say::percent(share)),
+        )
+        .on_node(node)
+        .during(waits.windows(Who::Client, is_sync))
+        .number("sync_share", share)
+        .of_client_time(decompose::share_of(case, is_sync));
+        let mode = case.setting(node, "synchronous_commit").unwrap_or("on");
+        for standby in case
+            .at("replication", node)
+            .filter(|standby| matches!(standby.lines.word("sync_state"), "sync" | "quorum"))
+        {
+            let lag = |field: &str| standby.lines.mean(field).unwrap_or(0.0);
+            let (write, flush, replay) = (lag("write_lag_us"), lag("flush_lag_us"), lag("replay_lag_us"));
+            let stages = [
+                ("the network and writing there", write),
+                ("flushing there", flush - write),
+                ("replaying there", replay - flush),
+            ];
+            let told = stages
+                .iter()
+                .filter(|(name, _)| mode == "remote_apply" || *name != "replaying there")
+                .max_by(|left, right| left.1.total_cmp(&right.1));
+            claim = claim
+                .number("write_lag_us", write)
+                .number("flush_lag_us", flush)
+                .number("replay_lag_us", replay)
+                .with(told, |claim, (name, us)| {
+                    claim.because(format!("standby {}: most of it is {name}, {}", standby.name, say::us(*us)))
+                });
+        }
+        claims.push(claim.because(format!("synchronous_commit is {mode}")).remedy(
+            "wait for less (remote_write or on instead of remote_apply), for any of several standbys, or give them a faster disk for the WAL",
+            &["ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf();", "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (s1, s2)'; SELECT pg_reload_conf();"],
+        ));
+    }
+    Answer::of(claims, || "what active sessions waited for".to_string())
+}
+
+fn replay(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for process in case.things("backend").filter(|process| process.lines.word("backend") == "startup") {
+        let Some(cpu) = process.lines.series("cpu_us") else { continue };
+        let windows = cpu.stretches(REPLAY_US, |point| point.rate() / 1e6 >= REPLAY_BUSY);
+        let behind = case.things("replication").find(|standby| {
+            let lag =
+                |field: &str| standby.lines.series(field).map_or(0.0, |series| series.within(&windows).max());
+            lag("replay_lag_bytes") - lag("flush_lag_bytes") >= REPLAY_LAG_BYTES
+        });
+        if windows.is_empty() {
+            continue;
+        }
+        let share = cpu.within(&windows).rate() / 1e6;
+        let node = process.lines.word("node");
+        let mut claim = Claim::new(
+            if behind.is_some() { Severity::High } else { Severity::Low },
+            if behind.is_some() { Level::DiscriminatingCounter } else { Level::Symptom },
+            format!(
+                "{}: the process that replays the WAL uses {} of one processor",
+                if node.is_empty() { process.place } else { node },
+                say::percent(share)
+            ),
+        )
+        .on_node(node)
+        .on_host(process.place)
+        .during(windows)
+        .number("replay_busy_share", share);
+        claim = match behind {
+            Some(standby) => claim
+                .number("replay_lag_bytes", standby.lines.max("replay_lag_bytes").unwrap_or(0.0))
+                .because(format!(
+                    "{}: {} are flushed there and not replayed",
+                    standby.name,
+                    say::bytes(standby.lines.max("replay_lag_bytes").unwrap_or(0.0))
+                ))
+                .not("the network and the standby's disk: what is flushed there arrives in time"),
+            None => claim.lacking("how far replay is behind flush (pg_stat_replication of the primary)"),
+        };
+        claims.push(claim.remedy(
+            "only one process replays: let it wait for less (recovery_prefetch), give it a faster processor, or write less WAL (fillfactor and HOT, fewer indexes, fewer full page images)",
+            &["ALTER SYSTEM SET recovery_prefetch = 'try'; SELECT pg_reload_conf(); -- on the standby", "ALTER TABLE t SET (fillfactor = 90);"],
+        ));
+    }
+    if claims.is_empty()
+        && case.things("replication").next().is_some()
+        && !case.things("backend").any(|process| process.lines.word("backend") == "startup")
+    {
+        return Answer::CannotTell(
+            "there are standbys, but their processes were not watched: watch their hosts, too".to_string(),
+        );
+    }
+    Answer::of(claims, || "processes that replay WAL".to_string())
+}
+
+/// What is free where a node's WAL lies.
+fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
+    let host = case.host_of(node);
+    let holds = |mount: &Thing<'_>, what: &str| {
+        mount.lines.word("used_for").split(',').any(|part| part.trim() == what)
+    };
+    let here = |mount: &Thing<'_>| host.is_none_or(|host| mount.place == host);
+    let mounts: Vec<Thing<'_>> = case.things("mount").filter(here).collect();
+    let of = |what: &str| {
+        mounts.iter().find(|mount| holds(mount, what)).and_then(|mount| mount.lines.last("free_bytes"))
+    };
+    of("wal").or(of("pgdata"))
+}
+
+fn slot_fills(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for slot in case.things("slot") {
+        let Some(retained) = slot.lines.series("retained_bytes") else { continue };
+        let (now, status) = (retained.last().unwrap_or(0.0), slot.lines.word("wal_status"));
+        let idle = slot.lines.flag("active") == Some(false);
+        let free = free_for_wal(case, slot.place);
+        let growth = retained.slope().unwrap_or(0.0);
+        let left_s = free.filter(|_| growth > 0.0).map(|free| free / growth);
+        let full = free.is_some_and(|free| now >= RETAINED_BYTES_MIN && now >= (free + now) * RETAINED_SHARE);
+        let soon = idle && now >= RETAINED_BYTES_MIN && left_s.is_some_and(|left| left < FULL_S);
+        let is_lost = matches!(status, "lost" | "unreserved");
+        if !full && !soon && !is_lost {
+            continue;
+        }
+        let limited = slot.lines.last("safe_wal_bytes").is_some();
+        let told = match (is_lost, left_s) {
+            (true, _) => format!("; its WAL is {status}"),
+            (false, Some(left)) => format!("; the disk is full in {}", say::seconds(left)),
+            (false, None) => String::new(),
+        };
+        claims.push(
+            Claim::new(
+                Severity::High,
+                Level::DiscriminatingCounter,
+                format!("{}: slot {} keeps {} of WAL{}{told}", slot.place, slot.name, say::bytes(now), if idle { " for nobody" } else { "" }),
+            )
+            .on_node(slot.place)
+            .during([retained.window()])
+            .number("retained_bytes", now)
+            .number("growth_bytes_per_s", growth)
+            .with(free, |claim, free| claim.number("free_bytes", free))
+            .with(left_s, |claim, left| claim.number("until_full_s", left))
+            .with(slot.lines.last("inactive_s"), |claim, age| claim.because(format!("nobody has read from it for {}", say::seconds(age))))
+            .because(if limited { "max_slot_wal_keep_size will drop it before the disk is full" } else { "max_slot_wal_keep_size is -1: it grows until the disk is full, and then the server stops" })
+            .with(if free.is_none() { Some(()) } else { None }, |claim, ()| claim.lacking("free space of the WAL's disk (watch its host)"))
+            .remedy(
+                "let its reader come back, or drop it; and set a limit, so that a reader is lost and not the server",
+                &["ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();", &format!("SELECT pg_drop_replication_slot('{}');", slot.name)],
+            ),
+        );
+    }
+    Answer::of(claims, || "WAL kept by replication slots, free space".to_string())
+}
+
+fn cascade(case: &Case) -> Answer {
+    let growing: Vec<Thing<'_>> = case
+        .things("slot")
+        .filter(|slot| slot.lines.flag("active") == Some(false))
+        .filter(|slot| {
+            slot.lines.series("retained_bytes").is_some_and(|series| {
+                series.max() >= RETAINED_BYTES_MIN && series.slope().is_some_and(|slope| slope > 0.0)
+            })
+        })
+        .collect();
+    let mut nodes: Vec<&str> = growing.iter().map(|slot| slot.place).collect();
+    nodes.dedup();
+    if nodes.len() < 2 {
+        return Answer::Clean("slots without reader on every node".to_string());
+    }
+    let mut claim = Claim::new(
+        Severity::High,
+        Level::CoOccurrence,
+        format!("slots without reader keep more and more WAL on {} nodes: {}", nodes.len(), nodes.join(", ")),
+    )
+    .during([case.span])
+    .number("nodes", nodes.len() as f64);
+    for slot in &growing {
+        let speed = slot.lines.series("retained_bytes").and_then(crate::series::Series::slope).unwrap_or(0.0);
+        let left = free_for_wal(case, slot.place)
+            .filter(|_| speed > 0.0)
+            .map(|free| format!(", full in {}", say::seconds(free / speed)));
+        claim = claim.because(format!(
+            "{} {}: {} a second{}",
+            slot.place,
+            slot.name,
+            say::bytes(speed),
+            left.unwrap_or_default()
+        ));
+    }
+    Answer::Found(vec![claim.remedy(
+        "decide which node is to live: drop the slots for the one that is lost, before the survivor's disk is full",
+        &["SELECT slot_name, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) FROM pg_replication_slots WHERE NOT active;"],
+    )])
+}
+
+fn clocks(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for clock in case.things("clock") {
+        let Some(offset) = clock.lines.series("offset_us") else { continue };
+        let error = clock.lines.mean("error_us").unwrap_or(0.0);
+        let rtt =
+            case.one("server", clock.place).and_then(|server| server.mean("rtt_us")).unwrap_or(error * 2.0);
+        let middle = crate::statistics::median(offset.values()).unwrap_or(0.0);
+        let sure = middle.abs() - error;
+        if sure <= rtt.max(OFFSET_US) {
+            continue;
+        }
+        let chrony = case
+            .facts("clock")
+            .find(|fact| fact.name == "chrony offset")
+            .map(|fact| format!("{}: chrony says {}", fact.host, fact.value));
+        claims.push(
+            Claim::new(
+                if sure >= OFFSET_HIGH_US { Severity::High } else { Severity::Medium },
+                Level::DiscriminatingCounter,
+                format!("{}: its clock is {} {} of ours, plus or minus {}", clock.place, say::us(middle.abs()), if middle > 0.0 { "ahead" } else { "behind" }, say::us(error)),
+            )
+            .on_node(clock.place)
+            .during([offset.window()])
+            .number("offset_us", middle)
+            .number("error_us", error)
+            .because("the middle of a round trip against the server's clock_timestamp(); the error is half of the trip")
+            .with(chrony, |claim, chrony| claim.because(chrony))
+            .lacking("which of the two clocks is wrong: ours may be")
+            .remedy("synchronise all machines with the same source; distributed databases order transactions by these clocks", &["$ chronyc tracking", "$ systemctl enable --now chronyd"]),
+        );
+    }
+    Answer::of(claims, || "clocks of the nodes against ours".to_string())
+}
+
+fn no_key(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for table in case.things("table").filter(|table| table.lines.flag("published") == Some(true)) {
+        let identity = table.lines.word("replica_identity");
+        let keyed = table.lines.flag("primary_key") != Some(false);
+        if identity == "index" || (keyed && identity != "full" && identity != "nothing") {
+            continue;
+        }
+        let relation = table.lines.word("relation");
+        let changes =
+            table.lines.sum("rows_updated").unwrap_or(0.0) + table.lines.sum("rows_deleted").unwrap_or(0.0);
+        let there = case
+            .things("table")
+            .filter(|other| other.place != table.place && other.lines.word("relation") == relation)
+            .max_by(|left, right| {
+                left.lines
+                    .sum("seq_rows")
+                    .unwrap_or(0.0)
+                    .total_cmp(&right.lines.sum("seq_rows").unwrap_or(0.0))
+            });
+        let scanned = there
+            .and_then(|other| other.lines.sum("seq_rows"))
+            .filter(|rows| changes > 0.0 && *rows / changes > 100.0);
+        let keyless_only = keyed && identity == "full";
+        claims.push(
+            Claim::new(
+                match (scanned.is_some(), changes > 0.0) {
+                    (true, _) => Severity::High,
+                    (false, true) => Severity::Medium,
+                    (false, false) => Severity::Low,
+                },
+                Level::DiscriminatingCounter,
+                if keyless_only {
+                    format!("{}: {relation} is published with REPLICA IDENTITY FULL although it has a primary key", table.place)
+                } else {
+                    format!("{}: {relation} is published and has no primary key (replica identity {identity})", table.place)
+                },
+            )
+            .on_node(table.place)
+            .during([case.span])
+            .number("changes", changes)
+            .because(match identity {
+                "full" => "every change there looks for its row by all columns: a scan of the whole table, row by row",
+                _ => "updates and deletes of it fail, or are not replicated",
+            })
+            .with(scanned, |claim, rows| {
+                claim.number("rows_scanned_per_change", rows / changes).because(format!("{}: {} rows were scanned there for {} changes", there.map_or("", |other| other.place), say::count(rows), say::count(changes)))
+            })
+            .remedy("give it a primary key", &[&format!("ALTER TABLE {relation} ADD PRIMARY KEY (...);"), &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT;")]),
+        );
+    }
+    Answer::of(claims, || "published tables and their keys".to_string())
+}
+
+fn apply_fails(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for subscription in case.things("subscription") {
+        let errors = subscription.lines.sum("apply_errors").unwrap_or(0.0)
+            + subscription.lines.sum("sync_errors").unwrap_or(0.0);
+        let disabled = subscription.lines.flag("enabled") == Some(false);
+        if errors == 0.0 && !disabled {
+            continue;
+        }
+        let log = case.events_of(event::SERVER_LOG).find(|event| {
+            event.message.contains("conflict")
+                || event.message.contains("duplicate key")
+                || event.message.contains("logical replication")
+        });
+        claims.push(
+            Claim::new(
+                if errors > 0.0 { Severity::High } else { Severity::Low },
+                Level::DiscriminatingCounter,
+                if errors > 0.0 {
+                    format!(
+                        "{}: subscription {} failed {} to apply changes",
+                        subscription.place,
+                        subscription.name,
+                        say::counted(errors as usize, "time")
+                    )
+                } else {
+                    format!("{}: subscription {} is disabled", subscription.place, subscription.name)
+                },
+            )
+            .on_node(subscription.place)
+            .during([subscription.lines.ticks.window()])
+            .number("errors", errors)
+            .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
+            .because("until it is repaired its slot on the publisher keeps WAL (REP-03)")
+            .remedy(
+                "repair the row that conflicts, or skip the transaction named in the log",
+                &[
+                    &format!("ALTER SUBSCRIPTION {} SKIP (lsn = '...');", subscription.name),
+                    &format!("ALTER SUBSCRIPTION {} ENABLE;", subscription.name),
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "errors of subscriptions".to_string())
+}
+
+fn idle(case: &Case) -> Answer {
+    let reads = |thing: &Thing<'_>| {
+        thing.lines.sum("tup_returned").unwrap_or(0.0) + thing.lines.sum("tup_fetched").unwrap_or(0.0)
+    };
+    let cpu = |node: &str| {
+        let lines = case.one("host", case.host_of(node)?)?;
+        Some(lines.mean("cpu_user_pct")? + lines.mean("cpu_system_pct").unwrap_or(0.0))
+    };
+    let (standbys, primaries): (Vec<Thing<'_>>, Vec<Thing<'_>>) =
+        case.things("server").partition(|server| server.lines.flag("in_recovery") == Some(true));
+    let Some(primary) = primaries.iter().max_by(|left, right| reads(left).total_cmp(&reads(right))) else {
+        return Answer::Clean("there is no primary".to_string());
+    };
+    let idle: Vec<&Thing<'_>> =
+        standbys.iter().filter(|standby| reads(standby) < reads(primary) * IDLE_SHARE).collect();
+    let Some(busy) = cpu(primary.place) else {
+        return if standbys.is_empty() {
+            Answer::Clean("there are no standbys".to_string())
+        } else {
+            Answer::CannotTell("the primary's host was not watched".to_string())
+        };
+    };
+    if idle.is_empty() || busy < WORKING_PCT {
+        return Answer::Clean(format!(
+            "{} standbys beside a primary at {} % CPU",
+            standbys.len(),
+            say::short(busy)
+        ));
+    }
+    let names: Vec<&str> = idle.iter().map(|standby| standby.place).collect();
+    Answer::Found(vec![
+        Claim::new(
+            Severity::Note,
+            Level::PeerContrast,
+            format!(
+                "{} is at {} % CPU while {} read next to nothing: {}",
+                primary.place,
+                say::short(busy),
+                say::counted(names.len(), "standby"),
+                names.join(", ")
+            ),
+        )
+        .on_node(primary.place)
+        .during([Window::new(case.span.from_us, case.span.to_us)])
+        .number("primary_cpu_pct", busy)
+        .number("idle_standbys", names.len() as f64)
+        .because("rows read on each, by pg_stat_database")
+        .remedy(
+            "send reads that may be a little old to the standbys",
+            &["$ psql 'host=primary,s1,s2 target_session_attrs=prefer-standby load_balance_hosts=random'"],
+        ),
+    ])
+}

@@ -1,0 +1,556 @@
+//! VAC: vacuum, and what keeps it from its work. After a big load it decides for days, so these rules also say what to expect.
+
+use crate::case::{Case, Lines, Thing};
+use crate::rule::Need::{Field, Looked};
+use crate::rule::{Answer, Claim, Rule};
+use crate::say;
+use crate::waits::{Waits, Who};
+use record::finding::{Level, Severity};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "VAC-01",
+        title: "vacuum against wraparound sleeps for its cost limit",
+        needs: &[Field("server", "autovacuum_workers"), Looked("wait")],
+        limits: "half of the samples of autovacuum workers in Timeout:VacuumDelay (R0: a day for 3.2 of 9.3 TB)",
+        judge: delayed,
+        links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND"],
+    },
+    Rule {
+        id: "VAC-02",
+        title: "vacuum waits for the WAL",
+        needs: &[Field("server", "autovacuum_workers"), Looked("wait")],
+        limits: "half of the samples of autovacuum workers in LWLock:WALWrite, IO:WALSync or IO:WALWrite (R0)",
+        judge: wal_bound,
+        links: &[],
+    },
+    Rule {
+        id: "VAC-03",
+        title: "all autovacuum workers are busy",
+        needs: &[Field("server", "autovacuum_workers_max")],
+        limits: "all of them in 80 % of the samples, for 30 s; high from 5 min (R1: 50 of 50)",
+        judge: saturated,
+        links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM"],
+    },
+    Rule {
+        id: "VAC-04",
+        title: "vacuum runs again and again without result",
+        needs: &[Field("table", "autovacuums"), Field("table", "dead_rows")],
+        limits: "60 runs an hour on a table, or 3 runs that leave its dead rows (R1: 20,000 a day)",
+        judge: fruitless,
+        links: &[],
+    },
+    Rule {
+        id: "VAC-05",
+        title: "somebody holds the xmin horizon",
+        needs: &[Looked("horizon")],
+        limits: "an hour, or 5 % of autovacuum_freeze_max_age; high from 50 % (R1, R3)",
+        judge: horizon,
+        links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-BASICS"],
+    },
+    Rule {
+        id: "VAC-06",
+        title: "vacuum passes over the indexes several times",
+        needs: &[Looked("progress")],
+        limits: "2 passes: the memory for dead rows was too small",
+        judge: passes,
+        links: &[
+            "https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-AUTOVACUUM-WORK-MEM",
+        ],
+    },
+    Rule {
+        id: "VAC-07",
+        title: "wraparound vacuum is near",
+        needs: &[Field("server", "database_age_xids"), Field("server", "freeze_max_age_xids")],
+        limits: "80 % of autovacuum_freeze_max_age, or within 24 h at the present rate; high from 4 times that age",
+        judge: wraparound,
+        links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND"],
+    },
+];
+
+/// Share of a worker's samples.
+const SHARE: f64 = 0.5;
+/// Samples of workers below which a share says nothing.
+const SAMPLES_MIN: f64 = 5.0;
+/// Share of the ticks with all workers busy.
+const SATURATION: f64 = 0.8;
+/// For so long.
+const SATURATION_US: u64 = 30_000_000;
+/// When it is serious.
+const SATURATION_HIGH_US: u64 = 300_000_000;
+/// Runs an hour on one table.
+const RUNS_PER_H: f64 = 60.0;
+/// Runs in a row without result.
+const RUNS_MIN: f64 = 3.0;
+/// Dead rows below which a table is small.
+const DEAD_ROWS_MIN: f64 = 1_000.0;
+/// A transaction of an OLTP system that is this old.
+const XACT_AGE_S: f64 = 3_600.0;
+/// Of autovacuum_freeze_max_age.
+const AGE_SHARE: f64 = 0.05;
+/// The same, when it is serious.
+const AGE_SHARE_HIGH: f64 = 0.5;
+/// autovacuum_freeze_max_age where nobody told it: PostgreSQL's default.
+const FREEZE_MAX_AGE: f64 = 200_000_000.0;
+/// Of autovacuum_freeze_max_age, before the vacuum begins.
+const WRAPAROUND_SHARE: f64 = 0.8;
+/// Sooner than this.
+const WRAPAROUND_SOON_S: f64 = 86_400.0;
+/// Beyond so many times autovacuum_freeze_max_age vacuum has lost.
+const WRAPAROUND_LOST: f64 = 4.0;
+/// Rows that a table should have been given before its wraparound is worth a plan.
+const LOADED_ROWS_MIN: f64 = 1_000.0;
+
+fn is_delay(_: &str, event: &str) -> bool {
+    event == "VacuumDelay"
+}
+
+/// Waits for the WAL.
+pub(super) fn is_wal(kind: &str, event: &str) -> bool {
+    matches!((kind, event), ("LWLock", "WALWrite") | ("IO", "WALSync" | "WALWrite"))
+}
+
+/// Vacuums of a node at work, with their progress.
+fn vacuums<'a>(case: &'a Case, node: &'a str) -> impl Iterator<Item = Thing<'a>> {
+    case.at("progress", node).filter(|progress| progress.lines.word("command") == "vacuum")
+}
+
+/// How fast a vacuum scans, and when it will have scanned all: bytes a second and seconds left. `done` and `total` are blocks.
+fn pace(lines: &Lines) -> Option<(f64, f64)> {
+    let (done, total) = (lines.series("done")?, lines.max("total")?);
+    let slope = done.slope().filter(|slope| *slope > 0.0)?;
+    Some((slope * block_bytes(lines), (total - done.last()?).max(0.0) / slope))
+}
+
+fn block_bytes(lines: &Lines) -> f64 {
+    const BLOCK_BYTES: f64 = 8_192.0;
+    if lines.word("unit") == "bytes" { 1.0 } else { BLOCK_BYTES }
+}
+
+/// Tells how each wraparound vacuum gets on.
+fn with_pace(case: &Case, node: &str, mut claim: Claim) -> Claim {
+    let mut worst: f64 = 0.0;
+    for progress in vacuums(case, node) {
+        let forced =
+            if progress.lines.word("wraparound") == "true" { " (to prevent wraparound)" } else { "" };
+        if let Some((speed, left)) = pace(progress.lines) {
+            worst = worst.max(left);
+            claim = claim.because(format!(
+                "{}{forced} scans {} a second: {} left",
+                progress.lines.word("relation"),
+                say::bytes(speed),
+                say::seconds(left)
+            ));
+        }
+    }
+    if worst > 0.0 { claim.number("left_s", worst) } else { claim }
+}
+
+fn delayed(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (node, waits) in case.waiting_nodes() {
+        let Some(share) = waits.share(Who::Vacuum, is_delay).filter(|share| *share >= SHARE) else {
+            continue;
+        };
+        if waits.seen(Who::Vacuum) < SAMPLES_MIN {
+            continue;
+        }
+        let forced = vacuums(case, node).any(|progress| progress.lines.word("wraparound") == "true");
+        let delay = case.setting(node, "autovacuum_vacuum_cost_delay").unwrap_or("2ms");
+        let limit = case
+            .setting(node, "autovacuum_vacuum_cost_limit")
+            .filter(|limit| *limit != "-1")
+            .or(case.setting(node, "vacuum_cost_limit"))
+            .unwrap_or("200");
+        let workers =
+            case.one("server", node).and_then(|server| server.max("autovacuum_workers")).unwrap_or(1.0);
+        let claim = Claim::new(
+            if forced { Severity::High } else { Severity::Low },
+            Level::DiscriminatingCounter,
+            format!(
+                "{node}: {} sleep {} of their time for the cost limit{}",
+                say::counted(workers as usize, "autovacuum worker"),
+                say::percent(share),
+                if forced { " while they must prevent wraparound" } else { "" }
+            ),
+        )
+        .on_node(node)
+        .during(waits.windows(Who::Vacuum, is_delay))
+        .number("delay_share", share)
+        .number("workers", workers)
+        .because(format!("{} of their samples are in Timeout:VacuumDelay", say::percent(share)))
+        .because(format!("autovacuum_vacuum_cost_delay is {delay}, the limit {limit}, shared by all workers: more of them divide it, they do not raise it"))
+        .not(format!("disk or WAL: {} of their samples wait for those", say::percent(waits.share(Who::Vacuum, |kind, _| kind == "IO").unwrap_or(0.0))));
+        claims.push(
+            with_pace(case, node, claim)
+                .because(format!("without the delay it goes up to {} times as fast, until another resource is the limit (VAC-02: the WAL)", say::short(1.0 / (1.0 - share).max(0.01))))
+                .remedy(
+                    "let vacuum work while nobody needs the machine; after the next load run VACUUM (FREEZE), or load with COPY .. FREEZE",
+                    &["ALTER SYSTEM SET autovacuum_vacuum_cost_delay = 0; SELECT pg_reload_conf();", "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 10000; SELECT pg_reload_conf(); -- the gentler way"],
+                ),
+        );
+    }
+    Answer::of(claims, || "what autovacuum workers waited for".to_string())
+}
+
+fn wal_bound(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (node, waits) in case.waiting_nodes() {
+        let Some(share) = waits.share(Who::Vacuum, is_wal).filter(|share| *share >= SHARE) else { continue };
+        if waits.seen(Who::Vacuum) < SAMPLES_MIN {
+            continue;
+        }
+        let wal = case.one("server", node).and_then(|server| server.rate("wal_bytes")).unwrap_or(0.0);
+        let holder = holder(waits);
+        let claim = Claim::new(
+            Severity::High,
+            Level::DiscriminatingCounter,
+            format!("{node}: vacuum waits {} of its time for the WAL, at {} a second", say::percent(share), say::bytes(wal)),
+        )
+        .on_node(node)
+        .during(waits.windows(Who::Vacuum, is_wal))
+        .number("wal_share", share)
+        .number("wal_bytes_per_s", wal)
+        .because(format!("seen in {}", waits.top(Who::Vacuum, 3).iter().map(|(event, share)| format!("{event} {}", say::percent(*share))).collect::<Vec<_>>().join(", ")))
+        .with(holder, |claim, told| claim.because(told))
+        .not(format!("the cost limit: {} of the samples sleep for it", say::percent(waits.share(Who::Vacuum, is_delay).unwrap_or(0.0))))
+        .lacking("pg_stat_wal counts a backend's time only when its transaction ends: it shows nothing while a vacuum runs");
+        claims.push(with_pace(case, node, claim).remedy(
+            "a faster device for the WAL, larger wal_buffers, wal_compression; more workers change nothing. A WAL in memory loses the database with the power: only for data that can be loaded again",
+            &["ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart", "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();", "ALTER SYSTEM SET max_wal_size = '64GB'; SELECT pg_reload_conf(); -- fewer full page images"],
+        ));
+    }
+    Answer::of(claims, || "what autovacuum workers waited for".to_string())
+}
+
+/// One writes, the others queue: the pattern of a WAL at its limit.
+fn holder(waits: &Waits) -> Option<String> {
+    let queue = waits.seen_in(Who::Vacuum, |kind, event| (kind, event) == ("LWLock", "WALWrite"));
+    let writing = waits.seen_in(Who::Vacuum, |kind, event| kind == "IO" && event.starts_with("WAL"));
+    (queue > writing && writing > 0.0)
+        .then(|| format!("one writes and {} queue behind it", say::short(queue / writing)))
+}
+
+fn saturated(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let (Some(busy), Some(most)) =
+            (server.lines.series("autovacuum_workers"), server.lines.max("autovacuum_workers_max"))
+        else {
+            continue;
+        };
+        let full = busy.points().iter().filter(|point| point.mean() >= most).count() as f64
+            / busy.points().len().max(1) as f64;
+        let windows = busy.stretches(SATURATION_US, |point| point.mean() >= most);
+        if most <= 0.0 || full < SATURATION || windows.is_empty() {
+            continue;
+        }
+        let length = windows.iter().map(|window| window.length_us()).max().unwrap_or(0);
+        let waiting: Vec<&str> = case
+            .at("table", server.place)
+            .filter(|table| {
+                table.lines.last("dead_rows").unwrap_or(0.0)
+                    > DEAD_ROWS_MIN + 0.2 * table.lines.last("live_rows").unwrap_or(0.0)
+            })
+            .map(|table| table.lines.word("relation"))
+            .collect();
+        let held = case.at("horizon", server.place).next().is_some_and(|holder| is_old(case, &holder));
+        let forced = vacuums(case, server.place)
+            .filter(|progress| progress.lines.word("wraparound") == "true")
+            .count();
+        let mut claim = Claim::new(
+            if length >= SATURATION_HIGH_US { Severity::High } else { Severity::Medium },
+            Level::DiscriminatingCounter,
+            format!(
+                "{}: all {} autovacuum workers were busy in {} of the samples",
+                server.place,
+                say::short(most),
+                say::percent(full)
+            ),
+        )
+        .on_node(server.place)
+        .during(windows)
+        .number("workers", most)
+        .number("full_share", full)
+        .number("wraparound_vacuums", forced as f64);
+        if !waiting.is_empty() {
+            claim = claim.because(format!(
+                "{} beyond their threshold meanwhile: {}",
+                say::counted(waiting.len(), "table"),
+                waiting.iter().take(5).copied().collect::<Vec<_>>().join(", ")
+            ));
+        }
+        if held {
+            claim =
+                claim.because("the xmin horizon is held (VAC-05): the workers run and may remove nothing");
+        }
+        let delay = case.waits(server.place).and_then(|waits| waits.share(Who::Vacuum, is_delay));
+        claim = claim.with(delay, |claim, share| {
+            claim
+                .number("delay_share", share)
+                .because(format!("they slept {} of their time for the cost limit", say::percent(share)))
+        });
+        claims.push(claim.remedy(
+            "first end what holds the horizon, then raise the cost limit; more workers only divide the same limit",
+            &["ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 2000; SELECT pg_reload_conf();", "ALTER SYSTEM SET autovacuum_max_workers = 10; -- then restart, and only with a higher cost limit"],
+        ));
+    }
+    Answer::of(claims, || "autovacuum workers at work and at most".to_string())
+}
+
+fn fruitless(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for table in case.things("table") {
+        let (Some(runs), Some(dead)) = (table.lines.series("autovacuums"), table.lines.series("dead_rows"))
+        else {
+            continue;
+        };
+        let hours = (runs.window().length_us() as f64 / 3.6e9).max(1.0 / 60.0);
+        let (first, last) = (dead.first().unwrap_or(0.0), dead.last().unwrap_or(0.0));
+        let stays = last >= DEAD_ROWS_MIN && last >= first * 0.9;
+        if runs.sum() < RUNS_MIN || (!stays && runs.sum() / hours < RUNS_PER_H) || last < DEAD_ROWS_MIN {
+            continue;
+        }
+        let relation = table.lines.word("relation");
+        let log = case
+            .events_of(record::event::AUTOVACUUM)
+            .filter(|event| Case::word_of(event, "relation") == relation)
+            .last();
+        let held: Vec<String> = case
+            .at("horizon", table.place)
+            .filter(|holder| is_old(case, holder))
+            .map(|holder| holder_words(&holder))
+            .collect();
+        let mut claim = Claim::new(
+            Severity::Medium,
+            if held.is_empty() { Level::CoOccurrence } else { Level::DiscriminatingCounter },
+            format!(
+                "{}: {relation} was vacuumed {} and still has {} dead rows",
+                table.place,
+                say::counted(runs.sum() as usize, "time"),
+                say::count(last)
+            ),
+        )
+        .on_node(table.place)
+        .during([runs.window()])
+        .number("runs", runs.sum())
+        .number("runs_per_h", runs.sum() / hours)
+        .number("dead_rows", last)
+        .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)));
+        for holder in &held {
+            claim = claim
+                .because(format!("the horizon is held by {holder}: rows deleted since may not be removed"));
+        }
+        claims.push(claim.remedy(
+            "end what holds the horizon (VAC-05): until then every run reads the table for nothing",
+            &[],
+        ));
+    }
+    Answer::of(claims, || "runs of autovacuum and dead rows by table".to_string())
+}
+
+fn freeze_max_age(case: &Case, node: &str) -> f64 {
+    let told = case.one("server", node).and_then(|server| server.max("freeze_max_age_xids"));
+    told.filter(|age| *age > 0.0).unwrap_or(FREEZE_MAX_AGE)
+}
+
+fn is_old(case: &Case, holder: &Thing<'_>) -> bool {
+    let age = holder.lines.max("age_xids").unwrap_or(0.0);
+    holder.lines.max("age_s").unwrap_or(0.0) >= XACT_AGE_S
+        || age >= freeze_max_age(case, holder.place) * AGE_SHARE
+}
+
+fn holder_words(holder: &Thing<'_>) -> String {
+    let (kind, name) = (holder.lines.word("kind"), holder.lines.word("name"));
+    match holder.lines.last("pid") {
+        Some(pid) => format!("{kind} {name} (pid {pid:.0})"),
+        None => format!("{kind} {name}"),
+    }
+}
+
+fn horizon(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for holder in case.things("horizon").filter(|holder| is_old(case, holder)) {
+        let (age, age_s) = (holder.lines.max("age_xids").unwrap_or(0.0), holder.lines.max("age_s"));
+        let most = freeze_max_age(case, holder.place);
+        let share = age / most;
+        let kind = holder.lines.word("kind");
+        let pid = holder.lines.last("pid").unwrap_or(0.0);
+        let session = case.at("session", holder.place).find(|session| session.name == format!("{pid:.0}"));
+        let state = session.map_or("", |session| session.lines.word("state"));
+        let (text, commands): (&str, Vec<String>) = match kind {
+            "slot" => ("a slot that nobody reads: let its reader come back, or drop it", vec![format!("SELECT pg_drop_replication_slot('{}');", holder.lines.word("name"))]),
+            "prepared" => ("a prepared transaction that nobody decided", vec![format!("ROLLBACK PREPARED '{}'; -- or COMMIT PREPARED, as its coordinator says", holder.lines.word("name"))]),
+            "standby" => ("the standby's oldest query holds it (hot_standby_feedback): end that query there", vec!["SELECT pid, now() - xact_start, left(query, 60) FROM pg_stat_activity WHERE state <> 'idle' ORDER BY xact_start; -- on the standby".into()]),
+            _ => (
+                "end the session, and let the server end such sessions by itself",
+                vec![format!("SELECT pg_terminate_backend({pid:.0});"), "ALTER SYSTEM SET idle_in_transaction_session_timeout = '5min'; SELECT pg_reload_conf();".into()],
+            ),
+        };
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        let known = age_s.map_or(String::new(), |age| format!(", {}", say::seconds(age)));
+        claims.push(
+            Claim::new(
+                if share >= AGE_SHARE_HIGH { Severity::High } else { Severity::Medium },
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {} holds the xmin horizon {} transactions back{known}",
+                    holder.place,
+                    holder_words(&holder),
+                    say::count(age)
+                ),
+            )
+            .on_node(holder.place)
+            .during([holder.lines.ticks.window()])
+            .number("age_xids", age)
+            .number("share_of_freeze_max_age", share)
+            .with(age_s, |claim, age| claim.number("age_s", age))
+            .because(format!(
+                "that is {} of autovacuum_freeze_max_age ({})",
+                say::percent(share),
+                say::count(most)
+            ))
+            .with(session.filter(|_| !state.is_empty()), |claim, session| {
+                claim.because(format!(
+                    "its session is {state}; last statement: {}",
+                    session.lines.word("query")
+                ))
+            })
+            .because("no row version deleted since may be removed, on any table of the database")
+            .remedy(text, &commands),
+        );
+    }
+    Answer::of(claims, || {
+        "sessions, slots, standbys and prepared transactions that hold the horizon".to_string()
+    })
+}
+
+fn passes(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for progress in case.things("progress") {
+        let Some(most) = progress.lines.max("index_passes").filter(|passes| *passes >= 2.0) else { continue };
+        let memory = case
+            .setting(progress.place, "autovacuum_work_mem")
+            .filter(|value| *value != "-1")
+            .or(case.setting(progress.place, "maintenance_work_mem"));
+        claims.push(
+            Claim::new(
+                Severity::Medium,
+                Level::DiscriminatingCounter,
+                format!("{}: vacuum of {} passed {most:.0} times over its indexes", progress.place, progress.lines.word("relation")),
+            )
+            .on_node(progress.place)
+            .during([progress.lines.ticks.window()])
+            .number("index_passes", most)
+            .because("dead rows did not fit into its memory, and each pass reads every index whole")
+            .with(memory, |claim, memory| claim.because(format!("it may use {memory}")))
+            .remedy("more memory for dead rows (until PostgreSQL 16 at most 1 GB is used), fewer indexes, or PostgreSQL 17", &["ALTER SYSTEM SET autovacuum_work_mem = '1GB'; SELECT pg_reload_conf();"]),
+        );
+    }
+    Answer::of(claims, || "passes over indexes of the vacuums seen".to_string())
+}
+
+fn wraparound(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let Some(age) = server.lines.series("database_age_xids") else { continue };
+        let most = freeze_max_age(case, server.place);
+        let now = age.last().unwrap_or(0.0);
+        // Vacuum lowers the age: only what transactions add tells the rate.
+        let burn =
+            age.slope().filter(|slope| *slope > 0.0).or(server.lines.rate("xact_commit")).unwrap_or(0.0);
+        let left_s = if burn > 0.0 { (most - now).max(0.0) / burn } else { f64::INFINITY };
+        let long_watched = age.window().length_us() >= 10_000_000;
+        let is_near = now >= most * WRAPAROUND_SHARE;
+        let is_soon = left_s < WRAPAROUND_SOON_S && now >= most * AGE_SHARE_HIGH && long_watched;
+        if !is_near && !is_soon {
+            continue;
+        }
+        let severity = match now / most {
+            lost if lost >= WRAPAROUND_LOST => Severity::High,
+            begun if begun >= 1.0 => Severity::Medium,
+            _ => Severity::Low,
+        };
+        let told = if now >= most {
+            "vacuum against wraparound is due now".to_string()
+        } else {
+            format!("vacuum against wraparound begins in {}", say::seconds(left_s))
+        };
+        let claim = Claim::new(
+            severity,
+            Level::DiscriminatingCounter,
+            format!("{}: {told}: the oldest row is {} transactions old, it is forced at {}", server.place, say::count(now), say::count(most)),
+        )
+        .on_node(server.place)
+        .during([age.window()])
+        .number("age_xids", now)
+        .number("freeze_max_age_xids", most)
+        .number("xids_per_s", burn)
+        .number("until_wraparound_vacuum_s", left_s)
+        .remedy(
+            "freeze before it is forced, at a time of your choice; batches use fewer transaction ids than single rows",
+            &["VACUUM (FREEZE, INDEX_CLEANUP OFF, PARALLEL 0) t; -- each large table, several at once", "$ vacuumdb --freeze --jobs 8 --min-xid-age 50000000 DB"],
+        );
+        claims.push(advise(case, server.place, server.lines, claim));
+    }
+    Answer::of(claims, || "age of the oldest transaction id against autovacuum_freeze_max_age".to_string())
+}
+
+/// What a vacuum of everything will cost: how much there is to read, how fast that goes now, what is the limit, and what each knob changes.
+fn advise(case: &Case, node: &str, server: &Lines, mut claim: Claim) -> Claim {
+    let tables: Vec<Thing<'_>> = case
+        .at("table", node)
+        .filter(|table| table.lines.last("live_rows").unwrap_or(0.0) >= LOADED_ROWS_MIN)
+        .collect();
+    let bytes: f64 = tables.iter().filter_map(|table| table.lines.last("bytes")).sum();
+    let largest = tables.iter().filter_map(|table| table.lines.last("bytes")).fold(0.0, f64::max);
+    let speeds: Vec<f64> = vacuums(case, node).filter_map(|progress| Some(pace(progress.lines)?.0)).collect();
+    let workers = server.max("autovacuum_workers_max").unwrap_or(3.0).max(1.0);
+    if bytes > 0.0 {
+        claim = claim.number("bytes_to_read", bytes).because(format!(
+            "{} of heap in {} have to be read once",
+            say::bytes(bytes),
+            say::counted(tables.len(), "table")
+        ));
+    }
+    let speed: f64 = speeds.iter().sum();
+    if speed > 0.0 && bytes > 0.0 {
+        // One table is one worker's: the largest decides if there are enough workers.
+        let each = speed / speeds.len() as f64;
+        let time = (bytes / (each * workers)).max(largest / each);
+        claim = claim.number("predicted_s", time).because(format!(
+            "at {} a second for each of {} workers that takes {}",
+            say::bytes(each),
+            say::short(workers),
+            say::seconds(time)
+        ));
+    } else {
+        claim = claim.lacking(
+            "no vacuum ran meanwhile: how fast it goes here is not known; watch one with pgfathom watch",
+        );
+    }
+    let Some(waits) = case.waits(node).filter(|waits| waits.seen(Who::Vacuum) >= SAMPLES_MIN) else {
+        return claim;
+    };
+    let delay = waits.share(Who::Vacuum, is_delay).unwrap_or(0.0);
+    let wal = waits.share(Who::Vacuum, is_wal).unwrap_or(0.0);
+    let io = waits.share(Who::Vacuum, |kind, event| kind == "IO" && !is_wal(kind, event)).unwrap_or(0.0);
+    let limit = [
+        ("the cost limit (autovacuum_vacuum_cost_delay)", delay),
+        ("the WAL", wal),
+        ("reading and writing tables", io),
+        ("CPU", 1.0 - delay - wal - io),
+    ]
+    .into_iter()
+    .max_by(|left, right| left.1.total_cmp(&right.1));
+    claim = claim.with(limit, |claim, (name, share)| {
+        claim.because(format!("what limits it now: {name}, {} of its time", say::percent(share)))
+    });
+    if delay > 0.0 {
+        claim = claim.because(format!(
+            "autovacuum_vacuum_cost_delay = 0 takes at most {} of its time away",
+            say::percent(delay)
+        ));
+    }
+    claim.because(format!("a faster WAL takes at most {} away; more workers help only with more tables than workers and a higher cost limit", say::percent(wal)))
+}

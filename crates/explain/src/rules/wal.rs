@@ -1,0 +1,481 @@
+//! WAL: the log that everybody waits for, and the checkpoints that follow it.
+
+use super::vacuum::is_wal;
+use crate::case::Case;
+use crate::decompose;
+use crate::rule::Need::{Any, Driven, Facts, Field, Looked};
+use crate::rule::{Answer, Claim, Rule};
+use crate::say;
+use crate::series::Point;
+use crate::statistics;
+use crate::waits::{self, Who};
+use record::event;
+use record::finding::{Level, Severity, Window};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "WAL-01",
+        title: "commits wait for the WAL to reach the disk",
+        needs: &[Looked("wait")],
+        limits: "30 % of the active sessions in LWLock:WALWrite, IO:WALSync or IO:WALWrite (ours)",
+        judge: flush_bound,
+        links: &["https://www.postgresql.org/docs/current/wal-configuration.html"],
+    },
+    Rule {
+        id: "WAL-02",
+        title: "latency peaks come with checkpoints",
+        needs: &[
+            Driven,
+            Field("client", "response_us_p99"),
+            Any(&[Field("server", "checkpoints_timed"), Field("server", "checkpoints_requested")]),
+        ],
+        limits: "3 peaks, 70 % of them 1 s before to 5 s after a checkpoint began, p < 0.01 by permutation (R4)",
+        judge: peaks,
+        links: &["https://www.postgresql.org/docs/current/wal-configuration.html"],
+    },
+    Rule {
+        id: "WAL-03",
+        title: "checkpoints are forced: max_wal_size is too small",
+        needs: &[Field("server", "checkpoints_requested")],
+        limits: "10 % of the checkpoints requested, at least 2 of them (pg_gather), or the server says so",
+        judge: requested,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-MAX-WAL-SIZE"],
+    },
+    Rule {
+        id: "WAL-04",
+        title: "WAL holds more than its readers need",
+        needs: &[Facts("setting"), Field("server", "wal_bytes")],
+        limits: "wal_level logical without a logical slot, or changes of tables with REPLICA IDENTITY FULL (R3: up to 3 times the cost)",
+        judge: extra,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-WAL-LEVEL"],
+    },
+    Rule {
+        id: "WAL-05",
+        title: "WAL and tables share a device",
+        needs: &[Field("mount", "used_for"), Looked("wait")],
+        limits: "one device, and commits wait for it (WAL-01) (R4: 3 + 1 against 2 + 2 disks)",
+        judge: shared_device,
+        links: &["https://www.postgresql.org/docs/current/wal-internals.html"],
+    },
+    Rule {
+        id: "WAL-06",
+        title: "wal_buffers are too small",
+        needs: &[Field("server", "wal_buffers_full"), Field("server", "xact_commit")],
+        limits: "full once in 100 transactions (ours)",
+        judge: buffers,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-WAL-BUFFERS"],
+    },
+];
+
+/// Of the active sessions.
+const WAL_SHARE: f64 = 0.3;
+/// The same, when nothing else matters.
+const WAL_SHARE_HIGH: f64 = 0.5;
+/// Active sessions that must be seen on average before shares of them say anything.
+const ACTIVE_MIN: f64 = 0.5;
+/// A peak is a second this many times above the median p99 ...
+const PEAK_FACTOR: f64 = 3.0;
+/// ... and peaks so close together are one.
+const PEAK_GAP_US: u64 = 5_000_000;
+/// Peaks needed.
+const PEAKS_MIN: usize = 3;
+/// Of the peaks.
+const PEAK_SHARE: f64 = 0.7;
+/// A peak may begin so long before its checkpoint is told ...
+const BEFORE_US: u64 = 1_000_000;
+/// ... and so long after.
+const AFTER_US: u64 = 5_000_000;
+/// Chance at most.
+const P_MAX: f64 = 0.01;
+/// Requested checkpoints of all.
+const REQUESTED_SHARE: f64 = 0.1;
+/// Requested checkpoints at least: one may be a command's.
+const REQUESTED_MIN: f64 = 2.0;
+/// checkpoint_timeout where nobody told it.
+const CHECKPOINT_TIMEOUT_S: f64 = 300.0;
+/// max_wal_size holds the WAL of two checkpoint distances and a little (`XLOGfileslop` in xlog.c).
+const DISTANCES: f64 = 1.9;
+/// Times that the buffers were full, per commit.
+const FULL_PER_COMMIT: f64 = 0.01;
+
+/// The share of the WAL among a node's active clients, where sessions enough were seen.
+fn wal_share(case: &Case, node: &str, waits: &waits::Waits) -> Option<f64> {
+    let active = waits.seen(Who::Client) / case.looks(node, &[case.span]).max(1.0);
+    waits.share(Who::Client, is_wal).filter(|share| *share >= WAL_SHARE && active >= ACTIVE_MIN)
+}
+
+fn flush_bound(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (node, waits) in case.waiting_nodes() {
+        let Some(share) = wal_share(case, node, waits) else { continue };
+        let flushes: Vec<(&str, f64)> = case
+            .things("disk")
+            .filter(|disk| {
+                disk.lines.word("used_for").contains("wal")
+                    && case.host_of(node).is_none_or(|host| host == disk.place)
+            })
+            .filter_map(|disk| {
+                Some((
+                    disk.name,
+                    disk.lines.series("flush_await_ms").or(disk.lines.series("write_await_ms"))?.mean(),
+                ))
+            })
+            .collect();
+        let wal = case.one("server", node).and_then(|server| server.rate("wal_bytes"));
+        let mut claim = Claim::new(
+            if share >= WAL_SHARE_HIGH { Severity::High } else { Severity::Medium },
+            Level::DiscriminatingCounter,
+            format!("{node}: {} of the active sessions wait for the WAL to be written", say::percent(share)),
+        )
+        .on_node(node)
+        .during(waits.windows(Who::Client, is_wal))
+        .number("wal_share", share)
+        .with(wal, |claim, wal| claim.number("wal_bytes_per_s", wal))
+        .of_client_time(decompose::share_of(case, is_wal))
+        .because(format!(
+            "seen in {}",
+            waits
+                .top(Who::Client, 3)
+                .iter()
+                .map(|(event, share)| format!("{event} {}", say::percent(*share)))
+                .collect::<Vec<_>>()
+                .join(", ")
+        ))
+        .not(format!(
+            "locks between sessions: {} of the samples in Lock",
+            say::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))
+        ))
+        .not(format!(
+            "synchronous standbys: {} in IPC:SyncRep",
+            say::percent(
+                waits.share(Who::Client, |kind, event| (kind, event) == ("IPC", "SyncRep")).unwrap_or(0.0)
+            )
+        ));
+        for (device, await_ms) in &flushes {
+            claim = claim
+                .number("flush_await_ms", *await_ms)
+                .because(format!("a flush of {device} takes {} ms", say::short(*await_ms)));
+        }
+        if flushes.is_empty() {
+            claim = claim.lacking("samples of the disk below the WAL: how long a flush takes there");
+        }
+        claims.push(claim.remedy(
+            "give the WAL a device of its own with a protected write cache, put more rows into a transaction (TXN-01), let commits wait for each other",
+            &["$ pg_test_fsync -f PGDATA/pg_wal/test", "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without", "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();"],
+        ));
+    }
+    Answer::of(claims, || "what active sessions waited for".to_string())
+}
+
+/// Moments at which checkpoints began: from events, else from the counters.
+fn checkpoints(case: &Case) -> Vec<u64> {
+    let told: Vec<u64> = case
+        .events_of(event::CHECKPOINT)
+        .filter(|event| event.more.get("end_only").and_then(serde_json::Value::as_bool) != Some(true))
+        .map(|event| event.t_us)
+        .collect();
+    if !told.is_empty() {
+        return told;
+    }
+    let counted = |field: &'static str| {
+        case.things("server").filter_map(move |server| server.lines.series(field)).flat_map(|series| {
+            series
+                .points()
+                .iter()
+                .filter(|point| point.sum > 0.0)
+                .map(|point| point.from_us)
+                .collect::<Vec<_>>()
+        })
+    };
+    let mut times: Vec<u64> = counted("checkpoints_timed").chain(counted("checkpoints_requested")).collect();
+    times.sort_unstable();
+    times.dedup();
+    times
+}
+
+fn peaks(case: &Case) -> Answer {
+    let mut claims = vec![];
+    let all = checkpoints(case);
+    for (step, window) in case.driven() {
+        let Some(p99) = case.client(&step.key).and_then(|client| client.series("response_us_p99")) else {
+            continue;
+        };
+        let p99 = p99.within(&[window]);
+        let usual = statistics::median(p99.values()).unwrap_or(0.0);
+        let is_peak = |point: &Point| point.max >= usual * PEAK_FACTOR && usual > 0.0;
+        let mut stretches = p99.stretches(0, is_peak);
+        let mut joined: Vec<Window> = vec![];
+        for stretch in stretches.drain(..) {
+            match joined.last_mut() {
+                Some(last) if stretch.from_us.saturating_sub(last.to_us) <= PEAK_GAP_US => {
+                    last.to_us = stretch.to_us
+                }
+                _ => joined.push(stretch),
+            }
+        }
+        let inside: Vec<u64> =
+            all.iter().filter(|t_us| window.holds(**t_us)).map(|t_us| t_us - window.from_us).collect();
+        let moments: Vec<u64> =
+            joined.iter().map(|peak| peak.from_us.saturating_sub(window.from_us)).collect();
+        if moments.len() < PEAKS_MIN || inside.is_empty() {
+            continue;
+        }
+        let (hits, p) = statistics::coincidence(&moments, &inside, window.length_us(), BEFORE_US, AFTER_US);
+        let share = hits as f64 / moments.len() as f64;
+        if share < PEAK_SHARE || p >= P_MAX {
+            continue;
+        }
+        let height = p99.within(&joined).max();
+        let sync = |kind: &str, event: &str| (kind, event) == ("IPC", "SyncRep");
+        let mut claim = Claim::new(
+            Severity::High,
+            Level::CoOccurrence,
+            format!(
+                "{}: {hits} of {} latency peaks begin with a checkpoint: p99 rises from {} to {}",
+                step.key,
+                moments.len(),
+                say::us(usual),
+                say::us(height)
+            ),
+        )
+        .number("peaks", moments.len() as f64)
+        .number("peaks_at_checkpoints", hits as f64)
+        .number("checkpoints", inside.len() as f64)
+        .number("p", p)
+        .number("p99_us", usual)
+        .number("p99_us_in_peaks", height)
+        .because(format!(
+            "as many by chance: p = {}",
+            if p < 0.002 { "0.001 or less".to_string() } else { say::short(p) }
+        ));
+        for (node, waits) in case.waiting_nodes() {
+            let in_peaks = waits.seen_within(Who::Client, &joined);
+            let top = waits
+                .of(Who::Client)
+                .map(|(event, series)| (waits::name(event), series.within(&joined).sum()))
+                .max_by(|left, right| left.1.total_cmp(&right.1))
+                .filter(|_| in_peaks > 0.0);
+            claim = claim.with(top, |claim, (event, seen)| {
+                claim.because(format!(
+                    "{node}: in the peaks {} of the active sessions are in {event}",
+                    say::percent(seen / in_peaks)
+                ))
+            });
+            if waits.share(Who::Client, sync).unwrap_or(0.0) > 0.1 {
+                claim = claim.because(format!("{node}: sessions wait for synchronous standbys, whose disks the checkpoint's writes reach, too"));
+            }
+        }
+        for host in case.things("host") {
+            if let Some(writeback) = host.lines.series("writeback_bytes") {
+                let (inside, all) = (writeback.within(&joined).max(), writeback.mean());
+                if inside > all * 2.0 {
+                    claim = claim.because(format!(
+                        "{}: up to {} are being written back in the peaks, {} on average",
+                        host.place,
+                        say::bytes(inside),
+                        say::bytes(all)
+                    ));
+                }
+            }
+        }
+        claims.push(claim.during(joined).remedy(
+            "fewer checkpoints that write more slowly; and WAL on a disk that checkpoints do not write to",
+            &[
+                "ALTER SYSTEM SET max_wal_size = '32GB'; ALTER SYSTEM SET checkpoint_timeout = '15min'; SELECT pg_reload_conf();",
+                "ALTER SYSTEM SET checkpoint_completion_target = 0.9; ALTER SYSTEM SET checkpoint_flush_after = '256kB'; SELECT pg_reload_conf();",
+            ],
+        ));
+    }
+    let count = all.len();
+    Answer::of(claims, || format!("p99 of every second against {}", say::counted(count, "checkpoint")))
+}
+
+fn requested(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let requested = server.lines.series("checkpoints_requested");
+        let count = requested.map_or(0.0, crate::series::Series::sum);
+        let timed = server.lines.sum("checkpoints_timed").unwrap_or(0.0);
+        let said = case.events_of(event::SERVER_LOG).find(|event| {
+            event.message.contains("too frequently")
+                && matches!(Case::word_of(event, "node"), node if node.is_empty() || node == server.place)
+        });
+        let share = count / (count + timed).max(1.0);
+        if said.is_none() && (count < REQUESTED_MIN || share <= REQUESTED_SHARE) {
+            continue;
+        }
+        let wal = server.lines.rate("wal_bytes").unwrap_or(0.0);
+        let needed = wal * CHECKPOINT_TIMEOUT_S * DISTANCES;
+        let now = case.setting(server.place, "max_wal_size").unwrap_or("unknown");
+        let suggestion = ((needed / 1e9).ceil().max(1.0)) as u64;
+        let seconds = server.lines.ticks.window().length_us() as f64 / 1e6;
+        let reason = case
+            .events_of(event::CHECKPOINT)
+            .filter(|event| Case::word_of(event, "reason").contains("wal"))
+            .count();
+        claims.push(
+            Claim::new(
+                if count / seconds.max(1.0) > 1.0 / 60.0 { Severity::High } else { Severity::Medium },
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {count:.0} of {:.0} checkpoints were forced, every {} on average",
+                    server.place,
+                    count + timed,
+                    say::seconds(seconds / count.max(1.0))
+                ),
+            )
+            .on_node(server.place)
+            .during(requested.map(|series| series.stretches(0, |point| point.sum > 0.0)).unwrap_or_default())
+            .number("checkpoints_requested", count)
+            .number("checkpoints_timed", timed)
+            .number("wal_bytes_per_s", wal)
+            .number("max_wal_size_needed_bytes", needed)
+            .because(format!(
+                "max_wal_size is {now}; {} of WAL a second need {} for checkpoints every {}",
+                say::bytes(wal),
+                say::bytes(needed),
+                say::seconds(CHECKPOINT_TIMEOUT_S)
+            ))
+            .with(said, |claim, event| claim.because(format!("the server says: {}", event.message)))
+            .with(Some(reason).filter(|count| *count > 0), |claim, count| {
+                claim.because(format!("the log gives the WAL as reason of {count}"))
+            })
+            .with(if reason == 0 && said.is_none() { Some(()) } else { None }, |claim, ()| {
+                claim.lacking(
+                    "the reason of each: a command or a backup forces checkpoints, too (log_checkpoints)",
+                )
+            })
+            .remedy(
+                "let max_wal_size hold the WAL of a whole checkpoint_timeout",
+                &[&format!("ALTER SYSTEM SET max_wal_size = '{suggestion}GB'; SELECT pg_reload_conf();")],
+            ),
+        );
+    }
+    Answer::of(claims, || "checkpoints by the clock and forced ones".to_string())
+}
+
+fn extra(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for fact in case.facts("setting").filter(|fact| fact.name == "wal_level") {
+        let node = fact.node.as_str();
+        let wal = case.one("server", node).and_then(|server| server.rate("wal_bytes")).unwrap_or(0.0);
+        let logical = case.at("slot", node).any(|slot| slot.lines.word("kind") == "logical");
+        let full: Vec<&str> = case
+            .at("table", node)
+            .filter(|table| table.lines.word("replica_identity") == "full")
+            .filter(|table| {
+                table.lines.sum("rows_updated").unwrap_or(0.0)
+                    + table.lines.sum("rows_deleted").unwrap_or(0.0)
+                    > 0.0
+            })
+            .map(|table| table.lines.word("relation"))
+            .collect();
+        if fact.value != "logical" || wal < 1e5 {
+            continue;
+        }
+        if !full.is_empty() {
+            claims.push(
+                Claim::new(
+                    Severity::Low,
+                    Level::CoOccurrence,
+                    format!(
+                        "{node}: every update and delete writes the whole old row into the WAL, for {}",
+                        full.iter().take(5).copied().collect::<Vec<_>>().join(", ")
+                    ),
+                )
+                .on_node(node)
+                .during([case.span])
+                .number("wal_bytes_per_s", wal)
+                .number("tables", full.len() as f64)
+                .because("REPLICA IDENTITY FULL with wal_level logical")
+                .lacking("the same load with a key as replica identity: how much WAL it saves")
+                .remedy(
+                    "give the tables a primary key and use it",
+                    &[&format!(
+                        "ALTER TABLE {} ADD PRIMARY KEY (...); ALTER TABLE {} REPLICA IDENTITY DEFAULT;",
+                        full[0], full[0]
+                    )],
+                ),
+            );
+        } else if !logical {
+            claims.push(
+                Claim::new(
+                    Severity::Note,
+                    Level::Symptom,
+                    format!("{node}: wal_level is logical, and no logical slot reads it"),
+                )
+                .on_node(node)
+                .during([case.span])
+                .number("wal_bytes_per_s", wal)
+                .because("logical detail is written with every change (R3: up to three times the cost)")
+                .lacking("the same load with wal_level replica: the difference is the cost")
+                .remedy(
+                    "lower it if nobody needs it",
+                    &["ALTER SYSTEM SET wal_level = replica; -- then restart"],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "wal_level, logical slots, replica identities".to_string())
+}
+
+fn shared_device(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (node, waits) in case.waiting_nodes() {
+        let Some(share) = wal_share(case, node, waits) else { continue };
+        let host = case.host_of(node);
+        let shared = case.things("mount").find(|mount| {
+            let parts: Vec<&str> = mount.lines.word("used_for").split(',').map(str::trim).collect();
+            let tables = parts.iter().any(|part| *part == "pgdata" || part.starts_with("tablespace"));
+            tables && parts.contains(&"wal") && host.is_none_or(|host| host == mount.place)
+        });
+        let Some(mount) = shared else { continue };
+        let reads: f64 = case
+            .at("disk", mount.place)
+            .filter(|disk| disk.lines.word("used_for").contains("wal"))
+            .filter_map(|disk| disk.lines.rate("read_bytes"))
+            .sum();
+        claims.push(
+            Claim::new(
+                Severity::Low,
+                Level::CoOccurrence,
+                format!("{node}: WAL and tables lie on {} ({}), and {} of the active sessions wait for the WAL", mount.name, mount.lines.word("device"), say::percent(share)),
+            )
+            .on_node(node)
+            .on_host(mount.place)
+            .during([case.span])
+            .number("wal_share", share)
+            .number("read_bytes_per_s", reads)
+            .because("each commit's flush waits behind the reads and the checkpoint's writes of the same device")
+            .lacking("the same load with the WAL on another device")
+            .remedy("move the WAL to a device of its own", &["$ pg_ctl stop; mv PGDATA/pg_wal /wal/pg_wal; ln -s /wal/pg_wal PGDATA/pg_wal; pg_ctl start"]),
+        );
+    }
+    Answer::of(claims, || "mounts of WAL and tables, waits for the WAL".to_string())
+}
+
+fn buffers(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let (Some(full), Some(commits)) =
+            (server.lines.series("wal_buffers_full"), server.lines.sum("xact_commit"))
+        else {
+            continue;
+        };
+        let per_commit = full.sum() / commits.max(1.0);
+        if per_commit <= FULL_PER_COMMIT || full.sum() < 10.0 {
+            continue;
+        }
+        let now = case.setting(server.place, "wal_buffers").unwrap_or("unknown");
+        claims.push(
+            Claim::new(Severity::Low, Level::DiscriminatingCounter, format!("{}: WAL buffers were full {} times, {} per commit", server.place, say::count(full.sum()), say::short(per_commit)))
+                .on_node(server.place)
+                .during(full.stretches(0, |point| point.sum > 0.0))
+                .number("wal_buffers_full", full.sum())
+                .number("per_commit", per_commit)
+                .because(format!("wal_buffers is {now}; a session that finds them full writes WAL itself, in the middle of its transaction"))
+                .remedy("make them larger", &["ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart"]),
+        );
+    }
+    Answer::of(claims, || "how often WAL buffers were full".to_string())
+}

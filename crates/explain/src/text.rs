@@ -1,0 +1,164 @@
+//! Findings for a terminal: plain ASCII, ranked, with what to try; then where the clients' time went.
+
+use crate::say;
+use record::Findings;
+use record::finding::{ClientTime, Finding, Said, Severity, Window};
+
+/// Lines are folded at this width.
+const WIDTH: usize = 110;
+/// Windows named of one finding; the rest is counted.
+const WINDOWS_MAX: usize = 3;
+/// Left of everything that belongs to a finding.
+const INDENT: &str = "          ";
+
+/// How much is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// Claims, what to try, where the time went.
+    Short,
+    /// Also evidence, what was ruled out, what is missing, and what was looked for in vain.
+    Full,
+}
+
+/// The page; ends with a line feed.
+pub fn text(findings: &Findings, detail: Detail) -> String {
+    let mut out = String::new();
+    if findings.findings.is_empty() {
+        out.push_str("nothing found\n");
+    }
+    for (index, finding) in findings.findings.iter().enumerate() {
+        tell(&mut out, index + 1, finding, detail);
+    }
+    for time in &findings.client_time {
+        out.push('\n');
+        client_time(&mut out, time);
+    }
+    out.push('\n');
+    let of = |said: Said| findings.checked.iter().filter(move |checked| checked.said == said);
+    let (clean, unknown) = (of(Said::Clean).count(), of(Said::CannotTell).count());
+    let more = if detail == Detail::Short && clean + unknown > 0 { " (-v lists them)" } else { "" };
+    fold(&mut out, "", &format!("checked, nothing found: {clean} rules; cannot tell: {unknown} rules{more}"));
+    if detail == Detail::Full {
+        for (title, said) in [("nothing found", Said::Clean), ("cannot tell", Said::CannotTell)] {
+            if of(said).next().is_some() {
+                out.push_str(&format!("\n{title}\n"));
+            }
+            for checked in of(said) {
+                fold(
+                    &mut out,
+                    &format!("  {:<8}", checked.rule),
+                    &format!("{}: {}", checked.title, checked.why),
+                );
+            }
+        }
+        if !findings.missing.is_empty() {
+            out.push_str("\nmissing from the directory\n");
+            for sentence in &findings.missing {
+                fold(&mut out, "  ", sentence);
+            }
+        }
+    }
+    out
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::High => "HIGH",
+        Severity::Medium => "MED",
+        Severity::Low => "LOW",
+        Severity::Note => "NOTE",
+    }
+}
+
+fn tell(out: &mut String, number: usize, finding: &Finding, detail: Detail) {
+    let label = format!("{number:>3} {:<5} ", severity(finding.severity));
+    fold(out, &label, &finding.claim);
+    let mut about = format!("{}, proof: {}", finding.rule, finding.level.words());
+    if let Some(share) = finding.share_of_client_time {
+        about.push_str(&format!(", {} of client time", say::percent(share)));
+    }
+    let times = times(&finding.windows);
+    if !times.is_empty() {
+        about.push_str(&format!("   evidence {times}"));
+    }
+    fold(out, INDENT, &about);
+    if !finding.remedy.text.is_empty() {
+        fold(out, &format!("{INDENT}try: "), &finding.remedy.text);
+    }
+    for command in &finding.remedy.commands {
+        out.push_str(&format!("{INDENT}     {command}\n"));
+    }
+    if detail == Detail::Full {
+        for (label, sentences) in
+            [("because", &finding.evidence), ("not", &finding.ruled_out), ("missing", &finding.missing)]
+        {
+            for sentence in sentences {
+                fold(out, &format!("{INDENT}{label}: "), sentence);
+            }
+        }
+        for link in &finding.links {
+            out.push_str(&format!("{INDENT}see: {link}\n"));
+        }
+    }
+}
+
+/// `#t=35-48, 61-64, and 2 more`: seconds of the run, the form that the page's links use.
+fn times(windows: &[Window]) -> String {
+    let second = |t_us: u64, up: u64| (t_us + up) / 1_000_000;
+    let mut told: Vec<String> = windows
+        .iter()
+        .take(WINDOWS_MAX)
+        .map(|window| format!("{}-{}", second(window.from_us, 0), second(window.to_us, 999_999)))
+        .collect();
+    if windows.len() > WINDOWS_MAX {
+        told.push(format!("and {} more", windows.len() - WINDOWS_MAX));
+    }
+    if told.is_empty() { String::new() } else { format!("#t={}", told.join(", ")) }
+}
+
+fn client_time(out: &mut String, time: &ClientTime) {
+    let head = format!(
+        "client time of {}: {} per transaction, {} transactions",
+        time.step,
+        say::us(time.response_us_mean),
+        say::count(time.transactions as f64)
+    );
+    fold(out, "", &head);
+    for part in &time.parts {
+        let events: Vec<String> =
+            part.events.iter().map(|(name, share)| format!("{name} {}", say::percent(*share))).collect();
+        let line = format!(
+            "  {:<16} {:>8} {:>10}  {}",
+            part.name,
+            say::percent(part.share),
+            say::us(part.us),
+            events.join(", ")
+        );
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    for note in &time.notes {
+        fold(out, "  note: ", note);
+    }
+}
+
+/// A line with a label, continued under its text.
+fn fold(out: &mut String, label: &str, text: &str) {
+    let mut line = label.to_string();
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            out.push_str(line.trim_end());
+            out.push('\n');
+            line = " ".repeat(label.chars().count());
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    out.push_str(line.trim_end());
+    out.push('\n');
+}

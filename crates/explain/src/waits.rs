@@ -1,0 +1,185 @@
+//! What the sessions of a node waited for, as average active sessions: how many sessions, on average, were in a state.
+//!
+//! Ten sessions seen in `LWLock:WALWrite` at every tick are ten sessions' worth of time lost there, however long each single wait was.
+//! Sessions idle in a transaction wait for their client and not for the server: they are counted apart.
+
+use crate::series::Series;
+use record::finding::Window;
+use record::watched::{WAIT_CPU, Wait};
+use std::collections::BTreeMap;
+
+/// Statements whose waits are kept; the others count without their name.
+pub const STATEMENTS_MAX: usize = 2_000;
+
+/// Who waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Who {
+    /// A client's session or its parallel worker, at work.
+    Client,
+    /// A client's session between two statements of one transaction.
+    IdleInTransaction,
+    /// An autovacuum worker, or a client's VACUUM as far as it is known to be one.
+    Vacuum,
+    /// Everything else that the server runs for itself.
+    Background,
+}
+
+impl Who {
+    fn of(line: &Wait) -> Who {
+        match line.backend.as_str() {
+            "autovacuum worker" => Who::Vacuum,
+            "client backend" | "parallel worker" | "" if line.state.starts_with("idle in transaction") => {
+                Who::IdleInTransaction
+            }
+            "client backend" | "parallel worker" | "" => Who::Client,
+            _ => Who::Background,
+        }
+    }
+}
+
+/// An event with its kind.
+pub type Event = (String, String);
+
+/// The waits of one node.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Waits {
+    series: BTreeMap<(Who, Event), Series>,
+    totals: BTreeMap<Who, Series>,
+    statements: BTreeMap<String, BTreeMap<Event, f64>>,
+}
+
+impl Waits {
+    /// Takes one line.
+    pub fn take(&mut self, t_us: u64, interval_us: u64, line: &Wait) {
+        let who = Who::of(line);
+        let event = (line.wait_type.clone(), line.wait_event.clone());
+        let sessions = line.sessions as f64;
+        self.totals.entry(who).or_default().add(t_us, interval_us, sessions);
+        if let Some(query_id) = line.query_id.as_ref().filter(|_| who == Who::Client) {
+            let room = self.statements.len() < STATEMENTS_MAX;
+            if room || self.statements.contains_key(query_id) {
+                let events = self.statements.entry(query_id.clone()).or_default();
+                *events.entry(event.clone()).or_default() += sessions;
+            }
+        }
+        self.series.entry((who, event)).or_default().add(t_us, interval_us, sessions);
+    }
+
+    /// Sessions seen in all, added over the ticks.
+    pub fn seen(&self, who: Who) -> f64 {
+        self.totals.get(&who).map_or(0.0, Series::sum)
+    }
+
+    /// The same within windows.
+    pub fn seen_within(&self, who: Who, windows: &[Window]) -> f64 {
+        self.totals.get(&who).map_or(0.0, |series| series.within(windows).sum())
+    }
+
+    /// Sessions seen in events that fit.
+    pub fn seen_in(&self, who: Who, fits: impl Fn(&str, &str) -> bool) -> f64 {
+        self.of(who).filter(|(event, _)| fits(&event.0, &event.1)).map(|(_, series)| series.sum()).sum()
+    }
+
+    /// The share of sessions seen that were in events that fit; `None` if none was ever seen.
+    pub fn share(&self, who: Who, fits: impl Fn(&str, &str) -> bool) -> Option<f64> {
+        let all = self.seen(who);
+        (all > 0.0).then(|| self.seen_in(who, fits) / all)
+    }
+
+    /// Every event of somebody with its series.
+    pub fn of(&self, who: Who) -> impl Iterator<Item = (&Event, &Series)> {
+        self.series
+            .iter()
+            .filter(move |((other, _), _)| *other == who)
+            .map(|((_, event), series)| (event, series))
+    }
+
+    /// The largest events, with their share of all seen.
+    pub fn top(&self, who: Who, most: usize) -> Vec<(String, f64)> {
+        let all = self.seen(who).max(1.0);
+        let mut events: Vec<(String, f64)> =
+            self.of(who).map(|(event, series)| (name(event), series.sum() / all)).collect();
+        events.sort_by(|left, right| right.1.total_cmp(&left.1));
+        events.truncate(most);
+        events
+    }
+
+    /// When sessions were in events that fit: from the first to the last moment, in stretches without a hole.
+    pub fn windows(&self, who: Who, fits: impl Fn(&str, &str) -> bool) -> Vec<Window> {
+        let mut found: Vec<Window> = self
+            .of(who)
+            .filter(|(event, _)| fits(&event.0, &event.1))
+            .flat_map(|(_, series)| series.stretches(0, |point| point.sum > 0.0))
+            .collect();
+        merge(&mut found);
+        found
+    }
+
+    /// The statement that was seen most in events that fit, with its share of what was seen there with a name.
+    pub fn worst_statement(&self, fits: impl Fn(&str, &str) -> bool) -> Option<(&str, f64)> {
+        let seen = |events: &BTreeMap<Event, f64>| -> f64 {
+            events.iter().filter(|(event, _)| fits(&event.0, &event.1)).map(|(_, seen)| seen).sum()
+        };
+        let all: f64 = self.statements.values().map(seen).sum();
+        let worst = self.statements.iter().max_by(|left, right| seen(left.1).total_cmp(&seen(right.1)))?;
+        (all > 0.0).then(|| (worst.0.as_str(), seen(worst.1) / all))
+    }
+}
+
+/// `LWLock:WALWrite`; `CPU` alone.
+pub fn name(event: &Event) -> String {
+    if event.0 == WAIT_CPU { WAIT_CPU.to_string() } else { format!("{}:{}", event.0, event.1) }
+}
+
+/// Orders windows and joins those that touch.
+pub fn merge(windows: &mut Vec<Window>) {
+    windows.sort();
+    let mut merged: Vec<Window> = vec![];
+    for window in windows.drain(..) {
+        match merged.last_mut() {
+            Some(last) if window.from_us <= last.to_us => last.to_us = last.to_us.max(window.to_us),
+            _ => merged.push(window),
+        }
+    }
+    *windows = merged;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(backend: &str, state: &str, event: (&str, &str), sessions: u64) -> Wait {
+        Wait {
+            node: "n1".into(),
+            backend: backend.into(),
+            state: state.into(),
+            wait_type: event.0.into(),
+            wait_event: event.1.into(),
+            query_id: Some("42".into()),
+            sessions,
+        }
+    }
+
+    #[test]
+    fn shares_are_of_active_sessions_alone() {
+        let mut waits = Waits::default();
+        for second in 1..=10u64 {
+            let t_us = second * 1_000_000;
+            waits.take(t_us, 1_000_000, &line("client backend", "active", ("LWLock", "WALWrite"), 6));
+            waits.take(t_us, 1_000_000, &line("client backend", "active", ("CPU", "CPU"), 2));
+            waits.take(
+                t_us,
+                1_000_000,
+                &line("client backend", "idle in transaction", ("Client", "ClientRead"), 50),
+            );
+            waits.take(t_us, 1_000_000, &line("autovacuum worker", "active", ("Timeout", "VacuumDelay"), 3));
+        }
+        assert_eq!(waits.share(Who::Client, |kind, _| kind == "LWLock"), Some(0.75));
+        assert_eq!(waits.share(Who::Vacuum, |_, event| event == "VacuumDelay"), Some(1.0));
+        assert_eq!(waits.share(Who::Background, |_, _| true), None);
+        assert_eq!(waits.top(Who::Client, 1), [("LWLock:WALWrite".to_string(), 0.75)]);
+        assert_eq!(waits.worst_statement(|kind, _| kind == "LWLock"), Some(("42", 1.0)));
+        assert_eq!(waits.seen_within(Who::Client, &[Window::new(0, 5_000_000)]), 40.0);
+        assert_eq!(waits.windows(Who::Client, |kind, _| kind == "LWLock"), [Window::new(0, 10_000_000)]);
+    }
+}

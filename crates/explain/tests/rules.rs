@@ -1,0 +1,141 @@
+//! Every rule three times: it fires on its condition, it is silent on a healthy cluster, and it says what is missing when it cannot look.
+
+mod fire;
+mod scene;
+
+use explain::rule::{self, Need};
+use explain::rules;
+use record::finding::{Findings, Level, Said};
+use scene::Scene;
+use std::collections::BTreeSet;
+
+/// Rules about words, not numbers: a link, a mount point, a mark.
+const OF_FACTS: [&str; 3] = ["IO-03", "FS-04", "SEC-02"];
+
+fn said(findings: &Findings, rule: &str) -> Option<Said> {
+    findings.checked.iter().find(|checked| checked.rule == rule).map(|checked| checked.said)
+}
+
+#[test]
+fn a_healthy_cluster_has_no_findings_and_every_rule_has_looked() {
+    let findings = Scene::healthy().explain();
+    let claims: Vec<String> =
+        findings.findings.iter().map(|finding| format!("{}: {}", finding.rule, finding.claim)).collect();
+    assert!(claims.is_empty(), "{claims:#?}");
+    let blind: Vec<String> = findings
+        .checked
+        .iter()
+        .filter(|checked| checked.said == Said::CannotTell)
+        .map(|checked| format!("{}: {}", checked.rule, checked.why))
+        .collect();
+    assert!(blind.is_empty(), "{blind:#?}");
+    assert_eq!(findings.checked.len(), rules::all().count());
+}
+
+#[test]
+fn every_rule_fires_on_its_condition() {
+    let mut problems = vec![];
+    for (id, level, change) in fire::CASES {
+        let mut scene = Scene::healthy();
+        change(&mut scene);
+        let findings = scene.explain();
+        match findings.findings.iter().find(|finding| finding.rule == *id) {
+            None => problems.push(format!(
+                "{id} is silent: {:?}",
+                findings.checked.iter().find(|checked| checked.rule == *id)
+            )),
+            Some(finding) => {
+                if finding.level != *level {
+                    problems.push(format!("{id} has level {:?}: {finding:#?}", finding.level));
+                }
+                let has_numbers = !finding.numbers.is_empty() || OF_FACTS.contains(id);
+                if finding.windows.is_empty() || finding.claim.is_empty() || !has_numbers {
+                    problems.push(format!("{id} lacks a window, a claim or numbers: {finding:#?}"));
+                }
+                if finding.level > Level::Symptom && finding.evidence.is_empty() {
+                    problems.push(format!("{id} gives no evidence for its level"));
+                }
+                if !finding.claim.is_ascii()
+                    || finding.claim.ends_with('.')
+                    || finding.claim.contains("NaN")
+                    || finding.claim.contains("inf ")
+                {
+                    problems.push(format!("{id} speaks badly: {}", finding.claim));
+                }
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    let covered: BTreeSet<&str> = fire::CASES.iter().map(|(id, _, _)| *id).collect();
+    let all: BTreeSet<&str> = rules::all().map(|rule| rule.id).collect();
+    assert_eq!(all, covered, "a rule without a case");
+}
+
+#[test]
+fn a_rule_without_what_it_needs_says_so() {
+    let mut problems = vec![];
+    for (id, _, change) in fire::CASES {
+        let rule = rules::all().find(|rule| rule.id == *id).expect("the table has it");
+        for need in rule.needs {
+            let mut scene = Scene::healthy();
+            change(&mut scene);
+            scene.without(need);
+            // What is there at all does not depend on how long somebody looked.
+            scene.seconds = 20;
+            let folder = scene.write();
+            let case = explain::case::Case::open(&folder.0).expect("opens");
+            match rule::ask(rule, &case) {
+                rule::Answer::CannotTell(why) if !why.is_empty() => {}
+                answer => problems.push(format!("{id} without {need:?}: {answer:?}")),
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn an_empty_directory_is_clean_of_nothing() {
+    let findings = Scene::empty().explain();
+    assert!(findings.findings.is_empty());
+    assert!(
+        findings.checked.iter().all(|checked| checked.said == Said::CannotTell),
+        "{:#?}",
+        findings.checked
+    );
+    assert_eq!(said(&findings, "IO-01"), Some(Said::CannotTell));
+}
+
+#[test]
+fn ids_are_unique_and_needs_name_what_collectors_write() {
+    let ids: Vec<&str> = rules::all().map(|rule| rule.id).collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
+    assert_eq!(ids.len(), 71, "the conditions of the reference");
+    let mut wanted: Vec<(String, String)> = vec![];
+    fn walk(needs: &[Need], wanted: &mut Vec<(String, String)>) {
+        for need in needs {
+            match need {
+                Need::Field(source, field) if *field != "*" => {
+                    wanted.push((source.to_string(), field.to_string()))
+                }
+                Need::Any(options) => walk(options, wanted),
+                _ => {}
+            }
+        }
+    }
+    rules::all().for_each(|rule| walk(rule.needs, &mut wanted));
+    // What the scenes write is what the collectors write: a misspelt field would make a rule blind on real directories alone.
+    for (_, _, change) in fire::CASES {
+        let mut scene = Scene::healthy();
+        change(&mut scene);
+        wanted.extend(scene.fields());
+    }
+    let ours = ["client", "load", "node"];
+    for (source, field) in wanted {
+        if ours.contains(&source.as_str()) {
+            continue;
+        }
+        let known = record::watched::Sampled::ALL.iter().find(|(name, _)| *name == source);
+        let (_, fields) = known.unwrap_or_else(|| panic!("no collector writes {source}"));
+        assert!(fields.contains(&field.as_str()), "no collector writes {source}.{field}");
+    }
+}

@@ -1,0 +1,400 @@
+//! A small language for run directories: a healthy cluster under load, and changes to it.
+//!
+//! A scene is written as files, line by line, and explained from these files: what is tested is the whole way from the directory to
+//! the finding. Nothing here uses the types of the collectors, but every field is checked against them (see `rules.rs`).
+
+use explain::rule::Need;
+use record::event::Event;
+use record::finding::Findings;
+use record::matrix::Matrix;
+use record::model::{Check, CheckResult, Phase, State, Step, Target};
+use record::sweep::{Curve, Mix, Point, Sweep};
+use record::{Run, files};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub type Make = Rc<dyn Fn(u64) -> Value>;
+
+/// One thing that lines speak of.
+#[derive(Clone)]
+struct Thing {
+    every_s: u64,
+    fields: BTreeMap<String, Make>,
+    seconds: std::ops::RangeInclusive<u64>,
+    step: String,
+}
+
+#[derive(Clone)]
+pub struct Scene {
+    pub run: Run,
+    pub seconds: u64,
+    things: BTreeMap<(String, String), Thing>,
+    events: Vec<Event>,
+    stacks: Option<String>,
+}
+
+pub struct Folder(pub PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How long the healthy cluster is watched.
+const SECONDS: u64 = 180;
+/// Sources whose lines come more rarely than each second.
+const CADENCE: [(&str, u64); 5] =
+    [("table", 60), ("statement", 10), ("mount", 10), ("hardware", 10), ("clock", 10)];
+pub const NODES: [(&str, &str); 3] = [("n1", "h1"), ("n2", "h2"), ("n3", "h3")];
+
+/// Counts are whole numbers in the files, and their readers insist.
+fn whole(value: f64) -> Value {
+    if value.fract() == 0.0 { json!(value as i64) } else { json!(value) }
+}
+
+fn names(keys: Value) -> Map<String, Value> {
+    keys.as_object().expect("names").clone()
+}
+
+impl Scene {
+    pub fn empty() -> Scene {
+        Scene { run: Run::default(), seconds: SECONDS, things: BTreeMap::new(), events: vec![], stacks: None }
+    }
+
+    /// Fields that stay as they are.
+    pub fn set(&mut self, source: &str, keys: Value, fields: Value) -> &mut Scene {
+        let thing = self.thing(source, keys);
+        for (name, value) in names(fields) {
+            thing.fields.insert(name, Rc::new(move |_| value.clone()));
+        }
+        self
+    }
+
+    /// A field that changes with the second.
+    pub fn vary(
+        &mut self,
+        source: &str,
+        keys: Value,
+        field: &str,
+        make: impl Fn(u64) -> f64 + 'static,
+    ) -> &mut Scene {
+        self.thing(source, keys).fields.insert(field.into(), Rc::new(move |second| whole(make(second))));
+        self
+    }
+
+    /// The thing is there in these seconds only.
+    pub fn during(
+        &mut self,
+        source: &str,
+        keys: Value,
+        seconds: std::ops::RangeInclusive<u64>,
+    ) -> &mut Scene {
+        self.thing(source, keys).seconds = seconds;
+        self
+    }
+
+    fn thing(&mut self, source: &str, keys: Value) -> &mut Thing {
+        let every_s = CADENCE.iter().find(|(name, _)| *name == source).map_or(1, |(_, every)| *every);
+        let mut keys = names(keys);
+        let step = keys.remove("step").and_then(|step| step.as_str().map(str::to_string)).unwrap_or_default();
+        let name = format!("{step} {}", Value::Object(keys.clone()));
+        let fixed =
+            keys.into_iter().map(|(name, value)| (name, Rc::new(move |_| value.clone()) as Make)).collect();
+        self.things.entry((source.to_string(), name)).or_insert_with(|| Thing {
+            every_s,
+            fields: fixed,
+            seconds: 1..=u64::MAX,
+            step,
+        })
+    }
+
+    pub fn fact(&mut self, place: Value, topic: &str, name: &str, value: &str) -> &mut Scene {
+        let mut keys = names(place);
+        keys.insert("topic".into(), topic.into());
+        keys.insert("name".into(), name.into());
+        self.set("fact", Value::Object(keys.clone()), json!({"value": value})).during(
+            "fact",
+            Value::Object(keys),
+            1..=1,
+        )
+    }
+
+    pub fn missing(&mut self, what: &str) -> &mut Scene {
+        let keys = json!({"host": "h1", "what": what});
+        self.set("missing", keys.clone(), json!({"why": "no permission", "lost": "much"})).during(
+            "missing",
+            keys,
+            1..=1,
+        )
+    }
+
+    pub fn event(&mut self, second: u64, kind: &str, message: &str, more: Value) -> &mut Scene {
+        self.events.push(Event {
+            t_us: second * 1_000_000,
+            kind: kind.into(),
+            message: message.into(),
+            more: names(more),
+            ..Event::default()
+        });
+        self
+    }
+
+    pub fn stacks(&mut self, text: &str) -> &mut Scene {
+        self.stacks = Some(text.to_string());
+        self
+    }
+
+    pub fn drop_source(&mut self, source: &str) -> &mut Scene {
+        self.things.retain(|(name, _), _| name != source);
+        self
+    }
+
+    /// Takes away what a rule needs.
+    pub fn without(&mut self, need: &Need) {
+        match need {
+            Need::Field("wait", _) => {
+                self.drop_source("wait");
+            }
+            Need::Field(source, "*") => {
+                self.drop_source(source);
+            }
+            // Counts of the client are 0 where they are not said: without its lines they are not known.
+            Need::Field(source @ "client", _) => {
+                self.drop_source(source);
+            }
+            Need::Field(source, field) => {
+                for ((name, _), thing) in &mut self.things {
+                    if name == source {
+                        thing.fields.remove(*field);
+                    }
+                }
+            }
+            Need::Looked(source) => {
+                self.drop_source(source).missing(source);
+                self.things.retain(|(name, key), _| {
+                    name != "fact" || !key.contains(&format!("\"topic\":\"{source}\""))
+                });
+            }
+            Need::Facts(topic) => {
+                self.things.retain(|(name, key), _| {
+                    name != "fact" || !key.contains(&format!("\"topic\":\"{topic}\""))
+                });
+            }
+            Need::Stacks => self.stacks = None,
+            Need::Driven => {
+                self.drop_source("client");
+            }
+            Need::Filled => {
+                self.drop_source("load");
+            }
+            Need::Matrix => self.run.summary.matrix = None,
+            Need::Sweep => self.run.summary.sweep = None,
+            Need::Proof => self.run.steps.retain(|step| step.verb != "prove"),
+            Need::Peers(source, _) => {
+                self.things.retain(|(name, key), _| {
+                    name != source || key.contains("\"n1\"") || key.contains("\"h1\"")
+                });
+            }
+            Need::Any(options) => options.iter().for_each(|option| self.without(option)),
+        }
+    }
+
+    /// Every source with every field that this scene writes.
+    pub fn fields(&self) -> Vec<(String, String)> {
+        self.things
+            .iter()
+            .flat_map(|((source, _), thing)| thing.fields.keys().map(|field| (source.clone(), field.clone())))
+            .collect()
+    }
+
+    pub fn write(&self) -> Folder {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("pgfathom-scene-{}-{number}", std::process::id()));
+        fs::create_dir_all(&root).expect("a folder");
+        let write = |name: &str, text: String| fs::write(root.join(name), text).expect("writes");
+        write(files::RUN, serde_json::to_string(&self.run).expect("JSON"));
+        let header = |schema: &str| format!("{}\n", json!({"schema": schema, "schema_version": 1}));
+        let mut samples = header("pgfathom.samples");
+        for second in 1..=self.seconds {
+            for ((source, _), thing) in &self.things {
+                if second % thing.every_s != 0 && *thing.seconds.end() > 1 || !thing.seconds.contains(&second)
+                {
+                    continue;
+                }
+                let mut line = Map::new();
+                line.insert("t_us".into(), (second * 1_000_000).into());
+                line.insert("interval_us".into(), (thing.every_s * 1_000_000).into());
+                line.insert("source".into(), source.as_str().into());
+                if !thing.step.is_empty() {
+                    line.insert("step".into(), thing.step.as_str().into());
+                }
+                line.extend(thing.fields.iter().map(|(name, make)| (name.clone(), make(second))));
+                samples.push_str(&format!("{}\n", Value::Object(line)));
+            }
+        }
+        write(files::SAMPLES, samples);
+        let mut events = header("pgfathom.events");
+        for event in &self.events {
+            events.push_str(&format!("{}\n", serde_json::to_string(event).expect("JSON")));
+        }
+        write(files::EVENTS, events);
+        if let Some(stacks) = &self.stacks {
+            fs::create_dir_all(root.join(files::STACKS)).expect("a folder");
+            write(&format!("{}/100000000-test.perf", files::STACKS), stacks.clone());
+        }
+        Folder(root)
+    }
+
+    pub fn explain(&self) -> Findings {
+        let folder = self.write();
+        explain_folder(&folder.0)
+    }
+
+    /// A loaded and driven cluster of three nodes that nothing is wrong with.
+    pub fn healthy() -> Scene {
+        let mut scene = Scene::empty();
+        scene.run = healthy_run();
+        for (node, host) in NODES {
+            healthy_node(&mut scene, node, host);
+            healthy_host(&mut scene, node, host);
+        }
+        scene
+            .set("client", json!({"step": "run"}), json!({
+                "phase": "measure", "scheduled": 3000, "started": 3000, "transactions": 3000, "errors": 0, "retries": 0,
+                "response_us_mean": 2600.0, "response_us_p50": 2000, "response_us_p99": 5000, "response_us_max": 9000,
+                "service_us_mean": 2550.0, "lag_us_p99": 20, "backlog": 0, "sessions": 24, "client_cpu_us": 300_000}))
+            .set("load", json!({"step": "load"}), json!({
+                "phase": "copy", "rows": 10_000, "bytes": 11_000_000, "rows_goal": 10_000_000u64, "chunks": 1, "streams": 6,
+                "client_cpu_us": 200_000}))
+            .vary("load", json!({"step": "load"}), "rows_total", |second| second as f64 * 1e4)
+            .stacks(include_str!("../fixtures/healthy.perf"));
+        scene
+    }
+}
+
+pub fn explain_folder(folder: &Path) -> Findings {
+    explain::explain(folder, "test").expect("explains")
+}
+
+fn healthy_run() -> Run {
+    let end = SECONDS * 1_000_000;
+    let step = |key: &str, verb: &str, phase: &str| Step {
+        key: key.into(),
+        verb: verb.into(),
+        name: key.into(),
+        state: State::Finished,
+        start_us: 0,
+        end_us: Some(end),
+        phases: vec![Phase { name: phase.into(), start_us: 0, end_us: Some(end) }],
+        ..Step::default()
+    };
+    let mut run_step = step("run", "run", "measure");
+    run_step.parameters = names(json!({"workers": 1, "sessions": 24, "rate_per_s": null}));
+    let mut proof = step("prove", "prove", "check");
+    proof.checks = vec![Check { name: "C1".into(), result: CheckResult::Ok, rows: 10, ..Check::default() }];
+    let mut run = Run {
+        schema_version: 1,
+        run_id: "scene".into(),
+        verb: "run".into(),
+        state: State::Finished,
+        ended_us: Some(end),
+        target: Some(Target { engine: "postgres".into(), ..Target::default() }),
+        steps: vec![step("load", "load", "copy"), run_step, proof],
+        ..Run::default()
+    };
+    let even = vec![
+        vec![Some(10_000.0), Some(9_000.0), Some(9_100.0)],
+        vec![Some(9_000.0), Some(10_100.0), Some(9_050.0)],
+        vec![Some(9_080.0), Some(9_020.0), Some(10_050.0)],
+    ];
+    run.summary.matrix = Some(Matrix::of_rates(&["n1", "n2", "n3"], "select", &even));
+    let point = |sessions: u64, tps: f64| Point { sessions, tps: Some(tps), ..Point::default() };
+    run.summary.sweep = Some(Sweep {
+        curves: vec![Curve {
+            name: "ycsb-a".into(),
+            points: vec![point(1, 100.0), point(2, 198.0), point(4, 390.0)],
+            ..Curve::default()
+        }],
+        mixes: vec![Mix { sessions: 4, read_percent: 50, factor: 1.0, ..Mix::default() }],
+    });
+    run
+}
+
+fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
+    let of = json!({"node": node});
+    scene
+        .set("server", of.clone(), json!({
+            "rtt_us": 200, "sessions_total": 20, "sessions_active": 6, "sessions_waiting_lock": 0, "xact_commit": 1000, "xact_rollback": 0,
+            "tup_inserted": 1500, "tup_updated": 1000, "tup_deleted": 0, "tup_returned": 20_000, "tup_fetched": 10_000, "deadlocks": 0,
+            "wal_bytes": 2_000_000, "wal_records": 5000, "wal_fpi": 10, "wal_buffers_full": 0, "checkpoints_timed": 0,
+            "checkpoints_requested": 0, "in_recovery": false, "autovacuum_workers": 1, "autovacuum_workers_max": 3,
+            "freeze_max_age_xids": 200_000_000u64, "prepared_xacts": 0, "prepared_age_s_max": 0.0}))
+        .vary("server", of.clone(), "database_age_xids", |second| 1e6 + second as f64 * 1000.0)
+        .set("wait", wait(node, "CPU", "CPU"), json!({"sessions": 5}))
+        .set("wait", wait(node, "IO", "DataFileRead"), json!({"sessions": 1}))
+        .set("wait", wait(node, "IO", "WALSync"), json!({"sessions": 1}))
+        .set("wait", vacuum_wait(node, "CPU", "CPU"), json!({"sessions": 1}))
+        .set("node", of.clone(), json!({"transactions": 1000, "errors": 0, "response_us_p99": 5000}))
+        .set("statement", json!({"node": node, "database": "db", "query_id": "1"}), json!({"calls": 10_000, "total_ms": 900.0, "rows": 10_000}))
+        .set("table", json!({"node": node, "database": "db", "relation": "public.usertable"}), json!({
+            "bytes": 1_000_000_000u64, "index_bytes": 100_000_000, "live_rows": 1_000_000, "dead_rows": 500, "rows_inserted": 90_000,
+            "rows_updated": 60_000, "rows_deleted": 0, "seq_scans": 0, "seq_rows": 0, "autovacuums": 1, "primary_key": true,
+            "replica_identity": "default", "published": false, "tablespace": "pg_default", "index_tablespaces": "pg_default"}))
+        .set("clock", of.clone(), json!({"offset_us": 50, "error_us": 100}))
+        .set("backend", json!({"host": host, "node": node, "pid": 100, "backend": "client backend"}), json!({"cpu_us": 200_000, "state": "S"}))
+        .fact(of.clone(), "setting", "wal_level", "replica")
+        .fact(of.clone(), "setting", "data_directory", "/data/pg")
+        .fact(of.clone(), "setting", "huge_pages", "try")
+        .fact(of, "setting", "max_wal_size", "32GB");
+}
+
+fn healthy_host(scene: &mut Scene, _node: &str, host: &str) {
+    let of = json!({"host": host});
+    scene
+        .set("host", of.clone(), json!({
+            "cpu_system_pct": 15.0, "cpu_iowait_pct": 2.0, "cpu_softirq_pct": 1.0, "cpu_steal_pct": 0.0, "cores": 8,
+            "psi_io_full_pct": 0.1, "psi_memory_some_pct": 0.0, "memory_available_bytes": 30_000_000_000u64,
+            "memory_total_bytes": 64_000_000_000u64, "page_tables_bytes": 100_000_000, "writeback_bytes": 1_000_000, "swap_in_bytes": 0,
+            "swap_out_bytes": 0, "oom_kills": 0, "tcp_retransmits": 0, "tcp_segments_out": 5000, "softnet_drops": 0, "softnet_squeezed": 0}))
+        .vary("host", of.clone(), "cpu_user_pct", |second| 45.0 + (second * 7 % 5) as f64)
+        .set("core", json!({"host": host, "cpu": 0}), json!({"busy_pct": 60.0, "softirq_pct": 5.0}))
+        .set("net", json!({"host": host, "interface": "eth0"}), json!({"rx_bytes": 9_000_000, "tx_bytes": 9_000_000, "rx_packets": 5000, "tx_packets": 5000, "rx_drops": 0, "tx_drops": 0, "errors": 0}))
+        .set("mount", json!({"host": host, "mount": "/data"}), json!({"device": "/dev/md0", "filesystem": "ext4", "options": "rw,noatime", "size_bytes": 10_000_000_000_000u64, "used_for": "pgdata"}))
+        .vary("mount", json!({"host": host, "mount": "/data"}), "free_bytes", |second| 5e12 - second as f64 * 4e6)
+        .set("mount", json!({"host": host, "mount": "/wal"}), json!({"device": "/dev/nvme2n1", "filesystem": "xfs", "options": "rw", "size_bytes": 1_000_000_000_000u64, "free_bytes": 900_000_000_000u64, "used_for": "wal"}))
+        .set("hardware", json!({"host": host, "kind": "numa", "name": "node0 local_node"}), json!({"value": 100_000, "change": 5000}))
+        .set("hardware", json!({"host": host, "kind": "mb_stats", "name": "md0 reqs"}), json!({"value": 1000, "change": 100}))
+        .set("hardware", json!({"host": host, "kind": "mb_stats", "name": "md0 groups_considered"}), json!({"value": 2000, "change": 200}))
+        .fact(of.clone(), "kernel", "release", "6.1.0-25-amd64")
+        .fact(of.clone(), "mount", "/data", "/dev/md0 ext4 rw,noatime")
+        .fact(of.clone(), "nic", "eth0 rx queues", "8")
+        .fact(of.clone(), "nic", "eth0 speed", "10000 Mbit/s")
+        .fact(of.clone(), "audit", "lost", "0")
+        .fact(of, "cpu", "memory nodes", "2");
+    for device in ["nvme0n1", "nvme1n1", "nvme3n1"] {
+        scene.set("disk", disk(host, device), json!({
+            "member_of": "md0", "used_for": "pgdata", "reads": 200, "writes": 300, "flushes": 20, "read_bytes": 1_600_000,
+            "write_bytes": 2_400_000, "read_await_ms": 0.2, "flush_await_ms": 0.1, "queue": 0.4, "util_pct": 20.0}));
+        scene.vary("disk", disk(host, device), "write_await_ms", |second| {
+            0.15 + (second * 7 % 10) as f64 / 500.0
+        });
+    }
+}
+
+pub fn disk(host: &str, device: &str) -> Value {
+    json!({"host": host, "device": device})
+}
+
+pub fn wait(node: &str, kind: &str, event: &str) -> Value {
+    json!({"node": node, "backend": "client backend", "state": "active", "wait_type": kind, "wait_event": event, "query_id": "1"})
+}
+
+pub fn vacuum_wait(node: &str, kind: &str, event: &str) -> Value {
+    json!({"node": node, "backend": "autovacuum worker", "state": "active", "wait_type": kind, "wait_event": event})
+}
