@@ -168,14 +168,13 @@ pub(crate) fn search_sentence(steps: &[&StepFacts<'_>]) -> String {
     let best = passing.filter(|(_, passes)| *passes).map(|(warehouses, _)| warehouses).max();
     let failing = steps.iter().filter_map(|step| of(&step)).filter(|(_, passes)| !passes);
     let least_failing = failing.map(|(warehouses, _)| warehouses).min();
+    let pass = |count: u64| {
+        format!("{} {}", number::counted(count, "warehouse"), if count == 1 { "passes" } else { "pass" })
+    };
     match (best, least_failing) {
-        (Some(best), Some(fails)) => {
-            format!("{} pass, {fails} do not", number::counted(best, "warehouse"))
-        }
-        (Some(best), None) => {
-            format!("{} pass, and none were found that do not", number::counted(best, "warehouse"))
-        }
-        (None, Some(fails)) => format!("not even {} pass", number::counted(fails, "warehouse")),
+        (Some(best), Some(fails)) => format!("{}, {fails} do not", pass(best)),
+        (Some(best), None) => format!("{}, and none were found that do not", pass(best)),
+        (None, Some(fails)) => format!("not even {}", pass(fails)),
         (None, None) => "no step could be judged".to_string(),
     }
 }
