@@ -291,6 +291,13 @@ impl RunDir {
         self.write_run(&inner.run)
     }
 
+    /// The step that was begun last, if it is still open.
+    pub fn open_step(&self) -> Option<StepId> {
+        let inner = self.lock();
+        let step = inner.run.steps.last().filter(|step| step.end_us.is_none())?;
+        Some(StepId { index: inner.run.steps.len() - 1, key: step.key.as_str().into() })
+    }
+
     /// Appends a sample of the client's counters for the interval that ends at `t_us`.
     pub fn client_sample(
         &self,

@@ -11,12 +11,18 @@ pub mod board;
 pub mod bundle;
 pub mod collect;
 pub mod host;
+pub mod lineup;
+pub mod live;
+pub mod log;
 pub mod machines;
 pub mod perf;
 pub mod sampler;
+pub mod sql;
 pub mod ssh;
 pub mod stuck;
 
 pub use board::Board;
 pub use collect::{Batch, Collect, Place, Tick};
+pub use lineup::Lineup;
 pub use sampler::{Options, Sampler, Totals};
+pub use sql::Node;

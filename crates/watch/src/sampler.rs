@@ -26,6 +26,8 @@ pub const DISK_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 pub const INTERVAL: Duration = Duration::from_secs(1);
 /// The starts are thinned out to one in this many at most.
 pub const COARSENESS_MAX: u64 = 256;
+/// How long the end waits for collectors that are asking.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 /// A start that is this part of the interval late is missed rather than taken late.
 const LATE_PART: u64 = 2;
 
@@ -36,11 +38,13 @@ pub struct Options {
     pub interval: Duration,
     /// Bytes it may leave on disk.
     pub disk_bytes_max: u64,
+    /// How long the end waits for collectors that are asking: a server that was stopped never answers.
+    pub patience: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { interval: INTERVAL, disk_bytes_max: DISK_BYTES_MAX }
+        Options { interval: INTERVAL, disk_bytes_max: DISK_BYTES_MAX, patience: PATIENCE }
     }
 }
 
@@ -65,7 +69,7 @@ pub struct Totals {
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<(Place, JoinHandle<()>)>,
 }
 
 #[derive(Debug)]
@@ -73,7 +77,7 @@ struct Shared {
     dir: Arc<RunDir>,
     options: Options,
     state: Mutex<State>,
-    /// Told when `State::is_over` becomes true.
+    /// Told when `State::is_over` becomes true, and when a thread ends.
     over: Condvar,
     coarseness: AtomicU64,
 }
@@ -81,27 +85,29 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     is_over: bool,
-    step: Option<StepId>,
+    /// Nothing is written any more: who comes back now comes too late.
+    is_closed: bool,
+    /// Threads that have ended.
+    ended: usize,
     totals: Totals,
     /// The first line that could not be written.
     lost: Option<RecordError>,
 }
 
 impl Sampler {
-    /// Begins, with one thread per collector; the first tick is now.
+    /// Begins, with one thread per collector; the first tick is now. Lines belong to the step of the directory that is open when they come.
     ///
     /// # Errors
     /// When a thread cannot be started; those that were are ended.
     pub fn start(
         dir: &Arc<RunDir>,
-        step: Option<&StepId>,
         options: Options,
         collectors: Vec<Box<dyn Collect>>,
     ) -> std::io::Result<Sampler> {
         let shared = Arc::new(Shared {
             dir: Arc::clone(dir),
             options,
-            state: Mutex::new(State { step: step.cloned(), ..State::default() }),
+            state: Mutex::default(),
             over: Condvar::new(),
             coarseness: AtomicU64::new(1),
         });
@@ -109,17 +115,16 @@ impl Sampler {
         let begin_us = dir.now_us();
         for collector in collectors {
             let shared = Arc::clone(&shared);
-            let thread = std::thread::Builder::new()
-                .name(format!("watch {}", collector.place().name()))
-                .spawn(move || shared.run(collector, begin_us))?;
-            sampler.threads.push(thread);
+            let place = collector.place();
+            let thread =
+                std::thread::Builder::new().name(format!("watch {}", place.name())).spawn(move || {
+                    let ending = Ending(Arc::clone(&shared));
+                    shared.run(collector, begin_us);
+                    drop(ending);
+                })?;
+            sampler.threads.push((place, thread));
         }
         Ok(sampler)
-    }
-
-    /// Lines from now on belong to this step.
-    pub fn set_step(&self, step: Option<&StepId>) {
-        self.shared.lock().step = step.cloned();
     }
 
     /// How it goes.
@@ -127,19 +132,44 @@ impl Sampler {
         self.shared.totals()
     }
 
-    /// Ends: each collector has one last tick. Waits for them, and returns what they did and the first line that was lost.
+    /// Ends: each collector has one last tick. Waits for them, for a few seconds at most, and returns what they did and the first line
+    /// that was lost.
     pub fn stop(mut self) -> (Totals, Option<RecordError>) {
         self.end();
         (self.shared.totals(), self.shared.lock().lost.take())
     }
 
     fn end(&mut self) {
-        self.shared.lock().is_over = true;
+        let mut state = self.shared.lock();
+        state.is_over = true;
         self.shared.over.notify_all();
-        for thread in self.threads.drain(..) {
-            // A collector that panicked has ended by itself; the others' lines are worth keeping.
-            let _ = thread.join();
+        let threads = self.threads.len();
+        let all_ended = self
+            .shared
+            .over
+            .wait_timeout_while(state, self.shared.options.patience, |state| state.ended < threads);
+        drop(all_ended.unwrap_or_else(PoisonError::into_inner));
+        for (place, thread) in self.threads.drain(..) {
+            if thread.is_finished() {
+                // A collector that panicked has ended by itself; the others' lines are worth keeping.
+                let _ = thread.join();
+            } else {
+                let message = format!("{}: did not come back from its last question", place.name());
+                let gap = place.event(self.shared.dir.now_us(), event::GAP, message);
+                self.shared.write(&place, Batch { events: vec![gap], ..Batch::default() });
+            }
         }
+        self.shared.lock().is_closed = true;
+    }
+}
+
+/// Counts a thread as ended, also when it panics.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.lock().ended += 1;
+        self.0.over.notify_all();
     }
 }
 
@@ -218,10 +248,14 @@ impl Shared {
 
     /// Writes what a tick brought. A line that is lost must not end the sampling: the first one is kept for whoever stops it.
     fn write(&self, place: &Place, mut batch: Batch) {
-        let (step, used) = {
+        let used = {
             let state = self.lock();
-            (state.step.clone(), state.totals.bytes)
+            if state.is_closed {
+                return;
+            }
+            state.totals.bytes
         };
+        let step: Option<StepId> = self.dir.open_step();
         let mut bytes = 0;
         let mut lost = None;
         let limit = self.options.disk_bytes_max;

@@ -68,8 +68,8 @@ fn it_ticks_until_the_end_and_finishes_each_collector() {
     let (told, heard) = channel();
     let options = Options { interval: Duration::from_millis(2), ..Options::default() };
     let fake = Fake { told, hold: None, file_bytes: 0, ticks: 0 };
-    let step = dir.begin_step("watch", "").expect("writes");
-    let sampler = Sampler::start(&dir, Some(&step), options, vec![Box::new(fake)]).expect("a thread");
+    dir.begin_step("watch", "").expect("writes");
+    let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
     while heard.recv().expect("it goes on") < 3 {}
     let (totals, lost) = sampler.stop();
     assert!(lost.is_none());
@@ -88,7 +88,7 @@ fn a_collector_that_was_held_up_leaves_one_gap() {
     let (free, hold) = channel();
     let options = Options { interval: Duration::from_millis(1), ..Options::default() };
     let fake = Fake { told, hold: Some(hold), file_bytes: 0, ticks: 0 };
-    let sampler = Sampler::start(&dir, None, options, vec![Box::new(fake)]).expect("a thread");
+    let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
     heard.recv().expect("the first tick");
     let from_us = dir.now_us();
     while dir.now_us() < from_us + 20_000 {
@@ -106,14 +106,31 @@ fn a_collector_that_was_held_up_leaves_one_gap() {
 }
 
 #[test]
+fn the_end_does_not_wait_for_a_collector_that_never_comes_back() {
+    let folder = Folder::new("stuck");
+    let dir = folder.dir();
+    let (told, heard) = channel();
+    let (_never, hold) = channel();
+    let fake = Fake { told, hold: Some(hold), file_bytes: 0, ticks: 0 };
+    let options = Options { patience: Duration::from_millis(1), ..Options::default() };
+    let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
+    heard.recv().expect("the first tick");
+    let (totals, _) = sampler.stop();
+    assert_eq!((totals.lines, totals.events), (0, 1));
+    let reader = RunReader::open(dir.path()).expect("readable");
+    assert!(reader.events[0].message.contains("did not come back"), "{:?}", reader.events);
+}
+
+#[test]
 fn the_disk_is_bounded_and_it_is_said() {
     let folder = Folder::new("budget");
     let dir = folder.dir();
     let (told, heard) = channel();
     let limit = 40_000;
-    let options = Options { interval: Duration::from_micros(100), disk_bytes_max: limit };
+    let options =
+        Options { interval: Duration::from_micros(100), disk_bytes_max: limit, ..Options::default() };
     let fake = Fake { told, hold: None, file_bytes: 10_000, ticks: 0 };
-    let sampler = Sampler::start(&dir, None, options, vec![Box::new(fake)]).expect("a thread");
+    let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
     while heard.recv().expect("it goes on") < 8 {}
     let (totals, lost) = sampler.stop();
     assert!(lost.is_none());

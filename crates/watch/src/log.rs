@@ -1,0 +1,299 @@
+//! The server's log, followed where it can be read: on the server's own machine, with the rights of its user or group.
+//!
+//! Only lines written from now on count. A file that is truncated is read from its beginning, one that is replaced is left at its end for
+//! the new one. What a tick brings more than [`READ_BYTES_MAX`] is read with the next ones; a log that runs away is skipped, and that is
+//! said. Words are the server's in English: with another `lc_messages` nothing is recognised, and that is said, too.
+
+mod events;
+mod parse;
+mod prefix;
+
+use crate::collect::{Batch, Place, Said, Tick, With};
+use record::event;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of the log that one tick reads.
+const READ_BYTES_MAX: usize = 1024 * 1024;
+/// A reader that is further behind than this goes on at the end.
+const BEHIND_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// The list of the present log files that the server keeps in its data directory.
+const CURRENT_LOGFILES: &str = "current_logfiles";
+/// Its first line is the postmaster's process id.
+const PID_FILE: &str = "postmaster.pid";
+
+/// What the lines look like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// `log_line_prefix`, severity, message.
+    Stderr,
+    /// `csvlog`.
+    Csv,
+    /// `jsonlog`.
+    Json,
+}
+
+impl Format {
+    /// Its name in `log_destination`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Stderr => "stderr",
+            Format::Csv => "csvlog",
+            Format::Json => "jsonlog",
+        }
+    }
+}
+
+/// Where a log is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// The file as it was found.
+    pub path: PathBuf,
+    /// What its lines look like.
+    pub format: Format,
+    /// The data directory of a server that collects its log: its list names the next file.
+    pub collected_in: Option<PathBuf>,
+}
+
+/// What is known of a server's log before it is found.
+pub(crate) struct Wanted<'a> {
+    pub(crate) is_local: bool,
+    pub(crate) data_directory: Option<&'a Path>,
+    pub(crate) destination: &'a str,
+    pub(crate) collects: bool,
+    /// `pg_current_logfile`, if we may ask it.
+    pub(crate) file_of: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// Finds the log, in the format that says most.
+///
+/// # Errors
+/// Why there is none to read.
+pub(crate) fn find(wanted: &Wanted<'_>) -> Result<Source, String> {
+    if !wanted.is_local {
+        return Err("the server runs on another machine".to_string());
+    }
+    let data = wanted.data_directory.ok_or("the data directory is hidden from our role; grant pg_monitor")?;
+    let formats = [Format::Json, Format::Csv, Format::Stderr].into_iter().filter(|format| {
+        wanted.destination.split(',').any(|word| word.trim().eq_ignore_ascii_case(format.name()))
+    });
+    let mut why = format!("log_destination = {}: nothing that can be followed", wanted.destination);
+    for format in formats {
+        let (path, collected_in) = if wanted.collects {
+            let listed = listed(data, format);
+            let Some(path) = listed.or_else(|| (wanted.file_of)(format.name()).map(|name| data.join(name)))
+            else {
+                why = format!(
+                    "{}: no {} file is named there",
+                    data.join(CURRENT_LOGFILES).display(),
+                    format.name()
+                );
+                continue;
+            };
+            (path, Some(data.to_path_buf()))
+        } else {
+            match error_output(data) {
+                Ok(path) => (path, None),
+                Err(error) => {
+                    why = error;
+                    continue;
+                }
+            }
+        };
+        match File::open(&path) {
+            Ok(_) => return Ok(Source { path, format, collected_in }),
+            Err(error) => why = format!("{}: {error}", path.display()),
+        }
+    }
+    Err(why)
+}
+
+/// The present file of a format, as the server lists it.
+fn listed(data: &Path, format: Format) -> Option<PathBuf> {
+    let list = std::fs::read_to_string(data.join(CURRENT_LOGFILES)).ok()?;
+    let name = list.lines().find_map(|line| line.strip_prefix(format.name())?.strip_prefix(' '))?;
+    Some(data.join(name))
+}
+
+/// The file that the server's error output goes to, when nobody collects it: what pg_ctl or a service manager opened for it.
+fn error_output(data: &Path) -> Result<PathBuf, String> {
+    let file = data.join(PID_FILE);
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let pid: u32 = text
+        .lines()
+        .next()
+        .and_then(|line| line.trim().parse().ok())
+        .ok_or_else(|| format!("{}: no process id", file.display()))?;
+    let link = format!("/proc/{pid}/fd/2");
+    let path = std::fs::read_link(&link).map_err(|error| format!("{link}: {error}"))?;
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(format!("the server's error output goes to {}, which is no file", path.display())),
+    }
+}
+
+/// Reads a log as it grows.
+#[derive(Debug)]
+pub struct Follower {
+    place: Place,
+    source: Source,
+    file: Option<Open>,
+    splitter: parse::Splitter,
+    reader: events::Reader,
+    is_readable: bool,
+    is_first: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    inode: u64,
+    at: u64,
+}
+
+impl Follower {
+    pub(crate) fn new(place: Place, source: Source, line_prefix: &str) -> Follower {
+        Follower {
+            splitter: parse::Splitter::new(source.format, line_prefix),
+            reader: events::Reader::new(place.clone()),
+            place,
+            source,
+            file: None,
+            is_readable: true,
+            is_first: true,
+        }
+    }
+
+    /// Where it reads.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Whether the last look succeeded.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.is_readable
+    }
+
+    /// Reads what is new. `offset_us` is the server's clock minus ours.
+    pub(crate) fn read(&mut self, tick: &Tick, offset_us: i64, said: &mut Said, batch: &mut Batch) {
+        self.reader.set_clock(tick, offset_us);
+        let read = self.advance(batch, tick);
+        let t_us = tick.clock.now_us();
+        self.is_readable = read.is_ok();
+        match read {
+            Ok(()) => {}
+            Err(error) => {
+                let why = format!("{}: {error}", self.source.path.display());
+                said.missing(
+                    batch,
+                    t_us,
+                    self.place.missing("server log", why, "what the server said of itself"),
+                );
+            }
+        }
+        self.reader.end_of_tick(batch);
+    }
+
+    /// The last entry of a plain log is complete only when the next begins; at the end it counts as it stands.
+    pub(crate) fn finish(&mut self, tick: &Tick, batch: &mut Batch) {
+        for entry in self.splitter.finish() {
+            self.reader.entry(&entry, batch);
+        }
+        let _ = tick;
+        self.reader.end_of_tick(batch);
+    }
+
+    fn advance(&mut self, batch: &mut Batch, tick: &Tick) -> std::io::Result<()> {
+        if self.file.is_none() {
+            self.open()?;
+        }
+        let mut budget = READ_BYTES_MAX;
+        loop {
+            let read = self.read_some(budget, batch, tick)?;
+            budget -= read;
+            if budget == 0 || !self.follow_rotation()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Opens the file: the first one at its end, a following one at its beginning.
+    fn open(&mut self) -> std::io::Result<()> {
+        let file = File::open(&self.source.path)?;
+        let meta = file.metadata()?;
+        let at = if std::mem::take(&mut self.is_first) { meta.len() } else { 0 };
+        self.file = Some(Open { inode: meta.ino(), at, file });
+        Ok(())
+    }
+
+    fn read_some(&mut self, budget: usize, batch: &mut Batch, tick: &Tick) -> std::io::Result<usize> {
+        let Some(open) = &mut self.file else { return Ok(0) };
+        let length = open.file.metadata()?.len();
+        if length < open.at {
+            // Truncated in place: what is there now is new.
+            open.at = 0;
+            self.splitter.cut();
+        }
+        if length - open.at > BEHIND_BYTES_MAX {
+            let skipped = length - open.at;
+            let message = format!(
+                "{}: {skipped} bytes of the server's log skipped, it grows faster than it can be read",
+                self.place.name()
+            );
+            batch.event(self.place.event(tick.clock.now_us(), event::GAP, message).with("bytes", skipped));
+            open.at = length;
+            self.splitter.cut();
+        }
+        let wanted = usize::try_from(length - open.at).unwrap_or(budget).min(budget);
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let mut bytes = vec![0; wanted];
+        open.file.seek(SeekFrom::Start(open.at))?;
+        let mut filled = 0;
+        while filled < wanted {
+            match open.file.read(&mut bytes[filled..])? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        open.at += filled as u64;
+        for entry in self.splitter.push(&bytes[..filled]) {
+            self.reader.entry(&entry, batch);
+        }
+        Ok(filled)
+    }
+
+    /// Goes to the next file if there is one; the old one has been read to its end. True if it did.
+    fn follow_rotation(&mut self) -> std::io::Result<bool> {
+        let now = match &self.source.collected_in {
+            // The server names its file before it writes the first line into it.
+            Some(data) => listed(data, self.source.format).unwrap_or_else(|| self.source.path.clone()),
+            None => self.source.path.clone(),
+        };
+        let Some(open) = &self.file else { return Ok(false) };
+        let inode = match std::fs::metadata(&now) {
+            Ok(meta) => meta.ino(),
+            // Moved away by a rotation that has not made the new one yet: the server still writes into the old one.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if inode == open.inode {
+            return Ok(false);
+        }
+        // Lines may have come between our last read and the change of files.
+        let length = open.file.metadata()?.len();
+        if length > open.at {
+            return Ok(true);
+        }
+        self.source.path = now;
+        self.file = None;
+        self.open()?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests;

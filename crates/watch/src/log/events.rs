@@ -1,0 +1,275 @@
+//! Entries of the log to events. Words are those of the server's sources: `xlog.c` (checkpoints), `vacuumlazy.c` and `autovacuum.c`,
+//! `proc.c` (lock waits), `deadlock.c`, `fd.c` (temporary files), `postmaster.c` (crashes).
+
+use super::parse::Entry;
+use crate::collect::{Batch, Place, Tick, With};
+use record::event::{self, Event};
+use std::collections::BTreeMap;
+
+/// Different errors told per tick; of each the first, with the number of the others.
+const ERRORS_PER_TICK: usize = 10;
+/// Lock waits and temporary files told per tick.
+const EVENTS_PER_TICK: usize = 50;
+/// Characters of a message that are kept.
+const MESSAGE_CHARS: usize = 300;
+/// Time zones are multiples of this from each other.
+const ZONE_STEP_US: i64 = 15 * 60 * 1_000_000;
+
+/// Other lines worth telling: (a part of the message, whatever its severity).
+const TELLING: [&str; 16] = [
+    "too frequently",
+    "was terminated by signal",
+    "exited with exit code",
+    "terminating any other active server processes",
+    "database system is shut down",
+    "database system is ready to accept",
+    "database system was interrupted",
+    "received fast shutdown request",
+    "received immediate shutdown request",
+    "received smart shutdown request",
+    "archive command failed",
+    "wraparound",
+    "could not write to log file",
+    "invalidating obsolete replication slot",
+    "terminating process",
+    "using stale statistics",
+];
+
+/// Makes events of entries.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    place: Place,
+    tick: Option<Tick>,
+    offset_us: i64,
+    checkpoint_reason: String,
+    errors: BTreeMap<String, Event>,
+    told: usize,
+    untold: u64,
+}
+
+impl Reader {
+    pub(crate) fn new(place: Place) -> Reader {
+        Reader {
+            place,
+            tick: None,
+            offset_us: 0,
+            checkpoint_reason: String::new(),
+            errors: BTreeMap::new(),
+            told: 0,
+            untold: 0,
+        }
+    }
+
+    /// The clock for what comes now; `offset_us` is the server's minus ours.
+    pub(crate) fn set_clock(&mut self, tick: &Tick, offset_us: i64) {
+        (self.tick, self.offset_us) = (Some(*tick), offset_us);
+    }
+
+    /// `t_us` of an entry. A log says its local time, and names of zones are ambiguous; but entries are read when they are young, so the
+    /// zone is what is missing to now, in quarters of an hour.
+    fn t_us(&self, entry: &Entry) -> u64 {
+        let Some(tick) = &self.tick else { return 0 };
+        let Some(time_us) = entry.time_us else { return tick.now_us };
+        if entry.is_absolute {
+            return tick.of_wall(time_us, self.offset_us);
+        }
+        let server_now_us = record::clock::wall_us() as i64 + self.offset_us;
+        let zone_us = ((time_us - server_now_us) as f64 / ZONE_STEP_US as f64).round() as i64 * ZONE_STEP_US;
+        tick.of_wall(time_us - zone_us, self.offset_us)
+    }
+
+    /// Takes an entry.
+    pub(crate) fn entry(&mut self, entry: &Entry, batch: &mut Batch) {
+        let t_us = self.t_us(entry);
+        let message = entry.message.as_str();
+        if let Some(event) = self.checkpoint(message, t_us) {
+            batch.event(event);
+        } else if let Some(event) = self.autovacuum(message, t_us) {
+            batch.event(event);
+        } else if message.starts_with("deadlock detected") {
+            let event = self.place.event(t_us, event::DEADLOCK, "deadlock detected");
+            batch.event(
+                with_pid(event, entry)
+                    .with("detail", shortened(&entry.detail))
+                    .with("statement", shortened(&entry.statement)),
+            );
+        } else if let Some(event) = self.bounded(entry, t_us) {
+            if self.told < EVENTS_PER_TICK {
+                self.told += 1;
+                batch.event(event);
+            } else {
+                self.untold += 1;
+            }
+        } else if ["ERROR", "FATAL", "PANIC"].contains(&entry.severity.as_str())
+            || TELLING.iter().any(|words| message.contains(words))
+        {
+            self.error(entry, t_us);
+        }
+    }
+
+    /// Says what was collected over the tick.
+    pub(crate) fn end_of_tick(&mut self, batch: &mut Batch) {
+        self.told = 0;
+        for (_, event) in std::mem::take(&mut self.errors) {
+            batch.event(event);
+        }
+        let untold = std::mem::take(&mut self.untold);
+        if untold > 0 {
+            let t_us = self.tick.map_or(0, |tick| tick.now_us);
+            let message = format!("{untold} more lines of this second");
+            batch.event(self.place.event(t_us, event::SERVER_LOG, message).with("repeated", untold));
+        }
+    }
+
+    /// Errors come in thousands: one event per kind and tick, with their number.
+    fn error(&mut self, entry: &Entry, t_us: u64) {
+        let key = match entry.sqlstate.as_str() {
+            // Words without their values: two unique violations differ in the key.
+            "" | "00000" => entry.message.chars().filter(|c| !c.is_ascii_digit()).take(40).collect(),
+            state => format!("{}{state}", entry.severity),
+        };
+        if let Some(known) = self.errors.get_mut(&key) {
+            let repeated = known.more.get("repeated").and_then(serde_json::Value::as_u64).unwrap_or(0);
+            known.more.insert("repeated".to_string(), (repeated + 1).into());
+        } else if self.errors.len() < ERRORS_PER_TICK {
+            let event = self.place.event(t_us, event::SERVER_LOG, shortened(&entry.message));
+            let mut event = with_pid(event, entry).with("severity", entry.severity.clone());
+            if !entry.sqlstate.is_empty() {
+                event = event.with("sqlstate", entry.sqlstate.clone());
+            }
+            self.errors.insert(key, event);
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    fn checkpoint(&mut self, message: &str, t_us: u64) -> Option<Event> {
+        let (what, rest) =
+            message.split_once(' ').filter(|(what, _)| ["checkpoint", "restartpoint"].contains(what))?;
+        if let Some(reason) = rest.strip_prefix("starting:") {
+            self.checkpoint_reason = reason.trim().to_string();
+            let event = self.place.event(
+                t_us,
+                event::CHECKPOINT,
+                format!("{what} starting: {}", self.checkpoint_reason),
+            );
+            return Some(event.with("reason", self.checkpoint_reason.clone()).with("from", "log"));
+        }
+        let rest = rest.strip_prefix("complete:")?;
+        let seconds = |name: &str| number_after(rest, name).map(|seconds| seconds * 1000.0);
+        let total_us = (seconds("total=")? * 1000.0) as u64;
+        let mut event = self
+            .place
+            .event(
+                t_us.saturating_sub(total_us),
+                event::CHECKPOINT,
+                shortened(&format!("{what} complete:{rest}")),
+            )
+            .with("reason", std::mem::take(&mut self.checkpoint_reason))
+            .with("from", "log");
+        event.duration_us = Some(total_us);
+        for (field, value) in [
+            ("buffers", number_after(rest, "wrote ")),
+            ("write_ms", seconds("write=")),
+            ("sync_ms", seconds("sync=")),
+            ("longest_sync_ms", seconds("longest=")),
+            ("distance_kb", number_after(rest, "distance=")),
+        ] {
+            if let Some(value) = value {
+                event = event.with(field, value);
+            }
+        }
+        Some(event)
+    }
+
+    fn autovacuum(&self, message: &str, t_us: u64) -> Option<Event> {
+        let (head, rest) = message.strip_prefix("automatic ")?.split_once("of table \"")?;
+        let (relation, rest) = rest.split_once('"')?;
+        let command = if head.contains("analyze") { "analyze" } else { "vacuum" };
+        let elapsed_us = number_after(rest, "elapsed: ").map(|seconds| (seconds * 1e6) as u64);
+        let mut event = self
+            .place
+            .event(
+                t_us.saturating_sub(elapsed_us.unwrap_or(0)),
+                event::AUTOVACUUM,
+                format!("automatic {command} of {relation}"),
+            )
+            .with("command", command)
+            .with("relation", relation)
+            .with("wraparound", head.contains("wraparound"))
+            .with("aggressive", head.contains("aggressive"));
+        event.duration_us = elapsed_us;
+        let before = |words: &str| number_before(rest, words);
+        for (field, value) in [
+            ("index_scans", number_after(rest, "index scans: ")),
+            ("rows_removed", number_after(rest, "tuples: ")),
+            ("rows_not_removable", before(" are dead but not yet removable")),
+            ("cutoff_age_xids", before(" XIDs old")),
+            ("delay_ms", number_after(rest, "delay time: ")),
+        ] {
+            if let Some(value) = value {
+                event = event.with(field, value);
+            }
+        }
+        Some(event)
+    }
+
+    /// Kinds that may come in great numbers.
+    fn bounded(&self, entry: &Entry, t_us: u64) -> Option<Event> {
+        let message = entry.message.as_str();
+        if let Some(rest) = message.strip_prefix("process ") {
+            let (pid, rest) = rest.split_once(' ')?;
+            let (acquired, rest) =
+                match (rest.strip_prefix("still waiting for "), rest.strip_prefix("acquired ")) {
+                    (Some(rest), _) => (false, rest),
+                    (_, Some(rest)) => (true, rest),
+                    _ => return None,
+                };
+            let wait_ms = number_after(rest, "after ")?;
+            let event = self.place.event(t_us, event::LOCK_WAIT, shortened(message));
+            return Some(
+                event
+                    .with("pid", pid.parse::<u64>().ok()?)
+                    .with("mode", rest.split(' ').next().unwrap_or_default())
+                    .with("wait_ms", wait_ms)
+                    .with("acquired", acquired)
+                    .with("detail", shortened(&entry.detail)),
+            );
+        }
+        if message.starts_with("temporary file: ") {
+            let bytes = number_after(message, "size ")?;
+            let event = self.place.event(t_us, event::TEMP_FILE, shortened(message));
+            return Some(
+                with_pid(event, entry)
+                    .with("bytes", bytes as u64)
+                    .with("statement", shortened(&entry.statement)),
+            );
+        }
+        None
+    }
+}
+
+fn with_pid(event: Event, entry: &Entry) -> Event {
+    match entry.pid {
+        Some(pid) => event.with("pid", pid),
+        None => event,
+    }
+}
+
+/// The number that follows `words`.
+fn number_after(text: &str, words: &str) -> Option<f64> {
+    let rest = &text[text.find(words)? + words.len()..];
+    let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
+    rest[..end].trim_end_matches('.').parse().ok()
+}
+
+/// The number that stands before `words`.
+fn number_before(text: &str, words: &str) -> Option<f64> {
+    let head = &text[..text.find(words)?];
+    let from = head.rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+    head[from..].parse().ok()
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(MESSAGE_CHARS).collect()
+}

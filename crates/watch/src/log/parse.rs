@@ -1,0 +1,201 @@
+//! Bytes of a log to entries, in the three formats the server writes.
+
+use super::Format;
+use super::prefix::{Prefix, timestamp};
+use serde_json::Value;
+
+/// An entry longer than this is cut: a statement of megabytes says no more than its beginning.
+const ENTRY_BYTES_MAX: usize = 256 * 1024;
+
+/// Severities of the server, as they stand before a message.
+const SEVERITIES: [&str; 8] = ["LOG", "ERROR", "FATAL", "PANIC", "WARNING", "NOTICE", "INFO", "DEBUG"];
+/// What may follow a message as an entry of its own.
+const SUPPLEMENTS: [&str; 6] = ["DETAIL", "HINT", "CONTEXT", "STATEMENT", "QUERY", "LOCATION"];
+
+/// One message.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Entry {
+    /// Microseconds since the epoch, as if the server's time zone were UTC unless `is_absolute`.
+    pub(crate) time_us: Option<i64>,
+    pub(crate) is_absolute: bool,
+    pub(crate) pid: Option<u32>,
+    pub(crate) severity: String,
+    pub(crate) sqlstate: String,
+    pub(crate) message: String,
+    pub(crate) detail: String,
+    pub(crate) statement: String,
+}
+
+/// Cuts a stream into entries.
+#[derive(Debug)]
+pub(crate) struct Splitter {
+    format: Format,
+    prefix: Prefix,
+    rest: Vec<u8>,
+    /// Of a plain log: the entry whose end is not known yet.
+    open: Option<Entry>,
+    /// The first line after a cut may be the rest of another.
+    is_torn: bool,
+}
+
+impl Splitter {
+    pub(crate) fn new(format: Format, line_prefix: &str) -> Splitter {
+        Splitter { format, prefix: Prefix::new(line_prefix), rest: Vec::new(), open: None, is_torn: false }
+    }
+
+    /// What follows does not continue what came before.
+    pub(crate) fn cut(&mut self) {
+        self.rest.clear();
+        self.open = None;
+        self.is_torn = true;
+    }
+
+    /// Takes more bytes; gives the entries that are complete.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Entry> {
+        self.rest.extend_from_slice(bytes);
+        let mut entries = Vec::new();
+        let mut from = 0;
+        while let Some(length) = self.line_end(&self.rest[from..]) {
+            let line = String::from_utf8_lossy(&self.rest[from..from + length]).into_owned();
+            from += length + 1;
+            self.line(line.trim_end_matches('\r'), &mut entries);
+        }
+        self.rest.drain(..from);
+        if self.rest.len() > ENTRY_BYTES_MAX {
+            self.cut();
+        }
+        // The entry of a plain log is closed by the next one. Nothing follows the last: it is given when all has been read, and a
+        // DETAIL that comes in a later tick is lost rather than the message late.
+        if self.rest.is_empty() {
+            entries.extend(self.open.take());
+        }
+        entries
+    }
+
+    /// The last entry as it stands.
+    pub(crate) fn finish(&mut self) -> Vec<Entry> {
+        self.open.take().into_iter().collect()
+    }
+
+    /// Where the first line ends: at a newline, in CSV at one outside of quotes.
+    fn line_end(&self, bytes: &[u8]) -> Option<usize> {
+        let mut is_quoted = false;
+        bytes.iter().position(|byte| {
+            is_quoted ^= self.format == Format::Csv && *byte == b'"';
+            *byte == b'\n' && !is_quoted
+        })
+    }
+
+    fn line(&mut self, line: &str, entries: &mut Vec<Entry>) {
+        let is_torn = std::mem::take(&mut self.is_torn);
+        match self.format {
+            Format::Csv => entries.extend(csv(line)),
+            Format::Json => entries.extend(json(line)),
+            Format::Stderr => self.plain(line, is_torn, entries),
+        }
+    }
+
+    fn plain(&mut self, line: &str, is_torn: bool, entries: &mut Vec<Entry>) {
+        let parsed = self.prefix.strip(line).and_then(|(told, rest)| {
+            let (word, message) = rest.split_once(':')?;
+            let message = message.trim_start();
+            Some((told, word.trim(), message))
+        });
+        match parsed {
+            Some((told, word, message))
+                if SEVERITIES.iter().any(|known| word.starts_with(known)) && word.len() <= 7 =>
+            {
+                entries.extend(self.open.take());
+                self.open = Some(Entry {
+                    time_us: told.time_us,
+                    is_absolute: told.is_absolute,
+                    pid: told.pid,
+                    severity: word.to_string(),
+                    sqlstate: told.sqlstate.unwrap_or_default(),
+                    message: message.to_string(),
+                    ..Entry::default()
+                });
+            }
+            Some((told, word, message)) if SUPPLEMENTS.contains(&word) => {
+                // Of another process: that one's message was overtaken, and nobody knows whose detail this is.
+                if let Some(open) = self.open.as_mut().filter(|open| open.pid == told.pid) {
+                    match word {
+                        "DETAIL" => open.detail = message.to_string(),
+                        "STATEMENT" => open.statement = message.to_string(),
+                        _ => {}
+                    }
+                }
+            }
+            _ if is_torn => {}
+            // A further line of what came last begins with a tab.
+            _ => {
+                if let (Some(open), Some(more)) = (&mut self.open, line.strip_prefix('\t')) {
+                    let text = if !open.statement.is_empty() {
+                        &mut open.statement
+                    } else if !open.detail.is_empty() {
+                        &mut open.detail
+                    } else {
+                        &mut open.message
+                    };
+                    if text.len() < ENTRY_BYTES_MAX {
+                        text.push('\n');
+                        text.push_str(more);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A line of `csvlog`; the columns are those of the manual, section "Using CSV-Format Log Output".
+fn csv(line: &str) -> Option<Entry> {
+    let fields = csv_fields(line);
+    let (time_us, _) = timestamp(fields.first()?)?;
+    let at = |index: usize| fields.get(index).cloned().unwrap_or_default();
+    let entry = Entry {
+        time_us: Some(time_us),
+        is_absolute: false,
+        pid: at(3).parse().ok(),
+        severity: at(11),
+        sqlstate: at(12),
+        message: at(13),
+        detail: at(14),
+        statement: at(19),
+    };
+    (!entry.severity.is_empty()).then_some(entry)
+}
+
+fn csv_fields(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut is_quoted = false;
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if is_quoted && letters.peek() == Some(&'"') => {
+                letters.next();
+                fields.last_mut().expect("never empty").push('"');
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => fields.push(String::new()),
+            letter => fields.last_mut().expect("never empty").push(letter),
+        }
+    }
+    fields
+}
+
+/// A line of `jsonlog`.
+fn json(line: &str) -> Option<Entry> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    let text = |name: &str| value[name].as_str().unwrap_or_default().to_string();
+    let (time_us, _) = timestamp(value["timestamp"].as_str()?)?;
+    Some(Entry {
+        time_us: Some(time_us),
+        is_absolute: false,
+        pid: value["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()),
+        severity: text("error_severity"),
+        sqlstate: text("state_code"),
+        message: text("message"),
+        detail: text("detail"),
+        statement: text("statement"),
+    })
+}

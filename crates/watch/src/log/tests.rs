@@ -1,0 +1,259 @@
+use super::*;
+use record::Clock;
+use serde_json::{Value, json};
+use std::io::Write;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("pgfathom-log-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A clock whose run began an hour ago, so that entries of the last minutes lie on its axis.
+fn tick() -> Tick {
+    let now = Clock::start();
+    let hour_us = 3_600_000_000;
+    let clock =
+        Clock { monotonic_us: now.monotonic_us.saturating_sub(hour_us), wall_us: now.wall_us - hour_us };
+    Tick { now_us: clock.now_us(), clock, cadence_us: 1_000_000 }
+}
+
+/// The present second in a zone that is `hours` ahead of UTC, as the server writes it.
+fn now_in(hours: i64) -> String {
+    let wall_us = record::clock::wall_us() as i64 + hours * 3_600_000_000;
+    record::clock::rfc3339(wall_us as u64).get(..19).expect("ASCII").replace('T', " ")
+}
+
+fn follower(path: &Path, format: Format, prefix: &str) -> Follower {
+    let source = Source { path: path.to_path_buf(), format, collected_in: None };
+    Follower::new(Place::Node("n1".to_string()), source, prefix)
+}
+
+fn read(follower: &mut Follower) -> Vec<event::Event> {
+    let (mut batch, mut said) = (Batch::default(), Said::default());
+    follower.read(&tick(), 0, &mut said, &mut batch);
+    batch.events
+}
+
+fn append(path: &Path, text: &str) {
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).expect("opens");
+    file.write_all(text.as_bytes()).expect("writes");
+}
+
+const MESSAGES: [&str; 7] = [
+    "checkpoint starting: wal",
+    "checkpoint complete: wrote 3042 buffers (18.6%), wrote 2 SLRU buffers; 0 WAL file(s) added, 1 removed, 4 recycled; write=2.153 s, sync=0.021 s, total=2.201 s; sync files=12, longest=0.009 s, average=0.002 s; distance=81915 kB, estimate=81915 kB; lsn=0/5000, redo lsn=0/4000",
+    "process 77 still waiting for ShareLock on transaction 749 after 1000.123 ms",
+    "temporary file: path \"base/pgsql_tmp/pgsql_tmp77.0\", size 14000000",
+    "checkpoints are occurring too frequently (3 seconds apart)",
+    "automatic aggressive vacuum to prevent wraparound of table \"shop.public.orders\": index scans: 2\npages: 0 removed, 4425 remain, 4425 scanned (100.00% of total)\ntuples: 100 removed, 900 remain, 50 are dead but not yet removable\nremovable cutoff: 745, which was 12 XIDs old when operation ended\nsystem usage: CPU: user: 0.05 s, system: 0.00 s, elapsed: 1.50 s",
+    "checkpoint",
+];
+
+/// What the messages above must become, whatever the format.
+fn check_messages(events: &[event::Event]) {
+    let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["checkpoint", "checkpoint", "lock_wait", "temp_file", "autovacuum", "server_log"]);
+    let field = |index: usize, name: &str| events[index].more.get(name).cloned().unwrap_or(Value::Null);
+    assert_eq!((field(0, "reason"), events[0].duration_us), (json!("wal"), None));
+    assert_eq!((field(1, "reason"), events[1].duration_us), (json!("wal"), Some(2_201_000)));
+    assert_eq!(
+        (field(1, "buffers"), field(1, "write_ms"), field(1, "longest_sync_ms")),
+        (json!(3042.0), json!(2153.0), json!(9.0))
+    );
+    assert_eq!(
+        (field(2, "pid"), field(2, "mode"), field(2, "wait_ms"), field(2, "acquired")),
+        (json!(77), json!("ShareLock"), json!(1000.123), json!(false))
+    );
+    assert_eq!(field(3, "bytes"), json!(14_000_000));
+    assert_eq!(
+        (field(4, "relation"), field(4, "wraparound"), field(4, "index_scans")),
+        (json!("shop.public.orders"), json!(true), json!(2.0))
+    );
+    assert_eq!(
+        (field(4, "rows_removed"), field(4, "rows_not_removable"), field(4, "cutoff_age_xids")),
+        (json!(100.0), json!(50.0), json!(12.0))
+    );
+    assert_eq!(events[4].duration_us, Some(1_500_000));
+    assert!(events[5].message.contains("too frequently"));
+    // All of this second, whatever zone the server writes.
+    let now_us = tick().now_us;
+    for event in events.iter().filter(|event| event.duration_us.is_none()) {
+        assert!(now_us.abs_diff(event.t_us) < 60_000_000, "{event:?} at {now_us}");
+    }
+}
+
+#[test]
+fn plain_logs_are_read_with_several_prefixes_and_zones() {
+    for (index, prefix) in
+        ["%m [%p] ", "%t [%p]: [%l-1] user=%u,db=%d ", "%m [%p] %q%u@%d ", "%p|%n|"].iter().enumerate()
+    {
+        let folder = Folder::new(&format!("plain{index}"));
+        let path = folder.0.join("log");
+        append(&path, "what stood there before\n");
+        let mut follower = follower(&path, Format::Stderr, prefix);
+        assert_eq!(read(&mut follower), []);
+        let time = now_in(3);
+        let head = match index {
+            0 => format!("{time}.500 MSK [77] "),
+            1 => format!("{time} +03 [77]: [5-1] user=bob,db=shop "),
+            2 => format!("{time}.500 MSK [77] "),
+            _ => format!("77|{}.000|", record::clock::wall_us() / 1_000_000),
+        };
+        for message in MESSAGES {
+            append(&path, &format!("{head}LOG:  {}\n", message.replace('\n', "\n\t")));
+        }
+        check_messages(&read(&mut follower));
+    }
+}
+
+#[test]
+fn csv_and_json_logs_say_the_same() {
+    let folder = Folder::new("formats");
+    for format in [Format::Csv, Format::Json] {
+        let path = folder.0.join(format.name());
+        append(&path, "");
+        let mut follower = follower(&path, format, "");
+        assert_eq!(read(&mut follower), []);
+        let time = format!("{}.500 CET", now_in(1));
+        for message in MESSAGES {
+            let quoted = message.replace('"', "\"\"");
+            let line = match format {
+                Format::Csv => format!(
+                    "{time},\"bob\",\"shop\",77,\"[local]\",6638a1b2.4d,5,\"idle\",{time},3/5,0,LOG,00000,\"{quoted}\",,,,,,,,,\"psql\",\"client backend\",,0\n"
+                ),
+                _ => format!(
+                    "{}\n",
+                    json!({"timestamp": time, "pid": 77, "error_severity": "LOG", "state_code": "00000", "message": message})
+                ),
+            };
+            append(&path, &line);
+        }
+        check_messages(&read(&mut follower));
+    }
+}
+
+#[test]
+fn a_deadlock_keeps_its_detail_and_errors_are_counted() {
+    let folder = Folder::new("errors");
+    let path = folder.0.join("log");
+    append(&path, "");
+    let mut follower = follower(&path, Format::Stderr, "%m [%p] ");
+    read(&mut follower);
+    let head = |pid: u32| format!("{}.000 UTC [{pid}] ", now_in(0));
+    append(
+        &path,
+        &format!(
+            "{0}ERROR:  deadlock detected\n{0}DETAIL:  Process 5 waits for ShareLock on transaction 7; blocked by process 6.\n\tProcess 6 waits for ShareLock on transaction 8; blocked by process 5.\n{0}HINT:  See server log for query details.\n{0}STATEMENT:  update t set v = 1\n",
+            head(5)
+        ),
+    );
+    for number in 0..3 {
+        append(
+            &path,
+            &format!(
+                "{0}ERROR:  duplicate key value violates unique constraint \"k{number}\"\n{1}STATEMENT:  not of this message\n",
+                head(7),
+                head(8)
+            ),
+        );
+    }
+    append(&path, &format!("{}FATAL:  terminating connection due to administrator command\n", head(9)));
+    append(&path, &format!("{}LOG:  statement: select 1\n", head(9)));
+    let events = read(&mut follower);
+    let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["deadlock", "server_log", "server_log"]);
+    assert!(events[0].more["detail"].as_str().expect("text").contains("blocked by process 5"));
+    assert_eq!(events[0].more["statement"], "update t set v = 1");
+    let repeated = events.iter().find_map(|event| event.more.get("repeated")).expect("one was repeated");
+    assert_eq!(repeated, 2);
+}
+
+#[test]
+fn truncated_and_replaced_files_are_followed() {
+    let folder = Folder::new("rotation");
+    let path = folder.0.join("log");
+    let line = |words: &str| format!("{}.000 UTC [5] FATAL:  {words}\n", now_in(0));
+    append(&path, &line("old"));
+    let mut follower = follower(&path, Format::Stderr, "%m [%p] ");
+    assert_eq!(read(&mut follower), []);
+    // In the middle of a line, then the rest.
+    let text = line("first");
+    append(&path, &text[..20]);
+    assert_eq!(read(&mut follower), []);
+    append(&path, &text[20..]);
+    assert_eq!(read(&mut follower)[0].message, "first");
+    // Truncated in place.
+    std::fs::write(&path, "").expect("truncates");
+    append(&path, &line("second"));
+    assert_eq!(read(&mut follower)[0].message, "second");
+    // Moved away, still written to; then a new one in its place.
+    let moved = folder.0.join("log.1");
+    std::fs::rename(&path, &moved).expect("moves");
+    append(&moved, &line("third"));
+    assert_eq!(read(&mut follower)[0].message, "third");
+    append(&moved, &line("fourth"));
+    append(&path, &line("fifth"));
+    let messages: Vec<String> = read(&mut follower).into_iter().map(|event| event.message).collect();
+    assert_eq!(messages, ["fifth", "fourth"].map(String::from), "both files, kinds in order of their words");
+    // Gone for good, the name too.
+    std::fs::remove_file(&path).expect("removes");
+    assert_eq!(read(&mut follower), []);
+}
+
+#[test]
+fn a_collected_log_goes_on_in_the_file_that_the_server_names() {
+    let folder = Folder::new("collected");
+    let data = folder.0.join("data");
+    std::fs::create_dir_all(data.join("log")).expect("a folder");
+    let line = |words: &str| {
+        json!({"timestamp": format!("{}.0 UTC", now_in(0)).replace(".0 ", ".000 "), "pid": 1, "error_severity": "FATAL", "message": words}).to_string() + "\n"
+    };
+    std::fs::write(data.join(CURRENT_LOGFILES), "stderr log/a.log\njsonlog log/a.json\n").expect("writes");
+    append(&data.join("log/a.json"), "");
+    let wanted = Wanted {
+        is_local: true,
+        data_directory: Some(&data),
+        destination: "stderr, jsonlog",
+        collects: true,
+        file_of: &|_| None,
+    };
+    let source = find(&wanted).expect("both are listed, JSON says more");
+    assert_eq!((source.format, source.path.clone()), (Format::Json, data.join("log/a.json")));
+    let mut follower = Follower::new(Place::Node("n1".to_string()), source, "");
+    read(&mut follower);
+    append(&data.join("log/a.json"), &line("last of a"));
+    append(&data.join("log/b.json"), &line("first of b"));
+    std::fs::write(data.join(CURRENT_LOGFILES), "stderr log/b.log\njsonlog log/b.json\n").expect("writes");
+    let messages: Vec<String> = read(&mut follower).into_iter().map(|event| event.message).collect();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+}
+
+#[test]
+fn a_log_that_cannot_be_followed_has_a_reason() {
+    let wanted = |is_local, data: Option<&'static str>, destination: &'static str| {
+        find(&Wanted {
+            is_local,
+            data_directory: data.map(Path::new),
+            destination,
+            collects: false,
+            file_of: &|_| None,
+        })
+        .expect_err("nothing is there")
+    };
+    assert!(wanted(false, Some("/nowhere"), "stderr").contains("another machine"));
+    assert!(wanted(true, None, "stderr").contains("pg_monitor"));
+    assert!(wanted(true, Some("/nowhere"), "syslog").contains("syslog"));
+    assert!(wanted(true, Some("/nowhere"), "stderr").contains("postmaster.pid"));
+}

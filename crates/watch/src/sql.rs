@@ -1,0 +1,633 @@
+//! The collector of a database node: one connection, one statement a tick, more only when there is something to ask.
+//!
+//! | state | left by |
+//! |---|---|
+//! | away: no connection; tried again after [`RETRY_FIRST`], then twice as long, up to [`RETRY_MAX`] | an answer, to up |
+//! | up: the question of the tick, then the parts that are due | a lost connection, to away |
+//!
+//! A part (tables, statements, ...) that the server refuses is a `missing` line, and is asked again when it is due; one that is refused
+//! for good (no privilege, no such column) is asked ten times more rarely.
+
+mod blocks;
+mod core;
+mod counters;
+mod facts;
+mod json;
+mod probe;
+mod progress;
+mod relations;
+pub mod session;
+
+use crate::board::{Board, NodeState};
+use crate::collect::{Batch, Collect, Place, Said, Tick, With};
+use crate::log;
+use counters::Counters;
+use probe::Probe;
+use record::event;
+use record::watched::ClockOffset;
+use serde_json::Value;
+use session::{Failed, Session};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use target::ConnSpec;
+use target::conninfo::Host;
+
+/// The first attempt to connect again comes after this.
+pub const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// Attempts are never further apart.
+pub const RETRY_MAX: Duration = Duration::from_secs(10);
+/// How much more rarely a part is asked that the server refused for good.
+const REFUSED_FACTOR: u64 = 10;
+/// Round trips of which the shortest gives the clock's offset.
+const CLOCK_PROBES: u32 = 5;
+
+/// A part of what is asked, beyond the question of every tick.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Facts,
+    Clock,
+    Ages,
+    Tables,
+    Statements,
+    WaitProfile,
+    Io,
+    Subscriptions,
+    Progress,
+}
+
+/// Every part, in the order they are asked.
+const PARTS: [Part; 9] = [
+    Part::Facts,
+    Part::Clock,
+    Part::Ages,
+    Part::Progress,
+    Part::Io,
+    Part::Subscriptions,
+    Part::WaitProfile,
+    Part::Statements,
+    Part::Tables,
+];
+
+impl Part {
+    /// How often it is asked, in seconds.
+    fn cadence_s(self) -> u64 {
+        match self {
+            // Also at once after a reload of the configuration.
+            Part::Facts => 600,
+            Part::Clock | Part::Ages | Part::Tables => 60,
+            Part::Statements | Part::WaitProfile | Part::Progress => 10,
+            Part::Io | Part::Subscriptions => 5,
+        }
+    }
+
+    /// Its name, and what cannot be said without it.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Part::Facts => ("settings", "how the server is configured"),
+            Part::Clock => (
+                "clock",
+                "how far the server's clock is from ours: its log lines may stand at the wrong second",
+            ),
+            Part::Ages => ("age of databases", "how far the next vacuum against wraparound is"),
+            Part::Tables => (
+                "tables",
+                "which table grows, is scanned, or is vacuumed in vain; tables without primary key; indexes in other tablespaces",
+            ),
+            Part::Statements => ("statements", "which statements take the time"),
+            Part::WaitProfile => ("wait profile", "waits shorter than a tick"),
+            Part::Io => ("server I/O", "reads, writes and syncs by kind of backend"),
+            Part::Subscriptions => ("subscriptions", "whether changes of other servers are applied"),
+            Part::Progress => ("progress", "how far vacuums, index builds and copies are"),
+        }
+    }
+}
+
+/// When a part is due, and what it remembers.
+#[derive(Debug)]
+struct Turn {
+    part: Part,
+    due_us: u64,
+    last_us: Option<u64>,
+    counters: Counters,
+}
+
+/// Samples one node.
+#[derive(Debug)]
+pub struct Node {
+    name: String,
+    spec: ConnSpec,
+    board: Arc<Board>,
+    said: Said,
+    link: Link,
+    memory: core::Memory,
+    slow: core::Slow,
+    turns: Vec<Turn>,
+    last_us: Option<u64>,
+    started_us: i64,
+    loaded_us: i64,
+    offset_us: i64,
+    known: facts::Known,
+    /// Whether the server's processes run here.
+    is_local: bool,
+    texts: HashSet<String>,
+    log: Option<log::Follower>,
+    follows_log: bool,
+}
+
+/// The connection.
+#[derive(Debug)]
+enum Link {
+    Away { try_at_us: u64, wait: Duration },
+    Up(Box<Up>),
+}
+
+/// What belongs to a connection.
+#[derive(Debug)]
+struct Up {
+    session: Session,
+    probe: Probe,
+    core: String,
+    blocks: String,
+}
+
+impl Node {
+    /// A collector of the node that `spec` leads to. Nothing happens before its first tick.
+    pub fn new(name: &str, spec: &ConnSpec, board: Arc<Board>) -> Node {
+        let turn = |part| Turn { part, due_us: 0, last_us: None, counters: Counters::default() };
+        Node {
+            name: name.to_string(),
+            spec: spec.clone(),
+            board,
+            said: Said::default(),
+            link: Link::Away { try_at_us: 0, wait: RETRY_FIRST },
+            memory: core::Memory::default(),
+            slow: core::Slow::default(),
+            turns: PARTS.map(turn).into(),
+            last_us: None,
+            started_us: 0,
+            loaded_us: 0,
+            offset_us: 0,
+            known: facts::Known::default(),
+            is_local: false,
+            texts: HashSet::new(),
+            log: None,
+            follows_log: true,
+        }
+    }
+
+    /// Leaves the server's log alone.
+    #[must_use]
+    pub fn without_log(mut self) -> Node {
+        self.follows_log = false;
+        self
+    }
+
+    /// What cannot be seen now: what, why, and what can no longer be said.
+    pub fn missing(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.said.missing_now()
+    }
+
+    /// Statements sent over the present connection, those that only prepare not counted.
+    pub fn asked(&self) -> u64 {
+        match &self.link {
+            Link::Up(up) => up.session.asked(),
+            Link::Away { .. } => 0,
+        }
+    }
+
+    fn event(&self, t_us: u64, kind: &str, message: impl Into<String>) -> event::Event {
+        Place::Node(self.name.clone()).event(t_us, kind, message)
+    }
+
+    /// Opens the connection if it is time. True if it stands.
+    fn connect(&mut self, tick: &Tick, batch: &mut Batch) -> bool {
+        let Link::Away { try_at_us, wait } = self.link else { return true };
+        if tick.now_us < try_at_us {
+            return false;
+        }
+        match Up::open(&self.spec) {
+            Ok(up) => {
+                self.link = Link::Up(Box::new(up));
+                let place = self.place();
+                self.said.found(batch, tick.now_us, &place, "server");
+                for turn in &mut self.turns {
+                    turn.due_us = 0;
+                }
+                true
+            }
+            Err(failed) => {
+                self.away(tick, &failed, wait, batch);
+                false
+            }
+        }
+    }
+
+    fn away(&mut self, tick: &Tick, failed: &Failed, wait: Duration, batch: &mut Batch) {
+        let was_up = matches!(self.link, Link::Up(_));
+        let now_us = tick.clock.now_us();
+        self.link =
+            Link::Away { try_at_us: now_us + wait.as_micros() as u64, wait: (wait * 2).min(RETRY_MAX) };
+        if was_up {
+            batch.event(self.event(now_us, event::RESTART, format!("{} went away: {failed}", self.name)));
+        }
+        let lost = "everything that the server's views say";
+        self.said.missing(batch, now_us, self.place().missing("server", failed.to_string(), lost));
+        self.board.change(&self.name, |state| {
+            *state = NodeState {
+                t_us: now_us,
+                is_up: false,
+                address: address(&self.spec),
+                ..std::mem::take(state)
+            };
+            state.active.clear();
+        });
+    }
+
+    /// The question of the tick.
+    fn ask_core(&mut self, tick: &Tick, batch: &mut Batch) -> Result<core::Moment, Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(core::Moment::default()) };
+        let begin_us = tick.clock.now_us();
+        let answer = up.session.ask(&up.core, &[])?;
+        let t_us = tick.clock.now_us();
+        let asked = core::Asked {
+            node: &self.name,
+            t_us,
+            interval_us: self.last_us.map_or(0, |last| t_us - last),
+            rtt_us: t_us - begin_us,
+        };
+        // A server that was started again since the last tick is noticed before anything is compared with it.
+        let started_us = answer["started"].as_i64().unwrap_or(0);
+        if self.started_us != 0 && started_us != self.started_us {
+            self.memory.clear();
+            for turn in &mut self.turns {
+                turn.counters.clear();
+            }
+            let at_us = tick.of_wall(started_us, self.offset_us);
+            batch.event(Place::Node(self.name.clone()).event(
+                at_us,
+                event::RESTART,
+                format!("{} was started", self.name),
+            ));
+        }
+        self.started_us = started_us;
+        let mut state = NodeState {
+            t_us,
+            is_up: true,
+            is_local: self.is_local,
+            address: address(&self.spec),
+            data_directory: self.known.data_directory.clone(),
+            tablespaces: self.known.tablespaces.clone(),
+            ..NodeState::default()
+        };
+        let moment = core::answer(&asked, &answer, &self.slow, &mut self.memory, batch, &mut state);
+        self.board.set(&self.name, state);
+        self.last_us = Some(t_us);
+        Ok(moment)
+    }
+
+    /// What the tick's answer leads to: resets, a reload, checkpoints of a server without a readable log, blockers.
+    fn follow_up(&mut self, tick: &Tick, moment: &core::Moment, batch: &mut Batch) -> Result<(), Failed> {
+        let now_us = tick.clock.now_us();
+        for what in &moment.resets {
+            let event =
+                self.event(now_us, event::RESET, format!("{}: counters of {what} went back", self.name));
+            batch.event(event.with("what", *what));
+        }
+        if self.loaded_us != 0 && moment.loaded_us != self.loaded_us {
+            self.turn(Part::Facts).due_us = 0;
+        }
+        self.loaded_us = moment.loaded_us;
+        if let Some(counted) = &moment.checkpoints
+            && self.log.as_ref().is_none_or(|log| !log.is_readable())
+        {
+            batch.event(checkpoint_of_counters(&self.name, now_us, counted));
+        }
+        if moment.masked > 0 {
+            let why = format!("{} sessions hide what they do from our role; grant pg_monitor", moment.masked);
+            let lost = "their waits, transactions and blockers: they are unattributed, not idle";
+            // The number changes all the time; what is lost does not.
+            if !self.said.missing_now().any(|(what, _, _)| what == "hidden sessions") {
+                self.said.missing(batch, now_us, self.place().missing("hidden sessions", why, lost));
+            }
+        }
+        if moment.reports {
+            self.turn(Part::Progress).due_us = 0;
+        }
+        if moment.lockers.is_empty() {
+            return Ok(());
+        }
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        match up.session.ask(&up.blocks, &[&moment.lockers]) {
+            Ok(answer) => {
+                blocks::answer(&self.name, tick.clock.now_us(), &answer, batch);
+                let place = self.place();
+                self.said.found(batch, now_us, &place, "blockers");
+                Ok(())
+            }
+            Err(failed) => self.refused("blockers", "who waits for whom", failed, now_us, batch),
+        }
+    }
+
+    fn turn(&mut self, part: Part) -> &mut Turn {
+        let index = PARTS.iter().position(|other| *other == part).expect("every part has its turn");
+        &mut self.turns[index]
+    }
+
+    /// Says that a part was refused; passes on that the connection is gone.
+    fn refused(
+        &mut self,
+        what: &str,
+        lost: &str,
+        failed: Failed,
+        t_us: u64,
+        batch: &mut Batch,
+    ) -> Result<(), Failed> {
+        match failed {
+            Failed::Refused { message, .. } => {
+                self.said.missing(batch, t_us, self.place().missing(what, message, lost));
+                Ok(())
+            }
+            gone => Err(gone),
+        }
+    }
+
+    /// Asks the parts that are due.
+    fn ask_parts(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+        for index in 0..self.turns.len() {
+            let now_us = tick.clock.now_us();
+            if now_us < self.turns[index].due_us {
+                continue;
+            }
+            let part = self.turns[index].part;
+            let (name, lost) = part.words();
+            let mut counters = std::mem::take(&mut self.turns[index].counters);
+            let last_us = self.turns[index].last_us;
+            let asked = self.ask_part(part, tick, last_us, &mut counters, batch);
+            let went_back = counters.went_back();
+            self.turns[index].counters = counters;
+            // A coarser cadence of the whole is a coarser cadence of each part.
+            let cadence_us = (part.cadence_s() * 1_000_000).max(tick.cadence_us);
+            let mut wait_us = cadence_us;
+            match asked {
+                Ok(()) => {
+                    self.turns[index].last_us = Some(tick.clock.now_us());
+                    let place = self.place();
+                    self.said.found(batch, now_us, &place, name);
+                    if went_back {
+                        let event = self.event(
+                            now_us,
+                            event::RESET,
+                            format!("{}: counters of {name} went back", self.name),
+                        );
+                        batch.event(event.with("what", name));
+                    }
+                }
+                Err(failed) => {
+                    if !failed.is_passing() {
+                        wait_us = cadence_us * REFUSED_FACTOR;
+                    }
+                    self.refused(name, lost, failed, now_us, batch)?;
+                }
+            }
+            self.turns[index].due_us = now_us + wait_us;
+        }
+        Ok(())
+    }
+
+    fn ask_part(
+        &mut self,
+        part: Part,
+        tick: &Tick,
+        last_us: Option<u64>,
+        counters: &mut Counters,
+        batch: &mut Batch,
+    ) -> Result<(), Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let Up { session, probe, .. } = up.as_mut();
+        let sql = match part {
+            Part::Facts => return self.ask_facts(tick, batch),
+            Part::Clock => return self.ask_clock(tick, batch),
+            Part::Ages => Some(facts::AGES.to_string()),
+            Part::Tables => Some(relations::tables(probe)),
+            Part::Statements => relations::statements(probe),
+            Part::WaitProfile => relations::wait_profile(probe),
+            Part::Io => relations::io(probe),
+            Part::Subscriptions => relations::subscriptions(probe),
+            Part::Progress => progress::question(probe),
+        };
+        // What this server does not have was said with the facts.
+        let Some(sql) = sql else { return Ok(()) };
+        let begin_us = tick.clock.now_us();
+        let answer = session.ask(&sql, &[])?;
+        let t_us = tick.clock.now_us();
+        let interval_us = last_us.map_or(0, |last| t_us - last);
+        let asked = core::Asked { node: &self.name, t_us, interval_us, rtt_us: t_us - begin_us };
+        match part {
+            Part::Tables => relations::tables_answer(&asked, &answer, counters, batch),
+            Part::WaitProfile => relations::wait_profile_answer(&asked, &answer, counters, batch),
+            Part::Io => relations::io_answer(&asked, &answer, counters, batch),
+            Part::Subscriptions => relations::subscriptions_answer(&asked, &answer, counters, batch),
+            Part::Progress => progress::answer(&self.name, t_us, &answer, batch),
+            Part::Statements => {
+                let unknown = relations::statements_answer(&asked, &answer, counters, &self.texts, batch);
+                if !unknown.is_empty() {
+                    let ids: Vec<i64> = unknown.iter().filter_map(|id| id.parse().ok()).collect();
+                    let answer = session.ask(&relations::texts(probe), &[&ids])?;
+                    relations::texts_answer(&self.name, t_us, &answer, &mut self.texts, batch);
+                }
+            }
+            _ => {
+                self.slow.database_age_xids = json::count(&answer, "xids");
+                self.slow.database_age_mxids = json::count(&answer, "mxids");
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_facts(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let answer = match up.session.ask(&facts::question(), &[]) {
+            Err(Failed::Refused { .. }) => up.session.ask(&facts::question_without_places(), &[])?,
+            answer => answer?,
+        };
+        let t_us = tick.clock.now_us();
+        let place = Place::Node(self.name.clone());
+        for (what, is_there, lost) in [
+            ("pg_stat_statements", !up.probe.statements.columns.is_empty(), Part::Statements.words().1),
+            ("pg_stat_kcache", !up.probe.kcache.columns.is_empty(), "CPU time by statement"),
+            ("pg_wait_sampling", !up.probe.wait_sampling.columns.is_empty(), Part::WaitProfile.words().1),
+            ("pg_stat_io", !up.probe.io.is_empty(), Part::Io.words().1),
+        ] {
+            if !is_there {
+                self.said.missing(
+                    batch,
+                    t_us,
+                    place.missing(what, "not there, or not readable for our role", lost),
+                );
+            }
+        }
+        let (known, changed) = facts::answer(&place, t_us, &answer, &mut self.said, &mut self.slow, batch);
+        let is_first = self.known == facts::Known::default();
+        self.is_local = is_local(&self.spec, known.backend_pid);
+        self.known = facts::Known { backend_pid: None, ..known };
+        if !changed.is_empty() {
+            let message = format!("{}: {}", self.name, changed.join(", "));
+            batch.event(self.event(t_us, event::SETTINGS_CHANGED, message));
+        }
+        if self.follows_log && (is_first || !changed.is_empty() || self.log.is_none()) {
+            self.find_log(tick, batch)?;
+        }
+        Ok(())
+    }
+
+    /// Finds the server's log, of a server that runs on this machine.
+    fn find_log(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let mut files = Value::Null;
+        if self.known.collects_log {
+            for question in [facts::LOG_FILE, facts::LOG_FILE_JSON] {
+                match up.session.ask(question, &[]) {
+                    Ok(Value::Object(more)) => match &mut files {
+                        Value::Object(all) => all.extend(more),
+                        _ => files = Value::Object(more),
+                    },
+                    Ok(_) | Err(Failed::Refused { .. }) => {}
+                    Err(gone) => return Err(gone),
+                }
+            }
+        }
+        let found = log::find(&log::Wanted {
+            is_local: self.is_local,
+            data_directory: self.known.data_directory.as_deref(),
+            destination: &self.known.log_destination,
+            collects: self.known.collects_log,
+            file_of: &|kind| files[kind].as_str().map(str::to_string),
+        });
+        let place = Place::Node(self.name.clone());
+        let t_us = tick.clock.now_us();
+        match found {
+            Ok(source) => {
+                self.said.found(batch, t_us, &place, "server log");
+                let same = self.log.as_ref().is_some_and(|log| log.source() == &source);
+                if !same {
+                    self.log = Some(log::Follower::new(place, source, &self.known.log_line_prefix));
+                }
+            }
+            Err(why) => {
+                self.log = None;
+                let lost = "reasons and phases of checkpoints, what autovacuum did, deadlocks with their statements, lock waits, temporary files, errors and crashes";
+                self.said.missing(batch, t_us, place.missing("server log", why, lost));
+            }
+        }
+        Ok(())
+    }
+
+    /// The clock by the midpoint method: the server's reading lies between our two, and the shortest round trip says it best.
+    fn ask_clock(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let mut best: Option<(u64, i64)> = None;
+        for _ in 0..CLOCK_PROBES {
+            let (begin_us, begin_wall_us) = (record::clock::monotonic_us(), record::clock::wall_us());
+            let answer = up.session.ask(
+                "select json_build_object('now', (extract(epoch from clock_timestamp()) * 1000000)::bigint)::text",
+                &[],
+            )?;
+            let rtt_us = record::clock::monotonic_us() - begin_us;
+            let Some(theirs_us) = answer["now"].as_i64() else { continue };
+            if best.is_none_or(|(shortest, _)| rtt_us < shortest) {
+                best = Some((rtt_us, theirs_us - (begin_wall_us as i64 + (rtt_us / 2) as i64)));
+            }
+        }
+        if let Some((rtt_us, offset_us)) = best {
+            self.offset_us = offset_us;
+            batch.reading(
+                tick.clock.now_us(),
+                ClockOffset {
+                    node: self.name.clone(),
+                    offset_us: Some(offset_us),
+                    error_us: Some(rtt_us.div_ceil(2)),
+                },
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Up {
+    fn open(spec: &ConnSpec) -> Result<Up, Failed> {
+        let mut session = Session::open(spec)?;
+        let probe = Probe::of(&mut session)?;
+        let (core, blocks) = (core::question(&probe), blocks::question(&probe));
+        Ok(Up { session, probe, core, blocks })
+    }
+}
+
+impl Collect for Node {
+    fn place(&self) -> Place {
+        Place::Node(self.name.clone())
+    }
+
+    fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
+        if self.connect(tick, batch) {
+            let asked = match self.ask_core(tick, batch) {
+                Ok(moment) => {
+                    let place = self.place();
+                    self.said.found(batch, tick.now_us, &place, "core");
+                    self.follow_up(tick, &moment, batch)
+                }
+                Err(failed) => {
+                    let lost = "sessions, waits, counters, WAL and standbys of these ticks";
+                    self.refused("core", lost, failed, tick.now_us, batch)
+                }
+            };
+            if let Err(failed) = asked.and_then(|()| self.ask_parts(tick, batch)) {
+                self.away(tick, &failed, RETRY_FIRST, batch);
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.read(tick, self.offset_us, &mut self.said, batch);
+        }
+    }
+
+    fn finish(&mut self, tick: &Tick, batch: &mut Batch) {
+        if let Some(log) = &mut self.log {
+            log.finish(tick, batch);
+        }
+    }
+}
+
+/// A checkpoint that only the counters tell of: it ended at some moment of the last interval.
+fn checkpoint_of_counters(node: &str, t_us: u64, counted: &record::watched::Server) -> event::Event {
+    let requested = counted.checkpoints_requested.unwrap_or(0) > 0;
+    let reason = if requested { "requested" } else { "time" };
+    Place::Node(node.to_string())
+        .event(t_us, event::CHECKPOINT, format!("{node}: checkpoint ({reason}), by the counters"))
+        .with("reason", reason)
+        .with("buffers", counted.checkpoint_buffers.unwrap_or(0))
+        .with("write_ms", counted.checkpoint_write_ms.unwrap_or(0.0))
+        .with("sync_ms", counted.checkpoint_sync_ms.unwrap_or(0.0))
+        .with("from", "counters")
+}
+
+/// The host that a connection leads to, for people.
+fn address(spec: &ConnSpec) -> String {
+    spec.hosts.first().map_or_else(String::new, |host| match &host.host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(folder) => folder.display().to_string(),
+    })
+}
+
+/// Whether the server's processes are ours to look at: it is reached on this machine, and the process that serves us is a postgres here.
+fn is_local(spec: &ConnSpec, backend_pid: Option<u32>) -> bool {
+    let Some(host) = spec.hosts.first() else { return false };
+    let is_near = match &host.host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+        }
+    };
+    let Some(pid) = backend_pid else { return false };
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    is_near && comm.starts_with("postgres")
+}

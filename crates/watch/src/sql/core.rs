@@ -1,0 +1,445 @@
+//! The question of every tick, in one statement: sessions, counters, WAL, checkpoints, standbys, slots.
+//!
+//! Sessions are counted by the server and come as sums, so a tick of a thousand sessions costs as much to read as one of ten. Only the
+//! remarkable ones come by name.
+
+use crate::board::{NodeState, Process};
+use crate::collect::Batch;
+use crate::sql::counters::Counters;
+use crate::sql::json::{self, age, count, flag, list, micros, number, text};
+use crate::sql::probe::{Probe, column};
+use record::watched::{Horizon, Replication, Server, Session, Slot, WAIT_CPU, Wait};
+use serde_json::Value;
+
+/// Transactions younger than this are not remarkable.
+const REMARKABLE_S: u32 = 2;
+/// Snapshots that are younger than this many transactions do not hold much.
+const HORIZON_XIDS: u32 = 100_000;
+/// The same for standbys and slots, which are always there and always a little behind.
+const FOLLOWER_XIDS: u64 = 1000;
+/// Sessions and holders named per tick.
+const NAMED_MAX: u32 = 10;
+/// Active processes told to the collector of the machine.
+const PROCESSES_MAX: u32 = 256;
+/// Waiting sessions whose blockers are looked for.
+pub(crate) const LOCKERS_MAX: u32 = 32;
+/// Characters of a statement that are kept.
+pub(crate) const QUERY_CHARS: u32 = 200;
+/// Commands that report progress begin with one of these.
+const REPORTING: &str = "'^[[:space:](]*(vacuum|analyze|copy|create|reindex|cluster|repack|alter|refresh|import|base_backup|autovacuum)'";
+
+const DATABASE: &[&str] = &[
+    "xact_commit",
+    "xact_rollback",
+    "tup_inserted",
+    "tup_updated",
+    "tup_deleted",
+    "tup_returned",
+    "tup_fetched",
+    "blks_read",
+    "blks_hit",
+    "temp_bytes",
+    "temp_files",
+    "deadlocks",
+];
+const CHECKPOINTS: &[&str] = &["timed", "requested", "buffers", "write_ms", "sync_ms", "backend_fsync"];
+const WAL: &[&str] = &["wal_records", "wal_fpi", "wal_buffers_full"];
+
+/// What a tick's question brought besides lines.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Moment {
+    /// Processes that wait for a lock, the longest first.
+    pub(crate) lockers: Vec<i32>,
+    /// Whether something may report progress.
+    pub(crate) reports: bool,
+    /// Sessions whose state is hidden from us.
+    pub(crate) masked: u64,
+    /// `pg_postmaster_start_time`, microseconds since the Unix epoch.
+    pub(crate) started_us: i64,
+    /// `pg_conf_load_time`, likewise.
+    pub(crate) loaded_us: i64,
+    /// What counters went back, for the event.
+    pub(crate) resets: Vec<&'static str>,
+    /// Checkpoints that were counted: timed, requested, and what they took.
+    pub(crate) checkpoints: Option<Server>,
+}
+
+/// The question for a server that has what `probe` found.
+pub(crate) fn question(probe: &Probe) -> String {
+    let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
+    let leader = column(&probe.activity_columns, "leader_pid", "null::int");
+    let lsn = "case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else pg_catalog.pg_current_wal_insert_lsn() end";
+    let sums: Vec<String> = DATABASE.iter().map(|name| format!("sum({name}) {name}")).collect();
+    let mut parts = vec![
+        format!("'waits', (select json_agg(w) from (select backend_type backend, state, case wait_type when '' then '{WAIT_CPU}' else wait_type end wait_type,
+            case wait_type when '' then '{WAIT_CPU}' else wait_event end wait_event, query_id::text query_id, count(*) sessions
+          from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' group by 1, 2, 3, 4, 5) w)"),
+        "'counts', (select row_to_json(c) from (select count(*) filter (where client) total, count(*) filter (where client and state = 'active') active,
+            count(*) filter (where client and state like 'idle in transaction%') idle_in_transaction, count(*) filter (where wait_type = 'Lock') waiting_lock,
+            count(*) filter (where backend_type = 'autovacuum worker') autovacuum, count(*) filter (where backend_type is null) masked,
+            extract(epoch from clock_timestamp() - min(xact_start) filter (where client)) oldest,
+            coalesce(bool_or(reports), false) reports from a) c)".to_string(),
+        format!("'processes', (select json_agg(json_build_array(pid, backend_type, case wait_type when '' then '' else wait_type || ':' || wait_event end))
+          from (select * from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' limit {PROCESSES_MAX}) p)"),
+        format!("'lockers', (select json_agg(pid) from (select pid from a where wait_type = 'Lock' order by query_start limit {LOCKERS_MAX}) l)"),
+        format!("'sessions', (select json_agg(s) from (select pid, backend_type backend, application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\", datid,
+            state, wait_type, wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s, extract(epoch from clock_timestamp() - state_change) state_age_s,
+            pg_catalog.age(backend_xmin) xmin_age_xids, query
+          from a where client and (xact_start < clock_timestamp() - interval '{REMARKABLE_S} s'
+            or state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 s') order by xact_start limit {NAMED_MAX}) s)"),
+        format!("'horizon', (select json_agg(h) from (select * from (select case backend_type when 'walsender' then 'standby' else 'session' end kind, application_name as name, pid,
+              greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) age_xids, extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start)) age_s
+            from a where coalesce(backend_xmin, backend_xid) is not null and query !~* '^(autovacuum: )?vacuum'
+            union all select 'prepared', gid, null, pg_catalog.age(transaction), extract(epoch from clock_timestamp() - prepared) from pg_catalog.pg_prepared_xact()) h
+          where age_xids >= {HORIZON_XIDS} or age_s >= {REMARKABLE_S} and kind <> 'standby' or kind = 'standby' and age_xids >= {FOLLOWER_XIDS} order by age_xids desc, age_s desc limit {NAMED_MAX}) h)"),
+        format!("'database', (select row_to_json(d) from (select {}, max(stats_reset)::text reset from pg_catalog.pg_stat_database) d)", sums.join(", ")),
+        "'prepared', (select row_to_json(p) from (select count(*) n, extract(epoch from clock_timestamp() - min(prepared)) age_s from pg_catalog.pg_prepared_xact()) p)".to_string(),
+        format!("'position', pg_catalog.pg_wal_lsn_diff({lsn}, '0/0')"),
+        "'recovery', pg_catalog.pg_is_in_recovery()".to_string(),
+        "'archived_failed', (select failed_count from pg_catalog.pg_stat_archiver)".to_string(),
+        "'started', (extract(epoch from pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint".to_string(),
+        "'loaded', (extract(epoch from pg_catalog.pg_conf_load_time()) * 1000000)::bigint".to_string(),
+        format!("'checkpoints', {}", checkpoints(probe)),
+    ];
+    if !probe.wal.is_empty() {
+        let names: Vec<&str> = WAL.iter().map(|name| column(&probe.wal, name, "null")).collect();
+        parts.push(format!(
+            "'wal', (select json_build_object('wal_records', {}, 'wal_fpi', {}, 'wal_buffers_full', {}) from pg_catalog.pg_stat_wal)",
+            names[0], names[1], names[2]
+        ));
+    }
+    if probe.senders.contains("replay_lag") {
+        let lag = |column: &str| {
+            format!("pg_catalog.pg_wal_lsn_diff({lsn}, s.{column}) {}_bytes", column.replace("_lsn", "_lag"))
+        };
+        let time = |column: &str| format!("extract(epoch from s.{column}) {column}");
+        parts.push(format!(
+            "'standbys', (select json_agg(r) from (select s.pid, a.application_name standby, s.state, s.sync_state, {}, {}, {}, {}, {}, {}, {}
+              from pg_catalog.pg_stat_get_wal_senders() s left join a using (pid)) r)",
+            lag("sent_lsn"), lag("write_lsn"), lag("flush_lsn"), lag("replay_lsn"), time("write_lag"), time("flush_lag"), time("replay_lag")
+        ));
+    }
+    if probe.slots.contains("restart_lsn") {
+        let (spill, join) = if probe.slot_statistics.contains("spill_bytes") {
+            (
+                ", t.spill_bytes, t.spill_txns",
+                " left join pg_catalog.pg_stat_replication_slots t using (slot_name)",
+            )
+        } else {
+            ("", "")
+        };
+        let inactive = column(&probe.slots, "inactive_since", "null::timestamptz");
+        parts.push(format!(
+            "'slots', (select json_agg(r) from (select s.slot_name slot, s.slot_type kind, s.active, {} wal_status, {} safe_wal_bytes,
+                pg_catalog.pg_wal_lsn_diff({lsn}, s.restart_lsn) retained_bytes, extract(epoch from clock_timestamp() - {inactive}) inactive_s,
+                pg_catalog.age(s.xmin) xmin_age, pg_catalog.age(s.catalog_xmin) catalog_xmin_age{spill} from pg_catalog.pg_replication_slots s{join}) r)",
+            column(&probe.slots, "wal_status", "null::text"),
+            column(&probe.slots, "safe_wal_size", "null::bigint"),
+        ));
+    }
+    format!(
+        "with a as materialized (select *, backend_type = 'client backend' client,
+             state = 'active' and query ~* {REPORTING} or query = '<insufficient privilege>' or backend_type = 'walsender' and query ~* 'base_backup' reports
+           from (select pid, backend_type, coalesce(state, '') state, coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, {query_id} query_id,
+             {leader} leader_pid, xact_start, query_start, state_change, backend_start, backend_xid, backend_xmin, usesysid, datid, application_name,
+             pg_catalog.left(query, {QUERY_CHARS}) query
+           from {} where pid <> pg_catalog.pg_backend_pid() and application_name is distinct from '{}') r)
+         select json_build_object({})::text",
+        probe.activity,
+        crate::sql::session::APPLICATION_NAME,
+        parts.join(",\n")
+    )
+}
+
+/// The checkpointer's counters under names of our own.
+fn checkpoints(probe: &Probe) -> String {
+    let old = &probe.bgwriter;
+    // With the statistics of I/O the count of syncs by backends moved there.
+    let fsync = if old.contains("buffers_backend_fsync") {
+        "(select buffers_backend_fsync from pg_catalog.pg_stat_bgwriter)"
+    } else if probe.io.contains("fsyncs") {
+        "(select sum(fsyncs) from pg_catalog.pg_stat_io where backend_type = 'client backend')"
+    } else {
+        "null"
+    };
+    if probe.checkpointer.contains("num_timed") {
+        format!("(select json_build_object('timed', num_timed, 'requested', num_requested, 'buffers', buffers_written, 'write_ms', write_time,
+            'sync_ms', sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}) from pg_catalog.pg_stat_checkpointer)")
+    } else if old.contains("checkpoints_timed") {
+        format!("(select json_build_object('timed', checkpoints_timed, 'requested', checkpoints_req, 'buffers', buffers_checkpoint, 'write_ms', checkpoint_write_time,
+            'sync_ms', checkpoint_sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}) from pg_catalog.pg_stat_bgwriter)")
+    } else {
+        "null".to_string()
+    }
+}
+
+/// What is remembered between two ticks.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    counters: Counters,
+    slots: Counters,
+    position: Option<u64>,
+}
+
+impl Memory {
+    /// The server was started again: nothing can be compared.
+    pub(crate) fn clear(&mut self) {
+        *self = Memory::default();
+    }
+}
+
+/// What does not come with every tick, but belongs to its line.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Slow {
+    pub(crate) autovacuum_workers_max: Option<u64>,
+    pub(crate) freeze_max_age_xids: Option<u64>,
+    pub(crate) database_age_xids: Option<u64>,
+    pub(crate) database_age_mxids: Option<u64>,
+}
+
+/// Where and when an answer was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) node: &'a str,
+    /// When it had come.
+    pub(crate) t_us: u64,
+    /// Since the last one; 0 for the first.
+    pub(crate) interval_us: u64,
+    pub(crate) rtt_us: u64,
+}
+
+/// Turns an answer into lines.
+pub(crate) fn answer(
+    asked: &Asked<'_>,
+    answer: &Value,
+    slow: &Slow,
+    memory: &mut Memory,
+    batch: &mut Batch,
+    state: &mut NodeState,
+) -> Moment {
+    let Asked { node, t_us, interval_us, .. } = *asked;
+    let node = || node.to_string();
+    let counts = &answer["counts"];
+    let mut moment = Moment {
+        lockers: list(answer, "lockers").iter().filter_map(|pid| i32::try_from(pid.as_i64()?).ok()).collect(),
+        reports: flag(counts, "reports") != Some(false),
+        masked: count(counts, "masked").unwrap_or(0),
+        started_us: answer["started"].as_i64().unwrap_or(0),
+        loaded_us: answer["loaded"].as_i64().unwrap_or(0),
+        ..Moment::default()
+    };
+    let mut server = Server {
+        node: node(),
+        rtt_us: Some(asked.rtt_us),
+        sessions_total: count(counts, "total"),
+        sessions_active: count(counts, "active"),
+        sessions_idle_in_transaction: count(counts, "idle_in_transaction"),
+        sessions_waiting_lock: count(counts, "waiting_lock"),
+        oldest_transaction_s: age(counts, "oldest"),
+        wal_position_bytes_total: count(answer, "position"),
+        in_recovery: flag(answer, "recovery"),
+        autovacuum_workers: count(counts, "autovacuum"),
+        autovacuum_workers_max: slow.autovacuum_workers_max,
+        database_age_xids: slow.database_age_xids,
+        database_age_mxids: slow.database_age_mxids,
+        freeze_max_age_xids: slow.freeze_max_age_xids,
+        prepared_xacts: count(&answer["prepared"], "n"),
+        prepared_age_s_max: age(&answer["prepared"], "age_s"),
+        ..Server::default()
+    };
+    if moment.masked > 0 {
+        // Somebody else's sessions are there, but what they do is hidden: a count of the rest would be taken for all.
+        server.sessions_total = None;
+        server.sessions_active = None;
+        server.sessions_idle_in_transaction = None;
+        server.sessions_waiting_lock = None;
+    }
+    counted(answer, memory, &mut server, &mut moment);
+
+    state.active = list(answer, "processes").iter().filter_map(process).collect();
+    state.sessions_active = server.sessions_active.unwrap_or(0);
+    state.sessions_blocked = server.sessions_waiting_lock.unwrap_or(0);
+    state.oldest_transaction_s = server.oldest_transaction_s.unwrap_or(0.0);
+    let per_s = |counted: Option<u64>| match interval_us {
+        0 => 0.0,
+        interval_us => counted.unwrap_or(0) as f64 * 1e6 / interval_us as f64,
+    };
+    state.transactions_per_s = per_s(server.xact_commit) + per_s(server.xact_rollback);
+    state.wal_bytes_per_s = per_s(server.wal_bytes);
+
+    batch.counted(t_us, interval_us, server);
+    state.waits.clear();
+    for wait in list(answer, "waits") {
+        let sessions = count(wait, "sessions").unwrap_or(0);
+        let wait_type = text(wait, "wait_type");
+        if text(wait, "state") == "active" {
+            *state.waits.entry(wait_type.clone()).or_default() += sessions;
+        }
+        batch.reading(
+            t_us,
+            Wait {
+                node: node(),
+                backend: text(wait, "backend"),
+                state: text(wait, "state"),
+                wait_type,
+                wait_event: text(wait, "wait_event"),
+                query_id: Some(text(wait, "query_id")).filter(|id| !id.is_empty() && id != "0"),
+                sessions,
+            },
+        );
+    }
+    for row in list(answer, "sessions") {
+        batch.reading(t_us, session(&node(), row));
+    }
+    for row in list(answer, "horizon") {
+        batch.reading(
+            t_us,
+            Horizon {
+                node: node(),
+                kind: text(row, "kind"),
+                name: text(row, "name"),
+                pid: count(row, "pid"),
+                age_xids: count(row, "age_xids"),
+                age_s: age(row, "age_s"),
+            },
+        );
+    }
+    state.replay_lag_bytes = 0;
+    for row in list(answer, "standbys") {
+        let standby = replication(&node(), row);
+        state.replay_lag_bytes = state.replay_lag_bytes.max(standby.replay_lag_bytes.unwrap_or(0));
+        batch.reading(t_us, standby);
+    }
+    slots(asked, answer, memory, batch);
+    moment
+}
+
+/// Fills what is counted.
+fn counted(answer: &Value, memory: &mut Memory, server: &mut Server, moment: &mut Moment) {
+    let counters = &mut memory.counters;
+    let mut delta = |key: &'static str, names, row: &Value| {
+        counters.begin();
+        let delta = counters.delta(key, names, row).unwrap_or_default();
+        if counters.went_back() {
+            moment.resets.push(key);
+        }
+        delta
+    };
+    let database = delta("pg_stat_database", DATABASE, &answer["database"]);
+    server.xact_commit = database.count("xact_commit");
+    server.xact_rollback = database.count("xact_rollback");
+    server.tup_inserted = database.count("tup_inserted");
+    server.tup_updated = database.count("tup_updated");
+    server.tup_deleted = database.count("tup_deleted");
+    server.tup_returned = database.count("tup_returned");
+    server.tup_fetched = database.count("tup_fetched");
+    server.blks_read = database.count("blks_read");
+    server.blks_hit = database.count("blks_hit");
+    server.temp_bytes = database.count("temp_bytes");
+    server.temp_files = database.count("temp_files");
+    server.deadlocks = database.count("deadlocks");
+    let wal = delta("pg_stat_wal", WAL, &answer["wal"]);
+    server.wal_records = wal.count("wal_records");
+    server.wal_fpi = wal.count("wal_fpi");
+    server.wal_buffers_full = wal.count("wal_buffers_full");
+    let checkpoints = delta("pg_stat_bgwriter", CHECKPOINTS, &answer["checkpoints"]);
+    server.checkpoints_timed = checkpoints.count("timed");
+    server.checkpoints_requested = checkpoints.count("requested");
+    server.checkpoint_buffers = checkpoints.count("buffers");
+    server.checkpoint_write_ms = checkpoints.number("write_ms");
+    server.checkpoint_sync_ms = checkpoints.number("sync_ms");
+    server.backend_fsync = checkpoints.count("backend_fsync");
+    server.archived_failed = delta("pg_stat_archiver", &["archived_failed"], answer).count("archived_failed");
+    let before = std::mem::replace(&mut memory.position, server.wal_position_bytes_total);
+    server.wal_bytes =
+        server.wal_position_bytes_total.zip(before).and_then(|(now, before)| now.checked_sub(before));
+    let ended = server.checkpoints_timed.unwrap_or(0) + server.checkpoints_requested.unwrap_or(0);
+    if ended > 0 || server.checkpoint_sync_ms.is_some_and(|ms| ms > 0.0) {
+        moment.checkpoints = Some(server.clone());
+    }
+}
+
+fn process(row: &Value) -> Option<Process> {
+    let backend = row[1].as_str()?.to_string();
+    Some(Process { pid: u32::try_from(row[0].as_i64()?).ok()?, backend, wait: row[2].as_str()?.to_string() })
+}
+
+/// A session by name, from a row with the names of its fields.
+pub(crate) fn session(node: &str, row: &Value) -> Session {
+    Session {
+        node: node.to_string(),
+        pid: count(row, "pid").unwrap_or(0),
+        backend: text(row, "backend"),
+        application: text(row, "application"),
+        user: text(row, "user"),
+        database: text(row, "database"),
+        state: text(row, "state"),
+        wait_type: text(row, "wait_type"),
+        wait_event: text(row, "wait_event"),
+        xact_age_s: age(row, "xact_age_s"),
+        state_age_s: age(row, "state_age_s"),
+        xmin_age_xids: count(row, "xmin_age_xids"),
+        query: text(row, "query"),
+    }
+}
+
+fn replication(node: &str, row: &Value) -> Replication {
+    // A standby that is ahead of the position we read a moment before lags by nothing.
+    let bytes = |name| number(row, name).map(|bytes| bytes.max(0.0) as u64);
+    Replication {
+        node: node.to_string(),
+        standby: text(row, "standby"),
+        pid: count(row, "pid"),
+        state: text(row, "state"),
+        sync_state: text(row, "sync_state"),
+        sent_lag_bytes: bytes("sent_lag_bytes"),
+        write_lag_bytes: bytes("write_lag_bytes"),
+        flush_lag_bytes: bytes("flush_lag_bytes"),
+        replay_lag_bytes: bytes("replay_lag_bytes"),
+        write_lag_us: micros(row, "write_lag"),
+        flush_lag_us: micros(row, "flush_lag"),
+        replay_lag_us: micros(row, "replay_lag"),
+    }
+}
+
+fn slots(asked: &Asked<'_>, answer: &Value, memory: &mut Memory, batch: &mut Batch) {
+    const SPILL: &[&str] = &["spill_bytes", "spill_txns"];
+    memory.slots.begin();
+    for row in list(answer, "slots") {
+        let name = text(row, "slot");
+        let spill = memory.slots.delta(&name, SPILL, row).unwrap_or_default();
+        for (column, horizon) in [("xmin_age", ""), ("catalog_xmin_age", " (catalog)")] {
+            if let Some(age_xids) = count(row, column).filter(|xids| *xids >= FOLLOWER_XIDS) {
+                batch.reading(
+                    asked.t_us,
+                    Horizon {
+                        node: asked.node.to_string(),
+                        kind: "slot".to_string(),
+                        name: format!("{name}{horizon}"),
+                        pid: None,
+                        age_xids: Some(age_xids),
+                        age_s: None,
+                    },
+                );
+            }
+        }
+        batch.counted(
+            asked.t_us,
+            asked.interval_us,
+            Slot {
+                node: asked.node.to_string(),
+                slot: name,
+                kind: text(row, "kind"),
+                active: flag(row, "active"),
+                retained_bytes: number(row, "retained_bytes").map(|bytes| bytes.max(0.0) as u64),
+                wal_status: text(row, "wal_status"),
+                safe_wal_bytes: count(row, "safe_wal_bytes"),
+                inactive_s: json::age(row, "inactive_s"),
+                spill_bytes: spill.count("spill_bytes"),
+                spill_txns: spill.count("spill_txns"),
+                catalog_xmin_age: count(row, "catalog_xmin_age"),
+            },
+        );
+    }
+    memory.slots.sweep();
+}

@@ -1,0 +1,139 @@
+//! What holds for long: settings, extensions, where the data lies, what our role may see.
+
+use crate::collect::{Batch, Place, Said};
+use crate::sql::core::Slow;
+use crate::sql::json::{count, flag, list, text};
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Settings that are told even at their default, because a finding may name them.
+const TELLING: &str = "'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_max_workers', 'autovacuum_naptime', 'autovacuum_vacuum_cost_delay', 'autovacuum_vacuum_cost_limit', \
+ 'autovacuum_work_mem', 'bgwriter_delay', 'block_size', 'checkpoint_completion_target', 'checkpoint_flush_after', 'checkpoint_timeout', 'commit_delay', 'data_checksums', 'deadlock_timeout', \
+ 'effective_io_concurrency', 'fsync', 'full_page_writes', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', 'idle_replication_slot_timeout', 'io_method', 'io_workers', \
+ 'log_autovacuum_min_duration', 'log_checkpoints', 'log_lock_waits', 'log_temp_files', 'logical_decoding_work_mem', 'maintenance_work_mem', 'max_connections', 'max_prepared_transactions', \
+ 'max_slot_wal_keep_size', 'max_wal_size', 'min_wal_size', 'random_page_cost', 'recovery_prefetch', 'segment_size', 'shared_buffers', 'synchronous_commit', 'synchronous_standby_names', 'temp_buffers', \
+ 'track_cost_delay_timing', 'track_io_timing', 'track_wal_io_timing', 'transaction_timeout', 'vacuum_cost_delay', 'vacuum_cost_limit', 'vacuum_cost_page_dirty', 'vacuum_freeze_min_age', \
+ 'vacuum_freeze_table_age', 'wal_buffers', 'wal_compression', 'wal_level', 'wal_log_hints', 'wal_segment_size', 'wal_sync_method', 'work_mem'";
+
+/// What differs between sessions, or says where this one came from.
+const UNTELLING: &str = "'application_name', 'client_encoding', 'jit', 'statement_timeout', 'lock_timeout', 'default_transaction_read_only', \
+ 'max_parallel_workers_per_gather', 'stats_fetch_consistency', 'transaction_read_only', 'extra_float_digits', 'DateStyle', 'TimeZone'";
+
+/// The question of the start, and after every reload of the configuration.
+pub(crate) fn question() -> String {
+    format!(
+        "select json_build_object(
+           'settings', (select json_agg(json_build_array(name, coalesce(pg_catalog.current_setting(name, true), '')) order by name)
+             from pg_catalog.pg_settings where name in ({TELLING}) or source not in ('default', 'override', 'client', 'session') and name not in ({UNTELLING})),
+           'extensions', (select json_agg(json_build_array(extname, extversion)) from pg_catalog.pg_extension),
+           'version', pg_catalog.version(),
+           'version_num', pg_catalog.current_setting('server_version_num'),
+           'database', current_database(),
+           'role', current_user,
+           'reads_statistics', pg_catalog.pg_has_role('pg_read_all_stats', 'usage'),
+           'reads_settings', pg_catalog.pg_has_role('pg_read_all_settings', 'usage'),
+           'superuser', pg_catalog.current_setting('is_superuser')::bool,
+           'pid', pg_catalog.pg_backend_pid(),
+           'data_directory', pg_catalog.current_setting('data_directory', true),
+           'freeze_max_age', pg_catalog.current_setting('autovacuum_freeze_max_age')::bigint,
+           'workers_max', pg_catalog.current_setting('autovacuum_max_workers')::bigint,
+           'log_destination', pg_catalog.current_setting('log_destination', true),
+           'log_line_prefix', pg_catalog.current_setting('log_line_prefix', true),
+           'logging_collector', pg_catalog.current_setting('logging_collector', true),
+           'log_checkpoints', pg_catalog.current_setting('log_checkpoints', true),
+           'tablespaces', (select json_agg(json_build_array(spcname, pg_catalog.pg_tablespace_location(oid))) from pg_catalog.pg_tablespace where pg_catalog.pg_tablespace_location(oid) <> ''))::text"
+    )
+}
+
+/// The data directory may be hidden: then everything else is asked without it.
+pub(crate) fn question_without_places() -> String {
+    question().replace("pg_catalog.current_setting('data_directory', true)", "null::text")
+}
+
+/// Where the current log file is, of a server that collects its log; relative to the data directory, or whole.
+pub(crate) const LOG_FILE: &str = "select json_build_object('stderr', pg_catalog.pg_current_logfile('stderr'), 'csvlog', pg_catalog.pg_current_logfile('csvlog'))::text";
+/// Since 15.
+pub(crate) const LOG_FILE_JSON: &str =
+    "select json_build_object('jsonlog', pg_catalog.pg_current_logfile('jsonlog'))::text";
+
+/// The horizon of all databases, once a minute.
+pub(crate) const AGES: &str =
+    "select json_build_object('xids', (select max(pg_catalog.age(datfrozenxid)) from pg_catalog.pg_database),
+  'mxids', (select max(pg_catalog.mxid_age(datminmxid)) from pg_catalog.pg_database))::text";
+
+/// What of the answer other parts need.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) data_directory: Option<PathBuf>,
+    pub(crate) tablespaces: Vec<(String, PathBuf)>,
+    pub(crate) backend_pid: Option<u32>,
+    pub(crate) log_destination: String,
+    pub(crate) log_line_prefix: String,
+    pub(crate) collects_log: bool,
+}
+
+/// Turns an answer into facts, and into what cannot be seen. Returns what other parts need, and the settings that changed.
+pub(crate) fn answer(
+    place: &Place,
+    t_us: u64,
+    answer: &Value,
+    said: &mut Said,
+    slow: &mut Slow,
+    batch: &mut Batch,
+) -> (Known, Vec<String>) {
+    let mut changed = Vec::new();
+    for row in list(answer, "settings") {
+        let (Some(name), Some(value)) = (row[0].as_str(), row[1].as_str()) else { continue };
+        if said.fact(batch, t_us, place.fact("setting", name, value)) {
+            changed.push(format!("{name} = {value}"));
+        }
+    }
+    for row in list(answer, "extensions") {
+        if let (Some(name), Some(version)) = (row[0].as_str(), row[1].as_str()) {
+            said.fact(batch, t_us, place.fact("extension", name, version));
+        }
+    }
+    for name in ["version", "version_num", "database", "role", "data_directory"] {
+        let value = text(answer, name);
+        if !value.is_empty() {
+            said.fact(batch, t_us, place.fact("server", name, value));
+        }
+    }
+    let is_superuser = flag(answer, "superuser") == Some(true);
+    for (what, has, role, lost) in [
+        (
+            "sessions of other roles",
+            "reads_statistics",
+            "pg_read_all_stats",
+            "what other roles' sessions do and wait for, how many are active, the lag of standbys: a quiet picture proves nothing",
+        ),
+        (
+            "settings of superusers",
+            "reads_settings",
+            "pg_read_all_settings",
+            "where the data directory is, and so its disks and the server's log",
+        ),
+    ] {
+        if is_superuser || flag(answer, has) == Some(true) {
+            said.found(batch, t_us, place, what);
+        } else {
+            let why = format!("role {} is not in {role}; grant pg_monitor", text(answer, "role"));
+            said.missing(batch, t_us, place.missing(what, why, lost));
+        }
+    }
+    slow.autovacuum_workers_max = count(answer, "workers_max");
+    slow.freeze_max_age_xids = count(answer, "freeze_max_age");
+    let path = |value: &Value| value.as_str().filter(|path| !path.is_empty()).map(PathBuf::from);
+    let known = Known {
+        data_directory: path(&answer["data_directory"]),
+        tablespaces: list(answer, "tablespaces")
+            .iter()
+            .filter_map(|row| Some((row[0].as_str()?.to_string(), path(&row[1])?)))
+            .collect(),
+        backend_pid: count(answer, "pid").and_then(|pid| u32::try_from(pid).ok()),
+        log_destination: text(answer, "log_destination"),
+        log_line_prefix: text(answer, "log_line_prefix"),
+        collects_log: text(answer, "logging_collector") == "on",
+    };
+    (known, changed)
+}

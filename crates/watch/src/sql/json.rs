@@ -1,0 +1,54 @@
+//! Reading the JSON that the server makes of its views: anything may be null, and numbers may come as any of its types.
+
+use serde_json::Value;
+
+/// The document; null for what is no JSON, which a server does not send.
+pub(crate) fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or(Value::Null)
+}
+
+/// A field as text; empty if null.
+pub(crate) fn text(value: &Value, name: &str) -> String {
+    match &value[name] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// A field as a number.
+pub(crate) fn number(value: &Value, name: &str) -> Option<f64> {
+    match &value[name] {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// A field as a count; what is below zero is not known.
+pub(crate) fn count(value: &Value, name: &str) -> Option<u64> {
+    match &value[name] {
+        Value::Number(exact) if exact.is_u64() => exact.as_u64(),
+        _ => number(value, name).filter(|number| *number >= 0.0).map(|number| number as u64),
+    }
+}
+
+/// A field as yes or no.
+pub(crate) fn flag(value: &Value, name: &str) -> Option<bool> {
+    value[name].as_bool()
+}
+
+/// The elements of a list; none if null.
+pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A duration in seconds as microseconds.
+pub(crate) fn micros(value: &Value, name: &str) -> Option<u64> {
+    number(value, name).map(|seconds| (seconds.max(0.0) * 1e6) as u64)
+}
+
+/// Never below zero: clocks of two statements may disagree.
+pub(crate) fn age(value: &Value, name: &str) -> Option<f64> {
+    number(value, name).map(|seconds| (seconds.max(0.0) * 1000.0).round() / 1000.0)
+}

@@ -1,0 +1,110 @@
+//! What this server offers: columns are looked for by name, never concluded from a version number, because relatives of PostgreSQL carry the
+//! numbers of one version and the views of another.
+
+use crate::sql::session::{Failed, Session};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Probe {
+    /// Where sessions are read: the function below the view, which takes no locks on catalogs; else the view.
+    pub(crate) activity: &'static str,
+    pub(crate) activity_columns: BTreeSet<String>,
+    pub(crate) locks_columns: BTreeSet<String>,
+    pub(crate) bgwriter: BTreeSet<String>,
+    pub(crate) checkpointer: BTreeSet<String>,
+    pub(crate) wal: BTreeSet<String>,
+    pub(crate) io: BTreeSet<String>,
+    pub(crate) slots: BTreeSet<String>,
+    pub(crate) slot_statistics: BTreeSet<String>,
+    pub(crate) senders: BTreeSet<String>,
+    pub(crate) subscription: BTreeSet<String>,
+    pub(crate) subscription_statistics: BTreeSet<String>,
+    pub(crate) publication_namespace: BTreeSet<String>,
+    pub(crate) statements: Call,
+    pub(crate) kcache: Call,
+    pub(crate) wait_sampling: Call,
+    /// Views of commands in progress that there are, with their columns.
+    pub(crate) progress: Vec<(&'static str, BTreeSet<String>)>,
+}
+
+/// A function or view of an extension.
+#[derive(Debug, Default)]
+pub(crate) struct Call {
+    /// As it stands behind `from`.
+    pub(crate) sql: String,
+    /// Its columns; empty if there is no such thing.
+    pub(crate) columns: BTreeSet<String>,
+}
+
+impl Call {
+    /// The schema is the extension's own choice, and need not be in the search path.
+    fn find(session: &mut Session, name: &str, arguments: &str) -> Result<Call, Failed> {
+        let schema = session.ask(
+            "select to_json((select min(pg_catalog.quote_ident(n.nspname)) from (select pronamespace s from pg_catalog.pg_proc where proname = $1
+                union all select relnamespace from pg_catalog.pg_class where relname = $1) o
+              join pg_catalog.pg_namespace n on n.oid = o.s))::text",
+            &[&name],
+        );
+        let schema = match schema {
+            Ok(Value::String(schema)) => format!("{schema}."),
+            Ok(_) | Err(Failed::Refused { .. }) => String::new(),
+            Err(gone) => return Err(gone),
+        };
+        Ok(Call { sql: format!("{schema}{name}{arguments}"), columns: BTreeSet::new() })
+    }
+}
+
+/// Where the function is missing.
+const ACTIVITY_VIEW: &str = "pg_catalog.pg_stat_activity";
+const ACTIVITY_FUNCTION: &str = "pg_catalog.pg_stat_get_activity(null)";
+/// The commands that may report progress; the view is `pg_stat_progress_` and the name.
+pub(crate) const PROGRESS: [&str; 6] = ["vacuum", "analyze", "create_index", "copy", "cluster", "basebackup"];
+
+impl Probe {
+    /// Looks.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub(crate) fn of(session: &mut Session) -> Result<Probe, Failed> {
+        let mut probe = Probe { activity: ACTIVITY_FUNCTION, ..Probe::default() };
+        probe.activity_columns = session.columns(ACTIVITY_FUNCTION)?;
+        if probe.activity_columns.is_empty() {
+            probe.activity = ACTIVITY_VIEW;
+            probe.activity_columns = session.columns(ACTIVITY_VIEW)?;
+        }
+        probe.locks_columns = session.columns("pg_catalog.pg_locks")?;
+        probe.bgwriter = session.columns("pg_catalog.pg_stat_bgwriter")?;
+        probe.checkpointer = session.columns("pg_catalog.pg_stat_checkpointer")?;
+        probe.wal = session.columns("pg_catalog.pg_stat_wal")?;
+        probe.io = session.columns("pg_catalog.pg_stat_io")?;
+        probe.slots = session.columns("pg_catalog.pg_replication_slots")?;
+        probe.slot_statistics = session.columns("pg_catalog.pg_stat_replication_slots")?;
+        probe.senders = session.columns("pg_catalog.pg_stat_get_wal_senders()")?;
+        probe.subscription = session.columns("pg_catalog.pg_stat_subscription")?;
+        probe.subscription_statistics = session.columns("pg_catalog.pg_stat_subscription_stats")?;
+        probe.publication_namespace = session.columns("pg_catalog.pg_publication_namespace")?;
+        for (at, name, arguments) in [
+            (&mut probe.statements, "pg_stat_statements", "(false)"),
+            (&mut probe.kcache, "pg_stat_kcache", "()"),
+            (&mut probe.wait_sampling, "pg_wait_sampling_profile", ""),
+        ] {
+            let call = Call::find(session, name, arguments)?;
+            at.columns = session.columns(&call.sql)?;
+            at.sql = call.sql;
+        }
+        for name in PROGRESS {
+            let columns = session.columns(&format!("pg_catalog.pg_stat_progress_{name}"))?;
+            if !columns.is_empty() {
+                probe.progress.push((name, columns));
+            }
+        }
+        Ok(probe)
+    }
+}
+
+/// `column` if it is there, else `otherwise`.
+pub(crate) fn column<'a>(columns: &BTreeSet<String>, column: &'a str, otherwise: &'a str) -> &'a str {
+    if columns.contains(column) { column } else { otherwise }
+}

@@ -1,0 +1,364 @@
+//! What moves slowly or costs much to read: tables, statements, the server's I/O, subscriptions.
+
+use crate::collect::{Batch, Place, With};
+use crate::sql::core::Asked;
+use crate::sql::counters::Counters;
+use crate::sql::json::{count, flag, list, number, text};
+use crate::sql::probe::{Probe, column};
+use record::event;
+use record::watched::{Io, Statement, Subscription, Table, WAIT_CPU, WaitProfile};
+use serde_json::Value;
+use std::collections::{BTreeSet, HashSet};
+
+/// Tables per look: the largest and the busiest, about half each.
+pub(crate) const TABLES_MAX: u32 = 200;
+/// Statements per look, by time spent since the last one.
+pub(crate) const STATEMENTS_MAX: usize = 100;
+/// Statement texts that are asked for in one run; a text costs a read of the whole file of texts.
+pub(crate) const TEXTS_MAX: usize = 2000;
+/// Characters of a statement's text that are kept.
+const TEXT_CHARS: u32 = 4000;
+
+const TABLE: &[&str] = &[
+    "rows_inserted",
+    "rows_updated",
+    "rows_hot_updated",
+    "rows_deleted",
+    "seq_scans",
+    "seq_rows",
+    "index_scans",
+    "autovacuums",
+    "vacuums",
+];
+const STATEMENT: &[&str] = &[
+    "calls",
+    "total_ms",
+    "plan_ms",
+    "rows",
+    "shared_read",
+    "shared_hit",
+    "temp_written",
+    "wal_bytes",
+    "cpu_ms",
+];
+const IO: &[&str] =
+    &["reads", "read_bytes", "read_ms", "writes", "write_bytes", "write_ms", "extends", "fsyncs", "fsync_ms"];
+const SUBSCRIPTION: &[&str] = &["apply_errors", "sync_errors"];
+
+/// Tables of the database that we are connected to.
+pub(crate) fn tables(probe: &Probe) -> String {
+    let half = TABLES_MAX * 3 / 5;
+    let by_schema = if probe.publication_namespace.is_empty() {
+        "false"
+    } else {
+        "exists (select from pg_catalog.pg_publication_namespace where pnnspid = c.relnamespace)"
+    };
+    format!(
+        "with c as materialized (select c.*, n.nspname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+            where c.relkind in ('r', 'm') and c.relpersistence <> 't' and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
+          ranked as (select c.*, row_number() over (order by relpages desc) by_size, row_number() over (order by pg_catalog.pg_stat_get_tuples_inserted(oid)
+              + pg_catalog.pg_stat_get_tuples_updated(oid) + pg_catalog.pg_stat_get_tuples_deleted(oid) + pg_catalog.pg_stat_get_tuples_returned(oid) desc) by_use from c),
+          picked as materialized (select * from ranked where by_size <= {half} or by_use <= {half} order by least(by_size, by_use) limit {TABLES_MAX}),
+          home as materialized (select t.spcname from pg_catalog.pg_database d join pg_catalog.pg_tablespace t on t.oid = d.dattablespace where d.datname = current_database())
+         select json_build_object('database', current_database(), 'tables', (select json_agg(r) from (
+           select c.oid, pg_catalog.format('%I.%I', c.nspname, c.relname) relation, c.relpages::bigint * b.bytes + coalesce(t.relpages, 0)::bigint * b.bytes bytes,
+             i.pages * b.bytes index_bytes, pg_catalog.pg_stat_get_live_tuples(c.oid) live_rows, pg_catalog.pg_stat_get_dead_tuples(c.oid) dead_rows,
+             pg_catalog.pg_stat_get_tuples_inserted(c.oid) rows_inserted, pg_catalog.pg_stat_get_tuples_updated(c.oid) rows_updated,
+             pg_catalog.pg_stat_get_tuples_hot_updated(c.oid) rows_hot_updated, pg_catalog.pg_stat_get_tuples_deleted(c.oid) rows_deleted,
+             pg_catalog.pg_stat_get_numscans(c.oid) seq_scans, pg_catalog.pg_stat_get_tuples_returned(c.oid) seq_rows, i.scans index_scans,
+             pg_catalog.pg_stat_get_autovacuum_count(c.oid) autovacuums, pg_catalog.pg_stat_get_vacuum_count(c.oid) vacuums,
+             case when c.relfrozenxid <> '0' then pg_catalog.age(c.relfrozenxid) end frozen_age_xids, coalesce(i.has_key, false) primary_key,
+             case c.relreplident when 'd' then 'default' when 'f' then 'full' when 'i' then 'index' when 'n' then 'nothing' end replica_identity,
+             exists (select from pg_catalog.pg_publication where puballtables) or exists (select from pg_catalog.pg_publication_rel where prrelid = c.oid) or {by_schema} published,
+             coalesce(s.spcname, (select spcname from home)) tablespace, i.tablespaces index_tablespaces
+           from picked c cross join (select pg_catalog.current_setting('block_size')::bigint bytes) b
+             left join pg_catalog.pg_class t on t.oid = c.reltoastrelid left join pg_catalog.pg_tablespace s on s.oid = c.reltablespace
+             left join lateral (select sum(x.relpages)::bigint pages, sum(pg_catalog.pg_stat_get_numscans(x.oid))::bigint scans, bool_or(k.indisprimary) has_key,
+                 string_agg(distinct coalesce(s.spcname, (select spcname from home)), ',') tablespaces
+               from pg_catalog.pg_index k join pg_catalog.pg_class x on x.oid = k.indexrelid left join pg_catalog.pg_tablespace s on s.oid = x.reltablespace
+               where k.indrelid = c.oid) i on true) r))::text"
+    )
+}
+
+/// Turns an answer about tables into lines.
+pub(crate) fn tables_answer(asked: &Asked<'_>, answer: &Value, counters: &mut Counters, batch: &mut Batch) {
+    counters.begin();
+    for row in list(answer, "tables") {
+        let delta = counters.delta(&text(row, "oid"), TABLE, row).unwrap_or_default();
+        batch.counted(
+            asked.t_us,
+            asked.interval_us,
+            Table {
+                node: asked.node.to_string(),
+                database: text(answer, "database"),
+                relation: text(row, "relation"),
+                bytes: count(row, "bytes"),
+                index_bytes: count(row, "index_bytes"),
+                live_rows: count(row, "live_rows"),
+                dead_rows: count(row, "dead_rows"),
+                rows_inserted: delta.count("rows_inserted"),
+                rows_updated: delta.count("rows_updated"),
+                rows_hot_updated: delta.count("rows_hot_updated"),
+                rows_deleted: delta.count("rows_deleted"),
+                seq_scans: delta.count("seq_scans"),
+                seq_rows: delta.count("seq_rows"),
+                index_scans: delta.count("index_scans"),
+                autovacuums: delta.count("autovacuums"),
+                vacuums: delta.count("vacuums"),
+                frozen_age_xids: count(row, "frozen_age_xids"),
+                primary_key: flag(row, "primary_key"),
+                replica_identity: text(row, "replica_identity"),
+                published: flag(row, "published"),
+                tablespace: text(row, "tablespace"),
+                index_tablespaces: text(row, "index_tablespaces"),
+            },
+        );
+    }
+    counters.sweep();
+}
+
+/// Statements, without their texts; `None` without the extension.
+pub(crate) fn statements(probe: &Probe) -> Option<String> {
+    let columns = &probe.statements.columns;
+    if !columns.contains("queryid") {
+        return None;
+    }
+    // Before 13 time was not split into planning and executing.
+    let total = if columns.contains("total_exec_time") { "total_exec_time" } else { "total_time" };
+    let plan = column(columns, "total_plan_time", "null::float8");
+    let wal = column(columns, "wal_bytes", "null::bigint");
+    let (cpu, join) = if probe.kcache.columns.contains("exec_user_time") {
+        let join = format!(
+            " left join (select queryid, dbid, sum(exec_user_time + exec_system_time) * 1000 cpu_ms from {} group by 1, 2) k using (queryid, dbid)",
+            probe.kcache.sql
+        );
+        ("max(k.cpu_ms)", join)
+    } else {
+        ("null::float8", String::new())
+    };
+    Some(format!(
+        "select json_build_object('statements', (select json_agg(r) from (select queryid::text query_id, dbid::text, (select datname from pg_catalog.pg_database where oid = dbid) \"database\",
+            sum(calls) calls, sum({total}) total_ms, sum({plan}) plan_ms, sum(rows) rows, sum(shared_blks_read) shared_read, sum(shared_blks_hit) shared_hit,
+            sum(temp_blks_written) temp_written, sum({wal}) wal_bytes, {cpu} cpu_ms
+          from {}{join} where queryid is not null group by queryid, dbid) r))::text",
+        probe.statements.sql
+    ))
+}
+
+/// Turns an answer about statements into lines, the costliest first; returns the ids whose text is not known yet.
+pub(crate) fn statements_answer(
+    asked: &Asked<'_>,
+    answer: &Value,
+    counters: &mut Counters,
+    known: &HashSet<String>,
+    batch: &mut Batch,
+) -> Vec<String> {
+    counters.begin();
+    let mut moved: Vec<Statement> = Vec::new();
+    for row in list(answer, "statements") {
+        let id = text(row, "query_id");
+        let Some(delta) = counters.delta_of_new(&format!("{id}/{}", text(row, "dbid")), STATEMENT, row)
+        else {
+            continue;
+        };
+        if delta.is_quiet() {
+            continue;
+        }
+        moved.push(Statement {
+            node: asked.node.to_string(),
+            database: text(row, "database"),
+            query_id: id,
+            calls: delta.count("calls"),
+            total_ms: delta.number("total_ms"),
+            plan_ms: delta.number("plan_ms"),
+            rows: delta.count("rows"),
+            shared_read: delta.count("shared_read"),
+            shared_hit: delta.count("shared_hit"),
+            temp_written: delta.count("temp_written"),
+            wal_bytes: delta.count("wal_bytes"),
+            cpu_ms: delta.number("cpu_ms"),
+        });
+    }
+    counters.sweep();
+    moved.sort_by(|a, b| b.total_ms.unwrap_or(0.0).total_cmp(&a.total_ms.unwrap_or(0.0)));
+    moved.truncate(STATEMENTS_MAX);
+    let unknown: BTreeSet<String> =
+        moved.iter().map(|line| line.query_id.clone()).filter(|id| !known.contains(id)).collect();
+    for line in moved {
+        batch.counted(asked.t_us, asked.interval_us, line);
+    }
+    unknown.into_iter().take(TEXTS_MAX.saturating_sub(known.len())).collect()
+}
+
+/// Texts of statements; the parameter is the list of ids.
+pub(crate) fn texts(probe: &Probe) -> String {
+    format!(
+        "select json_build_object('texts', (select json_agg(r) from (select queryid::text query_id, min(pg_catalog.left(query, {TEXT_CHARS})) text
+           from {} where queryid = any($1::bigint[]) group by 1) r))::text",
+        probe.statements.sql.replace("(false)", "(true)")
+    )
+}
+
+/// Turns texts into events, and remembers them.
+pub(crate) fn texts_answer(
+    node: &str,
+    t_us: u64,
+    answer: &Value,
+    known: &mut HashSet<String>,
+    batch: &mut Batch,
+) {
+    for row in list(answer, "texts") {
+        let (id, words) = (text(row, "query_id"), text(row, "text"));
+        let event = Place::Node(node.to_string()).event(
+            t_us,
+            event::QUERY,
+            "a statement that was seen for the first time",
+        );
+        batch.event(event.with("query_id", id.clone()).with("text", words));
+        known.insert(id);
+    }
+}
+
+/// The profile of `pg_wait_sampling`; `None` without it.
+pub(crate) fn wait_profile(probe: &Probe) -> Option<String> {
+    let columns = &probe.wait_sampling.columns;
+    if !columns.contains("count") {
+        return None;
+    }
+    let query_id = column(columns, "queryid", "null::bigint");
+    Some(format!(
+        "select json_build_object('profile', (select json_agg(r) from (select event_type wait_type, event wait_event, nullif({query_id}, 0)::text query_id, sum(count) samples
+           from {} where event_type is distinct from 'Activity' group by 1, 2, 3) r))::text",
+        probe.wait_sampling.sql
+    ))
+}
+
+/// Turns a profile into lines.
+pub(crate) fn wait_profile_answer(
+    asked: &Asked<'_>,
+    answer: &Value,
+    counters: &mut Counters,
+    batch: &mut Batch,
+) {
+    counters.begin();
+    for row in list(answer, "profile") {
+        let or_cpu = |word: String| if word.is_empty() { WAIT_CPU.to_string() } else { word };
+        let (kind, wait, id) =
+            (or_cpu(text(row, "wait_type")), or_cpu(text(row, "wait_event")), text(row, "query_id"));
+        let delta = counters.delta_of_new(&format!("{kind}/{wait}/{id}"), &["samples"], row);
+        let samples = delta.and_then(|delta| delta.count("samples")).unwrap_or(0);
+        if samples > 0 {
+            batch.counted(
+                asked.t_us,
+                asked.interval_us,
+                WaitProfile {
+                    node: asked.node.to_string(),
+                    wait_type: kind,
+                    wait_event: wait,
+                    query_id: Some(id).filter(|id| !id.is_empty()),
+                    samples,
+                },
+            );
+        }
+    }
+    counters.sweep();
+}
+
+/// The server's own I/O statistics; `None` before they exist.
+pub(crate) fn io(probe: &Probe) -> Option<String> {
+    let columns = &probe.io;
+    if columns.is_empty() {
+        return None;
+    }
+    // Since 18 bytes are counted; before, every operation had the same size.
+    let bytes = |operations: &str, name: &'static str| match columns.contains(name) {
+        true => name.to_string(),
+        false => format!("{operations} * op_bytes"),
+    };
+    Some(format!(
+        "select json_build_object('timed', pg_catalog.current_setting('track_io_timing')::bool, 'io', (select json_agg(r) from (select backend_type backend, object, context, reads, {} read_bytes,
+            read_time read_ms, writes, {} write_bytes, write_time write_ms, extends, fsyncs, fsync_time fsync_ms from pg_catalog.pg_stat_io) r))::text",
+        bytes("reads", "read_bytes"),
+        bytes("writes", "write_bytes")
+    ))
+}
+
+/// Turns an answer about I/O into lines: only what moved.
+pub(crate) fn io_answer(asked: &Asked<'_>, answer: &Value, counters: &mut Counters, batch: &mut Batch) {
+    counters.begin();
+    let is_timed = flag(answer, "timed") == Some(true);
+    for row in list(answer, "io") {
+        let key = format!("{}/{}/{}", text(row, "backend"), text(row, "object"), text(row, "context"));
+        let Some(delta) = counters.delta(&key, IO, row).filter(|delta| !delta.is_quiet()) else { continue };
+        // Without timing the server says 0, which would be taken for fast.
+        let timed = |name| delta.number(name).filter(|_| is_timed);
+        batch.counted(
+            asked.t_us,
+            asked.interval_us,
+            Io {
+                node: asked.node.to_string(),
+                backend: text(row, "backend"),
+                object: text(row, "object"),
+                context: text(row, "context"),
+                reads: delta.count("reads"),
+                read_bytes: delta.count("read_bytes"),
+                read_ms: timed("read_ms"),
+                writes: delta.count("writes"),
+                write_bytes: delta.count("write_bytes"),
+                write_ms: timed("write_ms"),
+                extends: delta.count("extends"),
+                fsyncs: delta.count("fsyncs"),
+                fsync_ms: timed("fsync_ms"),
+            },
+        );
+    }
+    counters.sweep();
+}
+
+/// Subscriptions; `None` where there is no such thing.
+pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
+    if probe.subscription.is_empty() {
+        return None;
+    }
+    let (errors, join) = if probe.subscription_statistics.contains("apply_error_count") {
+        (
+            ", t.apply_error_count apply_errors, t.sync_error_count sync_errors",
+            " left join pg_catalog.pg_stat_subscription_stats t on t.subid = s.oid",
+        )
+    } else {
+        ("", "")
+    };
+    Some(format!(
+        "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname subscription, s.subenabled enabled, w.pid is not null running,
+            greatest(pg_catalog.pg_wal_lsn_diff(w.received_lsn, w.latest_end_lsn), 0) lag_bytes{errors}
+          from pg_catalog.pg_subscription s left join (select distinct on (subid) * from pg_catalog.pg_stat_subscription where relid is null order by subid, pid) w on w.subid = s.oid{join}) r))::text"
+    ))
+}
+
+/// Turns an answer about subscriptions into lines.
+pub(crate) fn subscriptions_answer(
+    asked: &Asked<'_>,
+    answer: &Value,
+    counters: &mut Counters,
+    batch: &mut Batch,
+) {
+    counters.begin();
+    for row in list(answer, "subscriptions") {
+        let name = text(row, "subscription");
+        let delta = counters.delta(&name, SUBSCRIPTION, row).unwrap_or_default();
+        batch.counted(
+            asked.t_us,
+            asked.interval_us,
+            Subscription {
+                node: asked.node.to_string(),
+                subscription: name,
+                apply_errors: delta.count("apply_errors"),
+                sync_errors: delta.count("sync_errors"),
+                enabled: flag(row, "enabled"),
+                running: flag(row, "running"),
+                lag_bytes: number(row, "lag_bytes").map(|bytes| bytes as u64),
+            },
+        );
+    }
+    counters.sweep();
+}

@@ -1,0 +1,172 @@
+//! The one connection to a node: how it is opened, what it may cost, and how it fails.
+//!
+//! It reads only, waits for no lock longer than [`LOCK_TIMEOUT`], computes no longer than [`STATEMENT_TIMEOUT`], and every statement
+//! is a transaction of its own, so nothing is held between two ticks. Statements are prepared once: planning the views of the statistics
+//! costs more than reading them.
+
+use crate::sql::json;
+use postgres::types::ToSql;
+use serde_json::Value;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::time::Duration;
+use target::{ConnSpec, control};
+
+/// `application_name` of every connection that samples; sessions of this name are left out of what is sampled.
+pub const APPLICATION_NAME: &str = "pgfathom watch";
+/// A question to the server that takes longer is given up.
+pub const STATEMENT_TIMEOUT: Duration = Duration::from_millis(500);
+/// A lock that is held longer is not waited for.
+pub const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long a connection may take to open, unless the user says otherwise.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Sent data that the other side does not acknowledge for this long means that it is gone.
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub enum Failed {
+    /// The server refused or gave up; the connection stands.
+    Refused {
+        /// What it said.
+        sqlstate: String,
+        /// In its words.
+        message: String,
+    },
+    /// The connection is gone, or never came about.
+    Gone(String),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Refused { message, .. } => f.write_str(message),
+            Failed::Gone(message) => f.write_str(message),
+        }
+    }
+}
+
+impl Failed {
+    /// Whether asking again soon can help: a timeout, not a privilege or a column that is not there.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            // query_canceled, lock_not_available, and the classes of resources, intervention and system errors.
+            Failed::Refused { sqlstate, .. } => {
+                ["57014", "55P03"].contains(&sqlstate.as_str())
+                    || ["53", "57", "58", "40"].iter().any(|class| sqlstate.starts_with(class))
+            }
+            Failed::Gone(_) => true,
+        }
+    }
+}
+
+impl From<postgres::Error> for Failed {
+    fn from(error: postgres::Error) -> Failed {
+        match control::server_error(&error) {
+            Some(server)
+                if !error.is_closed() && !["57P01", "57P02", "57P03"].contains(&server.sqlstate.as_str()) =>
+            {
+                Failed::Refused { sqlstate: server.sqlstate.as_str().to_string(), message: server.message }
+            }
+            Some(server) => Failed::Gone(server.message),
+            None => Failed::Gone(words(&error)),
+        }
+    }
+}
+
+/// An error with its causes in one line.
+fn words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// An open connection that samples.
+#[derive(Debug)]
+pub struct Session {
+    client: control::Control,
+    prepared: HashMap<String, postgres::Statement>,
+    asked: u64,
+}
+
+impl Session {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`Failed::Gone`] with the reason.
+    pub fn open(spec: &ConnSpec) -> Result<Session, Failed> {
+        let client = control::connect(&sampling(spec)).map_err(|error| Failed::Gone(words(&error)))?;
+        let mut session = Session { client, prepared: HashMap::new(), asked: 0 };
+        // Without it (15 and later) the first look at a statistic would be repeated to us, not read again. It cannot be a startup
+        // option, because older servers would refuse the connection.
+        session.client.batch_execute(
+            "select pg_catalog.set_config(name, 'none', false) from pg_catalog.pg_settings where name = 'stats_fetch_consistency'",
+        )?;
+        Ok(session)
+    }
+
+    /// The host that answered.
+    pub fn host(&self) -> &target::conninfo::HostSpec {
+        self.client.host()
+    }
+
+    /// How many statements were sent since it was opened, those that only prepare not counted.
+    pub fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// The columns of a table, view or function call; empty if there is no such thing, or it is not ours to read. Nothing is executed.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn columns(&mut self, relation: &str) -> Result<BTreeSet<String>, Failed> {
+        match self.client.prepare(&format!("select * from {relation} limit 0")).map_err(Failed::from) {
+            Ok(statement) => Ok(statement.columns().iter().map(|column| column.name().to_string()).collect()),
+            Err(Failed::Refused { .. }) => Ok(BTreeSet::new()),
+            Err(gone) => Err(gone),
+        }
+    }
+
+    /// The one JSON value that `sql` gives, which is prepared when it is asked for the first time.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn ask(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Value, Failed> {
+        if !self.prepared.contains_key(sql) {
+            let statement = self.client.prepare(sql)?;
+            self.prepared.insert(sql.to_string(), statement);
+        }
+        let statement = self.prepared[sql].clone();
+        self.asked += 1;
+        let row = self.client.query_one(&statement, parameters)?;
+        let text: Option<&str> = row.try_get(0)?;
+        Ok(text.map_or(Value::Null, json::parse))
+    }
+}
+
+/// The user's connection, made ours.
+fn sampling(spec: &ConnSpec) -> ConnSpec {
+    let mut spec = spec.clone().with_application_name(APPLICATION_NAME);
+    let milliseconds = |duration: Duration| format!("{}ms", duration.as_millis());
+    for (name, value) in [
+        ("statement_timeout", milliseconds(STATEMENT_TIMEOUT)),
+        ("lock_timeout", milliseconds(LOCK_TIMEOUT)),
+        ("jit", "off".to_string()),
+        ("default_transaction_read_only", "on".to_string()),
+        // What is asked about must not wait for work done in parallel.
+        ("max_parallel_workers_per_gather", "0".to_string()),
+    ] {
+        spec.session_settings.retain(|(other, _)| other != name);
+        spec.session_settings.push((name.to_string(), value));
+    }
+    spec.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
+    spec.keepalives.user_timeout.get_or_insert(UNACKNOWLEDGED_TIMEOUT);
+    spec
+}
