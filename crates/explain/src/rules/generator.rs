@@ -434,6 +434,7 @@ fn full_target(case: &Case) -> Answer {
                         say::bytes(free)
                     ),
                 )
+                .during([lines.ticks.window()])
                 .number("needed_bytes", left * per_row)
                 .number("free_bytes", free)
                 .because(format!("free space was read from {mount} before and while rows came"))

@@ -5,6 +5,7 @@ use crate::decompose;
 use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
 use crate::say;
+use crate::series::Series;
 use crate::waits::Who;
 use record::event;
 use record::finding::{Level, Severity, Window};
@@ -228,7 +229,9 @@ fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
 fn slot_fills(case: &Case) -> Answer {
     let mut claims = vec![];
     for slot in case.things("slot") {
-        let Some(retained) = slot.lines.series("retained_bytes") else { continue };
+        // A lost slot keeps nothing any more; it is told all the same.
+        let nothing = Series::default();
+        let retained = slot.lines.series("retained_bytes").unwrap_or(&nothing);
         let (now, status) = (retained.last().unwrap_or(0.0), slot.lines.word("wal_status"));
         let idle = slot.lines.flag("active") == Some(false);
         let free = free_for_wal(case, slot.place);
@@ -253,7 +256,7 @@ fn slot_fills(case: &Case) -> Answer {
                 format!("{}: slot {} keeps {} of WAL{}{told}", slot.place, slot.name, say::bytes(now), if idle { " for nobody" } else { "" }),
             )
             .on_node(slot.place)
-            .during([retained.window()])
+            .during([slot.lines.ticks.window()])
             .number("retained_bytes", now)
             .number("growth_bytes_per_s", growth)
             .with(free, |claim, free| claim.number("free_bytes", free))
@@ -293,7 +296,7 @@ fn cascade(case: &Case) -> Answer {
     .during([case.span])
     .number("nodes", nodes.len() as f64);
     for slot in &growing {
-        let speed = slot.lines.series("retained_bytes").and_then(crate::series::Series::slope).unwrap_or(0.0);
+        let speed = slot.lines.series("retained_bytes").and_then(Series::slope).unwrap_or(0.0);
         let left = free_for_wal(case, slot.place)
             .filter(|_| speed > 0.0)
             .map(|free| format!(", full in {}", say::seconds(free / speed)));

@@ -8,11 +8,11 @@ use record::model::{Check, CheckResult};
 use record::sweep::{Curve, Fit, Mix, Outcome, Point, Sweep};
 use serde_json::json;
 
-pub type Change = fn(&mut Scene);
+pub(crate) type Change = fn(&mut Scene);
 
 use Level::{CoOccurrence as Co, DiscriminatingCounter as Counter, PeerContrast as Peer, Symptom};
 
-pub const CASES: &[(&str, Level, Change)] = &[
+pub(crate) const CASES: &[(&str, Level, Change)] = &[
     ("GEN-01", Counter, |scene| {
         scene.event(
             1,
@@ -185,7 +185,7 @@ pub const CASES: &[(&str, Level, Change)] = &[
     }),
     ("NET-03", Counter, |scene| {
         for (node, _) in NODES {
-            scene.set("server", json!({"node": node}), json!({"rtt_us": 1500}));
+            scene.set("server", json!({"node": node}), json!({"rtt_us": 4500}));
         }
     }),
     ("NET-04", Counter, |scene| {
@@ -303,7 +303,7 @@ pub const CASES: &[(&str, Level, Change)] = &[
         }
         let peak = |second: u64| [14, 15, 48, 49, 73, 74, 121, 163, 164].contains(&second);
         scene.vary("client", json!({"step": "run"}), "response_us_p99", move |second| {
-            if peak(second) { 140_000.0 } else { 5000.0 }
+            if peak(second) { 140_000.0 } else { 15_000.0 }
         });
     }),
     ("WAL-03", Counter, |scene| {

@@ -3,6 +3,8 @@
 //! A scene is written as files, line by line, and explained from these files: what is tested is the whole way from the directory to
 //! the finding. Nothing here uses the types of the collectors, but every field is checked against them (see `rules.rs`).
 
+#![allow(dead_code, reason = "each test program uses its own part")]
+
 use explain::rule::Need;
 use record::event::Event;
 use record::finding::Findings;
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub type Make = Rc<dyn Fn(u64) -> Value>;
+pub(crate) type Make = Rc<dyn Fn(u64) -> Value>;
 
 /// One thing that lines speak of.
 #[derive(Clone)]
@@ -29,15 +31,15 @@ struct Thing {
 }
 
 #[derive(Clone)]
-pub struct Scene {
-    pub run: Run,
-    pub seconds: u64,
+pub(crate) struct Scene {
+    pub(crate) run: Run,
+    pub(crate) seconds: u64,
     things: BTreeMap<(String, String), Thing>,
     events: Vec<Event>,
     stacks: Option<String>,
 }
 
-pub struct Folder(pub PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -50,7 +52,7 @@ const SECONDS: u64 = 180;
 /// Sources whose lines come more rarely than each second.
 const CADENCE: [(&str, u64); 5] =
     [("table", 60), ("statement", 10), ("mount", 10), ("hardware", 10), ("clock", 10)];
-pub const NODES: [(&str, &str); 3] = [("n1", "h1"), ("n2", "h2"), ("n3", "h3")];
+pub(crate) const NODES: [(&str, &str); 3] = [("n1", "h1"), ("n2", "h2"), ("n3", "h3")];
 
 /// Counts are whole numbers in the files, and their readers insist.
 fn whole(value: f64) -> Value {
@@ -62,12 +64,12 @@ fn names(keys: Value) -> Map<String, Value> {
 }
 
 impl Scene {
-    pub fn empty() -> Scene {
+    pub(crate) fn empty() -> Scene {
         Scene { run: Run::default(), seconds: SECONDS, things: BTreeMap::new(), events: vec![], stacks: None }
     }
 
     /// Fields that stay as they are.
-    pub fn set(&mut self, source: &str, keys: Value, fields: Value) -> &mut Scene {
+    pub(crate) fn set(&mut self, source: &str, keys: Value, fields: Value) -> &mut Scene {
         let thing = self.thing(source, keys);
         for (name, value) in names(fields) {
             thing.fields.insert(name, Rc::new(move |_| value.clone()));
@@ -76,7 +78,7 @@ impl Scene {
     }
 
     /// A field that changes with the second.
-    pub fn vary(
+    pub(crate) fn vary(
         &mut self,
         source: &str,
         keys: Value,
@@ -88,7 +90,7 @@ impl Scene {
     }
 
     /// The thing is there in these seconds only.
-    pub fn during(
+    pub(crate) fn during(
         &mut self,
         source: &str,
         keys: Value,
@@ -113,7 +115,7 @@ impl Scene {
         })
     }
 
-    pub fn fact(&mut self, place: Value, topic: &str, name: &str, value: &str) -> &mut Scene {
+    pub(crate) fn fact(&mut self, place: Value, topic: &str, name: &str, value: &str) -> &mut Scene {
         let mut keys = names(place);
         keys.insert("topic".into(), topic.into());
         keys.insert("name".into(), name.into());
@@ -124,7 +126,7 @@ impl Scene {
         )
     }
 
-    pub fn missing(&mut self, what: &str) -> &mut Scene {
+    pub(crate) fn missing(&mut self, what: &str) -> &mut Scene {
         let keys = json!({"host": "h1", "what": what});
         self.set("missing", keys.clone(), json!({"why": "no permission", "lost": "much"})).during(
             "missing",
@@ -133,7 +135,7 @@ impl Scene {
         )
     }
 
-    pub fn event(&mut self, second: u64, kind: &str, message: &str, more: Value) -> &mut Scene {
+    pub(crate) fn event(&mut self, second: u64, kind: &str, message: &str, more: Value) -> &mut Scene {
         self.events.push(Event {
             t_us: second * 1_000_000,
             kind: kind.into(),
@@ -144,18 +146,18 @@ impl Scene {
         self
     }
 
-    pub fn stacks(&mut self, text: &str) -> &mut Scene {
+    pub(crate) fn stacks(&mut self, text: &str) -> &mut Scene {
         self.stacks = Some(text.to_string());
         self
     }
 
-    pub fn drop_source(&mut self, source: &str) -> &mut Scene {
+    pub(crate) fn drop_source(&mut self, source: &str) -> &mut Scene {
         self.things.retain(|(name, _), _| name != source);
         self
     }
 
     /// Takes away what a rule needs.
-    pub fn without(&mut self, need: &Need) {
+    pub(crate) fn without(&mut self, need: &Need) {
         match need {
             Need::Field("wait", _) => {
                 self.drop_source("wait");
@@ -205,14 +207,14 @@ impl Scene {
     }
 
     /// Every source with every field that this scene writes.
-    pub fn fields(&self) -> Vec<(String, String)> {
+    pub(crate) fn fields(&self) -> Vec<(String, String)> {
         self.things
             .iter()
             .flat_map(|((source, _), thing)| thing.fields.keys().map(|field| (source.clone(), field.clone())))
             .collect()
     }
 
-    pub fn write(&self) -> Folder {
+    pub(crate) fn write(&self) -> Folder {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let root = std::env::temp_dir().join(format!("pgfathom-scene-{}-{number}", std::process::id()));
@@ -251,13 +253,13 @@ impl Scene {
         Folder(root)
     }
 
-    pub fn explain(&self) -> Findings {
+    pub(crate) fn explain(&self) -> Findings {
         let folder = self.write();
         explain_folder(&folder.0)
     }
 
     /// A loaded and driven cluster of three nodes that nothing is wrong with.
-    pub fn healthy() -> Scene {
+    pub(crate) fn healthy() -> Scene {
         let mut scene = Scene::empty();
         scene.run = healthy_run();
         for (node, host) in NODES {
@@ -267,8 +269,8 @@ impl Scene {
         scene
             .set("client", json!({"step": "run"}), json!({
                 "phase": "measure", "scheduled": 3000, "started": 3000, "transactions": 3000, "errors": 0, "retries": 0,
-                "response_us_mean": 2600.0, "response_us_p50": 2000, "response_us_p99": 5000, "response_us_max": 9000,
-                "service_us_mean": 2550.0, "lag_us_p99": 20, "backlog": 0, "sessions": 24, "client_cpu_us": 300_000}))
+                "response_us_mean": 8000.0, "response_us_p50": 7000, "response_us_p99": 15_000, "response_us_max": 30_000,
+                "service_us_mean": 7950.0, "lag_us_p99": 20, "backlog": 0, "sessions": 24, "client_cpu_us": 300_000}))
             .set("load", json!({"step": "load"}), json!({
                 "phase": "copy", "rows": 10_000, "bytes": 11_000_000, "rows_goal": 10_000_000u64, "chunks": 1, "streams": 6,
                 "client_cpu_us": 200_000}))
@@ -278,7 +280,7 @@ impl Scene {
     }
 }
 
-pub fn explain_folder(folder: &Path) -> Findings {
+pub(crate) fn explain_folder(folder: &Path) -> Findings {
     explain::explain(folder, "test").expect("explains")
 }
 
@@ -387,14 +389,14 @@ fn healthy_host(scene: &mut Scene, _node: &str, host: &str) {
     }
 }
 
-pub fn disk(host: &str, device: &str) -> Value {
+pub(crate) fn disk(host: &str, device: &str) -> Value {
     json!({"host": host, "device": device})
 }
 
-pub fn wait(node: &str, kind: &str, event: &str) -> Value {
+pub(crate) fn wait(node: &str, kind: &str, event: &str) -> Value {
     json!({"node": node, "backend": "client backend", "state": "active", "wait_type": kind, "wait_event": event, "query_id": "1"})
 }
 
-pub fn vacuum_wait(node: &str, kind: &str, event: &str) -> Value {
+pub(crate) fn vacuum_wait(node: &str, kind: &str, event: &str) -> Value {
     json!({"node": node, "backend": "autovacuum worker", "state": "active", "wait_type": kind, "wait_event": event})
 }

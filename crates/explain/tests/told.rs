@@ -1,0 +1,138 @@
+//! What is told of a directory: where the clients' time went, the page on the terminal, and directories that are old, torn or foreign.
+
+mod scene;
+
+use explain::{Detail, decompose};
+use record::finding::{Said, Window};
+use scene::{Scene, explain_folder, wait};
+use serde_json::json;
+use std::fs;
+
+#[test]
+fn the_parts_of_client_time_add_up_to_it_with_the_remainder_last() {
+    let findings = Scene::healthy().explain();
+    let time = &findings.client_time[0];
+    assert_eq!((time.step.as_str(), time.transactions, time.response_us_mean), ("run", 540_000, 8000.0));
+    let sum: f64 = time.parts.iter().map(|part| part.share).sum();
+    assert!((sum - 1.0).abs() < 1e-9, "{time:#?}");
+    let share = |name: &str| {
+        time.parts.iter().find(|part| part.name == name).map(|part| (part.share * 1000.0).round())
+    };
+    // 15 sessions on CPU at 3000 transactions a second are 5 ms of 8; a round trip of 200 us; 50 us of lag.
+    assert_eq!(share("CPU"), Some(625.0));
+    assert_eq!(share("IO"), Some(250.0));
+    assert_eq!(share(decompose::ROUND_TRIPS), Some(25.0));
+    assert_eq!(share(decompose::LAG), Some(6.0));
+    assert_eq!(time.parts.last().map(|part| part.name.as_str()), Some(decompose::UNEXPLAINED));
+    assert_eq!(share(decompose::UNEXPLAINED), Some(94.0));
+}
+
+#[test]
+fn without_a_round_trip_or_waits_less_is_said_and_not_more() {
+    let mut scene = Scene::healthy();
+    scene.without(&explain::rule::Need::Field("server", "rtt_us"));
+    let time = scene.explain().client_time.remove(0);
+    assert!(time.parts.iter().all(|part| part.name != decompose::ROUND_TRIPS));
+    assert!(time.notes.iter().any(|note| note.contains("not measured")), "{:?}", time.notes);
+    scene.drop_source("wait");
+    assert!(scene.explain().client_time.is_empty(), "without waits nothing is decomposed");
+}
+
+#[test]
+fn overlapping_parts_leave_a_negative_remainder_and_say_so() {
+    let mut scene = Scene::healthy();
+    scene.set("wait", wait("n1", "Lock", "tuple"), json!({"sessions": 20}));
+    let time = scene.explain().client_time.remove(0);
+    assert!(time.parts.last().expect("a remainder").share < 0.0);
+    assert!(time.notes.iter().any(|note| note.contains("more than the whole")), "{:?}", time.notes);
+}
+
+#[test]
+fn the_terminal_page_ranks_and_gives_evidence_on_demand() {
+    let mut scene = Scene::healthy();
+    scene.set("wait", wait("n1", "LWLock", "WALWrite"), json!({"sessions": 9}));
+    scene.fact(json!({"host": "h3"}), "kernel", "release", "6.12.1-amd64");
+    let findings = scene.explain();
+    let short = explain::text(&findings, Detail::Short);
+    let first = short.lines().next().expect("a line");
+    assert!(first.starts_with("  1 HIGH") && first.contains("wait for the WAL"), "{short}");
+    for part in [
+        "WAL-01, proof: discriminating counter",
+        "of client time",
+        "#t=0-180",
+        "try: ",
+        "$ pg_test_fsync",
+        "NOTE",
+        "client time of run",
+        "unexplained",
+        "checked, nothing found: ",
+    ] {
+        assert!(short.contains(part), "{part} is missing in:\n{short}");
+    }
+    assert!(!short.contains("because: "), "{short}");
+    assert!(
+        short.is_ascii() && short.lines().all(|line| line.len() <= 200 && line == line.trim_end()),
+        "{short}"
+    );
+    let full = explain::text(&findings, Detail::Full);
+    for part in ["because: ", "not: ", "see: https://", "nothing found\n", "IO-01"] {
+        assert!(full.contains(part), "{part} is missing in:\n{full}");
+    }
+    let nothing = explain::text(&Scene::healthy().explain(), Detail::Short);
+    assert!(nothing.starts_with("nothing found\n") && nothing.contains("cannot tell: 0 rules"), "{nothing}");
+}
+
+#[test]
+fn torn_partial_and_foreign_directories_are_explained_as_far_as_they_go() {
+    let mut scene = Scene::healthy();
+    scene.set("wait", wait("n1", "LWLock", "WALWrite"), json!({"sessions": 9}));
+    let folder = scene.write();
+    // Killed: no end, a torn last line, and lines of a program that nobody knows.
+    let samples = folder.0.join("samples.ndjson");
+    let mut text = fs::read_to_string(&samples).expect("reads");
+    text.push_str(
+        "{\"t_us\":5,\"source\":\"weather\",\"rain_mm\":{\"deep\":[1]}}\n{\"t_us\":181000000,\"sou",
+    );
+    fs::write(&samples, text).expect("writes");
+    fs::remove_file(folder.0.join("events.ndjson")).expect("was there");
+    fs::write(folder.0.join("run.json"), "{\"schema_version\": 1, \"state\": \"running\"}").expect("writes");
+    let findings = explain_folder(&folder.0);
+    assert!(findings.findings.iter().any(|finding| finding.rule == "WAL-01"));
+    for part in ["events.ndjson is missing", "torn", "did not end"] {
+        assert!(
+            findings.missing.iter().any(|sentence| sentence.contains(part)),
+            "{part}: {:?}",
+            findings.missing
+        );
+    }
+    let unknown = findings.checked.iter().find(|checked| checked.rule == "DIST-02").expect("was asked");
+    assert_eq!(unknown.said, Said::CannotTell);
+    // Written twice, read back, and not in its own way.
+    findings.write(&folder.0).expect("writes");
+    assert_eq!(explain_folder(&folder.0), findings, "findings.json changes nothing");
+    fs::remove_file(folder.0.join("run.json")).expect("was there");
+    assert!(explain_folder(&folder.0).findings.iter().any(|finding| finding.rule == "WAL-01"));
+    fs::remove_file(&samples).expect("was there");
+    let _ = fs::remove_dir_all(folder.0.join("stacks"));
+    fs::remove_file(folder.0.join("findings.json")).expect("was there");
+    let error = explain::explain(&folder.0, "test").expect_err("nothing of a run is left");
+    assert!(error.hint().is_some(), "{error}");
+}
+
+#[test]
+fn windows_of_a_condition_that_comes_and_goes_are_its_own() {
+    let mut scene = Scene::healthy();
+    let keys = wait("n1", "LWLock", "WALWrite");
+    scene.set("wait", keys.clone(), json!({"sessions": 60})).during("wait", keys, 35..=48);
+    scene.drop_source("disk");
+    let findings = scene.explain();
+    let finding = findings.findings.iter().find(|finding| finding.rule == "WAL-01").expect("found");
+    // IO:WALSync is there all the time: the window is where either of them was seen.
+    assert!(
+        finding
+            .windows
+            .iter()
+            .any(|window| window.overlap_us(Window::new(34_000_000, 48_000_000)) == 14_000_000)
+    );
+    assert!(finding.missing.iter().any(|sentence| sentence.contains("disk")), "{:?}", finding.missing);
+}
