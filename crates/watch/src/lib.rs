@@ -23,6 +23,5 @@ pub mod stuck;
 
 pub use board::Board;
 pub use collect::{Batch, Collect, Place, Tick};
-pub use lineup::Lineup;
 pub use sampler::{Options, Sampler, Totals};
 pub use sql::Node;

@@ -292,7 +292,11 @@ impl Redactor {
                     None => {}
                 }
             }
-            if self.what.sql && SQL_FIELDS.contains(&key) && !self.statements.contains_key(text) {
+            if self.what.sql
+                && SQL_FIELDS.contains(&key)
+                && !is_autovacuum(text)
+                && !self.statements.contains_key(text)
+            {
                 let token = self.token("sql");
                 self.statements.insert(text.to_string(), token);
             }
@@ -370,8 +374,7 @@ impl Redactor {
             return self.name(text);
         }
         if self.what.sql {
-            // What autovacuum says it does is no statement of anybody's.
-            if SQL_FIELDS.contains(&key) && !text.starts_with("autovacuum:") {
+            if SQL_FIELDS.contains(&key) && !is_autovacuum(text) {
                 return self.statement(text);
             }
             if QUOTING_FIELDS.contains(&key) && !text.is_empty() {
@@ -475,6 +478,11 @@ fn address_length(text: &str) -> Option<usize> {
     (colons >= COLONS_MIN && word.parse::<std::net::Ipv6Addr>().is_ok()
         || word.len() > COLONS_MIN && word.contains("::") && word.parse::<std::net::Ipv6Addr>().is_ok())
     .then_some(word.len())
+}
+
+/// What autovacuum says it does is no statement of anybody's, and findings need it.
+fn is_autovacuum(text: &str) -> bool {
+    text.starts_with("autovacuum:")
 }
 
 /// A number, with a unit of PostgreSQL's or without.
