@@ -64,6 +64,11 @@ impl Failure {
         self
     }
 
+    /// What went wrong with its causes, in one line.
+    pub fn message(&self) -> String {
+        quoted(&format!("{:#}", self.error))
+    }
+
     /// How the process ends.
     pub fn exit(&self) -> Exit {
         self.exit

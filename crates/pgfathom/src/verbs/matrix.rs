@@ -144,7 +144,8 @@ impl Matrix {
         let spec = cluster.nodes[entry].spec.clone();
         let mut control = target::control::connect(&spec)?;
         let dataset = mix::dataset(&mut control)?;
-        let shape = Shape::of(&cluster, &mut control, entry, &dataset, self.client, self.only)?;
+        let mut shape = Shape::of(&cluster, &mut control, entry, &dataset, self.client, self.only)?;
+        leave_out_updates(&cluster, &mut shape)?;
         let sessions = shape.pairs.len() as u64 * self.client;
         if sessions > SESSIONS_MAX {
             return Err(Failure::usage(format!(
@@ -217,6 +218,24 @@ impl Matrix {
             human::seconds(each.as_secs_f64() * cells as f64)
         ));
     }
+}
+
+/// With a node away nothing is updated: a run has to be entered in every node's ledger, or its number could be given out twice. Reading goes on, and
+/// finds the holes.
+fn leave_out_updates(cluster: &Cluster, shape: &mut Shape) -> Result<(), Failure> {
+    if !shape.operations.contains(&Operation::Update) {
+        return Ok(());
+    }
+    let Err(failure) = mix::registry(cluster) else { return Ok(()) };
+    shape.operations.retain(|operation| *operation != Operation::Update);
+    if shape.operations.is_empty() {
+        return Err(failure);
+    }
+    shape.notes.push(format!(
+        "updates are left out, as every node's ledger has to know of them: {}",
+        failure.message()
+    ));
+    Ok(())
 }
 
 /// Passes the signals on to every visit.

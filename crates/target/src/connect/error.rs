@@ -9,6 +9,7 @@ use wire::startup::StartupError;
 
 use super::Endpoint;
 use crate::conninfo::{ConnSpec, Host, HostSpec, SessionAttrs, SslMode};
+use crate::local::{CLUSTER_FILE_NAME, ClusterFile};
 use crate::tls::TlsError;
 
 /// What stopped one attempt.
@@ -319,6 +320,9 @@ fn connect_hint(host: &HostSpec, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::PermissionDenied {
         return "the socket's folder is closed to you; run as another user, or use -h localhost".to_owned();
     }
+    if let Some(again) = start_again(host) {
+        return again;
+    }
     let others: Vec<String> = ["/var/run/postgresql", "/tmp"]
         .iter()
         .flat_map(|dir| sockets_in(Path::new(dir)))
@@ -340,6 +344,17 @@ fn connect_hint(host: &HostSpec, error: &io::Error) -> String {
                 .to_owned()
         }
     }
+}
+
+/// How a node of a cluster of ours is started again: its sockets lie in the cluster's folder.
+fn start_again(host: &HostSpec) -> Option<String> {
+    let Host::Unix(sockets) = &host.host else { return None };
+    let folder = sockets.parent()?;
+    let kind = ClusterFile::read(&folder.join(CLUSTER_FILE_NAME)).ok()?.made?.kind;
+    Some(format!(
+        "its server does not run; start it again with: pgfathom up {kind} --dir {}",
+        folder.display()
+    ))
 }
 
 /// Server sockets in a folder, by port.
