@@ -30,12 +30,13 @@
   const FULL = {
     transactions_per_second: three, rows_per_second: three, per_second: three, count: three, us: latency,
     bytes_per_second: v => bytes(v) + '/s', cores: v => v.toFixed(2), factor: v => v.toFixed(2) + 'x',
+    sessions: three, transactions: three, bytes, percent: v => three(v) + ' %',
   };
   // Axis labels: as short as they may be.
   const bare = text => text.replace(/\.0+(?=\D|$)/, '').replace(/(\.\d*?)0+(?=\D|$)/, '$1');
   const short = (unit, v) => {
     if (unit === 'us') return bare(latency(Math.round(v * 1000) / 1000));
-    if (unit === 'bytes_per_second') return bare(bytes(v));
+    if (unit === 'bytes_per_second' || unit === 'bytes') return bare(bytes(v));
     if (unit === 'factor') return bare(v.toFixed(2)) + 'x';
     if (v >= 1e6) return bare((v / 1e6).toPrecision(3)) + 'M';
     if (v >= 1e4) return bare((v / 1e3).toPrecision(3)) + 'k';
@@ -53,7 +54,7 @@
   };
 
   // Charts over time share crosshair and zoom.
-  const isTimed = chart => chart.kind === 'time' || chart.kind === 'heat';
+  const isTimed = chart => chart.kind !== 'nines' && chart.kind !== 'curve';
 
   // What the reader chose.
   const state = {};
@@ -77,6 +78,7 @@
     ink = {};
     for (const name of ['paper', 'line', 'ink', 'quiet', 'faint', 'main', 'second', 'bad', 'aside', 'halo']) ink[name] = get(name);
     ink.fill = { main: get('main-fill'), second: get('second-fill'), bad: get('bad-fill') };
+    ink.areas = Array.from({ length: 8 }, (_, area) => get('c' + area));
     ink.tone = { main: ink.main, quiet: ink.faint, second: ink.second, bad: ink.bad, ink: ink.ink };
     const stops = get('heat').split(',').map(text => [1, 3, 5].map(at => parseInt(text.trim().slice(at, at + 2), 16)));
     ink.heat = Array.from({ length: 64 }, (_, step) => {
@@ -194,6 +196,113 @@
     return { stroke, fill, clip: null, band: null, gaps: null, flags: 3 };
   };
 
+  // Layers, one on the other. Each has a pattern of its own beside its colour (the legend's are AREA_HATCHES), and its name where it
+  // is thick enough.
+  const HATCH = [[], [[0, 8, 8, 0]], [[0, 0, 8, 8]], [[0, 8, 8, 0], [0, 0, 8, 8]], [[0, 4, 8, 4]], [[4, 0, 4, 8]], [[3, 4, 5, 4]], [[0, 4, 16, 4]]];
+  const hatch = (ctx, area) => {
+    const lines = HATCH[area];
+    if (!lines.length) return null;
+    const ratio = px(), tile = document.createElement('canvas'), size = area === 7 ? 16 : 8;
+    tile.width = tile.height = size * ratio;
+    const pen = tile.getContext('2d');
+    pen.scale(ratio, ratio); pen.strokeStyle = ink.halo; pen.lineWidth = 1; pen.globalAlpha = .55;
+    for (const [x0, y0, x1, y1] of lines) for (const shift of [-8, 0, 8]) {
+      const slant = x0 !== x1 && y0 !== y1;
+      if (!slant && shift) continue;
+      pen.beginPath(); pen.moveTo(x0 + shift, y0); pen.lineTo(x1 + shift, y1); pen.stroke();
+    }
+    return ctx.createPattern(tile, 'repeat');
+  };
+  const layers = chart => chart.series.filter(one => one.area != null);
+  const pileHeight = (chart, min, max) => {
+    let most = 0;
+    chart.x.forEach((x, index) => {
+      if (min != null && (x + chart.column_s / 2 < min || x - chart.column_s / 2 > max)) return;
+      const pile = layers(chart).reduce((sum, one) => sum + (one.values[index] || 0), 0);
+      most = chart.series.reduce((best, one) => one.area == null ? Math.max(best, one.values[index] || 0) : best, Math.max(most, pile));
+    });
+    return most;
+  };
+  const pile = chart => u => {
+    const { ctx, bbox } = u, ratio = px(), half = chart.column_s / 2, ground = chart.x.map(() => 0);
+    ctx.save();
+    ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+    const edges = chart.x.map(x => [Math.round(u.valToPos(x - half, 'x', true)), Math.round(u.valToPos(x + half, 'x', true))]);
+    const names = [];
+    for (const one of layers(chart)) {
+      const shape = new Path2D(), top = new Path2D();
+      let run = null, best = null, joined = false;
+      chart.x.forEach((_, index) => {
+        const value = one.values[index];
+        if (value == null) { run = null; joined = false; return; }
+        const low = u.valToPos(ground[index], 'y', true);
+        ground[index] += value;
+        const high = u.valToPos(ground[index], 'y', true), [left, right] = edges[index];
+        if (value > 0) shape.rect(left, high, right - left, low - high);
+        if (joined) top.lineTo(left, high); else top.moveTo(left, high);
+        top.lineTo(right, high);
+        joined = true;
+        // The longest stretch that is thick enough for a name.
+        const fits = low - high >= 14 * ratio && right > bbox.left && left < bbox.left + bbox.width;
+        if (!fits || (run && (run.low < high + 14 * ratio || run.high > low - 14 * ratio))) run = null;
+        if (fits) {
+          run = run ? { ...run, right, low: Math.min(run.low, low), high: Math.max(run.high, high) } : { left: Math.max(left, bbox.left), right, low, high };
+          if (run.low - run.high < 14 * ratio) run = null;
+          else if (!best || run.right - run.left > best.right - best.left) best = { ...run };
+        }
+      });
+      ctx.fillStyle = ink.areas[one.area]; ctx.fill(shape);
+      const pattern = hatch(ctx, one.area);
+      if (pattern) { ctx.fillStyle = pattern; ctx.fill(shape); }
+      ctx.strokeStyle = ink.paper; ctx.lineWidth = ratio; ctx.stroke(top);
+      if (best) names.push([one.name, best]);
+    }
+    ctx.font = '600 ' + 11 * ratio + 'px ' + SANS; ctx.textBaseline = 'middle'; ctx.textAlign = 'center';
+    for (const [name, { left, right, low, high }] of names) {
+      const width = ctx.measureText(name).width + 8 * ratio, x = (left + Math.min(right, bbox.left + bbox.width)) / 2, y = (low + high) / 2;
+      if (right - left < width) continue;
+      ctx.fillStyle = ink.halo; ctx.fillRect(x - width / 2, y - 7 * ratio, width, 14 * ratio);
+      ctx.fillStyle = ink.ink; ctx.fillText(name, x, y);
+    }
+    ctx.restore();
+  };
+
+  // What happened: bars for what lasted, diamonds for moments, the worst in another colour and filled.
+  const lanes = chart => u => {
+    const { ctx, bbox } = u, ratio = px(), { names, items } = chart.lanes, high = bbox.height / names.length;
+    ctx.save();
+    ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+    ctx.font = 11 * ratio + 'px ' + SANS; ctx.textBaseline = 'middle'; ctx.textAlign = 'left';
+    ctx.fillStyle = ink.line;
+    names.forEach((_, at) => { if (at) ctx.fillRect(bbox.left, Math.round(bbox.top + at * high), bbox.width, ratio); });
+    const end = bbox.left + bbox.width, places = items.map((item, index) => {
+      const left = u.valToPos(chart.x[index], 'x', true), right = u.valToPos(item.to, 'x', true);
+      return { item, left, right: Math.max(right, left), middle: bbox.top + (item.lane + .5) * high };
+    });
+    for (const { item, left, right, middle } of places) {
+      ctx.strokeStyle = item.bad ? ink.bad : ink.main; ctx.lineWidth = 1.25 * ratio;
+      const half = 5 * ratio;
+      ctx.beginPath();
+      if (right - left < 3 * ratio) {
+        ctx.moveTo(left - half, middle); ctx.lineTo(left, middle - half); ctx.lineTo(left + half, middle); ctx.lineTo(left, middle + half); ctx.closePath();
+      } else ctx.rect(left, middle - half, right - left, 2 * half);
+      ctx.fillStyle = item.bad ? ink.bad : ink.fill.main; ctx.fill(); ctx.stroke();
+    }
+    // Texts where there is room until the next thing of the lane.
+    for (const { item, left, right, middle } of places) {
+      const from = Math.max(right, left + 5 * ratio) + 5 * ratio;
+      const next = places.reduce((best, other) => other.item.lane === item.lane && other.left > left ? Math.min(best, other.left - 7 * ratio) : best, end);
+      if (from < bbox.left || from > end) continue;
+      let text = item.text;
+      while (text.length > 6 && from + ctx.measureText(text).width > next) text = text.slice(0, -2).trimEnd() + '…';
+      if (from + ctx.measureText(text).width > next) continue;
+      ctx.fillStyle = ink.quiet; ctx.fillText(text, from, middle);
+    }
+    ctx.restore();
+  };
+  // What is going on at a moment, or happened within a few pixels of it.
+  const going = (chart, at, near) => chart.lanes.items.filter((item, index) => chart.x[index] - near <= at && at <= item.to + near);
+
   // What stands beside the points of a curve: the fitted law, whiskers of repeats, places that are marked, labels.
   const law = ({ lambda, sigma, kappa }, n) => lambda * n / (1 + sigma * (n - 1) + kappa * n * (n - 1));
   const marked = (u, axis) => {
@@ -276,19 +385,23 @@
   const NINES = [0, Math.log10(2), 1, 2, 3, 4, 5, 6, 7, 8];
 
   const options = (step, chart, host, first) => {
-    const timed = isTimed(chart), curve = chart.kind === 'curve', axis = chart.axis || {}, full = FULL[chart.unit];
+    const timed = isTimed(chart), curve = chart.kind === 'curve', inLanes = chart.kind === 'lanes', axis = chart.axis || {}, full = FULL[chart.unit];
     const log = chart.kind === 'heat' || chart.kind === 'nines' || !!axis.log_y;
     const grid = { stroke: ink.line, width: 1 }, font = '11px ' + SANS;
     const series = [{}], stripes = [];
     for (const one of chart.series) {
       const dotted = one.dash === 'dotted';
+      if (one.area != null) {
+        series.push({ label: one.name, stroke: ink.areas[one.area], width: 0, paths: () => null, points: { show: false } });
+        continue;
+      }
       series.push({
         label: one.name, stroke: ink.tone[one.tone], width: one.tone === 'quiet' || dotted ? 1.25 : 1.75, dash: DASH[one.dash],
         fill: one.fill ? ink.fill[one.tone] : undefined, spanGaps: curve,
         points: curve ? { show: one.tone !== 'quiet', size: 7, width: 0, fill: ink.tone[one.tone] }
           : { show: dotted || one.values.length < 2, size: dotted ? 3.5 : 6, width: 0, fill: ink.tone[one.tone] },
         paths: (dotted && chart.kind === 'heat') || one.joined === false ? () => null
-          : chart.kind === 'time' && !dotted ? steps(chart) : undefined,
+          : (chart.kind === 'time' || chart.kind === 'stack') && !dotted ? steps(chart) : undefined,
       });
     }
     for (const one of chart.series) {
@@ -297,6 +410,7 @@
       for (let side = 0; side < 2; side++) series.push({ stroke: 'transparent', width: 0, points: { show: false } });
       if (!curve) stripes.push({ series: [at + 1, at], fill: ink.fill[one.tone] });
     }
+    if (inLanes) series.push({ stroke: 'transparent', width: 0, points: { show: false } });
     const x = chart.x, last = x.length - 1;
     // The first chart of a step carries the labels of its phases and events, above its line.
     const headroom = first && step.bands.length + step.marks.length ? 1.35 : curve && axis.marks ? 1.25 : 1.12;
@@ -313,8 +427,11 @@
         // Whole columns are shown, also the outer halves of the first and the last.
         x: curve ? { time: false, ...(axis.log ? { distr: 3, log: 2 } : {}),
           range: () => axis.log ? [x[0] / wide, x[last] * wide] : [x[0] - wide, x[last] + wide] }
+          : inLanes ? { time: false, range: (u, low, high) => [low, high] }
           : { time: false, range: (u, low, high) => low === x[0] && high === x[last] ? [0, chart.x_max] : [low, high] },
         y: log ? { distr: 3, log: 10, range: (u, low, high) => logRange(chart, low, high) }
+          : inLanes ? { range: () => [0, 1] }
+          : chart.kind === 'stack' ? { range: u => { const most = pileHeight(chart, u.scales.x.min, u.scales.x.max); return [0, most > 0 ? most * (chart.unit === 'percent' ? 1.04 : headroom) : 1]; } }
           : { range: (u, low, high) => [0, high > 0 ? high * headroom : 1] },
       },
       axes: [
@@ -328,15 +445,15 @@
             : splits.map(v => timed ? clock(v) : v ? percentile(v) : ''),
         },
         {
-          stroke: ink.faint, font, grid, ticks: { show: false }, size: PHONE.matches ? 50 : 56, gap: 6,
-          space: 26, splits: log ? (u, i, low, high) => oneTwoFive(low, high) : undefined,
-          filter: log ? (u, splits) => splits : undefined,
-          values: (u, splits) => splits.map(v => v == null ? '' : short(chart.unit, v)),
+          stroke: ink.faint, font, grid: inLanes ? { show: false } : grid, ticks: { show: false }, size: PHONE.matches ? 50 : 56, gap: 6,
+          space: inLanes ? 1 : 26, splits: inLanes ? () => chart.lanes.names.map((_, at) => 1 - (at + .5) / chart.lanes.names.length) : log ? (u, i, low, high) => oneTwoFive(low, high) : undefined,
+          filter: log || inLanes ? (u, splits) => splits : undefined,
+          values: (u, splits) => inLanes ? chart.lanes.names : splits.map(v => v == null ? '' : short(chart.unit, v)),
         },
       ],
       hooks: {
         drawClear: timed ? [bands(step, chart, first)] : [],
-        drawAxes: [curve ? behindPoints(chart) : heat(chart)],
+        drawAxes: [curve ? behindPoints(chart) : inLanes ? lanes(chart) : chart.kind === 'stack' ? pile(chart) : heat(chart)],
         draw: timed ? [marks(step, first)] : curve ? [beforePoints(chart)] : [],
         setCursor: [u => readout(u, chart, full)],
         setScale: timed ? [(u, key) => { if (key === 'x') zoomed(step, u); }] : [],
@@ -353,12 +470,19 @@
   const when = (chart, index) => {
     if (chart.kind === 'nines') return percentile(chart.x[index]);
     if (chart.kind === 'curve') return three(chart.x[index]).replace(/\.0+$/, '') + ' ' + chart.axis.name;
+    if (chart.lanes) return clock(chart.x[index]);
     const from = chart.x[index] - chart.column_s / 2;
     return chart.column_s < 1.5 ? clock(from) : clock(from) + ' to ' + clock(from + chart.column_s);
   };
   const readout = (u, chart, full) => {
     const figure = u.root.closest('figure'), index = u.cursor.idx;
     const none = index == null || u.cursor.left < 0;
+    if (chart.lanes) {
+      const at = none ? 0 : u.posToVal(u.cursor.left, 'x'), near = (u.scales.x.max - u.scales.x.min) * 6 / Math.max(u.bbox.width / px(), 1);
+      figure.querySelector('.at output').textContent = none ? '' : 'at ' + clock(at);
+      figure.querySelector('.legend .one output').textContent = none ? '' : going(chart, at, near).slice(0, 2).map(item => item.text.slice(0, 60)).join('; ');
+      return;
+    }
     figure.querySelector('.at output').textContent = none ? '' : 'at ' + when(chart, index);
     figure.querySelectorAll('.legend .one output').forEach((out, at) => {
       const value = none ? null : chart.series[at].values[index];
@@ -371,11 +495,12 @@
       const same = other === plot || (isTimed(chart) && other.step === step && isTimed(other.chart));
       if (!same) continue;
       if (index == null) other.u.setCursor({ left: -10, top: -10 });
-      else other.u.setCursor({ left: other.u.valToPos(other.chart.x[index], 'x'), top: 10 });
+      else other.u.setCursor({ left: other.u.valToPos(chart.x[index], 'x'), top: 10 });
     }
     plot.index = index;
     if (index == null) return;
-    const values = chart.series.map(one => one.name + ' ' + (one.values[index] == null ? 'none' : FULL[chart.unit](one.values[index])));
+    const item = chart.lanes && chart.lanes.items[index];
+    const values = item ? [chart.lanes.names[item.lane] + ' ' + item.text] : chart.series.map(one => one.name + ' ' + (one.values[index] == null ? 'none' : FULL[chart.unit](one.values[index])));
     announce.textContent = chart.title + ' at ' + when(chart, index) + ': ' + values.join(', ');
   };
   const keys = plot => event => {
@@ -397,7 +522,7 @@
   };
   const zoomTo = (step, min, max) => {
     zooming = true;
-    const whole = step.charts[0] && min <= 1e-9 && max >= step.charts[0].x_max - 1e-9;
+    const timed = step.charts.find(isTimed), whole = timed && min <= 1e-9 && max >= timed.x_max - 1e-9;
     for (const plot of plots) {
       if (plot.step === step && isTimed(plot.chart)) plot.u.setScale('x', { min, max });
     }
@@ -407,6 +532,21 @@
     else { state.step = step.key; state.t = bare(min.toFixed(3)) + '-' + bare(max.toFixed(3)); }
     writeHash();
   };
+  // A link to a window of time zooms, and goes where the charts are; what else the reader chose stays.
+  for (const link of document.querySelectorAll('a.window')) link.onclick = event => {
+    const [, key, from, to] = /^#step=(.*)&t=([\d.]+)-([\d.]+)$/.exec(link.getAttribute('href')) || [];
+    const step = data.steps.find(one => one.key === decodeURIComponent(key || ''));
+    if (!step || !step.charts.length) return;
+    event.preventDefault();
+    zoomTo(step, +from, +to);
+    toStep(step);
+  };
+  const toStep = step => document.getElementById('step=' + step.key).scrollIntoView();
+  for (const button of document.querySelectorAll('button.copy')) {
+    if (!navigator.clipboard) { button.hidden = true; continue; }
+    button.onclick = () => navigator.clipboard.writeText(button.parentNode.querySelector('code').textContent)
+      .then(() => { button.textContent = 'Copied'; setTimeout(() => { button.textContent = 'Copy'; }, 1500); }, () => { button.hidden = true; });
+  }
   const applyZoom = () => {
     const match = /^([\d.]+)-([\d.]+)$/.exec(state.t || ''), step = data.steps.find(one => one.key === state.step);
     if (match && step && step.charts.length && +match[1] < +match[2]) zoomTo(step, +match[1], +match[2]);
@@ -421,6 +561,7 @@
     const table = box.appendChild(document.createElement('table'));
     const head = table.createTHead().insertRow();
     cell(head, 'th', { nines: 'percentile', curve: (chart.axis || {}).name }[chart.kind] || 'time');
+    if (chart.lanes) for (const name of ['until', 'lane', 'what']) cell(head, 'th', name).className = 'word';
     for (const one of chart.series) {
       cell(head, 'th', one.name);
       if (one.range) { cell(head, 'th', 'lowest'); cell(head, 'th', 'highest'); }
@@ -429,6 +570,8 @@
     chart.x.forEach((_, index) => {
       const row = body.insertRow();
       cell(row, 'td', when(chart, index));
+      const item = chart.lanes && chart.lanes.items[index];
+      if (item) for (const text of [item.to > chart.x[index] ? clock(item.to) : '', chart.lanes.names[item.lane], item.text]) cell(row, 'td', text).className = 'text';
       for (const one of chart.series) {
         cell(row, 'td', full(one.values[index]));
         if (one.range) { cell(row, 'td', full(one.range.low[index])); cell(row, 'td', full(one.range.high[index])); }
@@ -437,6 +580,8 @@
   };
 
   const columns = chart => {
+    // The axis of lanes is as wide as that of the others, wherever their things stand.
+    if (chart.lanes) return [[0, ...chart.x, chart.x_max], [null, ...chart.x.map(() => null), null]];
     const all = [chart.x, ...chart.series.map(one => one.values)];
     for (const one of chart.series) if (one.range) all.push(one.range.low, one.range.high);
     return all;
@@ -475,7 +620,7 @@
   addEventListener('hashchange', () => { readHash(); applyTheme(); });
   for (const button of document.querySelectorAll('.zoomed')) {
     const step = data.steps.find(one => one.key === button.dataset.step);
-    button.onclick = () => zoomTo(step, 0, step.charts[0].x_max);
+    button.onclick = () => zoomTo(step, 0, step.charts.find(isTimed).x_max);
   }
   for (const step of data.steps) for (const chart of step.charts) {
     const details = document.getElementById('table-' + chart.id);
@@ -490,6 +635,8 @@
 
   readHash();
   applyTheme();
+  const linked = data.steps.find(one => one.key === state.step);
+  if (linked && state.t) toStep(linked);
   window.pgfathomPage = { data, plots, state, troubles, draw, applyTheme, zoomTo, root };
   setTimeout(() => {
     root.dataset.ready = troubles.length ? 'troubled' : 'yes';
@@ -536,15 +683,31 @@
       zoomTo(plain.step, plain.chart.x_max / 4, plain.chart.x_max / 2); await settle();
       check(location.hash.includes('t=') && location.hash.includes('step='), 'the zoom is not in the address: ' + location.hash);
       check(plots.filter(plot => plot.step === plain.step && isTimed(plot.chart)).every(plot => Math.abs(plot.u.scales.x.max - plain.chart.x_max / 2) < 1e-6), 'the zoom is not shared');
+      for (const { chart, u } of plots) if (chart.kind === 'stack' && u.scales.x.max === plain.chart.x_max / 2)
+        check(u.scales.y.max >= pileHeight(chart, u.scales.x.min, u.scales.x.max), chart.id + ' is higher than its axis');
       zoomTo(plain.step, 0, plain.chart.x_max); await settle();
       check(!location.hash.includes('t='), 'a reset zoom stays in the address');
+    }
+    for (const plot of plots.filter(plot => plot.chart.lanes)) {
+      plot.host.dispatchEvent(new KeyboardEvent('keydown', { key: 'Home', bubbles: true, cancelable: true })); await settle();
+      check(announce.textContent.includes(plot.chart.lanes.items[0].text), plot.chart.id + ' does not say what happened first');
+      check(plot.host.closest('figure').querySelector('.one output').textContent !== '', plot.chart.id + ' has an empty legend under the crosshair');
+      plot.host.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true, cancelable: true })); await settle();
+    }
+    for (const link of document.querySelectorAll('a.window')) {
+      link.click(); await settle();
+      const [, key, from, to] = /^#step=(.*)&t=([\d.]+)-([\d.]+)$/.exec(link.getAttribute('href')) || [];
+      const mine = plots.filter(plot => plot.step.key === decodeURIComponent(key || '') && isTimed(plot.chart));
+      check(mine.every(({ u }) => Math.abs(u.scales.x.min - from) < 1e-3 && Math.abs(u.scales.x.max - to) < 1e-3), link.hash + ' does not zoom');
+      check(!mine.length || location.hash.includes('t='), link.hash + ' is not in the address');
+      if (mine.length) { zoomTo(mine[0].step, 0, mine[0].chart.x_max); await settle(); }
     }
     for (const step of data.steps) for (const chart of step.charts) {
       const details = document.getElementById('table-' + chart.id);
       details.open = true; await settle();
       check(details.querySelectorAll('tbody tr').length === chart.x.length, chart.id + ' has no table');
       details.open = false;
-      check(chart.x.length <= 600, chart.id + ' has ' + chart.x.length + ' columns');
+      check(chart.lanes || chart.x.length <= 600, chart.id + ' has ' + chart.x.length + ' columns');
     }
     check(root.scrollWidth <= innerWidth, 'the page scrolls sideways: ' + root.scrollWidth + ' > ' + innerWidth);
     check(performance.getEntriesByType('resource').length === 0, 'something was loaded');

@@ -27,6 +27,9 @@ pub(crate) struct Chart {
     /// The x axis of a chart that is not over time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) axis: Option<Axis>,
+    /// What happened, for [`ChartKind::Lanes`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lanes: Option<Lanes>,
     /// The chart in one sentence. Rendered by the page itself, not by its script.
     #[serde(skip)]
     pub(crate) sentence: String,
@@ -43,6 +46,33 @@ pub(crate) enum ChartKind {
     Nines,
     /// Points over a number that is no time; see [`Axis`].
     Curve,
+    /// Areas over time, one on top of the other, and lines that are not part of the pile.
+    Stack,
+    /// What happened when: one lane per kind. `x` holds the beginnings, in order.
+    Lanes,
+}
+
+/// Lanes and what stands in them.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub(crate) struct Lanes {
+    /// Names as short as the axis is wide.
+    pub(crate) names: Vec<&'static str>,
+    /// One for each `x` of the chart.
+    pub(crate) items: Vec<Item>,
+}
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub(crate) struct Item {
+    /// Which lane.
+    pub(crate) lane: usize,
+    /// Its end in seconds; the same as its beginning if it had no length.
+    pub(crate) to: f64,
+    /// In a few words.
+    pub(crate) text: String,
+    /// It is bad in itself.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) bad: bool,
 }
 
 /// The x axis of a [`ChartKind::Curve`].
@@ -86,6 +116,10 @@ pub(crate) enum Unit {
     Count,
     Cores,
     Factor,
+    Sessions,
+    Percent,
+    Bytes,
+    Transactions,
 }
 
 /// One line of a chart.
@@ -107,7 +141,13 @@ pub(crate) struct Series {
     /// A line joins the points.
     #[serde(skip_serializing_if = "is_true")]
     pub(crate) joined: bool,
+    /// A layer of the pile, in this colour and pattern of [`AREAS_MAX`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) area: Option<usize>,
 }
+
+/// Colours and patterns of areas. More layers than these cannot be told apart by anybody.
+pub(crate) const AREAS_MAX: usize = 8;
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Range {
@@ -185,7 +225,13 @@ impl Series {
             range: None,
             law: None,
             joined: true,
+            area: None,
         }
+    }
+
+    /// A layer of a pile.
+    pub(crate) fn area(name: &str, area: usize, values: Vec<Option<f64>>) -> Series {
+        Series { area: Some(area.min(AREAS_MAX - 1)), ..Series::new(name, Tone::Ink, Dash::Solid, values) }
     }
 
     pub(crate) fn filled(self) -> Series {

@@ -33,8 +33,9 @@ struct Column {
     cpu_us: u64,
 }
 
-/// All charts of the step, in the order they are shown.
-pub(crate) fn charts(step: &StepFacts) -> Vec<Chart> {
+/// All charts of the step, in the order they are shown; those of what was watched stand between the clients' view of the target and
+/// the client's view of itself.
+pub(crate) fn charts(step: &StepFacts, watched: Vec<Chart>) -> Vec<Chart> {
     let columns = step.latencies.columns;
     let coarse = columns.are_coarser_than(step.interval_us());
     let sums = add_up(step, &columns);
@@ -46,6 +47,7 @@ pub(crate) fn charts(step: &StepFacts) -> Vec<Chart> {
     if sums.iter().any(|column| column.errors.max(column.retries) > 0) {
         charts.push(errors(step, &columns, &sums));
     }
+    charts.extend(watched);
     if sums.iter().any(|column| column.lag_p99_us.is_some()) {
         charts.push(lag(step, &columns, &sums));
     }
@@ -107,6 +109,7 @@ fn time_chart(step: &StepFacts, columns: &Columns, name: &str, title: &str, unit
         series: vec![],
         heat: None,
         axis: None,
+        lanes: None,
         sentence: String::new(),
     }
 }
@@ -331,6 +334,7 @@ fn curve(step: &StepFacts) -> Option<Chart> {
         series,
         heat: None,
         axis: None,
+        lanes: None,
         sentence: format!(
             "Half of the responses took at most {}, 99 % at most {}; drawn to {} ({}), beyond which fewer than {} samples lie.",
             number::latency(response.quantile_us(0.5) as f64, Letters::Unicode),

@@ -2,12 +2,14 @@
 //! from samples where a killed run left none in `run.json`.
 
 use crate::chart::Columns;
+use crate::directory::{Directory, Line};
 use crate::latencies::{Latencies, Window};
 use crate::number;
 use record::event::Event;
 use record::hlog::Interval;
 use record::model::{CheckResult, PHASE_MEASURE, Phase, Step};
 use record::sample::{Body, ClientSample, ProgressSample, Sample};
+use record::watched::Sampled;
 use record::{Matrix, RunReader, State, Summary, Sweep};
 
 /// Interval of samples where none are left to tell.
@@ -16,6 +18,7 @@ const INTERVAL_US: u64 = 1_000_000;
 /// A run, ready to be told.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
+    pub(crate) directory: &'a Directory,
     pub(crate) reader: &'a RunReader,
     pub(crate) steps: Vec<StepFacts<'a>>,
     /// What is missing, the reader's sentences and ours.
@@ -36,6 +39,8 @@ pub(crate) struct StepFacts<'a> {
     pub(crate) intervals: Vec<&'a Interval>,
     /// Events that name the step, and those that name none but fell into it.
     pub(crate) events: Vec<&'a Event>,
+    /// What was watched while it ran.
+    pub(crate) watched: &'a [Line],
     /// What the latency log says of it.
     pub(crate) latencies: Latencies,
     /// End of the step, or the last moment known of it.
@@ -80,17 +85,22 @@ pub(crate) enum Depth {
 }
 
 impl<'a> Facts<'a> {
-    pub(crate) fn of(reader: &'a RunReader, depth: Depth) -> Facts<'a> {
+    pub(crate) fn of(directory: &'a Directory, depth: Depth) -> Facts<'a> {
+        let reader = &directory.reader;
         let mut missing = reader.missing().to_vec();
+        missing.extend(directory.missing.iter().cloned());
         let mut models = reader.run.steps.clone();
         for key in unlisted_keys(reader) {
             models.push(made_up_step(reader, &key));
+        }
+        if models.is_empty() {
+            models.extend(watched_step(directory));
         }
         models.sort_by_key(|step| step.start_us);
         let steps: Vec<StepFacts> = models
             .into_iter()
             .map(|step| {
-                let facts = StepFacts::of(reader, step, depth);
+                let facts = StepFacts::of(directory, step, depth);
                 if facts.worked_out {
                     missing.push(format!(
                         "{}: run.json holds no totals; those shown are added up from samples and histograms",
@@ -110,7 +120,7 @@ impl<'a> Facts<'a> {
         let told = reader.run.summary.matrix.clone();
         let matrix = told
             .or_else(|| Matrix::of_steps(&steps.iter().map(|step| step.step.clone()).collect::<Vec<_>>()));
-        Facts { reader, steps, missing, sweep, matrix }
+        Facts { directory, reader, steps, missing, sweep, matrix }
     }
 
     /// The run's summary: its own if it ended, else drawn from what its steps left.
@@ -158,7 +168,8 @@ struct Gathered<'a> {
 }
 
 impl<'a> StepFacts<'a> {
-    fn of(reader: &'a RunReader, mut step: Step, depth: Depth) -> Gathered<'a> {
+    fn of(directory: &'a Directory, mut step: Step, depth: Depth) -> Gathered<'a> {
+        let reader = &directory.reader;
         let key = step.key.clone();
         if key.is_empty() {
             // Logs of other programs name no step; the page still needs a name for links.
@@ -182,12 +193,15 @@ impl<'a> StepFacts<'a> {
             .chain(progress.iter().map(|(sample, _)| sample.t_us))
             .chain(intervals.iter().map(|interval| interval.end_us))
             .max();
+        // A step that nobody drove and that did not end goes on as long as it was watched.
+        let last_us = last_us.or_else(|| directory.watched.all().last().map(|line| line.t_us));
         let end_us = step.end_us.or(last_us).unwrap_or(step.start_us);
         let inside = |event: &&Event| (step.start_us..=end_us).contains(&event.t_us);
         let mine = |event: &&Event| event.step == key || (event.step.is_empty() && inside(event));
         let events = reader.events.iter().filter(mine).collect();
         let latencies = Latencies::none(Columns::over(step.start_us, end_us, INTERVAL_US, 1));
-        let mut facts = StepFacts { step, client, progress, intervals, events, latencies, end_us };
+        let watched = directory.watched.within(step.start_us, end_us);
+        let mut facts = StepFacts { step, client, progress, intervals, events, watched, latencies, end_us };
         facts.gather_latencies(reader, depth);
         let worked_out = facts.work_out_totals();
         Gathered { facts, worked_out }
@@ -209,6 +223,11 @@ impl<'a> StepFacts<'a> {
         let mut lengths: Vec<u64> = lengths.filter(|length| *length > 0).collect();
         if lengths.is_empty() {
             lengths = self.intervals.iter().map(|interval| interval.end_us - interval.start_us).collect();
+        }
+        if lengths.is_empty() {
+            let counted =
+                self.watched.iter().filter(|line| matches!(line.what, Sampled::Server(_) | Sampled::Host(_)));
+            lengths = counted.map(|line| line.interval_us).filter(|length| *length > 0).collect();
         }
         lengths.sort_unstable();
         lengths.get(lengths.len() / 2).copied().filter(|length| *length > 0).unwrap_or(INTERVAL_US)
@@ -337,6 +356,19 @@ fn unlisted_keys(reader: &RunReader) -> Vec<String> {
         }
     }
     keys
+}
+
+/// What was watched where no step is named: all of it.
+fn watched_step(directory: &Directory) -> Option<Step> {
+    let lines = directory.watched.all();
+    let start_us = lines.iter().map(|line| line.t_us.saturating_sub(line.interval_us)).min()?;
+    Some(Step {
+        key: "watch".to_string(),
+        verb: "watch".to_string(),
+        state: State::Unknown,
+        start_us,
+        ..Step::default()
+    })
 }
 
 /// What can be said of a step that only samples or histograms speak of.

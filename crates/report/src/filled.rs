@@ -78,6 +78,7 @@ fn chart(step: &StepFacts, columns: &Columns, name: &str, title: &str, unit: Uni
         series: vec![],
         heat: None,
         axis: None,
+        lanes: None,
         sentence: String::new(),
     }
 }

@@ -7,10 +7,11 @@ pub(crate) mod steps;
 
 use crate::PAGE_BYTES_MAX;
 use crate::chart::{Band, COLUMNS_MAX, Chart, Mark};
+use crate::compare::Comparison;
+use crate::directory::Directory;
 use crate::facts::{Depth, Facts, StepFacts};
-use crate::{driven, filled};
+use crate::{driven, filled, timeline};
 use markup::escape;
-use record::RunReader;
 use record::event;
 use record::model::{PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP};
 use serde::Serialize;
@@ -46,33 +47,51 @@ struct PageData<'a> {
 
 /// The page. Runs with many steps get coarser charts until the page fits [`PAGE_BYTES_MAX`]; if that is not enough, the last
 /// steps go without charts, and say so.
-pub(crate) fn page(reader: &RunReader) -> String {
-    let steps = reader.run.steps.len().max(1);
+pub(crate) fn page(directory: &Directory, comparison: Option<&Comparison>) -> String {
+    let steps = directory.reader.run.steps.len().max(1);
     let mut columns = (COLUMNS_ALL_STEPS / steps).clamp(COLUMNS_MIN, COLUMNS_MAX);
     loop {
-        let facts = Facts::of(reader, Depth::Charts(columns));
-        let mut with_charts = facts.steps.len();
+        let facts = Facts::of(directory, Depth::Charts(columns));
+        let mut parts = Parts { with_charts: facts.steps.len(), with_stacks: true, comparison };
         loop {
-            let page = page_with(&facts, with_charts);
-            if page.len() <= PAGE_BYTES_MAX || with_charts == 0 {
+            let page = page_with(&facts, &parts);
+            if page.len() <= PAGE_BYTES_MAX || parts.with_charts == 0 {
                 return page;
             }
             if columns > COLUMNS_MIN {
                 break;
             }
-            with_charts = with_charts * 3 / 4;
+            if parts.with_stacks {
+                parts.with_stacks = false;
+            } else {
+                parts.with_charts = parts.with_charts * 3 / 4;
+            }
         }
         columns = (columns / 2).max(COLUMNS_MIN);
     }
 }
 
-fn page_with(facts: &Facts, with_charts: usize) -> String {
+/// What a page holds beside what every page holds.
+struct Parts<'a> {
+    /// Steps from the first that have their charts.
+    with_charts: usize,
+    with_stacks: bool,
+    /// Asked for by the user; else the worst finding's seconds are compared.
+    comparison: Option<&'a Comparison>,
+}
+
+fn page_with(facts: &Facts, parts: &Parts) -> String {
+    let with_charts = parts.with_charts;
     let all = facts.steps.iter().enumerate();
-    let mut data: Vec<StepData> = all.map(|(at, step)| step_data(step, at < with_charts)).collect();
+    let mut data: Vec<StepData> = all.map(|(at, step)| step_data(facts, step, at < with_charts)).collect();
     let mut body = String::with_capacity(64 * 1024);
     sections::top(&mut body, facts);
     body.push_str("<main id=\"main\">\n");
     sections::answer(&mut body, facts);
+    crate::findings::section(&mut body, facts);
+    if let Some(comparison) = parts.comparison {
+        crate::compare::section(&mut body, comparison);
+    }
     sections::tested(&mut body, facts);
     let over = facts.sweep.as_ref().map(|sweep| (sweep, crate::sweep::charts(sweep)));
     if let Some((sweep, charts)) = &over {
@@ -91,6 +110,17 @@ fn page_with(facts: &Facts, with_charts: usize) -> String {
     if let Some((_, charts)) = over {
         data.push(StepData { key: crate::sweep::KEY.to_string(), charts, bands: vec![], marks: vec![] });
     }
+    if parts.comparison.is_none()
+        && let Some(comparison) = Comparison::of_worst(facts)
+    {
+        crate::compare::section(&mut body, &comparison);
+    }
+    if parts.with_stacks {
+        crate::flame::section(&mut body, facts);
+    } else if crate::flame::has_stacks(facts) {
+        body.push_str("<p class=\"under\">Flame graphs are left out to keep the page small; stacks/ has every sample.</p>\n");
+    }
+    crate::unseen::section(&mut body, facts);
     sections::method(&mut body, facts);
     body.push_str("</main>\n");
     frame(&sections::title(facts), &body, &script_json(&PageData { steps: &data }))
@@ -140,11 +170,12 @@ fn script_json(value: &impl Serialize) -> String {
     text.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
-fn step_data(step: &StepFacts, with_charts: bool) -> StepData {
+fn step_data(facts: &Facts, step: &StepFacts, with_charts: bool) -> StepData {
+    let watched = || timeline::charts(step, facts.directory.findings.as_ref());
     let charts = match (with_charts && !step.is_cell(), step.progress.is_empty()) {
         (false, _) => vec![],
-        (true, true) => driven::charts(step),
-        (true, false) => filled::charts(step),
+        (true, true) => driven::charts(step, watched()),
+        (true, false) => filled::charts(step).into_iter().chain(watched()).collect(),
     };
     StepData { key: step.step.key.clone(), bands: bands(step), marks: marks(step), charts }
 }
@@ -181,7 +212,7 @@ fn outages<'a>(step: &'a StepFacts) -> impl Iterator<Item = Band> + 'a {
 
 /// Moments worth a mark: what happened to the step, and checkpoints and the like that belong to no step but fell into it.
 fn marks(step: &StepFacts) -> Vec<Mark> {
-    let events = step.events.iter().filter(|event| event.kind != event::PHASE && event.kind != event::OUTAGE);
+    let events = step.events.iter().filter(|event| timeline::lanes::is_marked(&event.kind));
     let label = |kind: &str, more: &serde_json::Map<String, serde_json::Value>| match more.get("sqlstate") {
         Some(serde_json::Value::String(sqlstate)) => format!("{kind} {sqlstate}"),
         _ => kind.to_string(),

@@ -6,22 +6,33 @@
 
 mod answer;
 mod chart;
+mod compare;
+mod directory;
 mod driven;
 mod facts;
 mod filled;
+mod findings;
+mod flame;
 mod html;
 mod latencies;
 mod matrix;
 mod nodes;
 mod number;
+mod statements;
 mod sweep;
 mod text;
+mod timeline;
 mod tpcc;
+mod unseen;
+mod vacuum;
 
+pub use compare::CompareError;
 pub use record::RecordError;
 
+use compare::Comparison;
+use directory::Directory;
 use facts::{Depth, Facts};
-use record::{RunReader, Summary};
+use record::Summary;
 use serde::Serialize;
 use std::path::Path;
 
@@ -33,8 +44,58 @@ pub const PAGE_BYTES_MAX: usize = 1_000_000;
 /// # Errors
 /// If the folder is no run directory or cannot be read; a partial directory is no error.
 pub fn html(dir: &Path) -> Result<String, RecordError> {
-    let reader = RunReader::open(dir)?;
-    Ok(html::page(&reader))
+    let directory = Directory::open(dir)?;
+    Ok(html::page(&directory, None))
+}
+
+/// Two intervals of a run side by side, in every form.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Compared {
+    /// For a terminal.
+    pub text: String,
+    /// Indented, ends with a line feed.
+    pub json: String,
+    /// The page of the run, with these tables.
+    pub html: String,
+}
+
+/// Why a comparison was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum ComparedError {
+    /// The directory cannot be read.
+    #[error(transparent)]
+    Directory(#[from] RecordError),
+    /// The intervals cannot be compared.
+    #[error(transparent)]
+    Intervals(#[from] CompareError),
+}
+
+impl ComparedError {
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ComparedError::Directory(error) => error.hint(),
+            ComparedError::Intervals(error) => error.hint(),
+        }
+    }
+}
+
+/// Compares two intervals, given as `FROM-TO,FROM-TO` in seconds of the step as its charts show them, as `STEP:FROM-TO,FROM-TO`, or as
+/// the name of a finding: its seconds against those that are well.
+///
+/// # Errors
+/// As [`html`], and if the intervals are none or do not lie in the run.
+pub fn compare(dir: &Path, intervals: &str) -> Result<Compared, ComparedError> {
+    let directory = Directory::open(dir)?;
+    let facts = Facts::of(&directory, Depth::Totals);
+    let comparison = Comparison::asked(&facts, intervals)?;
+    let mut text = String::new();
+    compare::print(&mut text, &comparison);
+    let mut json = serde_json::to_string_pretty(&comparison)
+        .map_err(|source| RecordError::Json { what: "the comparison", source })?;
+    json.push('\n');
+    let html = html::page(&directory, Some(&comparison));
+    Ok(Compared { text, json, html })
 }
 
 /// The terminal page: ASCII without colour, ends with a line feed.
@@ -42,8 +103,8 @@ pub fn html(dir: &Path) -> Result<String, RecordError> {
 /// # Errors
 /// As [`html`].
 pub fn text(dir: &Path) -> Result<String, RecordError> {
-    let reader = RunReader::open(dir)?;
-    Ok(text::page(&Facts::of(&reader, Depth::Totals)))
+    let directory = Directory::open(dir)?;
+    Ok(text::page(&Facts::of(&directory, Depth::Totals)))
 }
 
 /// The titles of the steps of a demo are at most this long: lines printed one by one stand in columns.
@@ -54,8 +115,8 @@ const TITLE_WIDTH: usize = 11;
 /// # Errors
 /// As [`html`].
 pub fn step_line(dir: &Path, key: &str) -> Result<String, RecordError> {
-    let reader = RunReader::open(dir)?;
-    let facts = Facts::of(&reader, Depth::Totals);
+    let directory = Directory::open(dir)?;
+    let facts = Facts::of(&directory, Depth::Totals);
     let step = facts.steps.iter().find(|step| step.step.key == key);
     Ok(step.map(|step| text::step_line(step, TITLE_WIDTH)).unwrap_or_default())
 }
@@ -75,8 +136,8 @@ struct Printed<'a> {
 /// # Errors
 /// As [`html`].
 pub fn json(dir: &Path) -> Result<String, RecordError> {
-    let reader = RunReader::open(dir)?;
-    let facts = Facts::of(&reader, Depth::Totals);
+    let directory = Directory::open(dir)?;
+    let facts = Facts::of(&directory, Depth::Totals);
     let printed = Printed { summary: facts.summary(), missing: &facts.missing };
     let mut text = serde_json::to_string_pretty(&printed)
         .map_err(|source| RecordError::Json { what: "the summary", source })?;

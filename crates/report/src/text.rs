@@ -3,6 +3,7 @@
 use crate::answer;
 use crate::facts::{Facts, StepFacts};
 use crate::number::{self, Letters};
+use crate::timeline::waits::Active;
 use record::LatencySummary;
 use record::model::{CheckResult, ErrorStatistics};
 use std::fmt::Write as _;
@@ -11,6 +12,9 @@ use std::fmt::Write as _;
 const WIDTH: usize = 110;
 /// Most counterexamples, errors and types printed; the rest is counted and left to `run.json`.
 const LIST_MAX: usize = 10;
+/// Classes of waits, and single events, that a line names.
+const CLASSES_MAX: usize = 6;
+const EVENTS_MAX: usize = 3;
 
 /// The page.
 pub(crate) fn page(facts: &Facts) -> String {
@@ -36,6 +40,9 @@ pub(crate) fn page(facts: &Facts) -> String {
             fold(&mut out, "note   ", &ascii(&reason));
         }
     }
+    crate::findings::print(&mut out, facts);
+    waits(&mut out, facts);
+    crate::unseen::print(&mut out, facts);
     // Of a search only the step that is its answer is told in full.
     let search = crate::tpcc::search(facts);
     let is_told = |step: &&StepFacts| search.as_ref().is_none_or(|steps| crate::tpcc::is_answer(steps, step));
@@ -44,6 +51,35 @@ pub(crate) fn page(facts: &Facts) -> String {
         details(&mut out, step);
     }
     out
+}
+
+/// What sessions waited for in each step that was watched: average active sessions by class, and the largest events.
+fn waits(out: &mut String, facts: &Facts) {
+    for step in facts.steps.iter().filter(|step| !step.watched.is_empty() && !step.is_cell()) {
+        let active = Active::of(step.watched);
+        if active.by_class.is_empty() {
+            continue;
+        }
+        let mut events: Vec<(&String, &f64)> =
+            active.by_event.iter().filter(|(event, _)| *event != record::watched::WAIT_CPU).collect();
+        events.sort_by(|left, right| right.1.total_cmp(left.1));
+        let events: Vec<String> = events
+            .iter()
+            .take(EVENTS_MAX)
+            .map(|(event, sessions)| format!("{event} {}", number::three(**sessions)))
+            .collect();
+        let most = if events.is_empty() { String::new() } else { format!("; most: {}", events.join(", ")) };
+        let title = if facts.steps.len() > 1 { format!("{}: ", step.title()) } else { String::new() };
+        fold(
+            out,
+            "waits   ",
+            &crate::findings::plain(&format!(
+                "{title}{} sessions at work on average: {}{most}",
+                number::three(active.sessions()),
+                active.words(CLASSES_MAX)
+            )),
+        );
+    }
 }
 
 /// A step in one line; the title takes at least `width` characters.

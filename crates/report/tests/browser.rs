@@ -217,6 +217,13 @@ fn sweeps_are_drawn() {
 }
 
 #[test]
+fn what_was_watched_is_drawn() {
+    assert_sound("watched", &page_of(Scene::Watched));
+    assert_sound("fleet", &page_of(Scene::Fleet));
+    assert_sound("live", &page_of(Scene::Live));
+}
+
+#[test]
 fn names_and_messages_of_the_world_stay_text() {
     assert_sound("wicked", &page_of(Scene::Wicked));
 }

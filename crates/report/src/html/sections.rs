@@ -142,9 +142,10 @@ fn ribbon(out: &mut String, facts: &Facts) {
     out.push_str("</ol></nav>\n");
 }
 
+/// What a verb found about its own run; those of `explain` have a section of their own.
 fn findings(out: &mut String, facts: &Facts) {
     let findings = &facts.reader.run.summary.findings;
-    if findings.is_empty() {
+    if findings.is_empty() || facts.directory.findings.is_some() {
         return;
     }
     out.push_str("<section aria-label=\"Findings\"><h2>Findings</h2><ol>");

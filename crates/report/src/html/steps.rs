@@ -2,7 +2,7 @@
 
 use super::markup::{Cell, Row, escape, table};
 use super::sections::{badge, parameter};
-use crate::chart::{Chart, ChartKind, Dash, Tone, Unit};
+use crate::chart::{AREAS_MAX, Chart, ChartKind, Dash, Series, Tone, Unit};
 use crate::facts::{Facts, StepFacts};
 use crate::number::{self, Letters};
 use record::LatencySummary;
@@ -17,6 +17,21 @@ const LINES_MAX: usize = 50;
 /// Parameters that decide most, in the order they are shown.
 const FIRST_PARAMETERS: [&str; 8] =
     ["sessions", "schedule", "rate", "streams", "method", "depth", "wire", "workers"];
+
+/// Height of a lane, and of the axis below them.
+const LANE_PX: usize = 24;
+const LANES_AXIS_PX: usize = 34;
+/// The patterns of areas in the legend; the page's script draws the same on the areas (`HATCH`). Colour is never alone.
+const AREA_HATCHES: [&str; AREAS_MAX] = [
+    "",
+    "M-2 10L8 0M5 10L15 0M12 10L22 0",
+    "M0 0L10 10M7 0L17 10M14 0L24 10",
+    "M-2 10L8 0M5 10L15 0M12 10L22 0M0 0L10 10M7 0L17 10M14 0L24 10",
+    "M0 3.3h22M0 6.6h22",
+    "M4 0v10M8.6 0v10M13.2 0v10M17.8 0v10",
+    "M3 5h1M8 5h1M13 5h1M18 5h1",
+    "M0 5h22",
+];
 
 /// The section of one step.
 pub(super) fn section(
@@ -55,6 +70,8 @@ pub(super) fn section(
         types(out, step);
     }
     crate::nodes::section(out, &step.step.nodes);
+    crate::statements::section(out, facts, step);
+    crate::vacuum::section(out, step);
     tpcc(out, step);
     checks(out, step);
     totals(out, step);
@@ -102,15 +119,22 @@ pub(crate) fn figure(out: &mut String, chart: &Chart) {
         ChartKind::Heat => "heat",
         ChartKind::Nines => "nines",
         ChartKind::Curve => "curve",
+        ChartKind::Stack => "stack",
+        ChartKind::Lanes => "lanes",
         ChartKind::Time if matches!(chart.unit, Unit::TransactionsPerSecond | Unit::RowsPerSecond) => "time",
         ChartKind::Time => "time minor",
     };
     let ramp = if chart.heat.is_some() { "<li>few<i class=\"ramp\"></i>many</li>" } else { "" };
-    let legend: String = chart.series.iter().map(|one| legend_entry(&one.name, one.tone, one.dash)).collect();
+    let mut legend: String = chart.series.iter().map(legend_entry).collect();
+    let mut style = String::new();
+    if let Some(lanes) = &chart.lanes {
+        legend.push_str("<li class=\"one\"><output></output></li>");
+        style = format!(" style=\"height:{}px\"", lanes.names.len() * LANE_PX + LANES_AXIS_PX);
+    }
     out.push_str(&format!(
         "<figure><header><h3>{title}<span class=\"unit\">{}</span></h3>\
          <ul class=\"legend\"><li class=\"at\"><output></output></li>{ramp}{legend}</ul></header>\n\
-         <div class=\"plot {kind}\" id=\"plot-{id}\" tabindex=\"0\" role=\"application\" aria-roledescription=\"chart\" aria-label=\"{title}. {} Arrow keys move the crosshair, Escape removes it.\"></div>\n\
+         <div class=\"plot {kind}\"{style} id=\"plot-{id}\" tabindex=\"0\" role=\"application\" aria-roledescription=\"chart\" aria-label=\"{title}. {} Arrow keys move the crosshair, Escape removes it.\"></div>\n\
          <figcaption><p>{}</p><details id=\"table-{id}\"><summary>Table<span class=\"sr\"> of {title}</span></summary></details></figcaption></figure>\n",
         unit_name(chart),
         escape(&chart.sentence),
@@ -122,6 +146,7 @@ fn unit_name(chart: &Chart) -> &'static str {
     match (chart.kind, chart.unit) {
         (ChartKind::Heat, _) => "logarithmic scale",
         (ChartKind::Nines, _) => "logarithmic scale, nines to the right",
+        (ChartKind::Lanes, _) => "",
         (_, Unit::TransactionsPerSecond) => "transactions/s",
         (_, Unit::RowsPerSecond) => "rows/s",
         (_, Unit::BytesPerSecond) => "bytes/s",
@@ -130,25 +155,35 @@ fn unit_name(chart: &Chart) -> &'static str {
         (_, Unit::Count) => "transactions",
         (_, Unit::Cores) => "cores",
         (_, Unit::Factor) => "measured / expected",
+        (_, Unit::Sessions) => "sessions",
+        (_, Unit::Percent) => "% of all cores",
+        (_, Unit::Bytes) => "bytes",
+        (_, Unit::Transactions) => "transactions old",
     }
 }
 
-fn legend_entry(name: &str, tone: Tone, dash: Dash) -> String {
-    let colour = match tone {
+fn legend_entry(one: &Series) -> String {
+    let name = escape(&one.name);
+    if let Some(area) = one.area {
+        return format!(
+            "<li class=\"one\"><svg class=\"area\" viewBox=\"0 0 22 10\" aria-hidden=\"true\"><path d=\"M0 0h22v10H0z\" style=\"fill:var(--c{area})\"/><path class=\"hatch\" d=\"{}\"/></svg>{name}<output></output></li>",
+            AREA_HATCHES[area.min(AREA_HATCHES.len() - 1)]
+        );
+    }
+    let colour = match one.tone {
         Tone::Main => "main",
         Tone::Quiet => "faint",
         Tone::Second => "second",
         Tone::Bad => "bad",
         Tone::Ink => "ink",
     };
-    let pattern = match dash {
+    let pattern = match one.dash {
         Dash::Solid => "",
         Dash::Dashed => " stroke-dasharray=\"6 4\"",
         Dash::Dotted => " stroke-dasharray=\"0.1 5\" stroke-linecap=\"round\"",
     };
     format!(
-        "<li class=\"one\"><svg viewBox=\"0 0 22 8\" aria-hidden=\"true\"><path d=\"M1 4h20\" style=\"stroke:var(--{colour})\" stroke-width=\"2.2\"{pattern}/></svg>{}<output></output></li>",
-        escape(name)
+        "<li class=\"one\"><svg viewBox=\"0 0 22 8\" aria-hidden=\"true\"><path d=\"M1 4h20\" style=\"stroke:var(--{colour})\" stroke-width=\"2.2\"{pattern}/></svg>{name}<output></output></li>"
     )
 }
 

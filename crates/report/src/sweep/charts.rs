@@ -56,6 +56,7 @@ fn chart(name: &str, title: &str, unit: Unit, x: Vec<f64>, axis: Axis) -> Chart 
         series: vec![],
         heat: None,
         axis: Some(axis),
+        lanes: None,
         sentence: String::new(),
     }
 }

@@ -1,0 +1,135 @@
+//! A run directory, opened once: what the clients counted, what `watch` saw, and what `explain` claims.
+//!
+//! Lines of `watch` are kept typed. Those of a long run would not fit into memory, so from [`LINES_MAX`] on only every second tick is
+//! kept, then every fourth, and so on: rates and means stay what they are, only their columns get coarser. That is said.
+
+use record::finding::Findings;
+use record::watched::Sampled;
+use record::{RecordError, RunReader};
+use std::path::Path;
+
+/// Lines of `watch` kept in memory.
+const LINES_MAX: usize = 400_000;
+/// Ticks are told apart by this.
+const TICK_US: u64 = 1_000_000;
+
+/// Everything a page is made from.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub(crate) reader: RunReader,
+    pub(crate) watched: Watched,
+    /// `None` if nobody has explained the run yet.
+    pub(crate) findings: Option<Findings>,
+    /// What is missing beside that which the reader names.
+    pub(crate) missing: Vec<String>,
+}
+
+impl Directory {
+    /// Reads the directory.
+    pub(crate) fn open(dir: &Path) -> Result<Directory, RecordError> {
+        let mut samples = vec![];
+        let mut watched = Watched { lines: vec![], stride: 1 };
+        let mut reader = RunReader::stream(dir, |sample| match Sampled::parse(&sample) {
+            Some(what) => watched.take(Line { t_us: sample.t_us, interval_us: sample.interval_us, what }),
+            None => samples.push(sample),
+        })?;
+        reader.samples = samples;
+        watched.lines.sort_by_key(|line| line.t_us);
+        let mut missing = vec![];
+        let findings = Findings::read(dir).unwrap_or_else(|error| {
+            missing.push(format!("findings.json cannot be read ({error}): no findings are shown"));
+            None
+        });
+        if watched.stride > 1 {
+            missing.push(format!(
+                "samples.ndjson holds more than can be drawn: of what was watched, every {}th second is shown",
+                watched.stride
+            ));
+        }
+        Ok(Directory { reader, watched, findings, missing })
+    }
+}
+
+/// A line of `watch`.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Line {
+    /// End of its interval.
+    pub(crate) t_us: u64,
+    /// 0: a reading of a moment.
+    pub(crate) interval_us: u64,
+    pub(crate) what: Sampled,
+}
+
+impl Line {
+    pub(crate) fn seconds(&self) -> f64 {
+        self.interval_us as f64 / 1e6
+    }
+}
+
+/// All of them, by time.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    lines: Vec<Line>,
+    /// One of so many ticks is kept.
+    stride: u64,
+}
+
+impl Watched {
+    fn take(&mut self, line: Line) {
+        if !keeps(self.stride, &line) {
+            return;
+        }
+        self.lines.push(line);
+        if self.lines.len() > LINES_MAX && self.stride < u64::from(u32::MAX) {
+            self.stride *= 2;
+            let stride = self.stride;
+            self.lines.retain(|line| keeps(stride, line));
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// The lines whose intervals end after one moment and not after another.
+    pub(crate) fn within(&self, from_us: u64, to_us: u64) -> &[Line] {
+        let first = self.lines.partition_point(|line| line.t_us <= from_us);
+        let last = self.lines.partition_point(|line| line.t_us <= to_us);
+        &self.lines[first..last.max(first)]
+    }
+}
+
+/// Whether a line stays if one of `stride` ticks does. What is added up or said only once always stays.
+fn keeps(stride: u64, line: &Line) -> bool {
+    let is_rare = matches!(
+        line.what,
+        Sampled::Statement(_)
+            | Sampled::Table(_)
+            | Sampled::Fact(_)
+            | Sampled::Missing(_)
+            | Sampled::Hardware(_)
+    );
+    is_rare || (line.t_us / TICK_US).is_multiple_of(stride)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::watched::{Missing, Wait};
+
+    #[test]
+    fn what_does_not_fit_is_thinned_evenly_and_rare_lines_stay() {
+        let mut watched = Watched { lines: vec![], stride: 1 };
+        let wait = || Sampled::Wait(Wait::default());
+        watched.take(Line { t_us: 1, interval_us: 0, what: Sampled::Missing(Missing::default()) });
+        for tick in 0..LINES_MAX as u64 + 10 {
+            watched.take(Line { t_us: tick * TICK_US, interval_us: 0, what: wait() });
+        }
+        assert_eq!(watched.stride, 2);
+        let kept = watched.all().len();
+        assert!((LINES_MAX / 2..LINES_MAX / 2 + 10).contains(&kept), "{kept}");
+        assert!(watched.all().iter().any(|line| matches!(line.what, Sampled::Missing(_))));
+        assert!(watched.within(10 * TICK_US, 20 * TICK_US).len() == 5);
+        assert!(watched.within(20, 10).is_empty());
+    }
+}

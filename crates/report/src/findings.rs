@@ -1,0 +1,348 @@
+//! What `explain` claims, on top of the page and of the terminal: the claim with its proof first, then what to type, then the seconds
+//! it is about. What was looked for in vain and what nobody could look for stand folded below: they are different answers.
+
+use crate::facts::{Facts, StepFacts};
+use crate::html::markup::{Cell, Row, escape, table};
+use crate::number::{self, Letters};
+use crate::text::{fold, push};
+use record::finding::{Checked, ClientTime, Finding, Findings, Level, Said, Severity, Window};
+
+/// Findings told on the terminal; the page has all.
+const TEXT_MAX: usize = 8;
+/// Windows of one finding that get a link.
+const WINDOWS_MAX: usize = 6;
+/// Around a window so much of its length is shown before and after it, so that one sees what changed.
+const MARGIN: f64 = 0.5;
+/// At least so many seconds.
+const MARGIN_S_MIN: f64 = 2.0;
+
+/// A severity's sign, so that colour is not the only difference.
+fn sign(severity: Severity) -> &'static str {
+    match severity {
+        Severity::High => "▲",
+        Severity::Medium => "◆",
+        Severity::Low => "●",
+        Severity::Note => "○",
+    }
+}
+
+/// How a level is to be read.
+fn level_says(level: Level) -> &'static str {
+    match level {
+        Level::Symptom => "it can be seen; several causes explain it",
+        Level::CoOccurrence => "cause and effect come at the same times",
+        Level::DiscriminatingCounter => "a counter moved that has no other explanation",
+        Level::PeerContrast => "its peers under the same load are well",
+        Level::Intervention => "it went away with its cause, and came back with it",
+    }
+}
+
+/// Writes the section; nothing if nobody has explained the run.
+pub(crate) fn section(out: &mut String, facts: &Facts) {
+    let Some(findings) = &facts.directory.findings else { return };
+    out.push_str("<section id=\"findings\"><h2>Findings</h2>\n");
+    if findings.findings.is_empty() {
+        let (clean, untold) = counts(findings);
+        out.push_str(&format!(
+            "<p>None. {} looked and found nothing; {untold} could not look.</p>\n",
+            number::counted(clean, "rule")
+        ));
+    }
+    out.push_str("<ol class=\"findings\">\n");
+    for finding in &findings.findings {
+        one(out, facts, finding);
+    }
+    out.push_str("</ol>\n");
+    client_time(out, facts, findings);
+    folded(out, findings, Said::Clean, "checked, nothing found", "what was looked at");
+    folded(out, findings, Said::CannotTell, "cannot tell", "what is missing");
+    if !findings.missing.is_empty() {
+        out.push_str("<details><summary>What the directory lacks</summary>");
+        list(out, &findings.missing);
+        out.push_str("</details>\n");
+    }
+    out.push_str("</section>\n");
+}
+
+fn counts(findings: &Findings) -> (u64, u64) {
+    let clean = findings.checked.iter().filter(|checked| checked.said == Said::Clean).count() as u64;
+    (clean, findings.checked.len() as u64 - clean)
+}
+
+fn one(out: &mut String, facts: &Facts, finding: &Finding) {
+    let word = finding.severity.word();
+    out.push_str(&format!(
+        "<li class=\"{word}\"><h3><span class=\"severity\"><i aria-hidden=\"true\">{}</i>{word}</span> {} <small>{}{}</small></h3>\n<p class=\"claim\">{}</p>\n",
+        sign(finding.severity),
+        escape(&finding.title),
+        escape(&finding.id),
+        escape(&place(finding)),
+        escape(&finding.claim),
+    ));
+    let mut about = vec![format!(
+        "<span title=\"{}\">proof: {}</span>",
+        level_says(finding.level),
+        finding.level.words()
+    )];
+    if let Some(share) = finding.share_of_client_time {
+        about.push(format!("<span>{} of the time that clients waited</span>", number::percent(share, 1.0)));
+    }
+    about.extend(windows(facts, finding));
+    out.push_str(&format!("<p class=\"facts-line\">{}</p>\n", about.join("")));
+    if !finding.remedy.text.is_empty() || !finding.remedy.commands.is_empty() {
+        out.push_str(&format!(
+            "<p class=\"remedy\"><b>What to do:</b> {}</p>\n",
+            escape(&finding.remedy.text)
+        ));
+        for command in &finding.remedy.commands {
+            out.push_str(&format!(
+                "<div class=\"command\"><code>{}</code><button type=\"button\" class=\"copy\">Copy</button></div>\n",
+                escape(command)
+            ));
+        }
+    }
+    let numbers: Vec<String> = finding
+        .numbers
+        .iter()
+        .map(|(name, value)| {
+            let (label, text) = number::named(name, *value);
+            format!("{label}: {text}")
+        })
+        .collect();
+    let parts = [
+        ("Evidence", &finding.evidence),
+        ("Numbers", &numbers),
+        ("Ruled out", &finding.ruled_out),
+        ("What would prove more", &finding.missing),
+    ];
+    if parts.iter().any(|(_, sentences)| !sentences.is_empty()) || !finding.links.is_empty() {
+        out.push_str("<details><summary>Evidence</summary><dl class=\"tested\">");
+        for (name, sentences) in parts.iter().filter(|(_, sentences)| !sentences.is_empty()) {
+            out.push_str(&format!("<dt>{name}</dt><dd>"));
+            list(out, sentences);
+            out.push_str("</dd>");
+        }
+        if !finding.links.is_empty() {
+            let links: Vec<String> = finding.links.iter().map(|link| linked(link)).collect();
+            out.push_str(&format!("<dt>Read more</dt><dd>{}</dd>", links.join("<br>")));
+        }
+        out.push_str("</dl></details>\n");
+    }
+    out.push_str("</li>\n");
+}
+
+/// A link only if it is one of the web; everything else stays text.
+fn linked(link: &str) -> String {
+    let text = escape(link);
+    match link.starts_with("https://") {
+        true => format!("<a href=\"{text}\" rel=\"noreferrer\">{text}</a>"),
+        false => text,
+    }
+}
+
+fn place(finding: &Finding) -> String {
+    let node = finding.node.iter().map(|node| format!(" · node {node}"));
+    node.chain(finding.host.iter().map(|host| format!(" · host {host}"))).collect()
+}
+
+fn list(out: &mut String, sentences: &[String]) {
+    out.push_str("<ul class=\"sentences\">");
+    for sentence in sentences {
+        out.push_str(&format!("<li>{}</li>", escape(sentence)));
+    }
+    out.push_str("</ul>");
+}
+
+/// The finding's seconds as links that zoom the charts of the step they fall into.
+fn windows(facts: &Facts, finding: &Finding) -> Vec<String> {
+    let mut links = vec![];
+    for window in finding.windows.iter().take(WINDOWS_MAX) {
+        let Some(step) = step_of(facts, *window) else { continue };
+        let second = |t_us: u64| t_us.saturating_sub(step.step.start_us) as f64 / 1e6;
+        let end_s = step.end_us.saturating_sub(step.step.start_us) as f64 / 1e6;
+        let (from, to) = (second(window.from_us), second(window.to_us).min(end_s));
+        let margin = ((to - from) * MARGIN).max(MARGIN_S_MIN);
+        let (left, right) = ((from - margin).max(0.0), (to + margin).min(end_s));
+        let named = if facts.steps.len() > 1 { format!(" of {}", step.title()) } else { String::new() };
+        links.push(format!(
+            "<span><a class=\"window\" href=\"#step={}&amp;t={left:.3}-{right:.3}\">{} to {}{}</a></span>",
+            escape(&encoded(&step.step.key)),
+            number::duration(from),
+            number::duration(to),
+            escape(&named),
+        ));
+    }
+    if finding.windows.len() > WINDOWS_MAX {
+        links.push(format!("<span>and {} more</span>", finding.windows.len() - WINDOWS_MAX));
+    }
+    links
+}
+
+/// The step that a window overlaps most.
+pub(crate) fn step_of<'f, 'a>(facts: &'f Facts<'a>, window: Window) -> Option<&'f StepFacts<'a>> {
+    let overlap = |step: &StepFacts| window.overlap_us(Window::new(step.step.start_us, step.end_us));
+    facts.steps.iter().filter(|step| overlap(step) > 0).max_by_key(|step| overlap(step))
+}
+
+/// A key as it may stand in an address.
+fn encoded(key: &str) -> String {
+    key.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
+            other => format!("%{other:02X}"),
+        })
+        .collect()
+}
+
+fn client_time(out: &mut String, facts: &Facts, findings: &Findings) {
+    for time in findings.client_time.iter().filter(|time| !time.parts.is_empty()) {
+        let step = facts.steps.iter().find(|step| step.step.key == time.step);
+        let title = step.map_or(time.step.clone(), StepFacts::title);
+        let rows: Vec<Row> = time
+            .parts
+            .iter()
+            .map(|part| {
+                let bar = format!(
+                    "<span class=\"balance\"><i style=\"width:{:.1}%\"></i></span>",
+                    part.share.clamp(0.0, 1.0) * 100.0
+                );
+                let events: Vec<String> = part
+                    .events
+                    .iter()
+                    .map(|(event, share)| format!("{event} {}", number::percent(*share, 1.0)))
+                    .collect();
+                Row::new(vec![
+                    Cell::word(&part.name),
+                    Cell::number(share(part.share)),
+                    Cell::html(bar).class("word"),
+                    Cell::number(microseconds(part.us, Letters::Unicode)),
+                    Cell::words(events.join(", ")),
+                ])
+            })
+            .collect();
+        let head = [("part", false), ("share", false), ("", true), ("of each", false), ("most of it", true)];
+        out.push_str("<div class=\"block\">");
+        let caption = format!(
+            "Where the clients' time went, {title}: {} a transaction",
+            number::latency(time.response_us_mean.round(), Letters::Unicode)
+        );
+        table(out, &caption, &head, &rows);
+        for note in &time.notes {
+            out.push_str(&format!("<p class=\"under\">{}</p>", escape(note)));
+        }
+        out.push_str("</div>\n");
+    }
+}
+
+/// `unexplained` may be negative: the parts are measured apart.
+fn share(share: f64) -> String {
+    let sign = if share < 0.0 { "-" } else { "" };
+    format!("{sign}{}", number::percent(share.abs(), 1.0))
+}
+
+fn microseconds(us: f64, letters: Letters) -> String {
+    let sign = if us <= -0.5 { "-" } else { "" };
+    format!("{sign}{}", number::latency(us.abs().round(), letters))
+}
+
+fn folded(out: &mut String, findings: &Findings, said: Said, name: &str, why: &str) {
+    let checked: Vec<&Checked> = findings.checked.iter().filter(|checked| checked.said == said).collect();
+    if checked.is_empty() {
+        return;
+    }
+    let count = number::counted(checked.len() as u64, "condition");
+    out.push_str(&format!("<details><summary>{count}: {name}</summary>"));
+    let rows: Vec<Row> = checked
+        .iter()
+        .map(|checked| {
+            Row::new(vec![Cell::word(&checked.rule), Cell::words(&checked.title), Cell::words(&checked.why)])
+        })
+        .collect();
+    table(out, &capital(name), &[("rule", false), ("condition", true), (why, true)], &rows);
+    out.push_str("</details>\n");
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map(|first| first.to_uppercase().collect::<String>() + letters.as_str())
+        .unwrap_or_default()
+}
+
+/// Prints the findings in a few lines.
+pub(crate) fn print(out: &mut String, facts: &Facts) {
+    let Some(findings) = &facts.directory.findings else { return };
+    out.push('\n');
+    for finding in findings.findings.iter().take(TEXT_MAX) {
+        let label = format!("{:<7}", finding.severity.word());
+        let claim = plain(&finding.claim);
+        fold(
+            out,
+            &label,
+            &format!("{}{}: {claim} ({})", finding.id, plain(&place(finding)), finding.level.words()),
+        );
+        if !finding.remedy.text.is_empty() {
+            fold(out, "       ", &format!("to do: {}", plain(&finding.remedy.text)));
+        }
+        for command in &finding.remedy.commands {
+            push(out, &format!("         {}", plain(command)));
+        }
+    }
+    if findings.findings.len() > TEXT_MAX {
+        push(out, &format!("       and {} more findings on the page", findings.findings.len() - TEXT_MAX));
+    }
+    let (clean, untold) = counts(findings);
+    let none = if findings.findings.is_empty() { "no findings; " } else { "" };
+    fold(
+        out,
+        "checked ",
+        &format!(
+            "{none}{} looked and found nothing, {untold} could not look",
+            number::counted(clean, "condition")
+        ),
+    );
+    for time in &findings.client_time {
+        fold(out, "time    ", &client_time_line(time));
+    }
+}
+
+fn client_time_line(time: &ClientTime) -> String {
+    let parts: Vec<String> =
+        time.parts.iter().map(|part| format!("{} {}", part.name, share(part.share))).collect();
+    let mean = number::latency(time.response_us_mean.round(), Letters::Ascii);
+    format!("{}: {mean} a transaction: {}", time.step, parts.join(", "))
+}
+
+/// Terminals get ASCII: findings quote servers and kernels, which may say anything.
+pub(crate) fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            'µ' => out.push('u'),
+            '·' => out.push(','),
+            '–' | '—' => out.push('-'),
+            '…' => out.push_str("..."),
+            '×' => out.push('x'),
+            plain if plain.is_ascii() && !plain.is_ascii_control() => out.push(plain),
+            '\n' | '\t' => out.push(' '),
+            _ => out.push('?'),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_texts_are_made_fit_for_their_places() {
+        assert_eq!(encoded("run-a b&t=1"), "run-a%20b%26t%3D1");
+        assert_eq!(plain("12 µs – \u{1b}[31m"), "12 us - ?[31m");
+        assert_eq!(linked("javascript:alert(1)"), "javascript:alert(1)");
+        assert_eq!(share(-0.034), "-3.4 %");
+    }
+}

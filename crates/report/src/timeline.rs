@@ -1,0 +1,99 @@
+//! The charts of what `watch` saw while a step ran, on the step's own time axis: what sessions waited for, what happened, WAL, the
+//! machines under the database, standbys, locks and the xmin horizon. Each chart is there only if there is something to draw.
+//!
+//! Several nodes or machines stand in one chart as lines: peers grey, the one that differs coloured and named; or, where layers are
+//! needed, as charts of their own.
+
+mod cells;
+pub(crate) mod lanes;
+mod machine;
+mod server;
+pub(crate) mod waits;
+
+use crate::chart::{Chart, ChartKind, Columns, Unit};
+use crate::directory::Line;
+use crate::facts::StepFacts;
+use crate::number::{self, Letters};
+use record::finding::Findings;
+use record::watched::Sampled;
+
+/// Nodes or machines that get a chart of layers each; of more, the whole and the busiest.
+const MULTIPLES_MAX: usize = 3;
+
+/// A step with its columns: what every chart here is made from.
+#[derive(Clone, Copy)]
+pub(crate) struct Scene<'a> {
+    step: &'a StepFacts<'a>,
+    columns: Columns,
+    lines: &'a [Line],
+}
+
+impl Scene<'_> {
+    /// The column of a line: counts belong to the interval they are of, readings to the interval they end.
+    fn column(&self, line: &Line) -> usize {
+        self.columns.of(line.t_us.saturating_sub(line.interval_us.max(1)), line.t_us.saturating_sub(1))
+    }
+
+    /// A chart over time without series.
+    fn chart(&self, name: &str, title: &str, kind: ChartKind, unit: Unit) -> Chart {
+        Chart {
+            id: format!("{}-{name}", self.step.step.key),
+            title: title.to_string(),
+            kind,
+            unit,
+            x: self.columns.middles_s(),
+            column_s: self.columns.width_s(),
+            x_max: self.columns.end_s(),
+            series: vec![],
+            heat: None,
+            axis: None,
+            lanes: None,
+            sentence: String::new(),
+        }
+    }
+}
+
+/// All charts of a step, in the order they are shown.
+pub(crate) fn charts(step: &StepFacts, findings: Option<&Findings>) -> Vec<Chart> {
+    if step.watched.is_empty() {
+        return vec![];
+    }
+    let scene = Scene { step, columns: step.latencies.columns, lines: step.watched };
+    let mut charts = vec![];
+    if step.client.is_empty() {
+        charts.extend(server::transactions(&scene));
+    }
+    charts.extend(waits::charts(&scene));
+    charts.extend(lanes::chart(&scene, findings));
+    charts.extend(server::wal(&scene));
+    charts.extend(machine::charts(&scene));
+    charts.extend(server::replication(&scene));
+    charts.extend(server::blocked(&scene));
+    charts.extend(server::horizon(&scene));
+    charts
+}
+
+/// How often a node was looked at: the median interval of its totals.
+pub(crate) fn period_s(lines: &[Line]) -> f64 {
+    let mut lengths: Vec<u64> = lines
+        .iter()
+        .filter(|line| matches!(line.what, Sampled::Server(_)) && line.interval_us > 0)
+        .map(|line| line.interval_us)
+        .collect();
+    lengths.sort_unstable();
+    lengths.get(lengths.len() / 2).map_or(1.0, |length| *length as f64 / 1e6)
+}
+
+/// A value as a sentence has it.
+fn say(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::BytesPerSecond => format!("{}/s", number::bytes(value)),
+        Unit::Bytes => number::bytes(value),
+        Unit::Us => number::latency(value, Letters::Unicode),
+        Unit::Percent => format!("{} %", number::three(value)),
+        Unit::PerSecond | Unit::TransactionsPerSecond | Unit::RowsPerSecond => {
+            format!("{}/s", number::three(value))
+        }
+        _ => number::three(value),
+    }
+}
