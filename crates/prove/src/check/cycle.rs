@@ -174,7 +174,8 @@ fn back(
             let Some(now) = passed.and(reason, wanted) else { continue };
             if next == from {
                 if now.is(wanted) {
-                    return Some(unwind(graph, &before, here, reason, (from, to), wanted.first()));
+                    let cycle = unwind(graph, &before, here, reason, (from, to), wanted.first());
+                    return is_simple(&cycle).then_some(cycle);
                 }
                 continue;
             }
@@ -193,6 +194,12 @@ fn back(
         }
     }
     None
+}
+
+/// A walk that passes a transaction twice is two circles, and those may be of other classes.
+fn is_simple(cycle: &[Step]) -> bool {
+    let mut seen: Map<u32, ()> = Map::default();
+    cycle.iter().all(|step| seen.insert(step.from, ()).is_none())
 }
 
 /// How a place was reached.

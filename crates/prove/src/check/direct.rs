@@ -17,6 +17,10 @@ pub(super) fn walk(versions: &Versions<'_>) -> Vec<Finding> {
     for (number, part) in versions.parts.iter().enumerate() {
         if *part == Part::Whole {
             own(versions, number as u32, &mut findings);
+            // Where the order of versions is unknown, two of them make no circle.
+            if versions.history.model() == Model::Register {
+                repeated(versions, &foreign_reads(versions, number as u32), &mut findings);
+            }
         }
     }
     findings
@@ -85,9 +89,9 @@ pub(super) fn closer(versions: &Versions<'_>, circles: &Components) -> Vec<Findi
             continue;
         }
         let reads = foreign_reads(versions, txn);
-        repeated(versions, &reads, &mut findings);
         lost(versions, txn, &reads, &mut read_before_write, &mut findings);
         if versions.history.model() != Model::Register {
+            repeated(versions, &reads, &mut findings);
             fractured(versions, &reads, &mut findings);
         }
     }

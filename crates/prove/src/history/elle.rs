@@ -53,7 +53,6 @@ pub fn parse(text: &[u8]) -> Result<History, HistoryError> {
     let mut reader = Reader {
         history: History::new(model.unwrap_or(Model::Append)),
         keys: HashMap::new(),
-        sessions: HashMap::new(),
         running: HashMap::new(),
     };
     for (place, (line, operation)) in operations.iter().enumerate() {
@@ -133,7 +132,6 @@ fn learn_model(line: usize, operation: &Value, model: &mut Option<Model>) -> Res
 struct Reader<'a> {
     history: History,
     keys: HashMap<String, u32>,
-    sessions: HashMap<i64, u32>,
     /// Invocations that have not ended yet: line, place and value, by process.
     running: HashMap<i64, (usize, u64, Vec<Part<'a>>)>,
 }
@@ -181,8 +179,12 @@ impl<'a> Reader<'a> {
         if !self.history.has_room(1, parts.len()) {
             return Err(HistoryError::TooLong);
         }
-        let fresh = self.sessions.len() as u32;
-        let session = *self.sessions.entry(process).or_insert(fresh);
+        let Ok(session) = u32::try_from(process) else {
+            return error(
+                line,
+                format!("process {process}: a client's number is at least 0 and has 32 bits"),
+            );
+        };
         let mut ops = Vec::with_capacity(parts.len());
         for (number, part) in parts.iter().enumerate() {
             let key = self.key(line, part.key)?;

@@ -104,7 +104,7 @@ impl HistoryError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         match self {
-            HistoryError::Magic { .. } => Some(
+            HistoryError::Magic { .. } | HistoryError::Io { doing: "open", .. } => Some(
                 "name a history.bin of a run directory, or a history of Elle that ends in .edn, .json or .ndjson".into(),
             ),
             HistoryError::Version { .. } => Some("take the pgfathom that wrote it, or a newer one".into()),
@@ -228,6 +228,27 @@ impl History {
     pub fn read(path: &Path) -> Result<History, HistoryError> {
         let file = File::open(path).map_err(io_error("open", path))?;
         History::read_from(BufReader::with_capacity(BLOCK_BYTES, file), path)
+    }
+
+    /// Reads a history of either kind: a file of [`HistoryWriter`], or one in Elle's notation, whatever it is called.
+    ///
+    /// # Errors
+    /// As [`History::read`]; a line of Elle's notation that makes no sense is named.
+    pub fn open(path: &Path) -> Result<History, HistoryError> {
+        let mut file = File::open(path).map_err(io_error("open", path))?;
+        let mut start = [0; 8];
+        let got = fill(&mut file, &mut start).map_err(io_error("read", path))?;
+        if start == *MAGIC {
+            return History::read(path);
+        }
+        let first = start[..got].iter().find(|byte| !byte.is_ascii_whitespace());
+        // A byte order mark, comments and tags may stand before the first map or list.
+        let is_notation = first.is_none_or(|byte| b"{[(;#\xef".contains(byte));
+        if !is_notation {
+            return Err(HistoryError::Magic { path: path.to_owned() });
+        }
+        let text = std::fs::read(path).map_err(io_error("read", path))?;
+        super::elle::parse(&text)
     }
 
     /// The same from any bytes; `path` is for messages.

@@ -138,7 +138,11 @@ proptest! {
             let text = elle::write(&history, notation);
             let read = elle::parse(text.as_bytes()).unwrap();
             let again = elle::write(&read, notation);
-            let acknowledged = |text: &str| text.lines().filter(|line| line.contains(":type :ok") || line.contains(r#""type":"ok""#)).map(str::to_owned).collect::<Vec<_>>();
+            let acknowledged = |text: &str| {
+                let lines = text.lines().filter(|line| line.contains(":type :ok") || line.contains(r#""type":"ok""#));
+                // A history of nothing but reads of nothing may be of either model.
+                lines.map(|line| line.replace("null", "[]").replace("nil", "[]")).collect::<Vec<_>>()
+            };
             prop_assert_eq!(acknowledged(&again), acknowledged(&text), "{}", text);
             let writes = |history: &History| history.ops().iter().filter(|op| op.kind.is_write()).count();
             prop_assert_eq!(writes(&read), writes(&history));
@@ -196,6 +200,25 @@ fn mistakes_in_notation_name_their_line() {
     );
     assert_eq!(says(&"[".repeat(100)), "line 1: lists and maps are nested too deeply");
     assert!(elle::parse(b"{:type :ok :process 0 :value [[:cas 1 2]]}").unwrap_err().hint().is_some());
+}
+
+#[test]
+fn a_file_is_known_by_its_first_bytes() {
+    let dir = scratch("open");
+    let mut history = History::new(Model::Register);
+    history.push(Txn::ok(0).between(1, 2), &[Op { start_ns: 1, ..Op::new(Kind::Write, 0, 1, 7) }]);
+    history.write(&dir.join("ours")).unwrap();
+    assert_eq!(History::open(&dir.join("ours")).unwrap(), history);
+    for (name, notation) in [("theirs.edn", Notation::Edn), ("theirs.json", Notation::Json)] {
+        std::fs::write(dir.join(name), elle::write(&history, notation)).unwrap();
+        assert_eq!(Notation::of(&dir.join(name)), Some(notation));
+        assert_eq!(History::open(&dir.join(name)).unwrap().txns(), history.txns());
+    }
+    std::fs::write(dir.join("other"), "\x7fELF").unwrap();
+    let error = History::open(&dir.join("other")).unwrap_err();
+    assert!(matches!(error, HistoryError::Magic { .. }) && error.hint().is_some());
+    assert!(matches!(History::open(&dir.join("none")), Err(HistoryError::Io { .. })));
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]

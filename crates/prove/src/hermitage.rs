@@ -1,0 +1,179 @@
+//! Scripted interleavings that name an isolation level: Martin Kleppmann's Hermitage (github.com/ept/hermitage, CC BY 4.0), played by several sessions against a live
+//! server, and cases of our own for clusters ([`cluster`]).
+//!
+//! Each [`Case`] is a list of statements, each of one session. A statement that waits for a lock is seen as waiting in the server's own view of its locks
+//! (`pg_blocking_pids`), and the script goes on; where a server has no such view, a statement without an answer for a quarter of a second counts as waiting.
+//! What happened is one line, for example `b waits; b 40001; final 1=11 2=21`, and it is compared with the line that is expected of the engine.
+
+pub mod cases;
+pub mod cluster;
+mod play;
+
+use target::ConnSpec;
+use target::engine::Engine;
+
+use crate::history::Isolation;
+use crate::talk::TalkError;
+pub use cases::{CASES, Case};
+pub use play::{Event, Transcript};
+
+/// The levels of a script.
+pub const LEVELS: [Isolation; 3] =
+    [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable];
+/// The table of the scripts. It is made and dropped by us, and left alone if somebody else made it.
+pub const TABLE: &str = "pgfathom_hermitage";
+const MARKER: &str = "made by pgfathom prove hermitage";
+
+/// What an answer means to who trusts the engine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Verdict {
+    /// The anomaly was prevented, as it must be, or although it need not be.
+    Kept,
+    /// It happened, and the level allows it.
+    ByDesign,
+    /// It happened, although the level promises that it does not.
+    Broken,
+    /// There is no answer.
+    NotTested,
+}
+
+impl Verdict {
+    /// The words for it.
+    pub fn says(self) -> &'static str {
+        match self {
+            Verdict::Kept => "kept",
+            Verdict::ByDesign => "by design",
+            Verdict::Broken => "broken",
+            Verdict::NotTested => "not tested",
+        }
+    }
+}
+
+/// What one script came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// The short name of the case.
+    pub case: &'static str,
+    /// What it is about.
+    pub title: &'static str,
+    /// The level; [`Isolation::Unknown`] for cases that have one of their own.
+    pub level: Isolation,
+    /// Whether the anomaly is expected; `None`: nobody knows of this engine.
+    pub expected: Option<bool>,
+    /// The line that is expected, where it is known word for word.
+    pub expected_line: Option<&'static str>,
+    /// Whether it happened.
+    pub happened: Option<bool>,
+    /// What happened, in one line; or why nothing did.
+    pub line: String,
+    /// The script as it was played, one statement a line.
+    pub script: Vec<String>,
+}
+
+impl Answer {
+    /// What it means.
+    pub fn verdict(&self) -> Verdict {
+        match (self.happened, self.expected) {
+            (None, _) => Verdict::NotTested,
+            (Some(false), _) => Verdict::Kept,
+            (Some(true), Some(false)) => Verdict::Broken,
+            (Some(true), Some(true)) => Verdict::ByDesign,
+            // Without a promise, what happened is told and nobody is blamed.
+            (Some(true), None) => Verdict::ByDesign,
+        }
+    }
+}
+
+/// Why nothing could be played.
+#[derive(Debug, thiserror::Error)]
+pub enum HermitageError {
+    /// No sessions.
+    #[error(transparent)]
+    Talk(#[from] TalkError),
+    /// The connection broke.
+    #[error("the connection broke")]
+    Io(#[from] std::io::Error),
+    /// The server refused something that is not part of a script.
+    #[error("{doing} failed: {message}")]
+    Refused {
+        /// What was tried.
+        doing: &'static str,
+        /// The server's words.
+        message: String,
+    },
+    /// There is a table of this name that we did not make.
+    #[error("there is a table {TABLE} that pgfathom did not make")]
+    ForeignTable,
+}
+
+impl HermitageError {
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            HermitageError::Talk(TalkError::Connect(error)) => error.hint(),
+            HermitageError::Refused { .. } => {
+                Some("the role needs CREATE on the schema public, and no read-only server".into())
+            }
+            HermitageError::ForeignTable => Some(format!("drop or rename {TABLE}, or name another database")),
+            HermitageError::Talk(_) | HermitageError::Io(_) => None,
+        }
+    }
+}
+
+/// Plays cases at levels against one server. `observer` hears each answer as it comes.
+///
+/// # Errors
+/// When there is no connection, or the table cannot be made. A script that breaks off is an answer.
+pub fn run(
+    spec: &ConnSpec,
+    engine: Engine,
+    cases: &[&'static Case],
+    levels: &[Isolation],
+    observer: &mut dyn FnMut(&Answer),
+) -> Result<Vec<Answer>, HermitageError> {
+    let mut stage = play::Stage::open(spec)?;
+    stage.make_table()?;
+    let mut answers = Vec::new();
+    for case in cases {
+        for level in levels {
+            let answer = answer(case, *level, engine, stage.play(case, *level));
+            observer(&answer);
+            answers.push(answer);
+        }
+    }
+    stage.drop_table()?;
+    Ok(answers)
+}
+
+fn answer(
+    case: &'static Case,
+    level: Isolation,
+    engine: Engine,
+    played: Result<Transcript, String>,
+) -> Answer {
+    let place = LEVELS.iter().position(|one| *one == level).unwrap_or(0);
+    let (expected, line) = case.expected[place];
+    // CockroachDB and YugabyteDB keep the same promises at the same names, in other words and at other moments (Hermitage's own tables).
+    let expected = match engine {
+        Engine::Postgres | Engine::FdwSharded | Engine::Cockroach | Engine::Yugabyte => Some(expected),
+        _ => None,
+    };
+    let script = case.script(level);
+    let common = Answer {
+        case: case.code,
+        title: case.title,
+        level,
+        expected,
+        // The table of the scripts lies on one server, also where others are beside it.
+        expected_line: matches!(engine, Engine::Postgres | Engine::FdwSharded).then_some(line),
+        happened: None,
+        line: String::new(),
+        script,
+    };
+    match played {
+        Ok(transcript) => {
+            Answer { happened: Some((case.happened)(&transcript)), line: transcript.line(), ..common }
+        }
+        Err(why) => Answer { line: why, ..common },
+    }
+}

@@ -1,0 +1,264 @@
+//! Plays a script with several sessions, and writes down what each statement came to.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use target::ConnSpec;
+
+use super::cases::Case;
+use super::{HermitageError, MARKER, TABLE};
+use crate::history::Isolation;
+use crate::talk::{Reply, Session};
+
+/// How often the locks are looked at while a statement has no answer.
+const LOOK: Duration = Duration::from_millis(5);
+/// Where nobody can be asked about locks, a statement without an answer for so long is waiting.
+const QUIET: Duration = Duration::from_millis(250);
+/// A script that takes longer is given up. Generous: the machine may be busy, and nothing here waits for time to pass.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What one statement came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// It waits for a lock.
+    Waits,
+    /// It read these rows: `id=value` with spaces between.
+    Read(String),
+    /// It did what it says.
+    Done,
+    /// A transaction was committed.
+    Committed,
+    /// A COMMIT came back as ROLLBACK, or a transaction was rolled back as asked.
+    RolledBack,
+    /// The server refused with this SQLSTATE; true: at COMMIT.
+    Refused(String, bool),
+}
+
+/// What a script came to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Transcript {
+    events: Vec<(char, Event)>,
+    last: String,
+}
+
+impl Transcript {
+    /// Everything that one session read.
+    pub fn reads(&self, who: char) -> Vec<String> {
+        let read = |(session, event): &(char, Event)| match event {
+            Event::Read(rows) if *session == who => Some(rows.clone()),
+            _ => None,
+        };
+        self.events.iter().filter_map(read).collect()
+    }
+
+    /// Whether a session's transaction was committed.
+    pub fn is_committed(&self, who: char) -> bool {
+        self.events.contains(&(who, Event::Committed))
+    }
+
+    /// The rows at the end.
+    pub fn last(&self) -> &str {
+        &self.last
+    }
+
+    /// What is remarkable, in one line.
+    pub fn line(&self) -> String {
+        let mut parts = Vec::new();
+        for (who, event) in &self.events {
+            match event {
+                Event::Waits => parts.push(format!("{who} waits")),
+                Event::Read(rows) if rows.is_empty() => parts.push(format!("{who} no rows")),
+                Event::Read(rows) => parts.push(format!("{who} {rows}")),
+                // What follows in a transaction that has failed already.
+                Event::Refused(code, _) if code == "25P02" => {}
+                Event::Refused(code, true) => parts.push(format!("{who} {code} at COMMIT")),
+                Event::Refused(code, false) => parts.push(format!("{who} {code}")),
+                Event::Done | Event::Committed | Event::RolledBack => {}
+            }
+        }
+        parts.push(format!("final {}", self.last));
+        parts.join("; ")
+    }
+}
+
+/// The sessions, and one that watches them.
+pub(super) struct Stage {
+    sessions: BTreeMap<char, Session>,
+    watcher: Session,
+    spec: ConnSpec,
+    /// Whether the server can say who waits for whom.
+    sees_locks: bool,
+}
+
+impl Stage {
+    pub(super) fn open(spec: &ConnSpec) -> Result<Stage, HermitageError> {
+        let mut watcher = Session::open(spec)?;
+        let probe = watcher.ask("select pg_catalog.pg_blocking_pids(0)", LIMIT)?;
+        let sees_locks = probe.error.is_none();
+        Ok(Stage { sessions: BTreeMap::new(), watcher, spec: spec.clone(), sees_locks })
+    }
+
+    fn tell(&mut self, doing: &'static str, sql: &str) -> Result<Reply, HermitageError> {
+        let reply = self.watcher.ask(sql, LIMIT)?;
+        match &reply.error {
+            Some(error) => Err(HermitageError::Refused { doing, message: error.to_string() }),
+            None => Ok(reply),
+        }
+    }
+
+    pub(super) fn make_table(&mut self) -> Result<(), HermitageError> {
+        let sql =
+            format!("select obj_description(to_regclass('{TABLE}'), 'pg_class'), to_regclass('{TABLE}')");
+        let found = self.tell("looking for the table", &sql)?.text(0).unwrap_or_default();
+        match found.as_str() {
+            "," => {}
+            // What an interrupted run left behind.
+            known if known.starts_with(MARKER) => self.drop_table()?,
+            _ => return Err(HermitageError::ForeignTable),
+        }
+        self.tell("making the table", &format!("CREATE TABLE {TABLE} (id int PRIMARY KEY, value int)"))?;
+        self.tell("making the table", &format!("COMMENT ON TABLE {TABLE} IS '{MARKER}'"))?;
+        Ok(())
+    }
+
+    pub(super) fn drop_table(&mut self) -> Result<(), HermitageError> {
+        self.sessions.clear();
+        self.tell("dropping the table", &format!("DROP TABLE {TABLE}")).map(|_| ())
+    }
+
+    /// Plays one case. An error is why it could not be played to its end.
+    pub(super) fn play(&mut self, case: &Case, level: Isolation) -> Result<Transcript, String> {
+        let reset = format!("DELETE FROM {TABLE}; INSERT INTO {TABLE} VALUES (1, 10), (2, 20)");
+        self.tell("filling the table", &reset).map_err(|error| error.to_string())?;
+        let played = self.steps(case, level);
+        if played.is_err() {
+            // Whatever hangs there must not hang in the next script.
+            self.sessions.clear();
+        }
+        let mut transcript = played?;
+        for session in self.sessions.values_mut() {
+            session.ask("ROLLBACK", LIMIT).map_err(|error| error.to_string())?;
+        }
+        let rows = self.tell("reading the table", &format!("SELECT id, value FROM {TABLE} ORDER BY id"));
+        transcript.last = rows_text(&rows.map_err(|error| error.to_string())?);
+        Ok(transcript)
+    }
+
+    fn steps(&mut self, case: &Case, level: Isolation) -> Result<Transcript, String> {
+        let deadline = Instant::now() + LIMIT;
+        let mut transcript = Transcript::default();
+        let mut begun: Vec<char> = Vec::new();
+        // Statements without an answer yet: whether they are a COMMIT.
+        let mut waiting: BTreeMap<char, bool> = BTreeMap::new();
+        for (number, (who, _)) in case.steps.iter().enumerate() {
+            let sql = case.sql(number);
+            if let Some(is_commit) = waiting.remove(who) {
+                // The script has set free what this session waits for.
+                let event = self.answer(*who, is_commit, deadline, true)?;
+                transcript.events.extend(event.map(|event| (*who, event)));
+            }
+            if !begun.contains(who) {
+                begun.push(*who);
+                self.begin(*who, level)?;
+            }
+            let is_commit = sql == "COMMIT";
+            self.session(*who)?.send(&sql).map_err(|error| error.to_string())?;
+            match self.answer(*who, is_commit, deadline, false)? {
+                Some(event) => transcript.events.push((*who, event)),
+                None => {
+                    transcript.events.push((*who, Event::Waits));
+                    waiting.insert(*who, is_commit);
+                }
+            }
+            // A lock that this statement released lets others go on; their answers belong here.
+            for other in waiting.keys().copied().collect::<Vec<_>>() {
+                if other != *who
+                    && let Some(event) = self.answer(other, waiting[&other], deadline, false)?
+                {
+                    transcript.events.push((other, event));
+                    waiting.remove(&other);
+                }
+            }
+        }
+        for (who, is_commit) in waiting {
+            let event = self.answer(who, is_commit, deadline, true)?;
+            transcript.events.extend(event.map(|event| (who, event)));
+        }
+        Ok(transcript)
+    }
+
+    fn session(&mut self, who: char) -> Result<&mut Session, String> {
+        if !self.sessions.contains_key(&who) {
+            let session = Session::open(&self.spec).map_err(|error| error.to_string())?;
+            self.sessions.insert(who, session);
+        }
+        self.sessions.get_mut(&who).ok_or_else(|| "a session is missing".to_string())
+    }
+
+    fn begin(&mut self, who: char, level: Isolation) -> Result<(), String> {
+        let sql = format!("BEGIN ISOLATION LEVEL {}; SHOW transaction_isolation", level.sql());
+        let reply = self.session(who)?.ask(&sql, LIMIT).map_err(|error| error.to_string())?;
+        if let Some(error) = &reply.error {
+            return Err(format!("{} is refused: {error}", level.sql()));
+        }
+        // Poolers and settings may say one thing and do another.
+        let got = reply.text(0).unwrap_or_default();
+        match got.eq_ignore_ascii_case(level.sql()) {
+            true => Ok(()),
+            false => Err(format!("{} was asked for, the transaction has {got}", level.sql())),
+        }
+    }
+
+    /// The answer to a session's statement; `None`: it waits for a lock. With `must_come` it is waited for in any case.
+    fn answer(
+        &mut self,
+        who: char,
+        is_commit: bool,
+        deadline: Instant,
+        must_come: bool,
+    ) -> Result<Option<Event>, String> {
+        let sent = Instant::now();
+        loop {
+            let session = self.session(who)?;
+            let pid = session.process_id();
+            let reply = session.reply_within(LOOK).map_err(|error| format!("{who}: {error}"))?;
+            if let Some(reply) = reply {
+                return Ok(Some(event(&reply, is_commit)));
+            }
+            if !must_come && self.is_blocked(pid, sent)? {
+                return Ok(None);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{who} had no answer for {} s", LIMIT.as_secs()));
+            }
+        }
+    }
+
+    fn is_blocked(&mut self, pid: u32, sent: Instant) -> Result<bool, String> {
+        if !self.sees_locks {
+            return Ok(sent.elapsed() >= QUIET);
+        }
+        let sql = format!("select pg_catalog.pg_blocking_pids({pid}) <> '{{}}'");
+        let reply = self.tell("looking at locks", &sql).map_err(|error| error.to_string())?;
+        Ok(reply.text(0).as_deref() == Some("t"))
+    }
+}
+
+/// Rows of id and value as one word each.
+fn rows_text(reply: &Reply) -> String {
+    let rows: Vec<String> = (0..reply.rows.len())
+        .filter_map(|row| reply.text(row))
+        .map(|row| row.replacen(',', "=", 1))
+        .collect();
+    rows.join(" ")
+}
+
+fn event(reply: &Reply, is_commit: bool) -> Event {
+    match (reply.sqlstate(), reply.tag()) {
+        (Some(code), _) => Event::Refused(code.to_owned(), is_commit),
+        (None, "COMMIT") => Event::Committed,
+        (None, "ROLLBACK") => Event::RolledBack,
+        (None, tag) if tag.starts_with("SELECT") => Event::Read(rows_text(reply)),
+        _ => Event::Done,
+    }
+}
