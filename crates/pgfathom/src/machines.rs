@@ -2,7 +2,9 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::quantity::ValueError;
 use clap::Args;
+use record::{RunDir, State};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use target::{ClusterNode, ConnSpec};
@@ -37,28 +39,31 @@ pub struct Way {
     nodes: Option<Vec<String>>,
 }
 
-fn mode(word: &str) -> Result<Mode, String> {
+fn mode(word: &str) -> Result<Mode, ValueError> {
     word.parse()
+        .map_err(|_| ValueError::new(format!("{word:?} is not known"), "choose one of auto, always, off"))
 }
 
-fn redaction(words: &str) -> Result<Redaction, String> {
-    words.parse()
+fn redaction(words: &str) -> Result<Redaction, ValueError> {
+    words.parse().map_err(|why: String| ValueError::new(why, "name some of hosts,sql,settings"))
 }
 
 /// Reads `HOST` or `HOST=NODE,...`.
-fn way(text: &str) -> Result<Way, String> {
+fn way(text: &str) -> Result<Way, ValueError> {
+    const HINT: &str = "write HOST or USER@HOST as for ssh, or HOST=NODE,... for the nodes that run on it";
     let (destination, nodes) = match text.split_once('=') {
         Some((destination, nodes)) => {
             let names = nodes.split(',').map(str::trim).map(str::to_string).collect::<Vec<_>>();
             if names.iter().any(String::is_empty) {
-                return Err(format!("{text:?} names an empty node"));
+                return Err(ValueError::new(format!("{text:?} names an empty node"), HINT));
             }
             (destination, Some(names))
         }
         None => (text, None),
     };
+    // What begins with a dash would be an option of ssh's.
     if destination.is_empty() || destination.starts_with('-') || destination.contains(char::is_whitespace) {
-        return Err(format!("{destination:?} is no machine"));
+        return Err(ValueError::new(format!("{text:?} names no machine"), HINT));
     }
     Ok(Way { destination: destination.to_string(), nodes })
 }
@@ -78,13 +83,17 @@ impl Way {
             Some(names) => {
                 if let Some(name) = names.iter().find(|name| nodes.iter().all(|node| node.name != **name)) {
                     let known: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-                    return Err(Failure::usage(format!("--ssh {}={name}: there is no node {name}", self.destination))
-                        .hint(format!("the nodes are {}", known.join(", "))));
+                    return Err(Failure::usage(format!(
+                        "--ssh {}={name}: there is no node {name}",
+                        self.destination
+                    ))
+                    .hint(format!("the nodes are {}", known.join(", "))));
                 }
                 names.clone()
             }
             None => {
-                let is_on = |spec: &ConnSpec| spec.hosts.iter().any(|host| host.host.to_string() == self.host());
+                let is_on =
+                    |spec: &ConnSpec| spec.hosts.iter().any(|host| host.host.to_string() == self.host());
                 nodes.iter().filter(|node| is_on(&node.spec)).map(|node| node.name.clone()).collect()
             }
         };
@@ -96,7 +105,7 @@ impl Machines {
     /// The collectors of this machine, unless it is left out, and of the others.
     ///
     /// # Errors
-    /// When `--ssh` names a node that is not there, or `--sysroot` no folder.
+    /// When `--ssh` names a node that is not there.
     pub fn collectors(
         &self,
         is_here: bool,
@@ -114,17 +123,25 @@ impl Machines {
         Ok(all)
     }
 
-    /// Refuses what cannot be, before anything is begun.
+    /// Refuses a recording that is none, before anybody is asked.
     ///
     /// # Errors
-    /// As [`Machines::collectors`].
-    pub fn check(&self, nodes: &[ClusterNode]) -> Result<(), Failure> {
-        if let Some(root) = &self.sysroot
-            && !root.join("proc").is_dir()
-        {
-            return Err(Failure::usage(format!("--sysroot {}: there is no folder proc in it", root.display()))
-                .hint("name a folder that holds copies of /proc and /sys"));
+    /// When `--sysroot` names no folder with a `proc` in it.
+    pub fn check(&self) -> Result<(), Failure> {
+        match &self.sysroot {
+            Some(root) if !root.join("proc").is_dir() => {
+                Err(Failure::usage(format!("--sysroot {}: there is no folder proc in it", root.display()))
+                    .hint("name a folder that holds copies of /proc and /sys"))
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// Refuses machines with nodes that are not there.
+    ///
+    /// # Errors
+    /// When `--ssh` names such a node.
+    pub fn check_nodes(&self, nodes: &[ClusterNode]) -> Result<(), Failure> {
         self.ssh.iter().try_for_each(|way| way.remote(nodes).map(drop))
     }
 }
@@ -152,8 +169,11 @@ impl Evidence {
     pub fn check(&self) -> Result<(), Failure> {
         let Some(Some(archive)) = &self.bundle else { return Ok(()) };
         if !bundle::is_archive(archive) {
-            return Err(Failure::usage(format!("--bundle={}: its name says no kind of archive", archive.display()))
-                .hint("name it FILE.tar.gz, or FILE.tar.zst"));
+            return Err(Failure::usage(format!(
+                "--bundle={}: its name says no kind of archive",
+                archive.display()
+            ))
+            .hint("name it FILE.tar.gz, or FILE.tar.zst"));
         }
         if archive.exists() {
             return Err(Failure::usage(format!("--bundle={} exists", archive.display()))
@@ -176,19 +196,20 @@ impl Evidence {
         }
     }
 
-    /// Packs the run, if that was asked for.
+    /// Packs the run, which ends with this, if that was asked for; its page is made where it is opened. Before the recording closes: the last line names the run directory.
     ///
     /// # Errors
     /// When the archive cannot be written.
-    pub fn pack(&self, context: &Context, run_dir: &Path) -> Result<(), Failure> {
+    pub fn pack(&self, context: &Context, run: &RunDir, state: State) -> Result<(), Failure> {
         let Some(archive) = &self.bundle else { return Ok(()) };
         let archive = archive.clone().unwrap_or_else(|| {
-            let mut name = run_dir.as_os_str().to_os_string();
+            let mut name = run.path().as_os_str().to_os_string();
             name.push(BUNDLE_END);
             PathBuf::from(name)
         });
-        let packed = bundle::pack(run_dir, &archive, self.redact.unwrap_or_default())?;
-        context.terminal.say(&format!("bundle: {}", packed.path.display()));
+        run.finish(state)?;
+        let packed = bundle::pack(run.path(), &archive, self.redact.unwrap_or_default())?;
+        context.terminal.result(&format!("bundle: {}", packed.path.display()));
         Ok(())
     }
 }
@@ -216,7 +237,10 @@ mod tests {
     #[test]
     fn machines_are_named_with_their_nodes() {
         let found = way("admin@db1=n1,n2").expect("a machine");
-        assert_eq!((found.host(), found.nodes.as_deref()), ("db1", Some(["n1".to_string(), "n2".to_string()].as_slice())));
+        assert_eq!(
+            (found.host(), found.nodes.as_deref()),
+            ("db1", Some(["n1".to_string(), "n2".to_string()].as_slice()))
+        );
         assert_eq!(way("db1").expect("a machine").host(), "db1");
         for wrong in ["", "=n1", "-oProxyCommand=x", "db1=", "db1=n1,,n2", "a b"] {
             assert!(way(wrong).is_err(), "{wrong}");
