@@ -115,7 +115,15 @@ impl TpccOptions {
 /// [`LoadError`] with a hint: the cluster repeats rows instead of spreading them, or there are fewer warehouses than nodes.
 pub fn check_cluster(cluster: &target::Cluster, options: &TpccOptions) -> Result<(), LoadError> {
     match crate::shape::Shape::of(cluster)? {
-        crate::shape::Shape::Single => Ok(()),
+        crate::shape::Shape::Single => match options.partitions {
+            None => Ok(()),
+            Some(asked) => Err(LoadError::Option {
+                flag: "--partitions",
+                problem: format!("one server has no use for {asked} partitions of the TPC-C tables"),
+                hint: "leave it out; it is for clusters sharded by postgres_fdw (pgfathom up sharded)"
+                    .to_owned(),
+            }),
+        },
         crate::shape::Shape::Sharded => cluster::refuse(options, cluster.data_nodes().count()),
         crate::shape::Shape::Repeated => Err(LoadError::EveryRowEverywhere { engine: cluster.engine.name() }),
     }

@@ -134,7 +134,6 @@ fn wrong_values() {
             usage("load tpch -s 1", "WHAT: \"tpch\" is not known", "known: ycsb, tpcc"),
             usage("load tpcc", "load tpcc: -s/--scale is missing", "pgfathom load tpcc -s 10"),
             usage("load tpcc --rows 1", "--rows is for load ycsb", "sized by warehouses"),
-            usage("load tpcc -s 1 --partitions 4", "--partitions is for load ycsb", "sized by warehouses"),
             usage("load tpcc -s 1 --rows 1", "-s/--scale and --rows exclude each other", "one of the two"),
             usage(
                 "load tpcc -s 1 --key-order scattered",
@@ -372,6 +371,11 @@ fn wrong_files() {
                 "load tpcc -s 1 --cluster sharded.toml",
                 "-s/--scale: 1 warehouses cannot be spread over 2 nodes",
                 "ask for at least 2",
+            ),
+            usage(
+                "load tpcc -s 4 --partitions 1 --cluster sharded.toml",
+                "--partitions: 4 warehouses on 2 nodes cannot be in 1 partitions",
+                "ask for 2 to 4",
             ),
             usage(
                 "load tpcc -s 4 --foreign-keys --cluster sharded.toml",

@@ -103,6 +103,15 @@ fn load(lab: &Lab) {
     assert!(refused.stderr.contains("has scale 2, this load asks for 4"), "{}", refused.stderr);
     lab.expect(0, "load tpcc -s 2 -o continued");
     assert_eq!(lab.step("continued")["totals"]["chunks"], 1);
+    // As after a kill before the second node knew of the dataset: it is made there, and nothing is loaded twice.
+    lab.execute(
+        1,
+        "drop schema pgfathom cascade;
+         drop table warehouse, district, customer, history, new_order, orders, order_line, stock, item",
+    );
+    lab.expect(0, "load tpcc -s 2 -o rebuilt");
+    let nodes = lab.step("rebuilt")["totals"]["nodes"].clone();
+    assert_eq!((&nodes[0]["rows"], &nodes[1]["rows"]), (&0.into(), &nodes[1]["rows_in_ledger"]), "{nodes}");
     let again = lab.expect(0, "load tpcc -s 2");
     assert!(again.stderr.contains("every row was there already"), "{}", again.stderr);
     let verified = lab.expect(0, "verify");
@@ -200,29 +209,30 @@ fn drive(lab: &Lab) {
     lab.expect(0, "prove tpcc -o quiet");
 }
 
-/// The largest number of warehouses that passes: the second one is too slow.
+/// The largest number of warehouses that passes: the second one is too slow. The seed makes users of both begin within the few seconds of a step.
 fn search(lab: &Lab) {
     lab.execute(
         1,
         "create function doze() returns trigger language plpgsql as $$ begin perform pg_sleep(5.2); return new; end $$;
          create trigger doze before update on district_p1 for each row execute function doze()",
     );
-    let searched = lab.typed("run -b tpcc --until-slo --efficiency 1 -c 8 -T 4 --random-seed 7 -q -o search");
+    let searched =
+        lab.typed("run -b tpcc --until-slo --efficiency 1 -c 8 -T 4 --random-seed 13 -q -o search");
     lab.execute(1, "drop trigger doze on district_p1");
-    assert!(searched.stdout.contains("1 warehouse pass, 2 do not"), "{}", searched.stdout);
+    assert!(searched.stdout.contains("1 warehouse passes, 2 do not"), "{}", searched.stdout);
     assert_eq!(searched.exit, Some(0), "{}", searched.stderr);
     let path = lab.folder.path().join("search").join("run.json");
     let run: Value =
         serde_json::from_str(&std::fs::read_to_string(path).expect("written")).expect("it is JSON");
-    let tried: Vec<(u64, bool)> = run["steps"]
-        .as_array()
-        .expect("steps")
-        .iter()
-        .map(|step| &step["summary"]["tpcc"])
-        .map(|tpcc| (tpcc["warehouses"].as_u64().expect("a number"), tpcc["passes"] == true))
-        .collect();
-    assert_eq!(tried, [(1, true), (2, false)]);
-    let misses = run["steps"][1]["summary"]["tpcc"]["misses"].to_string();
+    let steps = run["steps"].as_array().expect("steps");
+    let tried = |step: &Value| {
+        (step["summary"]["tpcc"]["warehouses"].clone(), step["summary"]["tpcc"]["passes"].clone())
+    };
+    let mut tried: Vec<(Value, Value)> = steps.iter().map(tried).collect();
+    // What a busy machine has spoiled was tried once more.
+    tried.dedup();
+    assert_eq!(tried, [(1.into(), true.into()), (2.into(), false.into())]);
+    let misses = steps[steps.len() - 1]["summary"]["tpcc"]["misses"].to_string();
     assert!(misses.contains("at the 90th percentile, 5 s are allowed"), "{misses}");
 }
 

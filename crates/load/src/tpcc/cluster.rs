@@ -65,7 +65,7 @@ pub(crate) fn prepare(
     let (model, token) = match first.and_then(|node| known[node].clone()) {
         Some(known) => known,
         None => {
-            let partitions = partitions_of(options, cluster, seats.len())?;
+            let partitions = partitions_of(options, cluster, seats.len());
             (schema::plan(options, schemas[0].clone(), partitions), random_token())
         }
     };
@@ -117,25 +117,27 @@ pub(super) fn refuse(options: &TpccOptions, nodes: usize) -> Result<(), LoadErro
             format!("ask for at least {nodes}; each node gets as many as the others"),
         );
     }
+    let most = partitions_max(warehouses);
+    if let Some(asked) = options.partitions.filter(|asked| (*asked as usize) < nodes || *asked > most) {
+        return refused(
+            "--partitions",
+            format!("{warehouses} warehouses on {nodes} nodes cannot be in {asked} partitions"),
+            format!("ask for {nodes} to {most}; a multiple of {nodes} spreads them evenly"),
+        );
+    }
     Ok(())
 }
 
+/// The most leaves that so many warehouses can be in.
+fn partitions_max(warehouses: u32) -> u32 {
+    warehouses.min(PARTITIONS_MAX)
+}
+
 /// How many leaves each table gets: what was asked for, else what the cluster was made for, as far as there are warehouses.
-fn partitions_of(options: &TpccOptions, cluster: &Cluster, nodes: usize) -> Result<u32, LoadError> {
-    let warehouses = options.warehouses;
-    let most = warehouses.min(PARTITIONS_MAX);
-    match options.partitions {
-        Some(asked) if (asked as usize) < nodes || asked > most => Err(LoadError::Option {
-            flag: "--partitions",
-            problem: format!("{warehouses} warehouses on {nodes} nodes cannot be in {asked} partitions"),
-            hint: format!("ask for {nodes} to {most}; a multiple of {nodes} spreads them evenly"),
-        }),
-        Some(asked) => Ok(asked),
-        None => {
-            let made_for = cluster.partitions.filter(|partitions| *partitions as usize >= nodes);
-            Ok(made_for.unwrap_or(nodes as u32 * PARTITIONS_PER_NODE).min(most))
-        }
-    }
+fn partitions_of(options: &TpccOptions, cluster: &Cluster, nodes: usize) -> u32 {
+    let made_for = cluster.partitions.filter(|partitions| *partitions as usize >= nodes);
+    let usual = made_for.unwrap_or(nodes as u32 * PARTITIONS_PER_NODE);
+    options.partitions.unwrap_or(usual.min(partitions_max(options.warehouses)))
 }
 
 /// Which node each leaf is on: where one of the nodes that have the dataset has it as a table, else dealt out in turn.

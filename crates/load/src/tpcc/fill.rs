@@ -138,14 +138,6 @@ fn prepare(
     match (team.shape, team.members.as_mut_slice()) {
         (Shape::Repeated, _) => Err(LoadError::EveryRowEverywhere { engine: cluster.engine.name() }),
         (Shape::Single, [member, ..]) => {
-            if let Some(asked) = options.partitions {
-                return Err(LoadError::Option {
-                    flag: "--partitions",
-                    problem: format!("one server has no use for {asked} partitions of the TPC-C tables"),
-                    hint: "leave it out; it is for clusters sharded by postgres_fdw (pgfathom up sharded)"
-                        .to_owned(),
-                });
-            }
             let schema::Prepared { found, created } = schema::prepare(&mut member.control, options)?;
             Ok(Prepared { found: vec![found], spread: None, created })
         }

@@ -32,7 +32,7 @@ const NODES_NAMED_MAX: usize = 20;
 #[command(next_help_heading = "Cluster")]
 pub struct Route {
     /// Where sessions enter a cluster: each node by turns, random, owner (each session asks the node it enters at for that node's own
-    /// rows), or NODE[,NODE...] by turns. Nodes are those of --cluster, or of the target's own catalog
+    /// rows; what -b tpcc does by itself), or NODE[,NODE...] by turns. Nodes are those of the cluster file, or of the target's own catalog
     #[arg(long, value_name = "WHERE", value_parser = way)]
     pub connect: Option<Way>,
     /// Draw only keys whose rows live on this node
@@ -118,17 +118,27 @@ impl Route {
         context: &Context,
         seeks_owner: bool,
     ) -> Result<ConnSpec, Failure> {
-        if self.connect.is_none() && self.data.is_none() {
-            if !seeks_owner {
-                return connection.resolve(context);
+        let is_sharded = |cluster: &Cluster| cluster.is_clustered() && cluster.engine == Engine::FdwSharded;
+        let cluster = match (&self.connect, &self.data) {
+            (None, None) if !seeks_owner => return connection.resolve(context),
+            (None, None) => {
+                let found = match connection.cluster_of_file()? {
+                    Some(cluster) if is_sharded(&cluster) => cluster,
+                    Some(_) => return connection.resolve(context),
+                    None => {
+                        let spec = connection.resolve(context)?;
+                        // Whoever cannot be asked is one server.
+                        match Cluster::discover(&spec) {
+                            Ok(cluster) if is_sharded(&cluster) => cluster,
+                            _ => return Ok(spec),
+                        }
+                    }
+                };
+                self.connect = Some(Way::Owner);
+                found
             }
-            let cluster = connection.resolve_cluster_of(context)?;
-            if !(cluster.is_clustered() && cluster.engine == Engine::FdwSharded) {
-                return connection.resolve(context);
-            }
-            self.connect = Some(Way::Owner);
-        }
-        let cluster = connection.resolve_cluster_of(context)?;
+            _ => connection.resolve_cluster_of(context)?,
+        };
         if cluster.nodes.len() == 1 {
             let flag = if self.data.is_some() { "--data" } else { "--connect" };
             return Err(Failure::usage(format!(
