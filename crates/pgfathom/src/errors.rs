@@ -62,6 +62,18 @@ impl Explained for prove::tpcc::ProveError {
     }
 }
 
+impl Explained for prove::history::HistoryError {
+    fn hint(&self) -> Option<String> {
+        prove::history::HistoryError::hint(self)
+    }
+}
+
+impl Explained for prove::hermitage::HermitageError {
+    fn hint(&self) -> Option<String> {
+        prove::hermitage::HermitageError::hint(self)
+    }
+}
+
 impl Explained for load::LoadError {
     fn hint(&self) -> Option<String> {
         load::LoadError::hint(self)

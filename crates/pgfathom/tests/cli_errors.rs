@@ -22,6 +22,9 @@ fn wrong_verbs() {
             usage("check db1", "the verb \"check\" is not in this version", "pgfathom self"),
             usage("prove", "prove: WHAT is missing", "prove"),
             usage("prove bank", "WHAT: \"bank\" is not known", "tpcc"),
+            usage("prove check", "prove check: FILE is missing", "history.bin"),
+            usage("prove check /nonexistent/history", "cannot open /nonexistent/history", "history.bin"),
+            usage("prove check --level best x", "--level: no level is called \"best\"", "snapshot-isolation"),
             usage("prove tpcc --conditions C13", "--conditions: no condition is called \"C13\"", "C1 to C12"),
             usage(
                 "prove tpcc --warehouses 9-3",

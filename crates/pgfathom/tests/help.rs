@@ -71,7 +71,7 @@ fn the_flags_of_each_verb_are_these() {
             ),
         ),
         ("verify", format!("{connection} --deep --jobs --lag-limit --output-dir --progress --standbys")),
-        ("prove", format!("{connection} --conditions --jobs --output-dir --progress --warehouses")),
+        ("prove", format!("{connection} --conditions --jobs --level --output-dir --progress --warehouses")),
         (
             "run",
             format!(

@@ -1,11 +1,14 @@
-//! `prove`: what a database promises, judged in one snapshot.
+//! `prove`: what a database promises: its books in one snapshot, its isolation by scripts, and what a history refutes.
 
+mod check;
+mod hermitage;
 mod tpcc;
 
 use crate::cli::{Connection, RunDirectory};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::quantity::{self, ValueError};
+use ::prove::check::Level;
 use ::prove::tpcc::Condition;
 use clap::{Args, ValueEnum};
 use record::Exit;
@@ -17,9 +20,12 @@ use std::time::Duration;
 Examples:
   pgfathom prove tpcc DBNAME                       after a load, after a run, or while one goes on
   pgfathom prove tpcc --conditions C10,X13 DBNAME  only the books that transactions of several warehouses write
-Exit code 3: a condition is broken, the rows are named. Exit code 8: none is, but some could not be judged.")]
+  pgfathom prove hermitage DBNAME                  14 interleavings at every isolation level, and what they come to
+  pgfathom prove hermitage --cluster cluster.toml  the same, and what the cluster adds
+  pgfathom prove check --level si HISTORY          a history of ours (history.bin) or of Elle (EDN, JSON)
+Exit code 3: a promise is broken, the rows or transactions are named. Exit code 8: none is, but some could not be judged.")]
 pub struct Prove {
-    /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2) and two more
+    /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2) and two more; hermitage, the isolation levels by scripts; check, a history file, named as TARGET
     #[arg(value_name = "WHAT", value_enum, hide_possible_values = true)]
     pub what: What,
     /// Which database.
@@ -34,6 +40,9 @@ pub struct Prove {
         help_heading = "Prove"
     )]
     pub conditions: Vec<Condition>,
+    /// check: exit with 3 when one of these is refuted: read-committed (rc), snapshot-isolation (si), serializable (ser), strict-serializable (strict), ...
+    #[arg(long = "level", value_name = "LEVELS", value_parser = level, value_delimiter = ',', help_heading = "Prove")]
+    pub levels: Vec<Level>,
     /// Only these warehouses: N, or FROM-TO [default: all]
     #[arg(long, value_name = "RANGE", value_parser = range, help_heading = "Prove")]
     pub warehouses: Option<(i64, i64)>,
@@ -53,6 +62,10 @@ pub struct Prove {
 pub enum What {
     /// The books of TPC-C
     Tpcc,
+    /// Scripted interleavings
+    Hermitage,
+    /// A recorded history
+    Check,
 }
 
 fn condition(text: &str) -> Result<Condition, ValueError> {
@@ -61,6 +74,13 @@ fn condition(text: &str) -> Result<Condition, ValueError> {
             format!("no condition is called {text:?}"),
             "write C1 to C12 or X13 to X15, as --conditions C1,C10",
         )
+    })
+}
+
+fn level(text: &str) -> Result<Level, ValueError> {
+    Level::parse(text).ok_or_else(|| {
+        let names = Level::all().map(Level::name).collect::<Vec<_>>().join(", ");
+        ValueError::new(format!("no level is called {text:?}"), format!("write rc, mav, rr, si, ser, strict, or one of {names}"))
     })
 }
 
@@ -83,6 +103,8 @@ impl Prove {
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         match self.what {
             What::Tpcc => self.run_tpcc(context),
+            What::Hermitage => self.run_hermitage(context),
+            What::Check => self.run_check(context),
         }
     }
 }
