@@ -88,7 +88,7 @@ impl BundleError {
             BundleError::Tar { said, .. } if said.contains("zst") => Some("install zstd, or use a .tar.gz".to_string()),
             BundleError::Tar { .. } => Some("tar -tvf FILE shows what is in it".to_string()),
             BundleError::Unknown { .. } => {
-                Some("name a run directory, or an archive whose name ends with .tar.gz, .tgz, .tar.zst, .tar.xz or .tar".to_string())
+                Some("name a run directory (ls runs/), or an archive whose name ends with .tar.gz, .tgz, .tar.zst, .tar.xz or .tar".to_string())
             }
             BundleError::Foreign { .. } => Some("a bundle is made by: pgfathom watch -T 60 --bundle".to_string()),
             BundleError::Exists { .. } => Some("move it away, or name another file".to_string()),

@@ -195,7 +195,7 @@ line! {
     Hardware, "hardware" {
         /// The machine.
         host: String,
-        /// `edac`, `aer`, `thermal`, `fan`, `numa`, `zfs`, `mb_stats`.
+        /// `edac`, `aer`, `thermal`, `fan`, `numa`, `zfs`, `mb_stats`, `smart`.
         kind: String,
         /// Which one.
         name: String,
@@ -213,7 +213,7 @@ line! {
         node: String,
         /// The machine; empty for a fact about a node.
         host: String,
-        /// `setting`, `server`, `database`, `extension`, `index`, `mount`, `nic`, `kernel`, `cpu`, `disk`, `zfs`, `fanotify`, `audit`, `module`.
+        /// `setting`, `server`, `database`, `extension`, `index`, `mount`, `nic`, `kernel`, `cpu`, `disk`, `zfs`, `fanotify`, `audit`, `memory`, `bios`, `clock`, `kernel log`.
         topic: String,
         /// What of it.
         name: String,

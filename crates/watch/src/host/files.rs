@@ -278,7 +278,7 @@ pub fn growth(before: u64, now: u64) -> Option<u64> {
     match now.checked_sub(before) {
         Some(growth) => Some(growth),
         // Only a counter in the upper half of 32 bits can have wrapped between two ticks; any other went back.
-        None if before < WRAP && before >= WRAP / 2 && now < WRAP / 2 => Some(now + WRAP - before),
+        None if (WRAP / 2..WRAP).contains(&before) && now < WRAP / 2 => Some(now + WRAP - before),
         None => None,
     }
 }

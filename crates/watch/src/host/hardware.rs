@@ -63,6 +63,11 @@ impl Counter {
     }
 }
 
+/// Whether a name is this word and a number: `mc5`, `cpu12`.
+fn is_numbered(name: &str, word: &str) -> bool {
+    name.strip_prefix(word).is_some_and(|rest| rest.parse::<u32>().is_ok())
+}
+
 /// Memory errors, per DIMM where the driver knows them, per controller and per row of chips where not. `ce` is corrected, `ue` is not.
 pub fn edac(files: &mut dyn Files) -> Vec<Counter> {
     const FOLDER: &str = "/sys/devices/system/edac/mc";
@@ -73,7 +78,7 @@ pub fn edac(files: &mut dyn Files) -> Vec<Counter> {
         }
     };
     for controller in files.entries(FOLDER) {
-        if !controller.strip_prefix("mc").is_some_and(|rest| rest.parse::<u32>().is_ok()) {
+        if !is_numbered(&controller, "mc") {
             continue;
         }
         let folder = format!("{FOLDER}/{controller}");
@@ -169,7 +174,7 @@ pub fn throttling(files: &mut dyn Files) -> Vec<Counter> {
     const FOLDER: &str = "/sys/devices/system/cpu";
     let (mut cores, mut package) = (None, None);
     for cpu in files.entries(FOLDER) {
-        if !cpu.strip_prefix("cpu").is_some_and(|rest| rest.parse::<u32>().is_ok()) {
+        if !is_numbered(&cpu, "cpu") {
             continue;
         }
         let folder = format!("{FOLDER}/{cpu}/thermal_throttle");
@@ -226,11 +231,8 @@ pub fn sensors(files: &mut dyn Files) -> Vec<Counter> {
 /// to say here.
 pub fn numa(files: &mut dyn Files) -> Vec<Counter> {
     const FOLDER: &str = "/sys/devices/system/node";
-    let nodes: Vec<String> = files
-        .entries(FOLDER)
-        .into_iter()
-        .filter(|name| name.strip_prefix("node").is_some_and(|rest| rest.parse::<u32>().is_ok()))
-        .collect();
+    let nodes: Vec<String> =
+        files.entries(FOLDER).into_iter().filter(|name| is_numbered(name, "node")).collect();
     if nodes.len() < 2 {
         return vec![];
     }
@@ -259,8 +261,7 @@ fn pairs(text: &str) -> BTreeMap<String, u64> {
 
 /// How many memory nodes there are; 0 if the kernel does not say.
 pub fn numa_nodes(files: &mut dyn Files) -> u64 {
-    let is_node = |name: &String| name.strip_prefix("node").is_some_and(|rest| rest.parse::<u32>().is_ok());
-    files.entries("/sys/devices/system/node").iter().filter(|name| is_node(name)).count() as u64
+    files.entries("/sys/devices/system/node").iter().filter(|name| is_numbered(name, "node")).count() as u64
 }
 
 /// ZFS' cache: how large it is, how often it had to make processes wait for memory, and how it serves.

@@ -196,7 +196,10 @@ impl Asking {
     pub fn begin(&mut self, disks: Vec<String>) {
         if self.answer.is_none() {
             let (told, answer) = channel();
-            std::thread::spawn(move || told.send(ask(&disks)));
+            std::thread::spawn(move || {
+                // If the sampling is over, nobody wants to know.
+                let _ = told.send(ask(&disks));
+            });
             self.answer = Some(answer);
         }
     }

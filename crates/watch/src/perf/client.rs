@@ -14,7 +14,7 @@ const MARK: &str = "\"source\":\"client\"";
 
 /// Follows `samples.ndjson`.
 #[derive(Debug)]
-pub struct ClientTail {
+pub(super) struct ClientTail {
     path: PathBuf,
     file: Option<File>,
     /// The line that was not whole at the last look.
@@ -23,21 +23,21 @@ pub struct ClientTail {
 
 /// A second of the client.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct ClientSecond {
+pub(super) struct ClientSecond {
     /// Transactions per second.
-    pub rate: f64,
+    pub(super) rate: f64,
     /// 99th percentile of the response time.
-    pub latency_us_p99: Option<f64>,
+    pub(super) latency_us_p99: Option<f64>,
 }
 
 impl ClientTail {
     /// Follows the samples of a run directory from now on.
-    pub fn new(run_dir: &Path) -> ClientTail {
+    pub(super) fn new(run_dir: &Path) -> ClientTail {
         ClientTail { path: run_dir.join(files::SAMPLES), file: None, rest: vec![] }
     }
 
     /// The newest second since the last look; `None` if the client wrote none (there may be no client at all).
-    pub fn newest(&mut self) -> Option<ClientSecond> {
+    pub(super) fn newest(&mut self) -> Option<ClientSecond> {
         if self.file.is_none() {
             let mut file = File::open(&self.path).ok()?;
             file.seek(SeekFrom::End(0)).ok()?;
