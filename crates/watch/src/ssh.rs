@@ -49,7 +49,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// What `ssh` complained about is kept up to here.
 const COMPLAINT_BYTES_MAX: usize = 4096;
 /// How long the end of `ssh` is waited for.
-const END_PATIENCE: Duration = Duration::from_millis(500);
+const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How to reach a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]

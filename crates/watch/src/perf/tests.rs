@@ -107,7 +107,7 @@ fn always_keeps_until_the_budget_is_used_up_and_says_so() {
     let (board, clock, mut batch) = (Arc::new(Board::new()), Clock::start(), Batch::default());
     let mut stacks = fake.stacks(Mode::Always, &board);
     // Room for one with its header, and for half of another.
-    stacks.options.kept_bytes_max = SCRIPT_TEXT.len() as u64 * 3 / 2 + 250;
+    stacks.options.kept_bytes_max = SCRIPT_TEXT.len() as u64 * 3 / 2 + 350;
     for _ in 0..TICKS_MAX {
         tick(&mut stacks, clock, &mut batch);
         if batch.events.iter().any(|event| event.kind == event::NOTE) {
