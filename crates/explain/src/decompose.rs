@@ -20,6 +20,9 @@ pub const UNEXPLAINED: &str = "unexplained";
 /// Wait events told per part.
 const EVENTS_MAX: usize = 3;
 
+/// Microseconds of a class of waits, and the shares of its events.
+type Class = (f64, Vec<(String, f64)>);
+
 /// The decomposition of every driven step for which client, waits and round trip were recorded.
 pub fn all(case: &Case) -> Vec<ClientTime> {
     case.driven().into_iter().filter_map(|(step, window)| of(case, &step.key, window)).collect()
@@ -48,6 +51,16 @@ fn trips(case: &Case, step: &str, window: Window, transactions: f64) -> (f64, St
     (1.0, "one round trip per transaction is assumed: nobody counted its statements".to_string())
 }
 
+/// The shortest round trip to a server that the watching connection saw, averaged over the nodes: twice the error of the clock's offset,
+/// which is half of the best of several trips. The trips that bring samples take far longer, as their queries do.
+pub fn round_trip_us(case: &Case) -> Option<f64> {
+    let best = |clock: &crate::case::Lines| {
+        Some(clock.series("error_us")?.values().into_iter().reduce(f64::min)? * 2.0)
+    };
+    let trips: Vec<f64> = case.things("clock").filter_map(|clock| best(clock.lines)).collect();
+    crate::statistics::mean(&trips)
+}
+
 /// One step; `None` if the client's or the server's side was not recorded.
 pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     let client = case.client(step)?;
@@ -73,7 +86,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     }
     let seconds = window.length_us() as f64 / 1e6;
     let mut notes = vec!["sessions are sampled: a share below 1 % may be missed".to_string()];
-    let mut classes: BTreeMap<String, (f64, Vec<(String, f64)>)> = BTreeMap::new();
+    let mut classes: BTreeMap<String, Class> = BTreeMap::new();
     for (node, waits) in case.waiting_nodes() {
         let looks = case.looks(node, &[window]);
         if looks <= 0.0 {
@@ -93,13 +106,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
             }
         }
     }
-    let rtts: Vec<f64> = case
-        .things("server")
-        .filter_map(|server| server.lines.series("rtt_us"))
-        .map(|rtt| rtt.within(&[window]).values())
-        .filter_map(crate::statistics::median)
-        .collect();
-    let rtt_us = crate::statistics::mean(&rtts);
+    let rtt_us = round_trip_us(case);
     let part = |name: &str, us: f64, events: Vec<(String, f64)>| Part {
         name: name.to_string(),
         us,
@@ -110,14 +117,14 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     match rtt_us {
         Some(rtt_us) => {
             let (trips, how) = trips(case, step, window, count);
-            // The watching connection's round trip holds its own query, too: it is an upper bound, and never more than the service time.
+            // It holds a small query, too: an upper bound, and never more than the service time.
             parts.push(part(ROUND_TRIPS, (rtt_us * trips).min(service_us), vec![]));
             notes.push(how);
-            notes.push("the round trip is that of the watching connection, its own small query included: an upper bound".to_string());
+            notes.push("the round trip is the best that the watching connection saw, its own small query included: an upper bound".to_string());
         }
         None => notes.push("the round trip was not measured: it is part of what is unexplained".to_string()),
     }
-    let mut waits: Vec<(String, (f64, Vec<(String, f64)>))> = classes.into_iter().collect();
+    let mut waits: Vec<(String, Class)> = classes.into_iter().collect();
     waits.sort_by(|left, right| {
         (right.0 == WAIT_CPU).cmp(&(left.0 == WAIT_CPU)).then(right.1.0.total_cmp(&left.1.0))
     });

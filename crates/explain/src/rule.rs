@@ -290,7 +290,7 @@ pub fn ask(rule: &Rule, case: &Case) -> Answer {
 
 /// Cuts what would drown the rest: too many claims of one rule, too many windows of one claim.
 pub fn bound(mut claims: Vec<Claim>) -> Vec<Claim> {
-    claims.sort_by(|left, right| (right.0.severity, right.0.level).cmp(&(left.0.severity, left.0.level)));
+    claims.sort_by_key(|claim| std::cmp::Reverse((claim.0.severity, claim.0.level)));
     let rest = claims.len().saturating_sub(CLAIMS_MAX);
     claims.truncate(CLAIMS_MAX);
     if let Some(last) = claims.last_mut().filter(|_| rest > 0) {

@@ -30,7 +30,7 @@ fn the_parts_of_client_time_add_up_to_it_with_the_remainder_last() {
 #[test]
 fn without_a_round_trip_or_waits_less_is_said_and_not_more() {
     let mut scene = Scene::healthy();
-    scene.without(&explain::rule::Need::Field("server", "rtt_us"));
+    scene.without(&explain::rule::Need::Field("clock", "error_us"));
     let time = scene.explain().client_time.remove(0);
     assert!(time.parts.iter().all(|part| part.name != decompose::ROUND_TRIPS));
     assert!(time.notes.iter().any(|note| note.contains("not measured")), "{:?}", time.notes);

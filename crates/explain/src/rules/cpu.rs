@@ -183,6 +183,9 @@ fn saw_tooth(case: &Case) -> Answer {
                 .filter_map(|server| server.lines.series("xact_commit").cloned()),
         )
         .collect();
+    if offered.is_empty() {
+        return Answer::CannotTell("nobody counted the offered load".to_string());
+    }
     let even = offered
         .iter()
         .all(|series| statistics::variation(&series.rates()).is_none_or(|variation| variation < EVEN));

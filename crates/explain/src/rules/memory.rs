@@ -6,6 +6,7 @@ use crate::rule::{Answer, Claim, Rule};
 use crate::say;
 use record::event;
 use record::finding::{Level, Severity, Window};
+use std::collections::BTreeMap;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -66,55 +67,65 @@ fn edac_line(text: &str) -> Option<(String, f64, bool)> {
     matches!(kind, "CE" | "UE").then(|| (format!("mc{controller} {label}"), count, kind == "UE"))
 }
 
-fn corrected(case: &Case) -> Answer {
-    let hours = (case.span.length_us() as f64 / 3.6e9).max(RATE_SPAN_H_MIN);
-    // (host, DIMM, not corrected) -> errors, first and last moment.
-    let mut found: std::collections::BTreeMap<(String, String, bool), (f64, Window)> =
-        std::collections::BTreeMap::new();
-    let mut count = |host: &str, name: &str, is_bad: bool, errors: f64, window: Window| {
-        let entry = found.entry((host.to_string(), name.to_string(), is_bad)).or_insert((0.0, window));
-        entry.0 += errors;
-        entry.1 = Window::new(entry.1.from_us.min(window.from_us), entry.1.to_us.max(window.to_us));
-    };
-    for counter in case.things("hardware").filter(|counter| counter.lines.word("kind") == "edac") {
-        let name = counter.lines.word("name");
-        // A controller's counter repeats those of its DIMMs.
-        let repeats = !name.contains('/')
-            && case.at("hardware", counter.place).any(|other| {
-                other.lines.word("name").starts_with(&format!("{}/", name.split(' ').next().unwrap_or(name)))
-            });
-        let Some(moved) = counter.lines.series("change").filter(|series| series.sum() > 0.0 && !repeats)
-        else {
-            continue;
-        };
-        let (dimm, is_bad) = match name.rsplit_once(' ') {
-            Some((dimm, what)) => (dimm, what == "ue"),
-            None => (name, false),
-        };
-        count(counter.place, dimm, is_bad, moved.sum(), moved.window());
+/// Errors of one DIMM.
+#[derive(Default)]
+struct Errors {
+    count: f64,
+    window: Option<Window>,
+}
+
+/// Errors by host, DIMM, and whether they could not be corrected.
+#[derive(Default)]
+struct Tally(BTreeMap<(String, String, bool), Errors>);
+
+impl Tally {
+    fn add(&mut self, host: &str, dimm: &str, is_bad: bool, count: f64, window: Window) {
+        let errors = self.0.entry((host.to_string(), dimm.to_string(), is_bad)).or_default();
+        errors.count += count;
+        errors.window = Some(match errors.window {
+            Some(old) => Window::new(old.from_us.min(window.from_us), old.to_us.max(window.to_us)),
+            None => window,
+        });
     }
-    if found.is_empty() {
-        let mut count = |host: &str, name: &str, is_bad: bool, errors: f64, window: Window| {
-            let entry = found.entry((host.to_string(), name.to_string(), is_bad)).or_insert((0.0, window));
-            entry.0 += errors;
-            entry.1 = Window::new(entry.1.from_us.min(window.from_us), entry.1.to_us.max(window.to_us));
-        };
-        for event in case.events_of(event::KERNEL) {
-            if let Some((dimm, errors, is_bad)) = edac_line(&event.message) {
-                count(
-                    Case::word_of(event, "host"),
-                    &dimm,
-                    is_bad,
-                    errors,
-                    Window::new(event.t_us, event.t_us),
-                );
+
+    fn of_counters(case: &Case) -> Tally {
+        let mut tally = Tally::default();
+        for counter in case.things("hardware").filter(|counter| counter.lines.word("kind") == "edac") {
+            let name = counter.lines.word("name");
+            // A controller's counter repeats those of its DIMMs.
+            let parts = format!("{}/", name.split(' ').next().unwrap_or(name));
+            let mut others = case.at("hardware", counter.place);
+            if !name.contains('/') && others.any(|other| other.lines.word("name").starts_with(&parts)) {
+                continue;
+            }
+            let (dimm, what) = name.rsplit_once(' ').unwrap_or((name, "ce"));
+            if let Some(moved) = counter.lines.series("change").filter(|series| series.sum() > 0.0) {
+                tally.add(counter.place, dimm, what == "ue", moved.sum(), moved.window());
             }
         }
+        tally
     }
+
+    fn of_log(case: &Case) -> Tally {
+        let mut tally = Tally::default();
+        for event in case.events_of(event::KERNEL) {
+            if let Some((dimm, errors, is_bad)) = edac_line(&event.message) {
+                let moment = Window::new(event.t_us, event.t_us);
+                tally.add(Case::word_of(event, "host"), &dimm, is_bad, errors, moment);
+            }
+        }
+        tally
+    }
+}
+
+fn corrected(case: &Case) -> Answer {
+    let hours = (case.span.length_us() as f64 / 3.6e9).max(RATE_SPAN_H_MIN);
+    let counted = Tally::of_counters(case);
+    let found = if counted.0.is_empty() { Tally::of_log(case).0 } else { counted.0 };
     let claims = found
         .into_iter()
-        .filter(|((_, _, is_bad), (errors, _))| *is_bad || errors / hours >= ERRORS_PER_H)
-        .map(|((host, dimm, is_bad), (errors, window))| {
+        .filter(|((_, _, is_bad), errors)| *is_bad || errors.count / hours >= ERRORS_PER_H)
+        .map(|((host, dimm, is_bad), Errors { count: errors, window })| {
             let per_h = errors / hours;
             let severity = if is_bad || per_h >= ERRORS_PER_H_HIGH { Severity::High } else { Severity::Medium };
             let what = if is_bad { "errors that could not be corrected" } else { "corrected errors" };
@@ -124,7 +135,7 @@ fn corrected(case: &Case) -> Answer {
                 format!("{host}: {} {what} in memory at {dimm}, {} an hour", say::count(errors), say::short(per_h)),
             )
             .on_host(&host)
-            .during([window])
+            .during(window)
             .number("errors", errors)
             .number("errors_per_h", per_h)
             .because("the memory controller counts them while the run goes on; the rate counts, not the total")

@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::decompose;
-use crate::rule::Need::{Any, Driven, Facts, Field, Looked};
+use crate::rule::Need::{Any, Driven, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::say;
 use crate::statistics;
@@ -30,8 +30,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "NET-03",
         title: "round trips take most of the time",
-        needs: &[Driven, Field("server", "rtt_us"), Looked("wait")],
-        limits: "round trips of a transaction are half of its response time (R3, R4)",
+        needs: &[Driven, Field("clock", "error_us"), Field("wait", "sessions")],
+        limits: "round trips of a transaction are half of its response time, and one takes 0.2 ms (R3, R4)",
         judge: round_trips,
         links: &["docs/explain.md"],
     },
@@ -65,6 +65,8 @@ const LINK_MBIT_MIN: f64 = 1_000.0;
 const LINK_SHARE_MIN: f64 = 0.9;
 /// Of the response time.
 const ROUND_TRIP_SHARE: f64 = 0.5;
+/// A shorter round trip is a matter of the machine, not of the network.
+const ROUND_TRIP_US_MIN: f64 = 200.0;
 /// Segments sent again.
 const RETRANSMIT_SHARE: f64 = 0.001;
 /// Segments below which a share says nothing.
@@ -200,6 +202,10 @@ fn bandwidth(case: &Case) -> Answer {
 
 fn round_trips(case: &Case) -> Answer {
     let mut claims = vec![];
+    let trip_us = decompose::round_trip_us(case).unwrap_or(0.0);
+    if trip_us < ROUND_TRIP_US_MIN {
+        return Answer::Clean(format!("a round trip takes {}: that is no network", say::us(trip_us)));
+    }
     for time in decompose::all(case) {
         let Some(part) = time.parts.iter().find(|part| part.name == decompose::ROUND_TRIPS) else { continue };
         if part.share < ROUND_TRIP_SHARE {

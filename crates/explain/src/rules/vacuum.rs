@@ -456,9 +456,8 @@ fn wraparound(case: &Case) -> Answer {
         let Some(age) = server.lines.series("database_age_xids") else { continue };
         let most = freeze_max_age(case, server.place);
         let now = age.last().unwrap_or(0.0);
-        // Vacuum lowers the age: only what transactions add tells the rate.
-        let burn =
-            age.slope().filter(|slope| *slope > 0.0).or(server.lines.rate("xact_commit")).unwrap_or(0.0);
+        // Vacuum lowers the age: only what transactions add tells the rate. Commits do not: those that only read take no id.
+        let burn = age.slope().filter(|slope| *slope > 0.0).unwrap_or(0.0);
         let left_s = if burn > 0.0 { (most - now).max(0.0) / burn } else { f64::INFINITY };
         let long_watched = age.window().length_us() >= 10_000_000;
         let is_near = now >= most * WRAPAROUND_SHARE;
@@ -473,8 +472,10 @@ fn wraparound(case: &Case) -> Answer {
         };
         let told = if now >= most {
             "vacuum against wraparound is due now".to_string()
-        } else {
+        } else if burn > 0.0 {
             format!("vacuum against wraparound begins in {}", say::seconds(left_s))
+        } else {
+            "vacuum against wraparound is near, when is not known".to_string()
         };
         let claim = Claim::new(
             severity,

@@ -185,7 +185,7 @@ pub(crate) const CASES: &[(&str, Level, Change)] = &[
     }),
     ("NET-03", Counter, |scene| {
         for (node, _) in NODES {
-            scene.set("server", json!({"node": node}), json!({"rtt_us": 4500}));
+            scene.set("clock", json!({"node": node}), json!({"error_us": 2250}));
         }
     }),
     ("NET-04", Counter, |scene| {
