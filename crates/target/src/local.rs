@@ -5,6 +5,7 @@ mod cluster_file;
 mod error;
 pub(crate) mod folder;
 mod installation;
+mod instance;
 mod preset;
 pub(crate) mod process;
 mod registry;
@@ -12,14 +13,16 @@ mod server;
 pub(crate) mod standby;
 pub(crate) mod topology;
 
-pub use cluster::{LocalCluster, Removed, UpOptions, default_dir, down, is_up, up};
+pub use cluster::{LocalCluster, Removed, UpOptions, default_dir, down, is_ours, is_up, up};
 pub use cluster_file::{CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, Made, Node};
 pub use error::LocalError;
 pub use installation::{Installation, Search, Version, find_installations, installations};
+pub use instance::Instance;
 pub use preset::Preset;
 pub(crate) use process::OsUser;
-pub use process::StopMode;
-pub use registry::Registry;
+pub use process::{StopMode, servers_in};
+pub use registry::{Registry, state_dir};
+pub(crate) use server::stop_for_good;
 pub use topology::{
     CommitLevel, NODES_MAX, PARTITIONS_MAX, PARTITIONS_PER_NODE_DEFAULT, PUBLICATION, Replication,
     SyncStandbys, Topology,

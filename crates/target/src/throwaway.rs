@@ -20,7 +20,7 @@ pub use cluster::ThrowawayCluster;
 
 use crate::local::LocalError;
 use crate::local::process::{self, Lifetime, OsUser};
-pub use crate::local::{Installation, StopMode, installations};
+pub use crate::local::{Installation, Instance, StopMode, installations};
 use crate::{ConnSpec, conninfo};
 
 /// The superuser and database of every throwaway cluster.
@@ -55,6 +55,8 @@ pub struct Options {
     pub hba: Option<String>,
     /// Files to write into the data directory before the start (name, content), mode 0600.
     pub files: Vec<(String, Vec<u8>)>,
+    /// An empty folder that becomes the data directory, for example a file system of its own; the caller's to remove. Otherwise one is made.
+    pub data_dir: Option<PathBuf>,
 }
 
 impl Options {
@@ -69,6 +71,7 @@ impl Options {
 pub struct Throwaway {
     installation: Installation,
     base: PathBuf,
+    data_dir: PathBuf,
     port: u16,
     user: Option<OsUser>,
     child: Option<Child>,
@@ -90,9 +93,14 @@ impl Throwaway {
             sweep(&temp_dir(), user.as_ref());
         });
         let (base, lock) = make_base(user.as_ref())?;
+        let data_dir = options.data_dir.clone().unwrap_or_else(|| base.join("data"));
+        if let (Some(dir), Some(user)) = (&options.data_dir, &user) {
+            user.own(dir)?;
+        }
         let mut cluster = Throwaway {
             installation: installation.clone(),
             base,
+            data_dir,
             port: conninfo::PORT_DEFAULT,
             user,
             child: None,
@@ -122,6 +130,7 @@ impl Throwaway {
         let (base, lock) = make_base(self.user.as_ref())?;
         Ok(Throwaway {
             installation: self.installation.clone(),
+            data_dir: base.join("data"),
             base,
             port: conninfo::PORT_DEFAULT,
             user: self.user.clone(),
@@ -271,7 +280,12 @@ impl Throwaway {
 
     /// The data directory.
     pub fn data_dir(&self) -> PathBuf {
-        self.base.join("data")
+        self.data_dir.clone()
+    }
+
+    /// The server as a thing that can be hurt. What is started through it ends with this value, too.
+    pub fn instance(&self) -> Instance {
+        Instance::of_throwaway(&self.installation, &self.data_dir, &self.log_path(), self.user.as_ref())
     }
 
     /// The folder of the socket.
@@ -333,6 +347,7 @@ impl Throwaway {
 impl Drop for Throwaway {
     fn drop(&mut self) {
         // Nobody is left to report a failure to; what remains is swept by the next one.
+        let _ = self.instance().resume();
         let _ = self.signal(Signal::QUIT);
         if let Some(child) = &mut self.child
             && !process::wait_ended(child, DROP_TIMEOUT)
@@ -340,6 +355,8 @@ impl Drop for Throwaway {
             let _ = child.kill();
             let _ = child.wait();
         }
+        // One that was started through an instance is not our child's.
+        let _ = crate::local::stop_for_good(&self.data_dir);
         let _ = fs::remove_dir_all(&self.base);
     }
 }

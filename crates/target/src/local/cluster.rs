@@ -487,6 +487,11 @@ fn replaced_primary(file: &ClusterFile) -> Option<(String, String)> {
     Some((takes_writes(Role::Primary)?.name.clone(), takes_writes(Role::Standby)?.name.clone()))
 }
 
+/// Whether `up` made the cluster in this folder: it carries our marker.
+pub fn is_ours(dir: &Path) -> bool {
+    super::folder::is_marked(dir)
+}
+
 /// Whether a server runs in the cluster's folder.
 pub fn is_up(dir: &Path) -> bool {
     folder::is_marked(dir)

@@ -288,7 +288,7 @@ pub(crate) fn wait_ended(child: &mut Child, timeout: Duration) -> bool {
 /// The processes of a server whose data directory is `data_dir`: they are called `postgres` and work in that folder. That holds whatever the pid file says, and
 /// a process that got a dead server's number does not pass for it.
 #[cfg(target_os = "linux")]
-pub(crate) fn servers_in(data_dir: &Path) -> Vec<u32> {
+pub fn servers_in(data_dir: &Path) -> Vec<u32> {
     let Ok(data_dir) = data_dir.canonicalize() else { return Vec::new() };
     fs::read_dir("/proc")
         .into_iter()
@@ -308,7 +308,7 @@ pub(crate) fn servers_in(data_dir: &Path) -> Vec<u32> {
 
 /// Without `/proc`: the process of the pid file, if its command line says that it is a server of this folder.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn servers_in(data_dir: &Path) -> Vec<u32> {
+pub fn servers_in(data_dir: &Path) -> Vec<u32> {
     let Some(file) = PidFile::read(data_dir) else { return Vec::new() };
     let output = Command::new("ps").args(["-o", "command=", "-p", &file.pid.to_string()]).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

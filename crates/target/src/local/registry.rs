@@ -13,18 +13,21 @@ use super::process::OsUser;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registry(PathBuf);
 
+/// Where this program keeps what it must remember between two calls: `$XDG_STATE_HOME/pgfathom`, by default below `~/.local/state`.
+pub fn state_dir() -> PathBuf {
+    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let state = var("XDG_STATE_HOME")
+        .or_else(|| {
+            var("HOME").or_else(|| OsUser::current().map(|u| u.home)).map(|home| home.join(".local/state"))
+        })
+        .unwrap_or_else(|| PathBuf::from("/var/lib"));
+    state.join("pgfathom")
+}
+
 impl Registry {
     /// The registry of this process's user.
     pub fn of_process() -> Registry {
-        let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        let state = var("XDG_STATE_HOME")
-            .or_else(|| {
-                var("HOME")
-                    .or_else(|| OsUser::current().map(|u| u.home))
-                    .map(|home| home.join(".local/state"))
-            })
-            .unwrap_or_else(|| PathBuf::from("/var/lib"));
-        Registry::at(&state.join("pgfathom/clusters"))
+        Registry::at(&state_dir().join("clusters"))
     }
 
     /// A registry in a folder.

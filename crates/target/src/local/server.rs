@@ -187,7 +187,7 @@ pub(super) fn free_bytes(path: &Path) -> u64 {
 ///
 /// Not a fast stop: its checkpoint would write what nobody reads again, and it waits for the standbys and subscribers of a cluster, which are stopped
 /// at the same time.
-pub(super) fn stop_for_good(data_dir: &Path) -> Result<bool, LocalError> {
+pub(crate) fn stop_for_good(data_dir: &Path) -> Result<bool, LocalError> {
     let Some(postmaster) = process::postmaster_in(data_dir) else { return Ok(false) };
     for signal in [rustix::process::Signal::QUIT, rustix::process::Signal::KILL] {
         // The children of a killed postmaster follow by themselves, unless they are stopped (SIGSTOP).
