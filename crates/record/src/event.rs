@@ -43,6 +43,8 @@ pub const QUERY: &str = "query";
 pub const STACKS: &str = "stacks";
 /// Something a careful reader should know.
 pub const NOTE: &str = "note";
+/// Something was broken on purpose, or mended: `kill@10s on n1`.
+pub const FAULT: &str = "fault";
 
 /// One event.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

@@ -29,6 +29,7 @@ pub mod hlog;
 pub mod machine;
 pub mod matrix;
 pub mod model;
+pub mod promise;
 pub mod reader;
 pub mod redact;
 pub mod sample;

@@ -2,6 +2,7 @@
 //! outer ones keep fields they do not know (`extra`), so that a directory of another version survives being read and rewritten.
 
 use crate::matrix;
+use crate::promise::Promise;
 use crate::summary::{LatencySummary, Summary};
 use crate::sweep::{Place, Plan, Sweep};
 use serde::{Deserialize, Serialize};
@@ -223,6 +224,9 @@ pub struct Step {
     /// What verification looked at and found.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
+    /// What became of the promises that were watched.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub promises: Vec<Promise>,
     /// Load: the ledger's view of streams or leaf tables; verify: rows per leaf. Named numbers for the page's tables.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub totals: Map<String, Value>,

@@ -12,6 +12,7 @@ use record::model::{
     Check, CheckResult, Dataset, ErrorStatistics, Finding, NodeStatistics, OutageStatistics, Phase, Setting,
     State, Target, TypeStatistics,
 };
+use record::promise::{Control, Promise, Standing};
 use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_VERIFY, Sample};
 use record::sweep::{Curve, Fit, Mix, Place, Plan, Point, Repeat};
 use record::tpcc::{DISCLAIMER, Tpcc, TpccOrders, TpccProfile, TpccShare};
@@ -482,6 +483,22 @@ fn full_directory() -> Folder {
             result: CheckResult::Fail,
             detail: "1 damaged".into(),
             counterexamples: vec!["user000000000000000001".into()],
+        }];
+        step.promises = vec![Promise {
+            workload: "ack".into(),
+            promise: "nothing that was acknowledged is lost".into(),
+            setting: "synchronous_commit=on".into(),
+            fault: "kill@1s,heal@2s".into(),
+            standing: Standing::Kept,
+            n: 100,
+            unit: "acknowledged commits".into(),
+            seen: 0,
+            bound: Some(0.03),
+            control: Some(Control { what: "a row taken away".into(), n: 1, seen: 1 }),
+            witness: vec!["none".into()],
+            why: "WAL is flushed before the reply".into(),
+            change: "nothing".into(),
+            figures: object(json!({"rpo_us": 0})),
         }];
         step.totals = object(json!({"chunks": 12}));
     })
