@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use wire::backend::TransactionStatus;
 use wire::error::SqlState;
@@ -179,6 +180,10 @@ impl Client {
                 tries += 1;
                 let error = match outcome {
                     Ok(()) => {
+                        let weak = session.take_weak_commits();
+                        if weak > 0 {
+                            plan.control.weak_commits.fetch_add(weak, Ordering::Relaxed);
+                        }
                         self.tally.borrow_mut().committed(start, item, self.node, session.now());
                         if let Some(tpcc) = &state.tpcc {
                             self.tally.borrow_mut().audited(start, tpcc.done());

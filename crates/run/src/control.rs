@@ -82,6 +82,8 @@ pub struct Control {
     pub lost: AtomicU64,
     /// Connections made again in the run.
     pub reconnected: AtomicU64,
+    /// Commits that were acknowledged with a warning that the wait for their standbys was cancelled.
+    pub weak_commits: AtomicU64,
     outages: Mutex<Vec<Outage>>,
     /// Sessions belong to the server that takes writes, whichever that is.
     follows_writes: AtomicBool,
@@ -110,6 +112,7 @@ impl Default for Control {
             attention: AtomicUsize::new(0),
             lost: AtomicU64::new(0),
             reconnected: AtomicU64::new(0),
+            weak_commits: AtomicU64::new(0),
             outages: Mutex::default(),
             follows_writes: AtomicBool::new(false),
             failure: Mutex::default(),

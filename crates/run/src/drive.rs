@@ -134,6 +134,8 @@ pub struct Account {
     pub lost: u64,
     /// Connections made again.
     pub reconnected: u64,
+    /// Commits that were acknowledged although the wait for their standbys was cancelled: they may be on no standby.
+    pub weak_commits: u64,
     /// Somebody asked to stop.
     pub is_interrupted: bool,
     /// Each session's transactions, in the order of session numbers.
@@ -317,6 +319,7 @@ fn account(
         moves: Vec::new(),
         lost: control.lost.load(Ordering::Relaxed),
         reconnected: control.reconnected.load(Ordering::Relaxed),
+        weak_commits: control.weak_commits.load(Ordering::Relaxed),
         is_interrupted: collected.is_interrupted,
         sessions: Vec::new(),
         buffer_bytes: 0,

@@ -81,6 +81,12 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     if measured.failed() > 0 {
         opinion.notes.push(format!("{} transactions failed", measured.failed()));
     }
+    if account.weak_commits > 0 {
+        opinion.notes.push(format!(
+            "{} commits were acknowledged although the wait for their standbys was cancelled: they are counted, and a failover may lose them",
+            account.weak_commits
+        ));
+    }
     let overflow: u64 =
         measured.types.iter().map(|tally| tally.response.overflow() + tally.service.overflow()).sum();
     if overflow > 0 {
@@ -163,6 +169,7 @@ mod tests {
             moves: Vec::new(),
             lost: 0,
             reconnected: 0,
+            weak_commits: 0,
             is_interrupted: false,
             sessions: Vec::new(),
             buffer_bytes: 0,
@@ -173,6 +180,14 @@ mod tests {
     fn a_calm_run_is_valid_without_notes() {
         assert_eq!(judge(&account(), None), Opinion::default());
         assert_eq!(client_cpu_us_per_transaction(&account()), Some(10.0));
+    }
+
+    #[test]
+    fn commits_without_their_standbys_are_told() {
+        let mut weak = account();
+        weak.weak_commits = 3;
+        let opinion = judge(&weak, None);
+        assert!(opinion.invalid.is_empty() && opinion.notes[0].starts_with("3 commits"), "{opinion:?}");
     }
 
     #[test]

@@ -175,6 +175,7 @@ impl TransactionStatus {
 pub struct ReplyScanner {
     scanned: usize,
     errors: u32,
+    notices: u32,
 }
 
 /// What a scan found.
@@ -193,6 +194,8 @@ pub enum Scan {
         status: TransactionStatus,
         /// ErrorResponse messages seen in the reply.
         errors: u32,
+        /// NoticeResponse messages likewise: warnings, too, come as these.
+        notices: u32,
     },
     /// The server waits for COPY data (CopyInResponse), or sends some (CopyOutResponse): no ReadyForQuery until then.
     Copy {
@@ -220,9 +223,11 @@ impl ReplyScanner {
                         .then(|| TransactionStatus::from_byte(rest[HEADER_BYTES]))
                         .flatten()
                         .ok_or(ProtocolError::Body { tag: tag::READY_FOR_QUERY })?;
-                    return Ok(Scan::Complete { end: self.scanned, status, errors: self.errors });
+                    let (errors, notices) = (self.errors, self.notices);
+                    return Ok(Scan::Complete { end: self.scanned, status, errors, notices });
                 }
                 tag::ERROR_RESPONSE => self.errors += 1,
+                tag::NOTICE_RESPONSE => self.notices += 1,
                 tag::COPY_IN_RESPONSE | tag::COPY_OUT_RESPONSE => {
                     return Ok(Scan::Copy { end: self.scanned });
                 }
@@ -320,6 +325,7 @@ mod tests {
         let mut reply = message(tag::BIND_COMPLETE, b"");
         reply.extend(message(tag::DATA_ROW, &[0, 1, 0, 0, 0, 2, b'4', b'2']));
         reply.extend(message(tag::ERROR_RESPONSE, b"SERROR\0C40001\0Mx\0\0"));
+        reply.extend(message(tag::NOTICE_RESPONSE, b"SWARNING\0C01000\0Mx\0\0"));
         reply.extend(message(tag::READY_FOR_QUERY, b"T"));
         let end = reply.len();
         reply.extend(message(tag::BIND_COMPLETE, b""));
@@ -329,7 +335,10 @@ mod tests {
                 matches!(scanner.scan(&reply[..cut]), Ok(Scan::Incomplete { wanted }) if wanted > cut && wanted <= end)
             );
             let scan = scanner.scan(&reply);
-            assert_eq!(scan, Ok(Scan::Complete { end, status: TransactionStatus::Active, errors: 1 }));
+            assert_eq!(
+                scan,
+                Ok(Scan::Complete { end, status: TransactionStatus::Active, errors: 1, notices: 1 })
+            );
         }
     }
 

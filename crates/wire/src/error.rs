@@ -99,6 +99,13 @@ impl ServerError {
         error
     }
 
+    /// Whether this NoticeResponse takes back a part of what a successful COMMIT promises: the wait for a synchronous standby was cancelled, so the
+    /// transaction is here, visible, and perhaps on no standby. Told by the place in the server's source (field `R`; `syncrep.c`), which nobody translates and
+    /// no script can raise.
+    pub fn is_cancelled_wait(body: &[u8]) -> bool {
+        fields(body).any(|(field, value)| field == b'R' && value == b"SyncRepWaitForLSN")
+    }
+
     /// Only the code, without building strings: for the hot path that counts errors by SQLSTATE.
     pub fn sqlstate_of(body: &[u8]) -> SqlState {
         fields(body)

@@ -142,6 +142,8 @@ pub struct Reply {
     pub status: TransactionStatus,
     /// ErrorResponse messages in it.
     pub errors: u32,
+    /// NoticeResponse messages in it.
+    pub notices: u32,
 }
 
 /// System calls and bytes, for the counts that tests assert.
@@ -234,9 +236,9 @@ impl Link {
     pub fn reply(&mut self) -> Result<Option<Reply>, LinkError> {
         self.forget_reply();
         match self.scanner.scan(&self.incoming[..self.filled])? {
-            Scan::Complete { end, status, errors } => {
+            Scan::Complete { end, status, errors, notices } => {
                 self.consumed = end;
-                Ok(Some(Reply { end, status, errors }))
+                Ok(Some(Reply { end, status, errors, notices }))
             }
             Scan::Incomplete { wanted } => {
                 if wanted > self.incoming.len() {

@@ -76,6 +76,8 @@ pub(super) struct State {
     pub(super) reply: Option<Reply>,
     /// Transaction status of the last reply.
     pub(super) status: Option<TransactionStatus>,
+    /// Commits that were acknowledged although the wait for their standbys was cancelled, not yet counted.
+    pub(super) weak_commits: u64,
     /// Why the link was lost, not yet told to the task.
     pub(super) lost: Option<LinkError>,
     /// What the connector answered, not yet taken by the task.
@@ -86,6 +88,27 @@ pub(super) struct State {
     pub(super) traffic_before: Traffic,
     /// Bytes in the buffers of the last link, when it ended.
     pub(super) buffer_bytes: usize,
+}
+
+impl State {
+    /// What has to be known of a reply whoever reads it.
+    #[inline]
+    fn take_note(&mut self, reply: Reply) {
+        self.status = Some(reply.status);
+        if reply.notices > 0 {
+            self.look_for_warnings(reply);
+        }
+    }
+
+    /// A commit whose wait for a standby was cancelled succeeds, with a warning that no driver shows.
+    #[cold]
+    fn look_for_warnings(&mut self, reply: Reply) {
+        let Some(link) = &self.link else { return };
+        let warnings = link
+            .frames(reply)
+            .filter(|frame| frame.tag == tag::NOTICE_RESPONSE && ServerError::is_cancelled_wait(frame.body));
+        self.weak_commits += warnings.count() as u64;
+    }
 }
 
 /// A session's handle; clones share the same session.
@@ -104,6 +127,7 @@ impl Session {
             wait: Wait::Running,
             reply: None,
             status: None,
+            weak_commits: 0,
             lost: None,
             dialed: None,
             free_since: 0,
@@ -178,7 +202,7 @@ impl Session {
         poll_fn(|_| {
             let mut state = self.state.borrow_mut();
             if let Some(reply) = state.reply.take() {
-                state.status = Some(reply.status);
+                state.take_note(reply);
                 return Poll::Ready(Ok(reply));
             }
             if let Some(error) = state.lost.take() {
@@ -192,7 +216,7 @@ impl Session {
             // Part of a pipeline may already be here.
             match link.reply() {
                 Ok(Some(reply)) => {
-                    state.status = Some(reply.status);
+                    state.take_note(reply);
                     Poll::Ready(Ok(reply))
                 }
                 Ok(None) => {
@@ -208,6 +232,11 @@ impl Session {
     /// What the server said about the transaction block in the last reply that was taken.
     pub fn transaction_status(&self) -> Option<TransactionStatus> {
         self.state.borrow().status
+    }
+
+    /// Commits since the last call that were acknowledged although the wait for their standbys was cancelled.
+    pub fn take_weak_commits(&self) -> u64 {
+        std::mem::take(&mut self.state.borrow_mut().weak_commits)
     }
 
     /// Reads the messages of a reply. They stay readable until the next request or reply of this session.

@@ -315,6 +315,7 @@ impl Run {
             "lag_us_max": is_open_loop.then(|| measured.lag.max_us()),
             "connections_lost": account.lost,
             "reconnected": account.reconnected,
+            "weak_commits": (account.weak_commits > 0).then_some(account.weak_commits),
             "outage_s": outage_s(Cause::Disconnected),
             "stalled_s": outage_s(Cause::Stalled),
             "client_cpu_us": account.client_cpu / NANOS_PER_MICRO,
