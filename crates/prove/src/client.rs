@@ -1,0 +1,283 @@
+//! A session that sees everything a server says: command tags and warnings, not only rows and errors.
+//!
+//! Most drivers swallow both, and both decide what a COMMIT was worth: a failed block is committed with the tag `ROLLBACK` and no error, and a
+//! cancelled wait for a standby is a success with a warning. So promises are proved through this client, which is slow and blocking and
+//! forgets nothing.
+
+use std::io::{self, Read, Write};
+use std::time::Duration;
+
+use target::hot::{self, CancelToken, HotConnection, TextRow};
+use target::{ConnSpec, ConnectError};
+use wire::backend::{self, TransactionStatus, tag};
+use wire::error::ServerError;
+use wire::frontend;
+
+/// How much is read at once.
+const READ_BYTES: usize = 16 * 1024;
+
+/// A connected session.
+#[derive(Debug)]
+pub struct Client {
+    connection: HotConnection,
+    /// What came and was not consumed yet.
+    received: Vec<u8>,
+}
+
+/// One statement's part of a reply.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Done {
+    /// The command tag: `INSERT 0 1`, `COMMIT`, `ROLLBACK`.
+    pub tag: String,
+    /// Its rows, in text form.
+    pub rows: Vec<TextRow>,
+}
+
+/// All that a server said to one request.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Reply {
+    /// The statements that were done.
+    pub done: Vec<Done>,
+    /// The error that ended the request.
+    pub error: Option<ServerError>,
+    /// Notices and warnings.
+    pub notices: Vec<ServerError>,
+    /// Transaction status at the end; `None` when there was no end.
+    pub status: Option<TransactionStatus>,
+}
+
+impl Reply {
+    /// The last statement's command tag.
+    pub fn tag(&self) -> Option<&str> {
+        self.done.last().map(|done| done.tag.as_str())
+    }
+
+    /// The last statement's rows.
+    pub fn rows(&self) -> &[TextRow] {
+        self.done.last().map_or(&[], |done| &done.rows)
+    }
+
+    /// The single value of the last statement, as a number.
+    pub fn number(&self) -> Option<i64> {
+        number(self.rows().first()?.first()?)
+    }
+}
+
+/// A column as a number.
+pub fn number(column: &Option<Vec<u8>>) -> Option<i64> {
+    std::str::from_utf8(column.as_deref()?).ok()?.parse().ok()
+}
+
+/// A column as text.
+pub fn text(column: &Option<Vec<u8>>) -> Option<String> {
+    column.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// The connection broke, or the server was silent for too long, before the reply was whole.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection broke: {cause}")]
+pub struct Broken {
+    /// Whether the whole request had been handed to the kernel: then the server may have read it.
+    pub was_sent: bool,
+    /// What had come by then.
+    pub reply: Box<Reply>,
+    /// Why.
+    #[source]
+    pub cause: io::Error,
+}
+
+/// Why a request that has to work did not.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The connection broke.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+    /// The server refused.
+    #[error("{error}, at: {sql}")]
+    Refused {
+        /// Its words.
+        #[source]
+        error: Box<ServerError>,
+        /// What was asked.
+        sql: String,
+    },
+    /// Nobody could be reached.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+impl ClientError {
+    /// What the user can type next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ClientError::Connect(error) => error.hint(),
+            ClientError::Refused { error, .. } => error.hint.clone(),
+            ClientError::Broken(_) => None,
+        }
+    }
+}
+
+impl Client {
+    /// Connects. A server that is silent for longer than `timeout` counts as gone, from the first byte on.
+    ///
+    /// # Errors
+    /// As [`hot::connect`].
+    pub fn connect(spec: &ConnSpec, timeout: Duration) -> Result<Client, ConnectError> {
+        let mut spec = spec.clone();
+        spec.connect_timeout = Some(spec.connect_timeout.map_or(timeout, |other| other.min(timeout)));
+        let connection = hot::connect(&spec)?;
+        let client = Client { connection, received: Vec::new() };
+        // A socket that takes no timeout would block for ever at worst; the caller's deadline then is the server's end.
+        let _ = client.connection.socket().set_timeout(Some(timeout));
+        Ok(client)
+    }
+
+    /// Changes how long the server may be silent; `None`: for ever.
+    pub fn set_timeout(&self, timeout: Option<Duration>) {
+        let _ = self.connection.socket().set_timeout(timeout);
+    }
+
+    /// The backend's process id.
+    pub fn process_id(&self) -> u32 {
+        self.connection.process_id()
+    }
+
+    /// A setting that the server reports.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.connection.parameters().get(name).map(String::as_str)
+    }
+
+    /// The host that answered, in words.
+    pub fn host(&self) -> String {
+        self.connection.host().to_string()
+    }
+
+    /// What ends a running statement from elsewhere.
+    pub fn cancel_token(&self) -> CancelToken {
+        self.connection.cancel_token()
+    }
+
+    /// Sends SQL by the simple protocol (several statements may be separated by semicolons) and reads the whole reply. A refusal of the server is part of the
+    /// reply.
+    ///
+    /// # Errors
+    /// [`Broken`]: the session is over then.
+    pub fn ask(&mut self, sql: &str) -> Result<Reply, Broken> {
+        self.send(sql)?;
+        self.receive()
+    }
+
+    /// The first half of [`Client::ask`].
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn send(&mut self, sql: &str) -> Result<(), Broken> {
+        let mut out = Vec::new();
+        frontend::query(&mut out, sql);
+        let sent = self.connection.write_all(&out).and_then(|()| self.connection.flush());
+        sent.map_err(|cause| Broken { was_sent: false, reply: Box::default(), cause })
+    }
+
+    /// The second half of [`Client::ask`].
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn receive(&mut self) -> Result<Reply, Broken> {
+        let mut reply = Reply::default();
+        loop {
+            match read_reply(&mut self.received, &mut reply) {
+                Ok(true) => return Ok(reply),
+                Ok(false) => {}
+                Err(cause) => return Err(Broken { was_sent: true, reply: Box::new(reply), cause }),
+            }
+            let start = self.received.len();
+            self.received.resize(start + READ_BYTES, 0);
+            let result = self.connection.read(&mut self.received[start..]);
+            self.received.truncate(start + result.as_ref().copied().unwrap_or(0));
+            let cause = match result {
+                Ok(0) => io::ErrorKind::UnexpectedEof.into(),
+                Ok(_) => continue,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            return Err(Broken { was_sent: true, reply: Box::new(reply), cause });
+        }
+    }
+
+    /// The same for what has to work: a refusal is an error.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] and [`ClientError::Broken`].
+    pub fn tell(&mut self, sql: &str) -> Result<Reply, ClientError> {
+        let reply = self.ask(sql)?;
+        match reply.error {
+            Some(error) => Err(ClientError::Refused { error: Box::new(error), sql: first_words(sql) }),
+            None => Ok(reply),
+        }
+    }
+}
+
+/// The beginning of a statement, for a message.
+fn first_words(sql: &str) -> String {
+    const CHARS_MAX: usize = 120;
+    let mut words: String = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+    if words.chars().count() > CHARS_MAX {
+        words = words.chars().take(CHARS_MAX).chain("...".chars()).collect();
+    }
+    words
+}
+
+/// Takes the whole messages off the front of `received` and adds them to `reply`; true when it is complete. A FATAL error completes it, too: nothing
+/// follows it but the end.
+pub(crate) fn read_reply(received: &mut Vec<u8>, reply: &mut Reply) -> io::Result<bool> {
+    let mut taken = 0;
+    let mut rows = std::mem::take(&mut reply.done).into_iter().collect::<Vec<Done>>();
+    // The statement under way is the last entry without a tag.
+    let mut complete = false;
+    while !complete {
+        let Some((frame, bytes)) = backend::frame(&received[taken..]).map_err(io::Error::other)? else {
+            break;
+        };
+        match frame.tag {
+            tag::DATA_ROW => {
+                let mut columns = backend::Columns::new(frame.body).map_err(io::Error::other)?;
+                let mut row = Vec::new();
+                while let Some(column) = columns.next_column().map_err(io::Error::other)? {
+                    row.push(column.map(<[u8]>::to_vec));
+                }
+                match rows.last_mut() {
+                    Some(last) if last.tag.is_empty() => last.rows.push(row),
+                    _ => rows.push(Done { tag: String::new(), rows: vec![row] }),
+                }
+            }
+            tag::COMMAND_COMPLETE => {
+                let words = String::from_utf8_lossy(backend::command_tag(frame.body)).into_owned();
+                match rows.last_mut() {
+                    Some(last) if last.tag.is_empty() => last.tag = words,
+                    _ => rows.push(Done { tag: words, rows: Vec::new() }),
+                }
+            }
+            tag::ERROR_RESPONSE => {
+                let error = ServerError::parse(frame.body);
+                reply.error.get_or_insert(error);
+            }
+            tag::NOTICE_RESPONSE => reply.notices.push(ServerError::parse(frame.body)),
+            tag::READY_FOR_QUERY => {
+                reply.status = frame.body.first().copied().and_then(TransactionStatus::from_byte);
+                complete = true;
+            }
+            tag::COPY_IN_RESPONSE | tag::COPY_OUT_RESPONSE => {
+                return Err(io::Error::other("COPY is no statement for this place"));
+            }
+            _ => {}
+        }
+        taken += bytes;
+    }
+    received.drain(..taken);
+    // Rows of a statement that an error ended are no result.
+    if complete {
+        rows.retain(|done| !done.tag.is_empty());
+    }
+    reply.done = rows;
+    Ok(complete)
+}

@@ -1,0 +1,202 @@
+//! A disk of its own for a data directory: an ext4 in a file, mounted by a loop device. Its power can be cut, and it can be filled, without anybody
+//! else noticing.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::journal::{Journal, Undo};
+use super::{Fault, FaultError};
+use crate::sys;
+
+/// Names of mounts and images begin with this.
+const PREFIX: &str = "pgfathom-d-";
+/// How long an unmount is tried: the last process of a killed server may still be ending.
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(20);
+/// The size of a disk that is only tried.
+const PROBE_BYTES: u64 = 4 << 20;
+/// The size of a disk for a small cluster. The file is sparse: it takes what is written.
+pub const DISK_BYTES: u64 = 640 << 20;
+
+/// A mounted file system in a file. Unmounted and removed when it is dropped, or by `prove --heal`.
+#[derive(Debug)]
+pub struct Disk {
+    mount: PathBuf,
+    image: PathBuf,
+    journal: Arc<Journal>,
+    id: u64,
+}
+
+impl Disk {
+    /// Makes and mounts one, empty.
+    ///
+    /// # Errors
+    /// When a step is refused; [`probe`] says why in words.
+    pub fn make(journal: &Arc<Journal>, bytes: u64) -> Result<Disk, FaultError> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mount = std::env::temp_dir().join(format!("{PREFIX}{}-{number}", std::process::id()));
+        let image = mount.with_extension("img");
+        let id = journal.note(Undo::Unmount { mount: mount.clone(), image: image.clone() })?;
+        let disk = Disk { mount, image, journal: Arc::clone(journal), id };
+        fs::create_dir(&disk.mount).map_err(FaultError::io("create", &disk.mount))?;
+        let file = File::create(&disk.image).map_err(FaultError::io("create", &disk.image))?;
+        file.set_len(bytes).map_err(FaultError::io("size", &disk.image))?;
+        drop(file);
+        run("mkfs.ext4", &["-q", "-F", "-E", "nodiscard", "-m", "0"], &[&disk.image])?;
+        disk.mount()?;
+        // initdb wants an empty folder.
+        let lost = disk.mount.join("lost+found");
+        fs::remove_dir(&lost).map_err(FaultError::io("remove", &lost))?;
+        Ok(disk)
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    fn mount(&self) -> Result<(), FaultError> {
+        run("mount", &["-o", "loop"], &[&self.image, &self.mount])
+    }
+
+    /// Everything written so far reaches the disk.
+    ///
+    /// # Errors
+    /// When the kernel says that it does not.
+    pub fn sync(&self) -> Result<(), FaultError> {
+        let dir = File::open(&self.mount).map_err(FaultError::io("open", &self.mount))?;
+        rustix::fs::syncfs(dir).map_err(|error| FaultError::io("sync", &self.mount)(error.into()))
+    }
+
+    /// Cuts it off: whatever was not synced by now is lost. The processes that use it live on and get errors; kill them, then
+    /// [`Disk::power_on`].
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn cut_power(&self) -> Result<(), FaultError> {
+        sys::cut_off(&self.mount).map_err(FaultError::io("cut off", &self.mount))
+    }
+
+    /// Mounts it anew, with what was synced.
+    ///
+    /// # Errors
+    /// When somebody still uses it.
+    pub fn power_on(&self) -> Result<(), FaultError> {
+        unmount(&self.mount)?;
+        self.mount()
+    }
+
+    /// Fills it to the last block with one file, which is the way to undo it.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn fill(&self) -> Result<u64, FaultError> {
+        let path = self.mount.join("pgfathom-ballast");
+        let id = self.journal.note(Undo::Remove { path: path.clone() })?;
+        let file = File::create(&path).map_err(FaultError::io("create", &path))?;
+        let free = |path: &Path| {
+            rustix::fs::statvfs(path).map(|stat| (stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_frsize))
+        };
+        let mut bytes = 0;
+        // What is free shrinks by more than is taken (extents are blocks, too): in ever smaller pieces down to one block.
+        while let Ok((left, block)) = free(&self.mount) {
+            if left < block || block == 0 {
+                break;
+            }
+            let mut piece = left;
+            loop {
+                match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), bytes, piece) {
+                    Ok(()) => break bytes += piece,
+                    Err(_) if piece > block => piece = (piece / 2).max(block),
+                    Err(_) => return Ok(id),
+                }
+            }
+        }
+        Ok(id)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // What fails stays in the journal, for `prove --heal`.
+        let _ = self.journal.undo(self.id);
+    }
+}
+
+/// Why a disk of its own cannot be made here; asked once per process, by making one.
+pub fn probe(journal: &Arc<Journal>) -> Result<(), String> {
+    static ANSWER: OnceLock<Result<(), String>> = OnceLock::new();
+    let ask = || {
+        if !cfg!(target_os = "linux") {
+            return Err("only Linux can cut a file system off its disk".to_owned());
+        }
+        if !rustix::process::geteuid().is_root() {
+            return Err("only root can mount a file system".to_owned());
+        }
+        let disk = Disk::make(journal, PROBE_BYTES).map_err(|error| error.to_string())?;
+        disk.cut_power().map_err(|error| error.to_string())?;
+        disk.power_on().map_err(|error| error.to_string())
+    };
+    ANSWER.get_or_init(ask).clone()
+}
+
+/// [`probe`] as an error about a fault.
+pub fn require(journal: &Arc<Journal>, fault: Fault) -> Result<(), FaultError> {
+    probe(journal).map_err(|why| FaultError::NotPossible { fault, why })
+}
+
+/// Unmounts and removes everything; what is not there is no error.
+pub(super) fn remove(mount: &Path, image: &Path) -> Result<(), FaultError> {
+    if is_mounted(mount) {
+        unmount(mount)?;
+    }
+    match fs::remove_dir(mount) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(FaultError::io("remove", mount)(error));
+        }
+        _ => {}
+    }
+    match fs::remove_file(image) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(FaultError::io("remove", image)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether something is mounted there.
+pub fn is_mounted(mount: &Path) -> bool {
+    let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    text.lines().any(|line| line.split(' ').nth(1) == mount.to_str())
+}
+
+fn unmount(mount: &Path) -> Result<(), FaultError> {
+    let begin = Instant::now();
+    loop {
+        match run("umount", &[], &[mount]) {
+            Err(_) if begin.elapsed() < UNMOUNT_TIMEOUT => std::thread::sleep(Duration::from_millis(20)),
+            result => return result,
+        }
+    }
+}
+
+fn run(program: &'static str, flags: &[&str], paths: &[&Path]) -> Result<(), FaultError> {
+    let mut command = Command::new(program);
+    // The tools of the system live where a plain user's PATH does not look.
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C").stdin(Stdio::null());
+    let output = command.args(flags).args(paths).output();
+    let output = output.map_err(|error| FaultError::Program { program, output: error.to_string() })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let mut words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if words.is_empty() {
+        words = output.status.to_string();
+    }
+    Err(FaultError::Program { program, output: words })
+}

@@ -1,0 +1,361 @@
+//! What has to be undone, written down and synced before it is done: whoever comes after a crash of ours finds it.
+//!
+//! One file per process in the state folder, locked as long as the process lives; a line per fault, and a line when it is undone. A file that nobody holds
+//! belongs to a dead process, and [`heal`] undoes what it names, newest first.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+use target::conninfo::{self, Sources};
+use target::local::{Instance, servers_in};
+
+use super::{FaultError, disk};
+use crate::client::Client;
+
+/// How long a session of the healing may be silent.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the servers of a dead process may take to end by themselves.
+const ORPHANS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Their names.
+const PREFIX: &str = "faults-";
+
+/// How something is undone. Undoing twice, or what never happened, is no error.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Undo {
+    /// Stopped processes of the server in this data directory go on.
+    Resume {
+        /// Where it works.
+        data_dir: PathBuf,
+    },
+    /// A server that was up is started again.
+    Start {
+        /// Folder of its binaries.
+        bin_dir: PathBuf,
+        /// Where it works.
+        data_dir: PathBuf,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// A file of ours is removed.
+    Remove {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// A file system of ours is unmounted, its folder and its image are removed. Servers that still run there are killed: they are ours, too.
+    Unmount {
+        /// Where it is mounted.
+        mount: PathBuf,
+        /// Its blocks.
+        image: PathBuf,
+    },
+    /// A prepared transaction of ours is rolled back.
+    RollBack {
+        /// The server, without a password.
+        connection: String,
+        /// The transaction's name.
+        name: String,
+    },
+}
+
+impl Undo {
+    /// In words.
+    pub fn says(&self) -> String {
+        match self {
+            Undo::Resume { data_dir } => format!("let the server in {} go on", data_dir.display()),
+            Undo::Start { data_dir, .. } => format!("start the server in {}", data_dir.display()),
+            Undo::Remove { path } => format!("remove {}", path.display()),
+            Undo::Unmount { mount, .. } => format!("unmount {}", mount.display()),
+            Undo::RollBack { connection, name } => format!("roll back {name} on {connection}"),
+        }
+    }
+
+    /// Undoes it.
+    ///
+    /// # Errors
+    /// When that is not possible now.
+    pub fn undo(&self) -> Result<(), FaultError> {
+        match self {
+            Undo::Resume { data_dir } => {
+                signal_servers(data_dir, Signal::CONT);
+                Ok(())
+            }
+            Undo::Start { bin_dir, data_dir, log } => {
+                if data_dir.exists() {
+                    Instance::at(bin_dir, data_dir, log)?.start()?;
+                }
+                Ok(())
+            }
+            Undo::Remove { path } => match fs::remove_file(path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(FaultError::io("remove", path)(error))
+                }
+                _ => Ok(()),
+            },
+            Undo::Unmount { mount, image } => {
+                end_servers(mount);
+                disk::remove(mount, image)
+            }
+            Undo::RollBack { connection, name } => {
+                let spec = conninfo::parse(connection, &Sources::of_process()).map_err(|error| {
+                    FaultError::Program {
+                        program: "the connection string of the journal",
+                        output: error.to_string(),
+                    }
+                })?;
+                let mut client =
+                    Client::connect(&spec.spec, PATIENCE).map_err(crate::client::ClientError::Connect)?;
+                let there = client.tell(&format!(
+                    "select count(*) from pg_catalog.pg_prepared_xacts where gid = '{}'",
+                    name.replace('\'', "''")
+                ))?;
+                if there.number() == Some(1) {
+                    client.tell(&format!("rollback prepared '{}'", name.replace('\'', "''")))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn signal_servers(data_dir: &Path, signal: Signal) {
+    for pid in servers_in(data_dir) {
+        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            // One that has just ended needs no signal.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+/// The servers of a throwaway cluster end with their process; those that cannot are killed.
+fn end_servers(data_dir: &Path) {
+    signal_servers(data_dir, Signal::CONT);
+    let begin = Instant::now();
+    while !servers_in(data_dir).is_empty() && begin.elapsed() < 2 * ORPHANS_TIMEOUT {
+        if begin.elapsed() > ORPHANS_TIMEOUT {
+            signal_servers(data_dir, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    id: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    undo: Option<Undo>,
+}
+
+/// The journal of a living process.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    /// Held locked; what is not undone yet.
+    open: Mutex<(File, Vec<(u64, Undo)>)>,
+    next: AtomicU64,
+}
+
+impl Journal {
+    /// The folder of all journals: `faults` in the state folder.
+    pub fn default_dir() -> PathBuf {
+        target::local::state_dir().join("faults")
+    }
+
+    /// Begins a journal in `dir`.
+    ///
+    /// # Errors
+    /// When the folder takes no file.
+    pub fn begin(dir: &Path) -> Result<Journal, FaultError> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        fs::create_dir_all(dir).map_err(FaultError::io("create", dir))?;
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = dir.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        let open = File::options().create(true).append(true).open(&path);
+        let file = open.map_err(FaultError::io("open", &path))?;
+        file.lock().map_err(FaultError::io("lock", &path))?;
+        Ok(Journal { path, open: Mutex::new((file, Vec::new())), next: AtomicU64::new(0) })
+    }
+
+    /// Notes what has to be undone; on disk when this returns, so do it only then.
+    ///
+    /// # Errors
+    /// When it could not be written: then nothing may be done.
+    pub fn note(&self, undo: Undo) -> Result<u64, FaultError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        write_line(&mut open.0, &Line { id, undo: Some(undo.clone()) })
+            .map_err(FaultError::io("write", &self.path))?;
+        open.1.push((id, undo));
+        Ok(id)
+    }
+
+    /// It is undone.
+    pub fn forget(&self, id: u64) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.1.retain(|(known, _)| *known != id);
+        // Undoing twice is no error, so a line that is lost does no harm.
+        let _ = write_line(&mut open.0, &Line { id, undo: None });
+    }
+
+    /// Undoes one thing and forgets it.
+    ///
+    /// # Errors
+    /// As [`Undo::undo`]; it stays in the journal then.
+    pub fn undo(&self, id: u64) -> Result<(), FaultError> {
+        let found = {
+            let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.1.iter().find(|(known, _)| *known == id).map(|(_, undo)| undo.clone())
+        };
+        if let Some(undo) = found {
+            undo.undo()?;
+            self.forget(id);
+        }
+        Ok(())
+    }
+
+    /// What is not undone yet, oldest first.
+    pub fn open(&self) -> Vec<(u64, Undo)> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        let open: Vec<u64> = self.open().into_iter().map(|(id, _)| id).collect();
+        let all_undone =
+            open.into_iter().rev().map(|id| self.undo(id)).fold(true, |all, one| all & one.is_ok());
+        if all_undone {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn write_line(file: &mut File, line: &Line) -> std::io::Result<()> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    file.write_all(&text)?;
+    file.sync_all()
+}
+
+/// What a healing did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Healed {
+    /// What was undone.
+    pub undone: Vec<String>,
+    /// What could not be undone, and why; its journal stays.
+    pub failed: Vec<String>,
+    /// Journals of processes that live.
+    pub alive: u64,
+}
+
+/// Undoes what dead processes have left, by the journals in `dir`.
+pub fn heal(dir: &Path) -> Healed {
+    let mut healed = Healed::default();
+    let mut files: Vec<PathBuf> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX)))
+        .collect();
+    files.sort();
+    for path in files {
+        let Ok(file) = File::open(&path) else { continue };
+        if file.try_lock().is_err() {
+            healed.alive += 1;
+            continue;
+        }
+        let mut open: Vec<(u64, Undo)> = Vec::new();
+        for line in BufReader::new(&file).lines().map_while(Result::ok) {
+            // The last line may be torn: then what it names was never done.
+            match serde_json::from_str::<Line>(&line) {
+                Ok(Line { id, undo: Some(undo) }) => open.push((id, undo)),
+                Ok(Line { id, undo: None }) => open.retain(|(known, _)| *known != id),
+                Err(_) => {}
+            }
+        }
+        let mut is_clean = true;
+        for (_, undo) in open.into_iter().rev() {
+            match undo.undo() {
+                Ok(()) => healed.undone.push(undo.says()),
+                Err(error) => {
+                    is_clean = false;
+                    healed.failed.push(format!("{}: {error}", undo.says()));
+                }
+            }
+        }
+        if is_clean {
+            let _ = fs::remove_file(&path);
+        }
+    }
+    healed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("pgfathom-journal-{}-{name}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    /// A dead process is a file that nobody holds: here, a copy.
+    fn die(dir: &Path, journal: &Journal, torn: bool) {
+        let mut text = fs::read(&journal.path).unwrap();
+        if torn {
+            text.extend_from_slice(b"{\"id\":9,\"undo\":{\"remove\":{\"pa");
+        }
+        fs::write(dir.join(format!("{PREFIX}dead")), text).unwrap();
+    }
+
+    #[test]
+    fn the_dead_are_healed_newest_first_and_the_living_left_alone() {
+        let dir = folder("heal");
+        let (kept, gone) = (dir.join("kept"), dir.join("gone"));
+        let journal = Journal::begin(&dir).unwrap();
+        for path in [&kept, &gone] {
+            fs::write(path, "ballast").unwrap();
+        }
+        let first = journal.note(Undo::Remove { path: kept.clone() }).unwrap();
+        journal.note(Undo::Remove { path: gone.clone() }).unwrap();
+        journal.note(Undo::Remove { path: dir.join("never made") }).unwrap();
+        journal.forget(first);
+        die(&dir, &journal, true);
+        let healed = heal(&dir);
+        assert_eq!((healed.alive, healed.failed.len(), healed.undone.len()), (1, 0, 2), "{healed:?}");
+        assert!(healed.undone[0].contains("never made"), "{healed:?}");
+        assert!(kept.exists() && !gone.exists());
+        // Healing again finds nothing but the living.
+        assert_eq!(heal(&dir), Healed { alive: 1, ..Healed::default() });
+        drop(journal);
+        assert_eq!(heal(&dir), Healed::default());
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_undone_stays_in_the_journal() {
+        let dir = folder("stays");
+        let folder_in_the_way = dir.join("folder");
+        fs::create_dir(&folder_in_the_way).unwrap();
+        let journal = Journal::begin(&dir).unwrap();
+        let id = journal.note(Undo::Remove { path: folder_in_the_way.clone() }).unwrap();
+        assert!(journal.undo(id).is_err());
+        assert_eq!(journal.open().len(), 1);
+        die(&dir, &journal, false);
+        assert_eq!(heal(&dir).failed.len(), 1);
+        assert!(dir.join(format!("{PREFIX}dead")).exists());
+        fs::remove_dir(&folder_in_the_way).unwrap();
+        assert_eq!(heal(&dir).undone.len(), 1);
+        assert!(!dir.join(format!("{PREFIX}dead")).exists());
+        drop(journal);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,451 @@
+//! The cluster as a place where faults happen: which node can be hurt how, the injection, the undoing.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use record::clock::monotonic_ns;
+use target::conninfo::SessionAttrs;
+use target::local::{Instance, StopMode};
+use target::{Cluster, ConnSpec, Engine, Role};
+
+use super::{Disk, Fault, FaultError, Journal, Plan, Proxy, Step, Undo, disk};
+use crate::client::{Client, ClientError};
+
+/// How long a control session may be silent.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often something is looked at that is waited for.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a cluster may take until it takes writes again after everything was undone.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
+/// Names of our prepared transactions begin with this.
+const ORPHAN_PREFIX: &str = "pgfathom-orphan-";
+
+/// One node.
+#[derive(Debug)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+    /// The direct way to it.
+    pub spec: ConnSpec,
+    /// Its processes, where they may be hurt.
+    pub instance: Option<Instance>,
+    /// Why they may not.
+    pub spared: String,
+    /// The disk of its own that its data lie on.
+    pub disk: Option<Disk>,
+    /// What clients go through.
+    pub proxy: Option<Proxy>,
+}
+
+impl Node {
+    /// A node that nobody may hurt, for this reason.
+    pub fn spared(name: &str, role: Role, spec: ConnSpec, why: &str) -> Node {
+        Node {
+            name: name.to_owned(),
+            role,
+            spec,
+            instance: None,
+            spared: why.to_owned(),
+            disk: None,
+            proxy: None,
+        }
+    }
+
+    /// A node whose processes may be hurt.
+    pub fn hurtable(name: &str, role: Role, spec: ConnSpec, instance: Instance) -> Node {
+        Node { instance: Some(instance), ..Node::spared(name, role, spec, "") }
+    }
+
+    /// The way that clients take.
+    pub fn client_spec(&self) -> ConnSpec {
+        self.proxy.as_ref().map_or_else(|| self.spec.clone(), |proxy| proxy.through(&self.spec))
+    }
+}
+
+/// What was done to a node and is not undone.
+#[derive(Debug)]
+enum Injury {
+    /// It is down.
+    Down { node: usize, id: Option<u64>, needs_power: bool },
+    /// It is stopped.
+    Paused { node: usize, id: u64 },
+    /// The proxy does something.
+    Proxied { node: usize },
+    /// The disk is full.
+    Full { node: usize, id: u64 },
+    /// A prepared transaction.
+    Orphan { id: u64 },
+}
+
+/// One thing that happened.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Happened {
+    /// As planned.
+    pub step: Step,
+    /// To which node.
+    pub node: String,
+    /// When it began, on the monotonic clock.
+    pub at_ns: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// Why it did not happen.
+    pub error: Option<String>,
+}
+
+impl fmt::Display for Happened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.step)?;
+        if self.step.node.is_none() && !self.node.is_empty() {
+            write!(f, " on {}", self.node)?;
+        }
+        match &self.error {
+            Some(error) => write!(f, ": not done: {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A cluster and what may be done to it.
+#[derive(Debug)]
+pub struct Site {
+    /// What kind it is.
+    pub engine: Engine,
+    /// Its nodes; the first one is where things start.
+    pub nodes: Vec<Node>,
+    journal: Arc<Journal>,
+    injuries: Mutex<Vec<Injury>>,
+    /// The node that takes writes, by its place; another one after a promotion.
+    primary: Mutex<usize>,
+}
+
+impl Site {
+    /// A site of these nodes; what is done to them is noted in `journal` first.
+    pub fn new(engine: Engine, nodes: Vec<Node>, journal: Arc<Journal>) -> Site {
+        let primary = nodes.iter().position(|node| node.role == Role::Primary).unwrap_or(0);
+        Site { engine, nodes, journal, injuries: Mutex::default(), primary: Mutex::new(primary) }
+    }
+
+    /// A cluster of somebody else: only our own sessions may be hurt.
+    pub fn spared(cluster: &Cluster, journal: Arc<Journal>, why: &str) -> Site {
+        let nodes = cluster.nodes.iter();
+        let nodes = nodes.map(|node| Node::spared(&node.name, node.role, node.spec.clone(), why)).collect();
+        Site::new(cluster.engine, nodes, journal)
+    }
+
+    /// The journal of its faults.
+    pub fn journal(&self) -> &Arc<Journal> {
+        &self.journal
+    }
+
+    /// Puts a proxy in front of each node that has none.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn use_proxies(&mut self) -> Result<(), FaultError> {
+        for node in &mut self.nodes {
+            if node.proxy.is_none() {
+                let proxy = Proxy::start(&node.spec);
+                node.proxy =
+                    Some(proxy.map_err(FaultError::io("start a proxy in front of", Path::new(&node.name)))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// How clients reach whoever takes writes.
+    pub fn entry(&self) -> ConnSpec {
+        let mut entry = self.nodes[self.primary()].client_spec();
+        if self.nodes.iter().any(|node| node.role == Role::Standby) {
+            entry.hosts = self.nodes.iter().flat_map(|node| node.client_spec().hosts).collect();
+            entry.target_session_attrs = SessionAttrs::ReadWrite;
+        }
+        entry
+    }
+
+    /// The node that takes writes.
+    pub fn primary(&self) -> usize {
+        *self.primary.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which node a step means, and whether it can be done to it: asked before anything is promised.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn can(&self, fault: Fault, name: Option<&str>) -> Result<usize, String> {
+        let node = match name {
+            Some(name) => self
+                .nodes
+                .iter()
+                .position(|node| node.name == name)
+                .ok_or_else(|| format!("no node is called {name:?}"))?,
+            None if fault == Fault::Promote => self
+                .nodes
+                .iter()
+                .position(|node| node.role == Role::Standby)
+                .ok_or_else(|| "there is no standby".to_owned())?,
+            None => self.primary(),
+        };
+        let at = &self.nodes[node];
+        if fault.hurts_server() && fault != Fault::Promote && at.instance.is_none() {
+            return Err(format!("{} is not ours to hurt: {}", at.name, at.spared));
+        }
+        match fault {
+            Fault::Promote if at.role != Role::Standby => Err(format!("{} is no standby", at.name)),
+            Fault::Promote if !at.spared.is_empty() => {
+                Err(format!("{} is not ours to promote: {}", at.name, at.spared))
+            }
+            Fault::Power | Fault::Full if at.disk.is_none() => {
+                disk::probe(&self.journal)?;
+                Err(format!("the data of {} lie on no disk of their own", at.name))
+            }
+            Fault::Orphan => {
+                let count = self
+                    .control(node)
+                    .and_then(|mut client| {
+                        client.tell("select pg_catalog.current_setting('max_prepared_transactions')")
+                    })
+                    .map_err(|error| error.to_string())?;
+                match count.number() {
+                    Some(0) | None => Err(format!("max_prepared_transactions is 0 on {}", at.name)),
+                    Some(_) => Ok(node),
+                }
+            }
+            _ => Ok(node),
+        }
+    }
+
+    /// The first step of a plan that cannot be done here, and why.
+    pub fn objection(&self, plan: &Plan) -> Option<(Fault, String)> {
+        plan.steps.iter().find_map(|step| {
+            let fault = step.fault?;
+            self.can(fault, step.node.as_deref()).err().map(|why| (fault, why))
+        })
+    }
+
+    fn control(&self, node: usize) -> Result<Client, ClientError> {
+        Ok(Client::connect(&self.nodes[node].spec, PATIENCE)?)
+    }
+
+    fn instance(&self, fault: Fault, node: usize) -> Result<&Instance, FaultError> {
+        self.nodes[node].instance.as_ref().ok_or_else(|| FaultError::NotPossible {
+            fault,
+            why: format!("{} is not ours to hurt: {}", self.nodes[node].name, self.nodes[node].spared),
+        })
+    }
+
+    fn hurt(&self, injury: Injury) {
+        self.injuries.lock().unwrap_or_else(PoisonError::into_inner).push(injury);
+    }
+
+    /// Does it to the node at this place. What has to be undone is in the journal before.
+    ///
+    /// # Errors
+    /// When it did not work; what was done of it is undone with the rest.
+    pub fn inject(&self, fault: Fault, node: usize) -> Result<(), FaultError> {
+        let at = &self.nodes[node];
+        match fault {
+            Fault::Kill | Fault::Power => {
+                let instance = self.instance(fault, node)?;
+                let id = self.note_start(instance)?;
+                self.hurt(Injury::Down { node, id, needs_power: fault == Fault::Power });
+                if let (Fault::Power, Some(disk)) = (fault, &at.disk) {
+                    disk.cut_power()?;
+                }
+                instance.kill9()?;
+            }
+            Fault::Pause => {
+                let instance = self.instance(fault, node)?;
+                let id = self.journal.note(Undo::Resume { data_dir: instance.data_dir().to_owned() })?;
+                self.hurt(Injury::Paused { node, id });
+                instance.pause()?;
+            }
+            Fault::Restart => {
+                let instance = self.instance(fault, node)?;
+                let id = self.note_start(instance)?;
+                instance.stop(StopMode::Fast)?;
+                instance.start()?;
+                id.iter().for_each(|id| self.journal.forget(*id));
+            }
+            Fault::Promote => {
+                self.control(node)?.tell("select pg_catalog.pg_promote(true, 60)")?;
+                *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = node;
+            }
+            Fault::Full => {
+                if let Some(disk) = &at.disk {
+                    let id = disk.fill()?;
+                    self.hurt(Injury::Full { node, id });
+                }
+            }
+            Fault::Orphan => {
+                let name = format!("{ORPHAN_PREFIX}{}-{}", std::process::id(), monotonic_ns());
+                let connection = at.spec.describe();
+                let id = self.journal.note(Undo::RollBack { connection, name: name.clone() })?;
+                self.hurt(Injury::Orphan { id });
+                let mut client = self.control(node)?;
+                client.tell("begin")?;
+                client.tell("select pg_catalog.pg_current_xact_id()")?;
+                client.tell(&format!("prepare transaction '{name}'"))?;
+            }
+            proxied => {
+                let Some(proxy) = &at.proxy else {
+                    return Err(FaultError::NotPossible {
+                        fault,
+                        why: "clients do not come through the proxy".to_owned(),
+                    });
+                };
+                self.hurt(Injury::Proxied { node });
+                proxy.inject(proxied);
+            }
+        }
+        Ok(())
+    }
+
+    /// A server that outlives us has to be started again by whoever comes after us; a throwaway one ends with us.
+    fn note_start(&self, instance: &Instance) -> Result<Option<u64>, FaultError> {
+        if instance.is_throwaway() {
+            return Ok(None);
+        }
+        let undo = Undo::Start {
+            bin_dir: instance.bin_dir().to_owned(),
+            data_dir: instance.data_dir().to_owned(),
+            log: instance.log().to_owned(),
+        };
+        self.journal.note(undo).map(Some)
+    }
+
+    /// Undoes all that was done, or all that was done to one node. A killed primary whose standby was promoted stays down: it would be a second primary.
+    ///
+    /// # Errors
+    /// The first failure; the rest is undone all the same.
+    pub fn heal(&self, name: Option<&str>) -> Result<(), FaultError> {
+        let mut injuries = std::mem::take(&mut *self.injuries.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut first = Ok(());
+        for injury in injuries.drain(..).rev() {
+            let node = match &injury {
+                Injury::Down { node, .. }
+                | Injury::Paused { node, .. }
+                | Injury::Proxied { node }
+                | Injury::Full { node, .. } => Some(*node),
+                Injury::Orphan { .. } => None,
+            };
+            if name.is_some() && node.is_some_and(|node| Some(self.nodes[node].name.as_str()) != name) {
+                self.hurt(injury);
+                continue;
+            }
+            let healed = self.undo(&injury);
+            if healed.is_err() {
+                // It is tried again with the next healing.
+                self.hurt(injury);
+            }
+            if first.is_ok() {
+                first = healed;
+            }
+        }
+        first
+    }
+
+    fn undo(&self, injury: &Injury) -> Result<(), FaultError> {
+        match injury {
+            Injury::Paused { node, id } => {
+                self.instance(Fault::Pause, *node)?.resume()?;
+                self.journal.forget(*id);
+            }
+            Injury::Proxied { node } => self.nodes[*node].proxy.iter().for_each(Proxy::heal),
+            Injury::Orphan { id } => self.journal.undo(*id)?,
+            Injury::Full { node, id } => {
+                self.journal.undo(*id)?;
+                self.start(*node)?;
+            }
+            Injury::Down { node, id, needs_power } => {
+                if *needs_power && let Some(disk) = &self.nodes[*node].disk {
+                    disk.power_on()?;
+                }
+                let was_replaced = self.nodes[*node].role == Role::Primary && self.primary() != *node;
+                if !was_replaced {
+                    self.start(*node)?;
+                }
+                id.iter().for_each(|id| self.journal.forget(*id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts it, unless it runs; one that is just dying (a full disk) is waited for first.
+    fn start(&self, node: usize) -> Result<(), FaultError> {
+        let instance = self.instance(Fault::Kill, node)?;
+        let begin = Instant::now();
+        loop {
+            instance.start()?;
+            match self.control(node) {
+                Ok(_) => return Ok(()),
+                Err(error) if begin.elapsed() > QUIET_TIMEOUT => return Err(error.into()),
+                Err(_) => std::thread::sleep(POLL_INTERVAL),
+            }
+        }
+    }
+
+    /// Does what the plan says, from `begin` on. Returns when its last step is done or `stop` is set; what is not undone by then stays for
+    /// [`Site::heal`].
+    pub fn follow(&self, plan: &Plan, begin: Instant, stop: &AtomicBool) -> Vec<Happened> {
+        let mut happened = Vec::new();
+        for step in &plan.steps {
+            while begin.elapsed() < step.at {
+                if stop.load(Ordering::Relaxed) {
+                    return happened;
+                }
+                let left = step.at.saturating_sub(begin.elapsed());
+                std::thread::sleep(left.min(POLL_INTERVAL));
+            }
+            let (at_ns, before) = (monotonic_ns(), Instant::now());
+            let (node, done) = match step.fault {
+                None => (String::new(), self.heal(step.node.as_deref()).map_err(|error| error.to_string())),
+                Some(fault) => match self.can(fault, step.node.as_deref()) {
+                    Err(why) => (step.node.clone().unwrap_or_default(), Err(why)),
+                    Ok(node) => (
+                        self.nodes[node].name.clone(),
+                        self.inject(fault, node).map_err(|error| error.to_string()),
+                    ),
+                },
+            };
+            let took = before.elapsed();
+            happened.push(Happened { step: step.clone(), node, at_ns, took, error: done.err() });
+        }
+        happened
+    }
+
+    /// Waits until the cluster takes writes again and nothing of ours is in doubt any more: only then the rows can be judged.
+    ///
+    /// # Errors
+    /// When it does not come to that in time.
+    pub fn quiesce(&self) -> Result<(), FaultError> {
+        let begin = Instant::now();
+        loop {
+            let asked = Client::connect(&self.entry(), PATIENCE)
+                .map_err(ClientError::Connect)
+                .and_then(|mut client| client.tell("select pg_catalog.pg_is_in_recovery()::int"));
+            match asked {
+                Ok(reply) if reply.number() == Some(0) => return Ok(()),
+                Ok(_) | Err(_) if begin.elapsed() < QUIET_TIMEOUT => std::thread::sleep(POLL_INTERVAL),
+                Ok(_) => {
+                    return Err(FaultError::Program {
+                        program: "the wait for a primary",
+                        output: "every node is in recovery".to_owned(),
+                    });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // What fails stays in the journal.
+        let _ = self.heal(None);
+    }
+}

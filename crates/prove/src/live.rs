@@ -1,0 +1,255 @@
+//! Workloads that watch a promise while it is under load, and while faults happen: each has an invariant that one reader can check at once.
+//!
+//! - [`ack`]: nothing that was acknowledged is lost, torn or doubled (durability, RPO);
+//! - [`heartbeat`]: how long writes and reads are away, and how old what other nodes show is (RTO, staleness);
+//! - [`bank`]: the sum of all accounts is the same at every moment;
+//! - [`twin`]: rows that are written together are seen together;
+//! - [`skew`]: write skew, which SERIALIZABLE must refuse;
+//! - [`conflict`]: the same row written on several nodes at once.
+//!
+//! Every report holds how much was looked at, and a positive control: the same reading where the anomaly must show. Where the control shows nothing, a
+//! zero says nothing.
+
+pub mod ack;
+pub mod bank;
+pub mod conflict;
+pub mod heartbeat;
+pub mod skew;
+pub mod tables;
+pub mod twin;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use target::{ConnSpec, ConnectError};
+
+use crate::client::{Client, ClientError};
+use crate::fault::{FaultError, Happened, Plan, Site};
+
+/// How long a session waits before it tries again to connect.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
+/// How long what happens after the last step of a plan is watched at least.
+const TAIL: Duration = Duration::from_secs(1);
+
+/// An isolation level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Level {
+    /// READ COMMITTED.
+    #[default]
+    ReadCommitted,
+    /// REPEATABLE READ.
+    RepeatableRead,
+    /// SERIALIZABLE.
+    Serializable,
+}
+
+impl Level {
+    /// Weakest first.
+    pub const ALL: [Level; 3] = [Level::ReadCommitted, Level::RepeatableRead, Level::Serializable];
+
+    /// As SQL has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::ReadCommitted => "READ COMMITTED",
+            Level::RepeatableRead => "REPEATABLE READ",
+            Level::Serializable => "SERIALIZABLE",
+        }
+    }
+
+    pub(crate) fn begin(self) -> String {
+        format!("begin isolation level {}", self.name())
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How a workload is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long.
+    pub duration: Duration,
+    /// Sessions that write; readers come on top.
+    pub clients: usize,
+    /// The isolation level of the transactions.
+    pub level: Level,
+    /// The seed of every draw.
+    pub seed: u64,
+    /// Settings of every session, for example `synchronous_commit`.
+    pub settings: Vec<(String, String)>,
+    /// The faults.
+    pub plan: Plan,
+    /// A server that is silent for so long counts as gone.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            duration: Duration::from_secs(10),
+            clients: 4,
+            level: Level::ReadCommitted,
+            seed: 1,
+            settings: Vec::new(),
+            plan: Plan::default(),
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Options {
+    /// Until when there is work: a plan that lasts longer than was asked for is seen to its end.
+    fn lasts(&self) -> Duration {
+        match self.plan.steps.is_empty() {
+            true => self.duration,
+            false => self.duration.max(self.plan.ends() + TAIL),
+        }
+    }
+
+    fn dressed(&self, mut spec: ConnSpec) -> ConnSpec {
+        spec.session_settings.extend(self.settings.iter().cloned());
+        spec
+    }
+}
+
+/// Why a workload could not be run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// The server refused what has to work, or cannot be reached.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A fault could not be undone.
+    #[error("what was broken could not be mended")]
+    Fault(#[from] FaultError),
+    /// Tables of that name that are not ours.
+    #[error("the schema {0} is there and not ours")]
+    Foreign(&'static str),
+    /// The workload needs something else.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl LiveError {
+    /// What the user can type next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            LiveError::Client(error) => error.hint(),
+            LiveError::Fault(error) => error.hint(),
+            LiveError::Foreign(name) => {
+                Some(format!("it lacks our comment; if nobody needs it: drop schema {name} cascade"))
+            }
+            LiveError::Unfit(_) => None,
+        }
+    }
+}
+
+impl From<crate::client::Broken> for LiveError {
+    fn from(broken: crate::client::Broken) -> Self {
+        LiveError::Client(ClientError::Broken(broken))
+    }
+}
+
+impl From<ConnectError> for LiveError {
+    fn from(error: ConnectError) -> Self {
+        LiveError::Client(ClientError::Connect(error))
+    }
+}
+
+/// Tells a thread how long to go on.
+#[derive(Debug)]
+struct Watch<'a> {
+    begin: Instant,
+    end: Instant,
+    is_over: &'a AtomicBool,
+}
+
+impl Watch<'_> {
+    fn goes_on(&self) -> bool {
+        !self.is_over.load(Ordering::Relaxed) && Instant::now() < self.end
+    }
+
+    fn ends_early(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs `work` in as many threads as it has numbers, and the plan beside it; then mends everything, so that whoever hangs can end.
+fn under_faults<T: Send>(
+    site: &Site,
+    options: &Options,
+    stop: &AtomicBool,
+    threads: usize,
+    work: impl Fn(usize, &Watch<'_>) -> T + Sync,
+) -> (Vec<T>, Vec<Happened>, Result<(), FaultError>) {
+    let begin = Instant::now();
+    let watch = Watch { begin, end: begin + options.lasts(), is_over: stop };
+    let (watch, work) = (&watch, &work);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number, watch))).collect();
+        let happened = site.follow(&options.plan, begin, stop);
+        while watch.goes_on() && !workers.iter().all(|worker| worker.is_finished()) {
+            std::thread::sleep(RECONNECT_PAUSE);
+        }
+        let healed = site.heal(None);
+        let results = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect();
+        (results, happened, healed)
+    })
+}
+
+/// A session that comes back when it is lost.
+#[derive(Debug)]
+struct Lasting {
+    spec: ConnSpec,
+    patience: Duration,
+    client: Option<Client>,
+    /// Why the last connection did not come about.
+    refused: Option<ConnectError>,
+}
+
+impl Lasting {
+    fn new(spec: ConnSpec, patience: Duration) -> Lasting {
+        Lasting { spec, patience, client: None, refused: None }
+    }
+
+    /// The session, made if there is none; `None` after a failed attempt and a pause.
+    fn get(&mut self) -> Option<&mut Client> {
+        if self.client.is_none() {
+            match Client::connect(&self.spec, self.patience) {
+                Ok(client) => self.client = Some(client),
+                Err(error) => {
+                    self.refused = Some(error);
+                    std::thread::sleep(RECONNECT_PAUSE);
+                }
+            }
+        }
+        self.client.as_mut()
+    }
+
+    fn lose(&mut self) {
+        self.client = None;
+    }
+}
+
+/// A stream of draws for one session.
+#[derive(Clone, Copy, Debug)]
+struct Draws(u64);
+
+impl Draws {
+    fn new(seed: u64, session: usize) -> Draws {
+        let mut state = seed ^ (session as u64).wrapping_mul(0xa076_1d64_78bd_642f);
+        crate::fault::plan::next(&mut state);
+        Draws(state)
+    }
+
+    /// A number below `limit`, which is small: the bias of the remainder does not matter here.
+    fn below(&mut self, limit: u64) -> u64 {
+        crate::fault::plan::next(&mut self.0) % limit.max(1)
+    }
+}

@@ -1,0 +1,215 @@
+//! `ack`: what was acknowledged is there afterwards, whole and once.
+//!
+//! Every client writes rows (client, sequence) in dense order, now and then one transaction on several shards, and notes what it was told. When all faults
+//! are undone and the cluster is quiet, the rows are read twice and compared with the notes. The notes are in our memory, never in the database under test.
+
+mod judge;
+
+pub use judge::{Entry, Findings, Outcomes, Rows, Span, judge};
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use record::clock::monotonic_ns;
+use target::{ConnSpec, Engine, Role};
+
+use super::tables::{SCHEMA, Shape, Tables};
+use super::{Draws, Lasting, LiveError, Options, Watch, under_faults};
+use crate::client::{Client, ClientError, number};
+use crate::fault::{Happened, Site};
+use crate::outcome::{At, Outcome, of_broken, of_reply};
+
+/// No key: doubles must be possible to be seen.
+const SHAPE: Shape = Shape { name: "ack", columns: "client int not null, seq int not null", key: None };
+/// One transaction in so many writes on several shards.
+const WIDE_ONE_IN: u64 = 20;
+/// Between the two readings: what commits late is seen by the second.
+const BETWEEN_READINGS: Duration = Duration::from_millis(200);
+/// How long a reading may take.
+const READING_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What came out.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// The comparison.
+    pub findings: Findings,
+    /// Transactions that were tried.
+    pub tried: u64,
+    /// Of those acknowledged: on several shards.
+    pub wide: u64,
+    /// What was done meanwhile.
+    pub happened: Vec<Happened>,
+    /// Replies to COMMIT that the proxy dropped.
+    pub dropped: u64,
+    /// The control: a row that was acknowledged is deleted in a transaction that is rolled back, and the same reading within it must miss it. `None`: nothing was
+    /// acknowledged and is there.
+    pub control: Option<bool>,
+    /// Names of the shards.
+    pub shards: Vec<String>,
+}
+
+impl Report {
+    /// When faults were injected, in order.
+    pub fn faults(happened: &[Happened]) -> Vec<Span> {
+        let done = happened.iter().filter(|one| one.step.fault.is_some() && one.error.is_none());
+        done.map(|one| Span { begin_ns: one.at_ns, end_ns: one.at_ns + one.took.as_nanos() as u64 }).collect()
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When it cannot be set up, the faults cannot be undone, or the rows cannot be read in the end.
+pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, LiveError> {
+    let tables = Tables::make(site, &[SHAPE])?;
+    let entry = options.dressed(site.entry());
+    let has_lsn = matches!(site.engine, Engine::Postgres | Engine::FdwSharded | Engine::Multimaster)
+        && site.nodes.iter().all(|node| node.role != Role::Coordinator);
+    let clients = options.clients.max(1);
+    let (notes, happened, healed) = under_faults(site, options, stop, clients, |number, watch| {
+        let draws = Draws::new(options.seed, number);
+        write(&entry, site.engine, options, &tables, (number, draws, has_lsn), watch)
+    });
+    healed?;
+    let entries: Vec<Entry> = notes.into_iter().flatten().collect();
+    site.quiesce()?;
+    let mut reader = Client::connect(&site.entry(), READING_PATIENCE)?;
+    let first = read(&mut reader, &tables)?;
+    std::thread::sleep(BETWEEN_READINGS);
+    let second = read(&mut reader, &tables)?;
+    let faults = Report::faults(&happened);
+    let findings = judge(&entries, &first, &second, &faults, &tables.shards);
+    let control = control(&mut reader, &tables, &entries, &second, &findings)?;
+    tables.remove(site)?;
+    let wide = |entry: &&Entry| entry.shards.count_ones() > 1 && entry.outcome.is_acknowledged();
+    Ok(Report {
+        tried: entries.len() as u64,
+        wide: entries.iter().filter(wide).count() as u64,
+        dropped: site.nodes.iter().filter_map(|node| node.proxy.as_ref()).map(|proxy| proxy.dropped()).sum(),
+        findings,
+        happened,
+        control,
+        shards: tables.shards,
+    })
+}
+
+fn write(
+    entry: &ConnSpec,
+    engine: Engine,
+    options: &Options,
+    tables: &Tables,
+    (number, mut draws, has_lsn): (usize, Draws, bool),
+    watch: &Watch<'_>,
+) -> Vec<Entry> {
+    let mut session = Lasting::new(entry.clone(), options.patience);
+    let mut notes: Vec<Entry> = Vec::new();
+    let count = tables.shards.len() as u64;
+    while watch.goes_on() {
+        let Some(client) = session.get() else { continue };
+        let mut shards: u32 = 1 << (1 + draws.below(count));
+        if count > 1 && draws.below(WIDE_ONE_IN) == 0 {
+            shards |= 1 << (1 + draws.below(count));
+        }
+        let sequence = notes.len() as u32 + 1;
+        let mut note = Entry {
+            client: number as u32,
+            sequence,
+            shards,
+            outcome: Outcome::Fail,
+            sent_ns: monotonic_ns(),
+            ended_ns: 0,
+            lsn: 0,
+        };
+        let values: Vec<String> = (1..=count as u32)
+            .filter(|shard| shards >> shard & 1 == 1)
+            .map(|shard| format!("({shard}, {number}, {sequence})"))
+            .collect();
+        let mut sql =
+            format!("{}; insert into {SCHEMA}.ack values {}", options.level.begin(), values.join(", "));
+        if has_lsn {
+            sql.push_str("; select pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_catalog.pg_lsn");
+        }
+        let is_open = match client.ask(&sql) {
+            Ok(reply) if reply.error.is_none() => {
+                note.lsn = reply.number().and_then(|lsn| u64::try_from(lsn).ok()).unwrap_or(0);
+                true
+            }
+            Ok(_) => {
+                // The block is left, so that the next one can begin.
+                if client.ask("rollback").is_err() {
+                    session.lose();
+                }
+                false
+            }
+            Err(_) => {
+                session.lose();
+                false
+            }
+        };
+        if is_open && let Some(client) = session.get() {
+            let at = At::Commit { wide: shards.count_ones() > 1 };
+            note.sent_ns = monotonic_ns();
+            note.outcome = match client.ask("commit") {
+                Ok(reply) => of_reply(engine, at, &reply).outcome,
+                Err(broken) => {
+                    session.lose();
+                    of_broken(engine, at, &broken).outcome
+                }
+            };
+        }
+        note.ended_ns = monotonic_ns();
+        let is_refused = note.outcome == Outcome::Fail;
+        notes.push(note);
+        if is_refused {
+            // A server that refuses everything (a full disk, a demoted primary) is not asked at full speed.
+            std::thread::sleep(super::RECONNECT_PAUSE);
+        }
+    }
+    notes
+}
+
+/// All rows, as each shard counts them.
+fn read(client: &mut Client, tables: &Tables) -> Result<Rows, ClientError> {
+    let mut rows = Rows::default();
+    for shard in tables.numbers() {
+        let reply = client.tell(&format!(
+            "select client, string_agg(seq::text, ',') from {SCHEMA}.ack where shard = {shard} group by client"
+        ))?;
+        for row in reply.rows() {
+            let (Some(client), Some(Some(list))) = (row.first().and_then(number), row.get(1)) else {
+                continue;
+            };
+            for sequence in String::from_utf8_lossy(list).split(',').filter_map(|text| text.parse().ok()) {
+                rows.add(shard as u32, u32::try_from(client).unwrap_or(u32::MAX), sequence);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Whether a lost row would be seen: one is taken away where only this session sees it.
+fn control(
+    client: &mut Client,
+    tables: &Tables,
+    entries: &[Entry],
+    rows: &Rows,
+    findings: &Findings,
+) -> Result<Option<bool>, LiveError> {
+    let planted = entries.iter().find(|entry| {
+        let alone = judge(&[**entry], rows, rows, &[], &tables.shards);
+        entry.outcome == Outcome::Ok && entry.shards.count_ones() == 1 && !alone.is_broken()
+    });
+    let Some(planted) = planted else { return Ok(None) };
+    client.tell("begin")?;
+    let delete = format!(
+        "delete from {SCHEMA}.ack where shard = {} and client = {} and seq = {}",
+        planted.shards.trailing_zeros(),
+        planted.client,
+        planted.sequence
+    );
+    client.tell(&delete)?;
+    let without = read(client, tables)?;
+    client.tell("rollback")?;
+    let again = judge(entries, &without, &without, &[], &tables.shards);
+    Ok(Some(again.lost == findings.lost + 1))
+}

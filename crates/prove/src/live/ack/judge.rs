@@ -1,0 +1,380 @@
+//! What was acknowledged against what is there: the arithmetic, without a server.
+
+use std::collections::HashMap;
+
+use crate::outcome::Outcome;
+
+/// One transaction as its client saw it. Times are nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Which client.
+    pub client: u32,
+    /// Its number there, from 1.
+    pub sequence: u32,
+    /// The shards it wrote on, as bits.
+    pub shards: u32,
+    /// What its end was worth.
+    pub outcome: Outcome,
+    /// Before COMMIT was sent.
+    pub sent_ns: u64,
+    /// When the reply had come, or was given up.
+    pub ended_ns: u64,
+    /// Where the WAL stood when it wrote; 0: unknown.
+    pub lsn: u64,
+}
+
+impl Entry {
+    fn key(&self) -> (u32, u32) {
+        (self.client, self.sequence)
+    }
+}
+
+/// What a reading found: for each transaction, how often on which shard.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rows(HashMap<(u32, u32), HashMap<u32, u32>>);
+
+impl Rows {
+    /// One more row.
+    pub fn add(&mut self, shard: u32, client: u32, sequence: u32) {
+        *self.0.entry((client, sequence)).or_default().entry(shard).or_default() += 1;
+    }
+
+    /// Rows, all together.
+    pub fn count(&self) -> u64 {
+        self.0.values().flat_map(HashMap::values).map(|count| u64::from(*count)).sum()
+    }
+
+    /// The shards where it is, as bits, and whether it is anywhere more than once.
+    fn of(&self, entry: &Entry) -> (u32, bool) {
+        let Some(shards) = self.0.get(&entry.key()) else { return (0, false) };
+        let bits = shards.keys().fold(0, |bits, shard| bits | 1_u32.checked_shl(*shard).unwrap_or(0));
+        (bits, shards.values().any(|count| *count > 1))
+    }
+}
+
+/// How many transactions ended how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcomes {
+    /// Acknowledged.
+    pub ok: u64,
+    /// Acknowledged with a warning.
+    pub ok_weak: u64,
+    /// Failed.
+    pub fail: u64,
+    /// Unknown.
+    pub info: u64,
+    /// Refused, perhaps in part committed.
+    pub partial: u64,
+}
+
+impl Outcomes {
+    /// One that ended so.
+    pub(crate) fn one(outcome: Outcome) -> Outcomes {
+        let mut outcomes = Outcomes::default();
+        outcomes.count(outcome);
+        outcomes
+    }
+
+    fn count(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Ok => self.ok += 1,
+            Outcome::OkWeak => self.ok_weak += 1,
+            Outcome::Fail => self.fail += 1,
+            Outcome::Info => self.info += 1,
+            Outcome::Partial => self.partial += 1,
+        }
+    }
+}
+
+/// The judgement.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Findings {
+    /// How transactions ended.
+    pub outcomes: Outcomes,
+    /// Acknowledged without a warning, and nowhere.
+    pub lost: u64,
+    /// Acknowledged with a warning, and nowhere: the server had told.
+    pub weak_lost: u64,
+    /// On some of its shards only, though acknowledged or unknown.
+    pub torn: u64,
+    /// More than once.
+    pub duplicated: u64,
+    /// Not there at the first look, there at the second.
+    pub late: u64,
+    /// There at the first look, not at the second.
+    pub vanished: u64,
+    /// Unknown outcomes that turned out to be committed.
+    pub info_committed: u64,
+    /// Unknown outcomes that turned out not to be.
+    pub info_absent: u64,
+    /// Refused at COMMIT by a commit that is not atomic, and there in part.
+    pub partial_torn: u64,
+    /// Refused so, and there all the same.
+    pub partial_committed: u64,
+    /// Said to have failed, and there all the same: our judgement of outcomes, or the engine, is wrong.
+    pub risen: u64,
+    /// Among what is lost: survivors that began after a lost one was acknowledged, on a shard of its, before the fault. Worse than a lag.
+    pub holes: u64,
+    /// From the oldest lost acknowledgement to the fault after it.
+    pub rpo_us: u64,
+    /// WAL between the last survivor and the last lost one; `None` where nobody told positions.
+    pub rpo_bytes: Option<u64>,
+    /// The first few of what is wrong, in words.
+    pub witnesses: Vec<String>,
+}
+
+/// Witnesses kept.
+const WITNESSES_MAX: usize = 10;
+
+impl Findings {
+    /// Acknowledged without a warning.
+    pub fn acknowledged(&self) -> u64 {
+        self.outcomes.ok
+    }
+
+    /// Whether something that was promised is broken: lost, torn, doubled, vanished, or risen.
+    pub fn is_broken(&self) -> bool {
+        self.lost + self.torn + self.duplicated + self.vanished + self.risen > 0
+    }
+
+    fn witness(&mut self, what: &str, entry: &Entry, names: &[String], there: u32, start_ns: u64) {
+        if self.witnesses.len() >= WITNESSES_MAX {
+            return;
+        }
+        let named = |bits: u32| -> String {
+            let of = |number: usize| names.get(number - 1).map_or("?", String::as_str).to_owned();
+            let list: Vec<String> =
+                (1..32).filter(|number| bits >> number & 1 == 1).map(|number| of(number as usize)).collect();
+            if list.is_empty() { "nowhere".to_owned() } else { list.join(" and ") }
+        };
+        self.witnesses.push(format!(
+            "{what}: transaction {} of client {}, written to {}, {} after {:.3} s, is on {}",
+            entry.sequence,
+            entry.client,
+            named(entry.shards),
+            match entry.outcome {
+                Outcome::Ok => "acknowledged",
+                Outcome::OkWeak => "acknowledged with a warning",
+                Outcome::Fail => "failed",
+                Outcome::Info => "left without an answer",
+                Outcome::Partial => "refused at COMMIT",
+            },
+            entry.ended_ns.saturating_sub(start_ns) as f64 / 1e9,
+            named(there),
+        ));
+    }
+}
+
+/// When something was done to a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// When it began.
+    pub begin_ns: u64,
+    /// When it was done.
+    pub end_ns: u64,
+}
+
+/// Compares. `faults` are in the order of their time, `names` the shards'.
+pub fn judge(entries: &[Entry], first: &Rows, second: &Rows, faults: &[Span], names: &[String]) -> Findings {
+    let mut found = Findings::default();
+    let start_ns = entries.iter().map(|entry| entry.sent_ns).min().unwrap_or(0);
+    let mut lost: Vec<&Entry> = Vec::new();
+    for entry in entries {
+        found.outcomes.count(entry.outcome);
+        let ((before, _), (now, twice)) = (first.of(entry), second.of(entry));
+        let witness = |found: &mut Findings, what: &str| found.witness(what, entry, names, now, start_ns);
+        if twice {
+            found.duplicated += 1;
+            witness(&mut found, "duplicated");
+        }
+        if before & !now != 0 {
+            found.vanished += 1;
+            witness(&mut found, "vanished");
+        } else if now & !before != 0 {
+            found.late += 1;
+        }
+        let (all, none) = (now == entry.shards, now == 0);
+        match entry.outcome {
+            Outcome::Ok if none => {
+                found.lost += 1;
+                lost.push(entry);
+                witness(&mut found, "lost");
+            }
+            Outcome::OkWeak if none => {
+                found.weak_lost += 1;
+                witness(&mut found, "lost after a warning");
+            }
+            Outcome::Info if all => found.info_committed += 1,
+            Outcome::Info if none => found.info_absent += 1,
+            Outcome::Partial if all => found.partial_committed += 1,
+            Outcome::Partial if !none => {
+                found.partial_torn += 1;
+                witness(&mut found, "committed in part");
+            }
+            Outcome::Fail if !none => {
+                found.risen += 1;
+                witness(&mut found, "risen");
+            }
+            Outcome::Ok | Outcome::OkWeak | Outcome::Info if !all => {
+                found.torn += 1;
+                witness(&mut found, "torn");
+            }
+            _ => {}
+        }
+    }
+    measure_loss(&mut found, entries, &lost, second, faults);
+    found
+}
+
+fn measure_loss(found: &mut Findings, entries: &[Entry], lost: &[&Entry], rows: &Rows, faults: &[Span]) {
+    // The fault that a lost transaction fell victim to: the first one that was not over when it was acknowledged. A server that is being killed still answers
+    // for a moment.
+    let victim_of = |entry: &Entry| faults.iter().find(|fault| fault.end_ns >= entry.ended_ns);
+    let age =
+        |entry: &&Entry| victim_of(entry).map_or(0, |fault| fault.begin_ns.saturating_sub(entry.ended_ns));
+    found.rpo_us = lost.iter().map(age).max().unwrap_or(0) / 1_000;
+    let survivors =
+        || entries.iter().filter(|entry| entry.outcome.is_acknowledged() && rows.of(entry).0 == entry.shards);
+    for entry in lost {
+        let end_ns = victim_of(entry).map_or(u64::MAX, |fault| fault.end_ns);
+        let is_behind = |other: &Entry| {
+            other.sent_ns > entry.ended_ns && other.ended_ns <= end_ns && other.shards & entry.shards != 0
+        };
+        found.holes += u64::from(survivors().any(is_behind));
+    }
+    let Some(last_lost) = lost.iter().map(|entry| entry.lsn).max().filter(|lsn| *lsn > 0) else { return };
+    let end_ns = lost.iter().filter_map(|entry| victim_of(entry)).map(|fault| fault.end_ns).max();
+    let before = survivors().filter(|entry| entry.ended_ns <= end_ns.unwrap_or(u64::MAX));
+    let last_survivor = before.map(|entry| entry.lsn).max().unwrap_or(0);
+    // Nothing survived: the distance is that to the first one.
+    let from = if last_survivor > 0 {
+        last_survivor
+    } else {
+        entries.iter().map(|entry| entry.lsn).filter(|lsn| *lsn > 0).min().unwrap_or(0)
+    };
+    found.rpo_bytes = Some(last_lost.saturating_sub(from));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn entry(sequence: u32, shards: u32, outcome: Outcome) -> Entry {
+        let at = u64::from(sequence) * 10 * MS;
+        Entry {
+            client: 1,
+            sequence,
+            shards,
+            outcome,
+            sent_ns: at,
+            ended_ns: at + MS,
+            lsn: 1_000 * u64::from(sequence),
+        }
+    }
+
+    fn rows(there: &[(u32, u32)]) -> Rows {
+        let mut rows = Rows::default();
+        there.iter().for_each(|(sequence, shard)| rows.add(*shard, 1, *sequence));
+        rows
+    }
+
+    /// A fault that takes a moment.
+    fn span(ms: u64) -> Span {
+        Span { begin_ns: ms * MS, end_ns: (ms + 2) * MS }
+    }
+
+    fn names() -> Vec<String> {
+        vec!["n1".to_owned(), "n2".to_owned()]
+    }
+
+    #[test]
+    fn every_kind_of_damage_has_its_count() {
+        use Outcome::{Fail, Info, Ok, OkWeak, Partial};
+        let both = 0b110;
+        let entries = [
+            entry(1, 0b10, Ok),
+            entry(2, both, Ok),
+            entry(3, 0b10, Ok),
+            entry(4, both, Ok),
+            entry(5, 0b10, Ok),
+            entry(6, 0b10, Info),
+            entry(7, 0b10, Info),
+            entry(8, both, Info),
+            entry(9, 0b10, Fail),
+            entry(10, 0b10, Fail),
+            entry(11, 0b10, OkWeak),
+            entry(12, both, Partial),
+            entry(13, both, Partial),
+            entry(14, 0b10, Ok),
+        ];
+        let there = [
+            (1, 1),
+            (2, 1),
+            (2, 2),
+            (4, 2),
+            (5, 1),
+            (5, 1),
+            (6, 1),
+            (8, 1),
+            (10, 1),
+            (12, 1),
+            (13, 1),
+            (13, 2),
+        ];
+        let mut first = rows(&there);
+        // 14 was there once; 6 came only later.
+        first.add(1, 1, 14);
+        first.0.remove(&(1, 6));
+        let found = judge(&entries, &first, &rows(&there), &[span(35)], &names());
+        let expected = Findings {
+            outcomes: Outcomes { ok: 6, ok_weak: 1, fail: 2, info: 3, partial: 2 },
+            lost: 2,
+            weak_lost: 1,
+            torn: 2,
+            duplicated: 1,
+            late: 1,
+            vanished: 1,
+            info_committed: 1,
+            info_absent: 1,
+            partial_torn: 1,
+            partial_committed: 1,
+            risen: 1,
+            holes: found.holes,
+            rpo_us: 4_000,
+            rpo_bytes: found.rpo_bytes,
+            witnesses: found.witnesses.clone(),
+        };
+        assert_eq!(found, expected);
+        assert!(found.is_broken());
+        let torn = found.witnesses.iter().find(|words| words.starts_with("torn")).unwrap();
+        assert!(
+            torn.contains("transaction 4") && torn.contains("n1 and n2") && torn.ends_with("is on n2"),
+            "{torn}"
+        );
+    }
+
+    #[test]
+    fn a_lost_tail_is_no_hole_and_has_a_length() {
+        let entries: Vec<Entry> = (1..=9).map(|sequence| entry(sequence, 0b10, Outcome::Ok)).collect();
+        let fault = span(75);
+        // 6 and 7 are lost; 8 and 9 came after the fault.
+        let there: Vec<(u32, u32)> = [1, 2, 3, 4, 5, 8, 9].map(|sequence| (sequence, 1)).to_vec();
+        let found = judge(&entries, &rows(&there), &rows(&there), &[fault], &names());
+        assert_eq!((found.lost, found.holes, found.rpo_us), (2, 0, 14_000));
+        assert_eq!(found.rpo_bytes, Some(2_000));
+        // What is acknowledged while the server is being killed is nobody's hole.
+        let killed = Span { begin_ns: 55 * MS, end_ns: 75 * MS };
+        let found = judge(&entries, &rows(&there), &rows(&there), &[killed], &names());
+        assert_eq!((found.lost, found.holes, found.rpo_us), (2, 0, 0));
+        // 5 lost as well but 6 not: something behind a lost one survived.
+        let there: Vec<(u32, u32)> = [1, 2, 3, 4, 6, 8, 9].map(|sequence| (sequence, 1)).to_vec();
+        let found = judge(&entries, &rows(&there), &rows(&there), &[fault], &names());
+        assert_eq!((found.lost, found.holes), (2, 1));
+        // Nothing lost is nothing to measure.
+        let all: Vec<(u32, u32)> = (1..=9).map(|sequence| (sequence, 1)).collect();
+        let found = judge(&entries, &rows(&all), &rows(&all), &[fault], &names());
+        assert!(!found.is_broken() && found.rpo_bytes.is_none() && found.witnesses.is_empty());
+    }
+}

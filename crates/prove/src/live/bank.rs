@@ -1,0 +1,240 @@
+//! `bank`: money moves between accounts on different shards, and the sum of all of them is the same at every moment.
+//!
+//! A reader that sees another sum has seen half of a transfer: the cluster has no snapshot that is the same on all shards. The sum after everything has
+//! ended tells whether a transfer was torn for good.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::tables::{SCHEMA, Shape, Tables};
+use super::{Draws, Lasting, LiveError, Options, Watch, under_faults};
+use crate::client::{Client, number};
+use crate::fault::{Happened, Site};
+use crate::outcome::{At, of_broken, of_reply};
+
+use super::ack::Outcomes;
+
+const SHAPE: Shape =
+    Shape { name: "bank", columns: "id int not null, bal bigint not null", key: Some("shard, id") };
+/// Accounts on each shard: few, so that transfers and readings meet.
+const ACCOUNTS: u64 = 4;
+/// What is in each at the start.
+const OPENING: i64 = 1_000;
+/// Sessions that read.
+const READERS: usize = 2;
+/// How long the last reading may take.
+const READING_PATIENCE: Duration = Duration::from_secs(60);
+/// Witnesses kept.
+const WITNESSES_MAX: usize = 5;
+
+/// What came out.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Report {
+    /// Sums that were read in one statement.
+    pub reads: u64,
+    /// Those that were wrong.
+    pub wrong: u64,
+    /// The control: sums read shard by shard, each in a statement and snapshot of its own.
+    pub control_reads: u64,
+    /// Those that were wrong: some must be.
+    pub control_wrong: u64,
+    /// Transfers by outcome.
+    pub transfers: Outcomes,
+    /// The sum that was to be.
+    pub expected: i64,
+    /// The sum after everything had ended.
+    pub last_sum: i64,
+    /// The first wrong readings, in words.
+    pub witnesses: Vec<String>,
+    /// What was done meanwhile.
+    pub happened: Vec<Happened>,
+    /// The first refusals, in words.
+    pub refusals: Vec<String>,
+}
+
+/// What one thread brings home.
+#[derive(Default)]
+struct Part {
+    reads: [u64; 2],
+    wrong: [u64; 2],
+    transfers: Outcomes,
+    witnesses: Vec<String>,
+    refusals: Vec<String>,
+}
+
+/// Runs it at the level that `options` name.
+///
+/// # Errors
+/// When it cannot be set up, or the last sum cannot be read.
+pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, LiveError> {
+    let tables = Tables::make(site, &[SHAPE])?;
+    let entry = options.dressed(site.entry());
+    let mut client = Client::connect(&site.entry(), READING_PATIENCE)?;
+    let mut expected = 0;
+    for shard in tables.numbers() {
+        for id in 0..ACCOUNTS {
+            client.tell(&format!("insert into {SCHEMA}.bank values ({shard}, {id}, {OPENING})"))?;
+            expected += OPENING;
+        }
+    }
+    let writers = options.clients.max(1);
+    let (parts, happened, healed) =
+        under_faults(site, options, stop, writers + READERS + 1, |number, watch| {
+            let session = Lasting::new(entry.clone(), options.patience);
+            let draws = Draws::new(options.seed, number);
+            match number {
+                _ if number < writers => transfer(site, options, &tables, session, draws, watch),
+                _ => read(options, &tables, session, expected, number == writers, watch),
+            }
+        });
+    healed?;
+    site.quiesce()?;
+    let mut client = Client::connect(&site.entry(), READING_PATIENCE)?;
+    let last = client.tell(&format!("select sum(bal) from {SCHEMA}.bank"))?;
+    let mut report =
+        Report { expected, last_sum: last.number().unwrap_or_default(), happened, ..Report::default() };
+    tables.remove(site)?;
+    for part in parts {
+        report.reads += part.reads[0];
+        report.wrong += part.wrong[0];
+        report.control_reads += part.reads[1];
+        report.control_wrong += part.wrong[1];
+        report.transfers = add(report.transfers, part.transfers);
+        report.witnesses.extend(part.witnesses);
+        report.refusals.extend(part.refusals);
+    }
+    report.witnesses.truncate(WITNESSES_MAX);
+    report.refusals.sort();
+    report.refusals.dedup();
+    report.refusals.truncate(WITNESSES_MAX);
+    Ok(report)
+}
+
+fn add(a: Outcomes, b: Outcomes) -> Outcomes {
+    Outcomes {
+        ok: a.ok + b.ok,
+        ok_weak: a.ok_weak + b.ok_weak,
+        fail: a.fail + b.fail,
+        info: a.info + b.info,
+        partial: a.partial + b.partial,
+    }
+}
+
+/// Moves money between two shards until the end.
+fn transfer(
+    site: &Site,
+    options: &Options,
+    tables: &Tables,
+    mut session: Lasting,
+    mut draws: Draws,
+    watch: &Watch<'_>,
+) -> Part {
+    let mut part = Part::default();
+    let count = tables.shards.len() as u64;
+    while watch.goes_on() {
+        let Some(client) = session.get() else { continue };
+        let from = draws.below(count);
+        let to = if count > 1 { (from + 1 + draws.below(count - 1)) % count } else { from };
+        let amount = 1 + draws.below(20) as i64;
+        // Always in the order of the shards: postgres_fdw has nobody who would see a deadlock.
+        let mut steps = [(from, -amount), (to, amount)];
+        steps.sort();
+        let id = draws.below(ACCOUNTS);
+        let mut sql = options.level.begin();
+        for (shard, amount) in steps {
+            sql.push_str(&format!(
+                "; update {SCHEMA}.bank set bal = bal + {amount} where shard = {} and id = {id}",
+                shard + 1
+            ));
+        }
+        let ended = match client.ask(&sql) {
+            Ok(reply) if reply.error.is_none() => {
+                let at = At::Commit { wide: tables.is_spread && from != to };
+                match client.ask("commit") {
+                    Ok(reply) => of_reply(site.engine, at, &reply),
+                    Err(broken) => {
+                        session.lose();
+                        of_broken(site.engine, at, &broken)
+                    }
+                }
+            }
+            Ok(reply) => {
+                if client.ask("rollback").is_err() {
+                    session.lose();
+                }
+                of_reply(site.engine, At::BeforeCommit, &reply)
+            }
+            Err(broken) => {
+                session.lose();
+                of_broken(site.engine, At::BeforeCommit, &broken)
+            }
+        };
+        if !ended.why.is_empty() && part.refusals.len() < WITNESSES_MAX && !part.refusals.contains(&ended.why)
+        {
+            part.refusals.push(ended.why.clone());
+        }
+        part.transfers = add(part.transfers, Outcomes::one(ended.outcome));
+    }
+    part
+}
+
+/// Reads sums until the end: in one statement, or (the control) one statement per shard.
+fn read(
+    options: &Options,
+    tables: &Tables,
+    mut session: Lasting,
+    expected: i64,
+    is_control: bool,
+    watch: &Watch<'_>,
+) -> Part {
+    let mut part = Part::default();
+    while watch.goes_on() {
+        let Some(client) = session.get() else { continue };
+        let sums = match is_control {
+            false => whole(client, options),
+            true => tables.numbers().map(|shard| one(client, shard)).collect(),
+        };
+        let Some(sums) = sums else {
+            session.lose();
+            continue;
+        };
+        let kind = usize::from(is_control);
+        part.reads[kind] += 1;
+        let sum: i64 = sums.iter().sum();
+        if sum == expected {
+            continue;
+        }
+        part.wrong[kind] += 1;
+        if !is_control && part.witnesses.len() < WITNESSES_MAX {
+            let each: Vec<String> =
+                std::iter::zip(&tables.shards, &sums).map(|(name, sum)| format!("{name} {sum}")).collect();
+            part.witnesses.push(format!(
+                "after {:.3} s at {}: sum {sum} instead of {expected} ({})",
+                watch.begin.elapsed().as_secs_f64(),
+                options.level,
+                each.join(", ")
+            ));
+        }
+    }
+    part
+}
+
+/// One reading; SERIALIZABLE may refuse a reader, which then tries once more. Twice refused is no reading.
+fn whole(client: &mut Client, options: &Options) -> Option<Vec<i64>> {
+    let sql = format!(
+        "{}; select shard, sum(bal) from {SCHEMA}.bank group by shard order by shard; commit",
+        options.level.begin()
+    );
+    let mut reply = client.ask(&sql).ok()?;
+    if reply.error.is_some() {
+        client.ask("rollback").ok()?;
+        reply = client.ask(&sql).ok().filter(|reply| reply.error.is_none())?;
+    }
+    let rows = reply.done.iter().find(|done| !done.rows.is_empty())?;
+    rows.rows.iter().map(|row| number(row.get(1)?)).collect()
+}
+
+fn one(client: &mut Client, shard: usize) -> Option<i64> {
+    let reply = client.ask(&format!("select sum(bal) from {SCHEMA}.bank where shard = {shard}")).ok()?;
+    reply.number()
+}

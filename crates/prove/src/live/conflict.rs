@@ -1,0 +1,197 @@
+//! `conflict`: the same rows written on several nodes at once, and then what each node holds.
+//!
+//! Increments of one counter on every node must all be in its final value, or somebody's acknowledged write was overwritten; and when everything is quiet all
+//! nodes must hold the same. The control is ownership: each node writes only its own counters, with the same load, and then both must hold even where
+//! nobody resolves conflicts.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use target::{Engine, Role};
+
+use super::tables::{self, SCHEMA, Shape, Tables, converge};
+use super::{Lasting, LiveError, Options, Watch, under_faults};
+use crate::client::{Client, number};
+use crate::fault::{Happened, Site};
+use crate::outcome::{At, Outcome, of_broken, of_reply};
+
+const SHAPE: Shape =
+    Shape { name: "conflict", columns: "id int not null, v bigint not null", key: Some("shard, id") };
+/// Counters that all nodes fight for.
+const COUNTERS: usize = 2;
+/// How long a statement may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What one way of writing came to.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Fight {
+    /// Increments that were acknowledged.
+    pub acknowledged: u64,
+    /// Increments whose end nobody knows.
+    pub unknown: u64,
+    /// Increments that were refused, for example with 40001: the price of a conflict.
+    pub refused: u64,
+    /// The sum of all counters on each node at the end.
+    pub sums: Vec<(String, i64)>,
+    /// Counters whose value is not the same on all nodes.
+    pub diverged: u64,
+    /// Counters.
+    pub counters: u64,
+    /// Acknowledged increments that no node's value holds: of the node that has most.
+    pub overwritten: u64,
+    /// Replication did not come to rest: which nodes lag, or have stopped.
+    pub stuck: Vec<String>,
+    /// The first counter that differs, node by node.
+    pub witness: Vec<String>,
+}
+
+impl Fight {
+    /// All nodes hold the same, and every acknowledged increment.
+    pub fn is_whole(&self) -> bool {
+        self.diverged == 0 && self.overwritten == 0 && self.stuck.is_empty()
+    }
+}
+
+/// What came out.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Report {
+    /// Every node writes the same counters.
+    pub contended: Fight,
+    /// Every node writes its own.
+    pub owned: Fight,
+    /// Nodes that took writes.
+    pub nodes: u64,
+    /// What was done meanwhile.
+    pub happened: Vec<Happened>,
+}
+
+/// Runs both ways, each for half of the time.
+///
+/// # Errors
+/// When the tables cannot be made or read.
+pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, LiveError> {
+    let mut options = options.clone();
+    options.duration /= 2;
+    let mut report = Report::default();
+    for is_owned in [true, false] {
+        let tables = Tables::make(site, &[SHAPE])?;
+        let nodes: Vec<usize> = match site.engine {
+            Engine::Multimaster => {
+                (0..site.nodes.len()).filter(|node| site.nodes[*node].role == Role::Peer).collect()
+            }
+            _ => vec![site.primary()],
+        };
+        let writers = if nodes.len() > 1 { nodes.len() } else { options.clients.max(2) };
+        let counters = if is_owned { writers } else { COUNTERS };
+        let mut first = tables::client(site, nodes[0])?;
+        for id in 0..counters {
+            first.tell(&format!("insert into {SCHEMA}.conflict values (1, {id}, 0)"))?;
+        }
+        // Everybody has the counters before anybody counts.
+        let stuck = converge(site, &nodes)?;
+        if !stuck.is_empty() {
+            return Err(LiveError::Unfit(format!("replication does not work: {}", stuck.join("; "))));
+        }
+        let (parts, happened, healed) = under_faults(site, &options, stop, writers, |number, watch| {
+            let spec = options.dressed(site.nodes[nodes[number % nodes.len()]].client_spec());
+            let session = Lasting::new(spec, options.patience);
+            count(site.engine, &options, session, number, is_owned.then_some(number), watch)
+        });
+        healed?;
+        report.happened.extend(happened);
+        let mut fight = Fight { counters: counters as u64, ..Fight::default() };
+        for [acknowledged, refused, unknown] in parts {
+            fight.acknowledged += acknowledged;
+            fight.refused += refused;
+            fight.unknown += unknown;
+        }
+        fight.stuck = converge(site, &nodes)?;
+        compare(site, &nodes, &mut fight)?;
+        tables.remove(site)?;
+        report.nodes = nodes.len() as u64;
+        match is_owned {
+            true => report.owned = fight,
+            // The faults have done what they can; the second half is about the conflicts.
+            false => report.contended = fight,
+        }
+        options.plan = crate::fault::Plan::default();
+    }
+    Ok(report)
+}
+
+/// Increments until the end: acknowledged, refused, unknown.
+fn count(
+    engine: Engine,
+    options: &Options,
+    mut session: Lasting,
+    number: usize,
+    own: Option<usize>,
+    watch: &Watch<'_>,
+) -> [u64; 3] {
+    let (mut counts, mut turn) = ([0; 3], number);
+    while watch.goes_on() {
+        let Some(client) = session.get() else { continue };
+        turn += 1;
+        let id = own.unwrap_or(turn % COUNTERS);
+        let sql = format!(
+            "{}; update {SCHEMA}.conflict set v = v + 1 where shard = 1 and id = {id}",
+            options.level.begin()
+        );
+        let outcome = match client.ask(&sql) {
+            Ok(reply) if reply.error.is_none() => {
+                let at = At::Commit { wide: false };
+                match client.ask("commit") {
+                    Ok(reply) => of_reply(engine, at, &reply).outcome,
+                    Err(broken) => {
+                        session.lose();
+                        of_broken(engine, at, &broken).outcome
+                    }
+                }
+            }
+            Ok(_) => {
+                if client.ask("rollback").is_err() {
+                    session.lose();
+                }
+                Outcome::Fail
+            }
+            Err(_) => {
+                session.lose();
+                Outcome::Fail
+            }
+        };
+        match outcome {
+            Outcome::Ok | Outcome::OkWeak => counts[0] += 1,
+            Outcome::Fail => counts[1] += 1,
+            Outcome::Info | Outcome::Partial => counts[2] += 1,
+        }
+    }
+    counts
+}
+
+fn compare(site: &Site, nodes: &[usize], fight: &mut Fight) -> Result<(), LiveError> {
+    let mut held: Vec<Vec<i64>> = Vec::new();
+    for node in nodes {
+        let mut client = Client::connect(&site.nodes[*node].spec, PATIENCE)?;
+        let rows = client.tell(&format!("select v from {SCHEMA}.conflict order by shard, id"))?;
+        let values: Vec<i64> = rows.rows().iter().filter_map(|row| number(row.first()?)).collect();
+        fight.sums.push((site.nodes[*node].name.clone(), values.iter().sum()));
+        held.push(values);
+    }
+    for counter in 0..fight.counters as usize {
+        let values: Vec<Option<i64>> = held.iter().map(|values| values.get(counter).copied()).collect();
+        if values.windows(2).any(|pair| pair[0] != pair[1]) {
+            fight.diverged += 1;
+            if fight.witness.is_empty() {
+                fight.witness = std::iter::zip(&fight.sums, &values)
+                    .map(|((name, _), value)| match value {
+                        Some(value) => format!("{name}: counter {counter} is {value}"),
+                        None => format!("{name}: counter {counter} is missing"),
+                    })
+                    .collect();
+            }
+        }
+    }
+    let most = fight.sums.iter().map(|(_, sum)| *sum).max().unwrap_or(0);
+    fight.overwritten = fight.acknowledged.saturating_sub(u64::try_from(most).unwrap_or(0));
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! Tables of our own whose rows are forced onto different shards, in a schema of our own.
+//!
+//! A row's shard is its column `shard`. On a sharded cluster each shard is another node; on one server there are two of them, side by side, so that
+//! the same workload says there what it should.
+
+use std::time::{Duration, Instant};
+
+use target::{Engine, Role};
+
+use super::LiveError;
+use crate::client::{Client, ClientError, text};
+use crate::fault::Site;
+
+/// Our schema on every node.
+pub const SCHEMA: &str = "pgfathom_prove";
+/// Its comment: what carries it is ours to drop.
+const MARK: &str = "made by pgfathom prove";
+/// How long a statement of ours may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long replication may take until every node has everything.
+const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often that is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Shards where one server holds them all.
+const SHARDS_OF_ONE: usize = 2;
+
+/// What a table looks like.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Its name in our schema.
+    pub name: &'static str,
+    /// Its columns after `shard int not null`.
+    pub columns: &'static str,
+    /// Its primary key, which begins with the shard; none where doubles have to be possible.
+    pub key: Option<&'static str>,
+}
+
+/// Tables that were made. They are dropped by [`Tables::remove`].
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// Names of the shards; the first has number 1 in the column `shard`.
+    pub shards: Vec<String>,
+    /// Whether they are on different nodes.
+    pub is_spread: bool,
+}
+
+impl Tables {
+    /// Makes our schema and these tables on every node that needs them. What an earlier proof has left is dropped first.
+    ///
+    /// # Errors
+    /// [`LiveError::Foreign`], and what the servers refuse.
+    pub fn make(site: &Site, shapes: &[Shape]) -> Result<Tables, LiveError> {
+        let entry = site.primary();
+        let holders: Vec<usize> = match site.engine {
+            Engine::FdwSharded => {
+                (0..site.nodes.len()).filter(|node| site.nodes[*node].role == Role::Shard).collect()
+            }
+            Engine::Multimaster => (0..site.nodes.len()).collect(),
+            _ => vec![entry],
+        };
+        for node in &holders {
+            make_schema(&mut client(site, *node)?)?;
+        }
+        let shards: Vec<String> = match site.engine {
+            Engine::FdwSharded => holders.iter().map(|node| site.nodes[*node].name.clone()).collect(),
+            _ => (1..=SHARDS_OF_ONE).map(|number| format!("part {number}")).collect(),
+        };
+        for shape in shapes {
+            match site.engine {
+                Engine::FdwSharded => spread(site, entry, &holders, shape)?,
+                Engine::Multimaster => {
+                    for node in &holders {
+                        client(site, *node)?.tell(&plain(shape))?;
+                    }
+                }
+                engine => {
+                    let mut client = client(site, entry)?;
+                    client.tell(&plain(shape))?;
+                    if engine == Engine::Citus {
+                        client.tell(&format!(
+                            "select create_distributed_table('{SCHEMA}.{}', 'shard')",
+                            shape.name
+                        ))?;
+                    }
+                }
+            }
+        }
+        if site.engine == Engine::Multimaster {
+            publish(site, &holders, shapes)?;
+        }
+        let is_spread = matches!(
+            site.engine,
+            Engine::FdwSharded
+                | Engine::Citus
+                | Engine::Shardman
+                | Engine::Greenplum
+                | Engine::Cockroach
+                | Engine::Yugabyte
+                | Engine::Ydb
+        );
+        Ok(Tables { shards, is_spread })
+    }
+
+    /// Drops our schema everywhere.
+    ///
+    /// # Errors
+    /// What the servers refuse.
+    pub fn remove(&self, site: &Site) -> Result<(), LiveError> {
+        let entry = site.primary();
+        if site.engine == Engine::Multimaster {
+            // Rows that arrive for a table that is gone would stop the subscription. Who is stuck is no reason to leave the tables.
+            let peers: Vec<usize> = (0..site.nodes.len()).collect();
+            converge(site, &peers)?;
+        }
+        let others = (0..site.nodes.len()).filter(|node| *node != entry && holds_tables(site, *node));
+        for node in std::iter::once(entry).chain(others) {
+            let mut client = client(site, node)?;
+            if site.engine == Engine::Multimaster {
+                client.tell("set client_min_messages = error")?;
+            }
+            client.tell(&format!("drop schema if exists {SCHEMA} cascade"))?;
+        }
+        Ok(())
+    }
+
+    /// The numbers of the shards.
+    pub fn numbers(&self) -> std::ops::RangeInclusive<usize> {
+        1..=self.shards.len()
+    }
+}
+
+fn holds_tables(site: &Site, node: usize) -> bool {
+    match site.engine {
+        Engine::FdwSharded => site.nodes[node].role == Role::Shard,
+        Engine::Multimaster => true,
+        _ => false,
+    }
+}
+
+pub(super) fn client(site: &Site, node: usize) -> Result<Client, ClientError> {
+    Ok(Client::connect(&site.nodes[node].spec, PATIENCE)?)
+}
+
+fn make_schema(client: &mut Client) -> Result<(), LiveError> {
+    let there = client.tell(&format!(
+        "select pg_catalog.obj_description(oid, 'pg_namespace') is not distinct from '{MARK}' \
+         from pg_catalog.pg_namespace where nspname = '{SCHEMA}'"
+    ))?;
+    match there.rows().first().and_then(|row| row.first()).and_then(|column| column.as_deref()) {
+        None => {}
+        Some(b"t") => {
+            client.tell(&format!("set client_min_messages = error; drop schema {SCHEMA} cascade"))?;
+        }
+        Some(_) => return Err(LiveError::Foreign(SCHEMA)),
+    }
+    client.tell(&format!("create schema {SCHEMA}; comment on schema {SCHEMA} is '{MARK}'"))?;
+    Ok(())
+}
+
+fn plain(shape: &Shape) -> String {
+    let key = shape.key.map(|key| format!(", primary key ({key})")).unwrap_or_default();
+    format!("create table {SCHEMA}.{} (shard int not null, {}{key})", shape.name, shape.columns)
+}
+
+/// A leaf on each node, and at the entry a parent by list whose partitions the leaves are.
+fn spread(site: &Site, entry: usize, holders: &[usize], shape: &Shape) -> Result<(), LiveError> {
+    let leaf = |number: usize| format!("{}_{number}", shape.name);
+    for (at, node) in holders.iter().enumerate() {
+        let key = shape.key.map(|key| format!(", primary key ({key})")).unwrap_or_default();
+        client(site, *node)?.tell(&format!(
+            "create table {SCHEMA}.{} (shard int not null, {}{key})",
+            leaf(at + 1),
+            shape.columns
+        ))?;
+    }
+    let mut client = client(site, entry)?;
+    client.tell(&format!(
+        "create table {SCHEMA}.{} (shard int not null, {}) partition by list (shard)",
+        shape.name, shape.columns
+    ))?;
+    for (at, node) in holders.iter().enumerate() {
+        let (number, leaf) = (at + 1, leaf(at + 1));
+        client.tell(&match *node == entry {
+            true => format!(
+                "alter table {SCHEMA}.{} attach partition {SCHEMA}.{leaf} for values in ({number})",
+                shape.name
+            ),
+            false => format!(
+                "create foreign table {SCHEMA}.{leaf} partition of {SCHEMA}.{} for values in ({number}) \
+                 server {} options (schema_name '{SCHEMA}', table_name '{leaf}')",
+                shape.name, site.nodes[*node].name
+            ),
+        })?;
+    }
+    Ok(())
+}
+
+/// Every node sends its rows to every other one, as soon as all of them know the tables.
+fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveError> {
+    for node in holders {
+        let mut client = client(site, *node)?;
+        for shape in shapes {
+            let publication = target::local::PUBLICATION;
+            if shape.key.is_none() {
+                // Without a key a row is found by all of its columns.
+                client.tell(&format!("alter table {SCHEMA}.{} replica identity full", shape.name))?;
+            }
+            client.tell(&format!("alter publication {publication} add table {SCHEMA}.{}", shape.name))?;
+        }
+    }
+    for node in holders {
+        let mut client = client(site, *node)?;
+        let names = client.tell("select subname from pg_catalog.pg_subscription order by 1")?;
+        for row in names.rows().to_vec() {
+            if let Some(name) = row.first().and_then(text) {
+                client.tell(&format!(
+                    "alter subscription {name} refresh publication with (copy_data = false)"
+                ))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits until every node has confirmed what every other one had written by now. Gives who has not: a subscription that a conflict has disabled never will.
+pub(super) fn converge(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveError> {
+    if nodes.len() < 2 {
+        return Ok(Vec::new());
+    }
+    let mut waits: Vec<(usize, Client, String)> = Vec::new();
+    for node in nodes {
+        let mut client = client(site, *node)?;
+        let lsn = client.tell("select pg_catalog.pg_current_wal_lsn()")?;
+        let lsn = lsn.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default();
+        waits.push((*node, client, lsn));
+    }
+    let begin = Instant::now();
+    loop {
+        let mut behind = Vec::new();
+        for (node, client, lsn) in &mut waits {
+            let slots = client.tell(&format!(
+                "select slot_name, active from pg_catalog.pg_replication_slots \
+                 where slot_type = 'logical' and not temporary and confirmed_flush_lsn < '{lsn}'"
+            ))?;
+            for row in slots.rows() {
+                let state = match row.get(1).and_then(text).as_deref() {
+                    Some("t") => "lags",
+                    _ => "has stopped",
+                };
+                let slot = row.first().and_then(text).unwrap_or_default();
+                behind.push(format!("{slot} of {} {state}", site.nodes[*node].name));
+            }
+        }
+        if behind.is_empty() || begin.elapsed() > CONVERGE_TIMEOUT {
+            return Ok(behind);
+        }
+        // A stopped subscription does not come back by itself.
+        if begin.elapsed() > CONVERGE_TIMEOUT / 6 && behind.iter().all(|one| one.ends_with("has stopped")) {
+            return Ok(behind);
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a transaction's end was worth: the outcome of a COMMIT from its command tag, warnings, SQLSTATE and the engine.
+//!
+//! "No error" is not "committed for good", and "error" is not "nothing happened". The rules (and the measurements behind them):
+//!
+//! - a failed block answers COMMIT with the tag `ROLLBACK` and no error at all;
+//! - a wait for a synchronous standby that was cancelled is a success with WARNING 01000: the row is here, and on no standby;
+//! - a session that is terminated in that wait gets the end of the connection, and its row is visible;
+//! - when the reply to COMMIT is lost, nobody but the table knows;
+//! - postgres_fdw commits the other nodes one after another before its own commit: an error then does not mean that nothing was committed.
+
+use std::fmt;
+
+use target::Engine;
+use wire::error::{ServerError, SqlState};
+
+use crate::client::{Broken, Reply};
+
+/// What the end of a transaction was worth.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Outcome {
+    /// Acknowledged without reservation: the tag `COMMIT`, and no warning.
+    Ok,
+    /// Acknowledged, but with a warning that takes a promise back: not replicated, or not yet committed everywhere.
+    OkWeak,
+    /// Certainly without effect.
+    Fail,
+    /// Nobody knows: only the table can tell.
+    Info,
+    /// Refused by an engine whose commit over several nodes is not atomic: a part may have been committed.
+    Partial,
+}
+
+impl Outcome {
+    /// All of them, best first.
+    pub const ALL: [Outcome; 5] =
+        [Outcome::Ok, Outcome::OkWeak, Outcome::Fail, Outcome::Info, Outcome::Partial];
+
+    /// The word in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::OkWeak => "ok_weak",
+            Outcome::Fail => "fail",
+            Outcome::Info => "info",
+            Outcome::Partial => "partial",
+        }
+    }
+
+    /// The client was told that it is done, with or without a warning.
+    pub fn is_acknowledged(self) -> bool {
+        matches!(self, Outcome::Ok | Outcome::OkWeak)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An outcome and what shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// What it was worth.
+    pub outcome: Outcome,
+    /// Why, in words.
+    pub why: String,
+    /// The code of the error or warning that decided.
+    pub sqlstate: Option<SqlState>,
+}
+
+impl Ended {
+    fn new(outcome: Outcome, why: impl Into<String>, sqlstate: Option<SqlState>) -> Ended {
+        Ended { outcome, why: why.into(), sqlstate }
+    }
+}
+
+/// Where a transaction stood when it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum At {
+    /// The word that commits had not been sent: BEGIN, a statement of a block, a refused connection.
+    BeforeCommit,
+    /// The reply to COMMIT, or to a statement that commits by itself. `wide`: the transaction wrote on several nodes.
+    Commit {
+        /// Whether several nodes take part.
+        wide: bool,
+    },
+}
+
+/// `no_active_sql_transaction`: COMMIT without BEGIN, or the block was lost with its session (a pooler).
+const NO_TRANSACTION: SqlState = SqlState(*b"25P01");
+/// `statement_completion_unknown`, CockroachDB's "result is ambiguous".
+const UNKNOWN: SqlState = SqlState(*b"40003");
+
+/// The outcome of a reply that came whole.
+pub fn of_reply(engine: Engine, at: At, reply: &Reply) -> Ended {
+    if let Some(error) = &reply.error {
+        return of_error(engine, at, error);
+    }
+    let At::Commit { .. } = at else {
+        return Ended::new(Outcome::Fail, "the block was left before COMMIT", None);
+    };
+    let tag = reply.tag().unwrap_or_default();
+    if tag == "ROLLBACK" {
+        return Ended::new(Outcome::Fail, "COMMIT was answered with ROLLBACK: the block had failed", None);
+    }
+    if tag.is_empty() {
+        return Ended::new(Outcome::Info, "COMMIT was answered without a command tag", None);
+    }
+    let mut warnings = reply.notices.iter().filter(|notice| notice.severity == "WARNING");
+    if let Some(warning) = reply.notices.iter().find(|notice| notice.sqlstate == NO_TRANSACTION) {
+        // Whatever the statements of the block were, each has been committed, or lost, by itself.
+        return Ended::new(Outcome::Info, warning.message.clone(), Some(warning.sqlstate));
+    }
+    match warnings.next() {
+        Some(warning) => Ended::new(Outcome::OkWeak, warning.message.clone(), Some(warning.sqlstate)),
+        None => Ended::new(Outcome::Ok, "", None),
+    }
+}
+
+/// The outcome when the connection broke, or the client's patience ended.
+pub fn of_broken(engine: Engine, at: At, broken: &Broken) -> Ended {
+    // A server that is about to leave may say so first.
+    if let Some(error) = &broken.reply.error {
+        return of_error(engine, at, error);
+    }
+    match at {
+        At::BeforeCommit => {
+            Ended::new(Outcome::Fail, format!("the connection broke before COMMIT: {}", broken.cause), None)
+        }
+        At::Commit { .. } if !broken.was_sent => {
+            // A part of the message is no message: the server cannot have read it.
+            Ended::new(Outcome::Fail, format!("COMMIT could not be sent: {}", broken.cause), None)
+        }
+        At::Commit { .. } => {
+            let said = broken.reply.notices.iter().find(|notice| notice.severity == "WARNING");
+            let words = said.map_or_else(
+                || format!("no reply to COMMIT: {}", broken.cause),
+                |warning| format!("no reply to COMMIT, after the warning: {}", warning.message),
+            );
+            Ended::new(Outcome::Info, words, said.map(|warning| warning.sqlstate))
+        }
+    }
+}
+
+/// Whether a commit over several nodes is one step for everybody, or none.
+fn commits_atomically(engine: Engine) -> bool {
+    !matches!(engine, Engine::FdwSharded)
+}
+
+/// Whether an ERROR at COMMIT is known to mean that nothing was committed: established for PostgreSQL's own commit, whose last step cannot fail any
+/// more with an ERROR. Of the others only what says so itself is believed.
+fn an_error_undoes(engine: Engine) -> bool {
+    matches!(engine, Engine::Postgres | Engine::Multimaster | Engine::FdwSharded)
+}
+
+fn of_error(engine: Engine, at: At, error: &ServerError) -> Ended {
+    let end = |outcome| Ended::new(outcome, error.message.clone(), Some(error.sqlstate));
+    let At::Commit { wide } = at else { return end(Outcome::Fail) };
+    let code = error.sqlstate.as_str();
+    if error.sqlstate == UNKNOWN || code.starts_with("08") {
+        return end(if wide && !commits_atomically(engine) { Outcome::Partial } else { Outcome::Info });
+    }
+    // The server ended the session, or itself, and how far it was nobody says.
+    if error.severity == "FATAL" || error.severity == "PANIC" || error.sqlstate.ends_session() {
+        // Only a server that was never reached, or refuses writes altogether, has certainly done nothing.
+        let refused = error.sqlstate == SqlState::CANNOT_CONNECT_NOW;
+        return end(if refused { Outcome::Fail } else { Outcome::Info });
+    }
+    if wide && !commits_atomically(engine) {
+        return end(Outcome::Partial);
+    }
+    let says_undone = error.sqlstate.is_retryable() || code.starts_with("23") || code == "25006";
+    if says_undone || an_error_undoes(engine) {
+        return end(Outcome::Fail);
+    }
+    end(Outcome::Info)
+}
+
+#[cfg(test)]
+mod tests;

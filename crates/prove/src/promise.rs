@@ -1,0 +1,703 @@
+//! From what a workload saw to what became of a promise: the engine's rule decides whether an anomaly is a violation or known, and every line says what to
+//! change.
+//!
+//! What each engine promises at which level stands in its profile (`target::profile`); what a setting takes back stands here.
+
+use record::promise::{Control, Promise, Standing, bound};
+use serde_json::{Map, Value, json};
+use target::profile::{Anomaly, Verdict};
+use target::{ConnSpec, Engine, Role};
+
+use crate::client::{Client, text};
+use crate::fault::{Fault, Happened, Plan, Site};
+use crate::live::conflict::Fight;
+use crate::live::{Level, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin};
+
+/// The rule of the engine for one anomaly at one level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// Seeing it once breaks a promise.
+    Forbidden,
+    /// It may happen.
+    Allowed,
+    /// No promise was found.
+    Measured,
+}
+
+/// What the profile of an engine says about an anomaly at a level.
+pub fn rule(engine: Engine, has_standbys: bool, level: Level, anomaly: Anomaly) -> Rule {
+    let promises = engine.profile().promises;
+    let fits = |with_standbys: bool| {
+        promises.iter().find(|promise| {
+            promise.level.contains(level.name()) && promise.level.contains("standby") == with_standbys
+        })
+    };
+    let promise = fits(has_standbys).or_else(|| fits(false)).or_else(|| promises.first());
+    match promise.map(|promise| promise.verdict(anomaly)) {
+        Some(Verdict::Forbidden) => Rule::Forbidden,
+        Some(Verdict::Allowed) => Rule::Allowed,
+        Some(Verdict::Depends(words)) if words.starts_with("forbidden") => Rule::Forbidden,
+        Some(Verdict::Depends(words)) if words.starts_with("allowed") => Rule::Allowed,
+        _ => Rule::Measured,
+    }
+}
+
+/// The settings that take promises back, as the entry node has them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Settings {
+    /// `synchronous_commit` of our sessions.
+    pub synchronous_commit: String,
+    /// `synchronous_standby_names`.
+    pub standby_names: String,
+    /// `fsync`.
+    pub fsync: String,
+}
+
+impl Settings {
+    /// Asks. What an engine does not have stays empty.
+    ///
+    /// # Errors
+    /// When nobody answers.
+    pub fn of(spec: &ConnSpec, options: &Options) -> Result<Settings, LiveError> {
+        let mut client = Client::connect(spec, options.patience)?;
+        let mut ask = |name: &str| -> Result<String, LiveError> {
+            let reply = client.ask(&format!("show {name}"))?;
+            Ok(reply.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default())
+        };
+        let ours = options.settings.iter().rev().find(|(name, _)| name == "synchronous_commit");
+        Ok(Settings {
+            synchronous_commit: match ours {
+                Some((_, value)) => value.clone(),
+                None => ask("synchronous_commit")?,
+            },
+            standby_names: ask("synchronous_standby_names")?,
+            fsync: ask("fsync")?,
+        })
+    }
+
+    /// Whether a commit waits until a standby has it.
+    fn waits_for_standbys(&self) -> bool {
+        !self.standby_names.is_empty() && !matches!(self.synchronous_commit.as_str(), "off" | "local")
+    }
+
+    /// In words, for a column of the matrix.
+    pub fn says(&self) -> String {
+        let mut words = format!("synchronous_commit={}", self.synchronous_commit);
+        if !self.standby_names.is_empty() {
+            words.push_str(&format!(", {}", self.standby_names));
+        }
+        if self.fsync == "off" {
+            words.push_str(", fsync=off");
+        }
+        words
+    }
+
+    /// The setting that explains why acknowledged rows may be lost under these faults, and what to change.
+    fn excuse(&self, faults: &[Fault], has_standbys: bool) -> Option<(&'static str, &'static str)> {
+        let has = |fault: Fault| faults.contains(&fault);
+        let crashes = has(Fault::Kill) || has(Fault::Power) || has(Fault::Full);
+        if self.synchronous_commit == "off" && crashes {
+            return Some((
+                "synchronous_commit=off acknowledges before the WAL is written: a crash loses what the WAL writer had not written yet",
+                "set synchronous_commit = on, for these transactions at least",
+            ));
+        }
+        if self.fsync == "off" && (has(Fault::Power) || has(Fault::Full)) {
+            return Some((
+                "fsync=off leaves everything to the kernel's page cache: kill -9 survives it, a power cut does not",
+                "set fsync = on",
+            ));
+        }
+        if has(Fault::Promote) && has_standbys && !self.waits_for_standbys() {
+            return Some((
+                "no standby is waited for: a promoted one lacks what had not reached it",
+                "set synchronous_standby_names, and synchronous_commit = on or stronger",
+            ));
+        }
+        if self.synchronous_commit == "remote_write" && has(Fault::Promote) && has(Fault::Power) {
+            return Some((
+                "remote_write waits until the standby's operating system has the WAL, not its disk",
+                "set synchronous_commit = on",
+            ));
+        }
+        None
+    }
+}
+
+fn has_standbys(site: &Site) -> bool {
+    site.nodes.iter().any(|node| node.role == Role::Standby)
+}
+
+/// What can be said when nothing was promised to be injected: the fault is not possible here.
+pub fn not_possible(workload: &str, setting: &str, plan: &Plan, fault: Fault, why: &str) -> Promise {
+    Promise {
+        workload: workload.to_owned(),
+        promise: "nothing that was acknowledged is lost".to_owned(),
+        setting: setting.to_owned(),
+        fault: plan.to_string(),
+        standing: Standing::NotPossible,
+        unit: "transactions".to_owned(),
+        why: format!("{}: {why}", fault.says()),
+        change: "pgfathom prove --local single makes a cluster of its own, with disks that can be cut off"
+            .to_owned(),
+        ..Promise::default()
+    }
+}
+
+/// The cluster did not come back, or not with what has to be there: after a fault that a setting makes deadly that is known, else it is broken.
+pub fn did_not_return(
+    workload: &str,
+    site: &Site,
+    settings: &Settings,
+    setting: &str,
+    plan: &Plan,
+    error: &str,
+) -> Promise {
+    let faults = plan.faults();
+    let excuse = settings.excuse(&faults, has_standbys(site));
+    let words: Vec<&str> = faults.iter().map(|fault| fault.says()).collect();
+    Promise {
+        workload: workload.to_owned(),
+        promise: "the cluster comes back with its tables".to_owned(),
+        setting: setting.to_owned(),
+        fault: words.join(", then "),
+        standing: if excuse.is_some() { Standing::ByDesign } else { Standing::Broken },
+        n: 1,
+        unit: "returns".to_owned(),
+        seen: 1,
+        witness: vec![error.to_owned()],
+        why: excuse.map_or("crash recovery brings back what was committed", |(why, _)| why).to_owned(),
+        change: excuse.map_or("look at the server's log", |(_, change)| change).to_owned(),
+        ..Promise::default()
+    }
+}
+
+fn figures(value: Value) -> Map<String, Value> {
+    match value {
+        // What nobody could tell is absent.
+        Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        _ => Map::new(),
+    }
+}
+
+/// The faults that were really injected, as a row of the matrix.
+fn faults_of(happened: &[Happened]) -> (String, Vec<Fault>) {
+    let done = happened.iter().filter(|one| one.error.is_none());
+    let faults: Vec<Fault> = done.filter_map(|one| one.step.fault).collect();
+    let words: Vec<&str> = faults.iter().map(|fault| fault.says()).collect();
+    (words.join(", then "), faults)
+}
+
+/// A promise that is judged by counting.
+struct Count<'a> {
+    workload: &'a str,
+    promise: &'a str,
+    setting: &'a str,
+    unit: &'a str,
+    n: u64,
+    seen: u64,
+    control: Option<Control>,
+    rule: Rule,
+    why: (&'a str, &'a str),
+    change: &'a str,
+}
+
+/// `why` is what is said where it is forbidden, and where it is not.
+fn counted(count: Count<'_>) -> Promise {
+    let blind = count.control.as_ref().is_some_and(|control| control.seen == 0);
+    let (standing, why) = match (count.rule, count.seen) {
+        (_, 0) if count.n == 0 => (Standing::NotTested, "nothing could be looked at"),
+        (Rule::Forbidden, 0) if blind => {
+            (Standing::NotTested, "the control did not show it either: there was too little going on at once")
+        }
+        (Rule::Forbidden, 0) => (Standing::Kept, count.why.0),
+        (Rule::Forbidden, _) => (Standing::Broken, count.why.0),
+        (Rule::Allowed | Rule::Measured, _) => (Standing::ByDesign, count.why.1),
+    };
+    let is_bad = matches!(standing, Standing::Broken | Standing::ByDesign);
+    Promise {
+        workload: count.workload.to_owned(),
+        promise: count.promise.to_owned(),
+        setting: count.setting.to_owned(),
+        standing,
+        n: count.n,
+        unit: count.unit.to_owned(),
+        seen: count.seen,
+        bound: if count.seen == 0 { bound(count.n) } else { None },
+        control: count.control,
+        why: why.to_owned(),
+        change: if is_bad { count.change.to_owned() } else { String::new() },
+        ..Promise::default()
+    }
+}
+
+/// Durability.
+pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str) -> Vec<Promise> {
+    let found = &report.findings;
+    let (fault, faults) = faults_of(&report.happened);
+    let excuse = settings.excuse(&faults, has_standbys(site));
+    let n = found.acknowledged();
+    let control = report.control.map(|shows| Control {
+        what: "an acknowledged row is taken away in a transaction of the reader's own".to_owned(),
+        n: 1,
+        seen: u64::from(shows),
+    });
+    let mut lost = counted(Count {
+        workload: "ack",
+        promise: "nothing that was acknowledged is lost",
+        setting,
+        unit: "acknowledged commits",
+        n,
+        seen: found.lost + found.vanished,
+        control,
+        rule: if excuse.is_some() { Rule::Allowed } else { Rule::Forbidden },
+        why: (
+            "a commit is acknowledged after its WAL is on disk, here and on the standbys that are waited for",
+            excuse.map_or("", |(why, _)| why),
+        ),
+        change: excuse
+            .map_or("look for the node that acknowledged, and for what took over from it", |(_, change)| {
+                change
+            }),
+    });
+    // A setting excuses a tail; a hole in the middle it does not.
+    if found.holes > 0 && lost.standing == Standing::ByDesign && settings.fsync != "off" {
+        lost.standing = Standing::Broken;
+        lost.why = "acknowledged rows are missing that are older than ones that survived on the same shard: that is no lag".to_owned();
+    }
+    lost.figures = figures(json!({
+        "tried": report.tried,
+        "acknowledged": found.outcomes.ok,
+        "acknowledged_with_warning": found.outcomes.ok_weak,
+        "failed": found.outcomes.fail,
+        "unanswered": found.outcomes.info,
+        "unanswered_committed": found.info_committed,
+        "unanswered_absent": found.info_absent,
+        "lost": found.lost,
+        "lost_after_warning": found.weak_lost,
+        "late": found.late,
+        "vanished": found.vanished,
+        "holes": found.holes,
+        "rpo_us": found.rpo_us,
+        "rpo_bytes": found.rpo_bytes,
+        "replies_dropped": (report.dropped > 0).then_some(report.dropped),
+    }));
+    let level = Level::ReadCommitted;
+    let torn_rule = rule(site.engine, has_standbys(site), level, Anomaly::TornCommit);
+    let mut torn = counted(Count {
+        workload: "ack",
+        promise: "a transaction is there whole and once, or not at all",
+        setting,
+        unit: "transactions",
+        n: report.tried,
+        seen: found.torn + found.duplicated + found.risen + found.partial_torn,
+        control: None,
+        rule: if found.duplicated + found.risen > 0 { Rule::Forbidden } else { torn_rule },
+        why: (
+            "a commit is one record of the log, or a two-phase commit",
+            "postgres_fdw commits its nodes one after another, without two-phase commit: a node that dies in between keeps a half",
+        ),
+        change: match torn_rule {
+            Rule::Forbidden => {
+                "look at the witnesses: a driver or proxy that repeats, or a coordinator that does not finish"
+            }
+            _ => "keep what belongs together on one shard, or use an engine with two-phase commit",
+        },
+    });
+    torn.figures = figures(json!({
+        "wide": report.wide,
+        "torn": found.torn,
+        "duplicated": found.duplicated,
+        "risen": found.risen,
+        "refused_but_there_in_part": found.partial_torn,
+        "refused_but_there": found.partial_committed,
+    }));
+    let is_about_loss = |words: &&String| words.starts_with("lost") || words.starts_with("vanished");
+    (lost.witness, torn.witness) = found.witnesses.iter().cloned().partition(|words| is_about_loss(&words));
+    let mut promises = vec![lost, torn];
+    for promise in &mut promises {
+        promise.fault.clone_from(&fault);
+        explain_missing(promise, &report.happened);
+    }
+    promises
+}
+
+/// A fault that was planned and did not happen says nothing about the promise.
+fn explain_missing(promise: &mut Promise, happened: &[Happened]) {
+    if let Some(missing) = happened.iter().find(|one| one.error.is_some() && one.step.fault.is_some()) {
+        promise.standing = match promise.standing {
+            Standing::Kept => Standing::NotTested,
+            other => other,
+        };
+        promise.why = missing.to_string();
+    }
+}
+
+/// Sums over shards.
+pub fn bank(site: &Site, report: &bank::Report, level: Level, setting: &str) -> Vec<Promise> {
+    let anomaly_rule = rule(site.engine, has_standbys(site), level, Anomaly::FracturedRead);
+    let setting = setting_with(level, setting);
+    let (fault, _) = faults_of(&report.happened);
+    let mut sums = counted(Count {
+        workload: "bank",
+        promise: "one SELECT sees all of a transfer or nothing of it",
+        setting: &setting,
+        unit: "sums read",
+        n: report.reads,
+        seen: report.wrong,
+        control: Some(Control {
+            what: "sums read shard by shard, each in a statement of its own".to_owned(),
+            n: report.control_reads,
+            seen: report.control_wrong,
+        }),
+        rule: anomaly_rule,
+        why: (
+            "a statement has one snapshot, and a commit becomes visible in one step",
+            why_fractured(site.engine),
+        ),
+        change: "read what must agree from one shard, or take an engine with a snapshot for all nodes",
+    });
+    sums.witness.clone_from(&report.witnesses);
+    sums.figures = figures(json!({
+        "transfers": report.transfers.ok + report.transfers.ok_weak,
+        "transfers_refused": report.transfers.fail,
+        "transfers_unanswered": report.transfers.info,
+        "transfers_in_doubt": report.transfers.partial,
+        "share_wrong": share(report.wrong, report.reads),
+    }));
+    let is_off = report.last_sum != report.expected;
+    let mut last = counted(Count {
+        workload: "bank",
+        promise: "no money is made or lost",
+        setting: &setting,
+        unit: "transfers",
+        n: report.transfers.ok + report.transfers.ok_weak,
+        seen: u64::from(is_off),
+        control: None,
+        rule: rule(site.engine, has_standbys(site), level, Anomaly::TornCommit),
+        why: (
+            "both sides of a transfer are committed together",
+            "a transfer over several nodes is not committed in one step: it may be there in half after a crash",
+        ),
+        change: "keep both sides of a transfer on one shard, or use an engine with two-phase commit",
+    });
+    if is_off {
+        last.witness.push(format!("the sum is {} in the end, and was {}", report.last_sum, report.expected));
+    } else if last.standing == Standing::ByDesign {
+        // Allowed after a crash; without one it has to hold, and it did.
+        last.standing = Standing::Kept;
+        last.change.clear();
+    }
+    sums.fault.clone_from(&fault);
+    last.fault = fault;
+    vec![sums, last]
+}
+
+fn setting_with(level: Level, setting: &str) -> String {
+    if setting.is_empty() { level.to_string() } else { format!("{level}, {setting}") }
+}
+
+fn share(part: u64, all: u64) -> f64 {
+    part as f64 / all.max(1) as f64
+}
+
+fn why_fractured(engine: Engine) -> &'static str {
+    match engine {
+        Engine::FdwSharded => {
+            "each node takes a snapshot of its own when a statement first reaches it: between two of them a transfer can commit, at every isolation level"
+        }
+        Engine::Citus => "there is no distributed snapshot: each shard is read in a snapshot of its own",
+        Engine::Shardman => "without enable_csn_snapshot each node reads in a snapshot of its own",
+        _ => "the engine does not promise one snapshot for all nodes",
+    }
+}
+
+/// Rows of several shards.
+pub fn twin(site: &Site, report: &twin::Report, level: Level, setting: &str) -> Vec<Promise> {
+    let setting = setting_with(level, setting);
+    let [_, _, apart] = &report.ways;
+    let mut promises = Vec::new();
+    for (way, seen) in std::iter::zip([twin::Way::Statement, twin::Way::Transaction], &report.ways) {
+        let (anomaly, at) = match way {
+            twin::Way::Statement => (Anomaly::FracturedRead, Level::ReadCommitted),
+            _ => (Anomaly::ReadSkew, Level::RepeatableRead),
+        };
+        let promise = format!("{} shows rows of one version", way.says());
+        let mut promise = counted(Count {
+            workload: "twin",
+            promise: &promise,
+            setting: &setting,
+            unit: "readings",
+            n: seen.reads,
+            seen: seen.fractured,
+            control: Some(Control {
+                what: twin::Way::Apart.says().to_owned(),
+                n: apart.reads,
+                seen: apart.fractured,
+            }),
+            rule: rule(site.engine, has_standbys(site), at, anomaly),
+            why: ("all of it is read in one snapshot", why_fractured(site.engine)),
+            change: "read what must agree from one shard, or take an engine with a snapshot for all nodes",
+        });
+        promise.witness.clone_from(&seen.witnesses);
+        let ahead: Map<String, Value> = std::iter::zip(&report.shards, &seen.ahead)
+            .map(|(name, count)| (name.clone(), json!(count)))
+            .collect();
+        promise.figures = figures(json!({
+            "share_fractured": share(seen.fractured, seen.reads),
+            "distance_versions_max": seen.distance_max,
+            "ahead": ahead,
+            "writes": report.writes,
+            "groups_torn_in_the_end": report.torn,
+        }));
+        promise.fault = faults_of(&report.happened).0;
+        promises.push(promise);
+    }
+    promises
+}
+
+/// Write skew.
+pub fn skew(site: &Site, report: &skew::Report, level: Level, setting: &str) -> Vec<Promise> {
+    let setting = setting_with(level, setting);
+    let skew_rule = rule(site.engine, has_standbys(site), level, Anomaly::WriteSkew);
+    let forms = [
+        ("of two transactions that each write what the other one read, one is refused", report.rows),
+        ("the same where a count was read and a row is added", report.predicates),
+    ];
+    let mut promises: Vec<Promise> = forms
+        .into_iter()
+        .map(|(promise, pairs)| {
+            let mut promise = counted(Count {
+                workload: "skew",
+                promise,
+                setting: &setting,
+                unit: "pairs",
+                n: pairs.pairs,
+                seen: pairs.both,
+                control: Some(Control {
+                    what: "the same pairs at REPEATABLE READ".to_owned(),
+                    n: report.control.pairs,
+                    seen: report.control.both,
+                }),
+                rule: skew_rule,
+                why: (
+                    "SERIALIZABLE watches what transactions read of what others write, and refuses one of a dangerous pair",
+                    "snapshot isolation checks only what two transactions both write",
+                ),
+                change: "use SERIALIZABLE and retry 40001, or lock what is read: SELECT ... FOR UPDATE",
+            });
+            promise.figures = figures(json!({"refused": pairs.refused}));
+            promise
+        })
+        .collect();
+    if let Some(promise) = promises.iter_mut().find(|promise| promise.seen > 0) {
+        promise.witness.clone_from(&report.witness);
+    }
+    promises
+}
+
+/// Writing the same rows on several nodes.
+pub fn conflict(site: &Site, report: &conflict::Report, setting: &str) -> Vec<Promise> {
+    let is_one = report.nodes < 2;
+    let at = if is_one { "one node" } else { "every node writes" };
+    let lost_rule = match is_one {
+        true => Rule::Forbidden,
+        false => rule(site.engine, false, Level::ReadCommitted, Anomaly::LostUpdate),
+    };
+    let damage = |fight: &Fight| fight.overwritten + fight.diverged + fight.stuck.len() as u64;
+    let judge = |fight: &Fight, promise: &str, way: &str, rule: Rule| {
+        let setting =
+            [at, way, setting].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
+        let mut promise = counted(Count {
+            workload: "conflict",
+            promise,
+            setting: &setting,
+            unit: "acknowledged increments",
+            n: fight.acknowledged,
+            seen: damage(fight),
+            control: None,
+            rule,
+            why: (
+                "an update waits for the other one's end, or fails, and every node gets every row",
+                "nobody resolves conflicts: what arrives by replication overwrites what is there, on each node in another order",
+            ),
+            change: "let each row be written on one node only (ownership), or use an engine that refuses conflicts",
+        });
+        promise.witness.clone_from(&fight.witness);
+        promise.witness.extend(fight.stuck.iter().cloned());
+        let sums: Map<String, Value> =
+            fight.sums.iter().map(|(name, sum)| (name.clone(), json!(sum))).collect();
+        promise.figures = figures(json!({
+            "acknowledged": fight.acknowledged,
+            "refused": fight.refused,
+            "unanswered": fight.unknown,
+            "overwritten": fight.overwritten,
+            "counters": fight.counters,
+            "counters_diverged": fight.diverged,
+            "sums": sums,
+        }));
+        promise
+    };
+    let mut owned = judge(
+        &report.owned,
+        "all nodes end with the same rows when each writes only its own",
+        "own rows",
+        Rule::Forbidden,
+    );
+    let contended = judge(
+        &report.contended,
+        "no acknowledged increment is overwritten, and all nodes agree",
+        "same rows",
+        lost_rule,
+    );
+    // Each is the other one's control: the same load, with and without conflicts.
+    owned.control = (!is_one).then(|| Control {
+        what: "the same load on the same rows".to_owned(),
+        n: report.contended.acknowledged,
+        seen: damage(&report.contended),
+    });
+    owned.fault = faults_of(&report.happened).0;
+    vec![owned, contended]
+}
+
+/// Availability and staleness. An outage is measured, not promised: what is promised is that an answered write stays.
+pub fn heartbeat(
+    site: &Site,
+    report: &heartbeat::Report,
+    settings: &Settings,
+    setting: &str,
+) -> Vec<Promise> {
+    let (fault, faults) = faults_of(&report.happened);
+    let mut promises = Vec::new();
+    for shard in &report.shards {
+        let excuse = settings.excuse(&faults, has_standbys(site));
+        let promise = format!("writes and reads of {} come back, and what was answered stays", shard.shard);
+        let mut promise = counted(Count {
+            workload: "hb",
+            promise: &promise,
+            setting,
+            unit: "answered writes",
+            n: shard.writes[1],
+            seen: shard.doomed,
+            control: None,
+            rule: if excuse.is_some() { Rule::Allowed } else { Rule::Forbidden },
+            why: ("what is acknowledged is on disk", excuse.map_or("", |(why, _)| why)),
+            change: excuse.map_or("", |(_, change)| change),
+        });
+        let never =
+            shard.outages.iter().any(|[write, read]| write.back_us.is_none() || read.back_us.is_none());
+        if never {
+            promise.standing = Standing::Broken;
+            promise.why = "after a fault no probe was answered any more".to_owned();
+        } else if promise.standing == Standing::ByDesign && shard.doomed == 0 {
+            promise.standing = Standing::Kept;
+            promise.change.clear();
+        }
+        let all = |of: fn(&[heartbeat::Outage; 2]) -> Option<u64>| -> Vec<Option<u64>> {
+            shard.outages.iter().map(of).collect()
+        };
+        promise.figures = figures(json!({
+            "write_probes": shard.writes[0],
+            "write_answers": shard.writes[1],
+            "read_probes": shard.reads[0],
+            "read_answers": shard.reads[1],
+            "rto_write_us": all(|[write, _]| write.back_us),
+            "rto_read_us": all(|[_, read]| read.back_us),
+            "rto_full_us": all(|[write, _]| write.full_us),
+            "unavailable_s": shard.outages.iter().map(|[write, _]| write.unavailable_s).sum::<f64>(),
+        }));
+        promise.fault.clone_from(&fault);
+        promises.push(promise);
+    }
+    for node in &report.staleness {
+        let is_applied = settings.synchronous_commit == "remote_apply" && !settings.standby_names.is_empty();
+        let promise = format!("{} shows at once what was acknowledged", node.node);
+        let mut promise = counted(Count {
+            workload: "hb",
+            promise: &promise,
+            setting,
+            unit: "readings directly after an acknowledgement",
+            n: node.reads,
+            seen: node.stale,
+            control: None,
+            rule: if is_applied { Rule::Forbidden } else { Rule::Allowed },
+            why: (
+                "remote_apply waits until the synchronous standbys have applied it",
+                "another node shows a write only when it has applied it, and the acknowledgement does not wait for that",
+            ),
+            change: "read your own writes on the node that took them, or set synchronous_commit = remote_apply with this node as a synchronous one",
+        });
+        promise.figures = figures(json!({
+            "share_stale": share(node.stale, node.reads),
+            "stale_age_us_p50": node.age_us_p50,
+            "stale_age_us_max": node.age_us_max,
+            "went_backwards": node.backwards,
+        }));
+        promise.fault.clone_from(&fault);
+        promises.push(promise);
+    }
+    promises
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_come_from_the_profiles() {
+        let of = |engine, standbys, level, anomaly| rule(engine, standbys, level, anomaly);
+        use Anomaly::{FracturedRead, LostUpdate, TornCommit, WriteSkew};
+        use Level::{ReadCommitted, RepeatableRead, Serializable};
+        assert_eq!(of(Engine::Postgres, false, RepeatableRead, WriteSkew), Rule::Allowed);
+        assert_eq!(of(Engine::Postgres, false, Serializable, WriteSkew), Rule::Forbidden);
+        assert_eq!(of(Engine::Postgres, false, ReadCommitted, LostUpdate), Rule::Allowed);
+        assert_eq!(of(Engine::Postgres, true, RepeatableRead, FracturedRead), Rule::Forbidden);
+        assert_eq!(of(Engine::FdwSharded, false, Serializable, FracturedRead), Rule::Allowed);
+        assert_eq!(of(Engine::FdwSharded, false, ReadCommitted, TornCommit), Rule::Allowed);
+    }
+
+    #[test]
+    fn zero_is_evidence_only_with_a_control_that_shows_something() {
+        let judge = |rule, n, seen, control: Option<u64>| {
+            counted(Count {
+                workload: "bank",
+                promise: "p",
+                setting: "s",
+                unit: "reads",
+                n,
+                seen,
+                control: control.map(|seen| Control { what: "c".into(), n: 10, seen }),
+                rule,
+                why: ("forbidden because", "allowed because"),
+                change: "this",
+            })
+        };
+        let kept = judge(Rule::Forbidden, 300, 0, Some(4));
+        assert_eq!((kept.standing, kept.bound, kept.change.as_str()), (Standing::Kept, Some(0.01), ""));
+        assert_eq!(judge(Rule::Forbidden, 300, 0, Some(0)).standing, Standing::NotTested);
+        assert_eq!(judge(Rule::Forbidden, 0, 0, None).standing, Standing::NotTested);
+        let broken = judge(Rule::Forbidden, 300, 1, Some(0));
+        assert_eq!((broken.standing, broken.bound, broken.change.as_str()), (Standing::Broken, None, "this"));
+        let known = judge(Rule::Allowed, 300, 1, Some(4));
+        assert_eq!((known.standing, known.why.as_str()), (Standing::ByDesign, "allowed because"));
+    }
+
+    #[test]
+    fn a_setting_excuses_only_the_faults_it_is_weak_against() {
+        let settings = |commit: &str, names: &str, fsync: &str| Settings {
+            synchronous_commit: commit.into(),
+            standby_names: names.into(),
+            fsync: fsync.into(),
+        };
+        let excuse =
+            |settings: &Settings, faults: &[Fault]| settings.excuse(faults, true).map(|(_, change)| change);
+        let on = settings("on", "", "on");
+        assert_eq!(excuse(&on, &[Fault::Kill, Fault::Power]), None);
+        assert!(excuse(&on, &[Fault::Kill, Fault::Promote]).unwrap().contains("synchronous_standby_names"));
+        assert_eq!(excuse(&settings("on", "FIRST 1 (s1)", "on"), &[Fault::Kill, Fault::Promote]), None);
+        assert!(excuse(&settings("off", "", "on"), &[Fault::Kill]).unwrap().contains("synchronous_commit"));
+        assert_eq!(excuse(&settings("off", "", "on"), &[Fault::Pause]), None);
+        assert_eq!(excuse(&settings("on", "", "off"), &[Fault::Kill]), None);
+        assert_eq!(excuse(&settings("on", "", "off"), &[Fault::Power]), Some("set fsync = on"));
+    }
+}

@@ -1,0 +1,312 @@
+//! What servers do to a COMMIT and what faults do to servers, live: on PostgreSQL 15 and 18 where both are there.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod local;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use local::{folder, journal, on_each, wait_for};
+use prove::client::Client;
+use prove::fault::{Disk, Fault, Journal, Node, Plan, Site, disk, journal as journals};
+use prove::live::{Options, ack};
+use prove::outcome::{At, Outcome, of_broken, of_reply};
+use target::throwaway::{Throwaway, ThrowawayCluster};
+use target::{Engine, Role};
+
+const COMMIT: At = At::Commit { wide: false };
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The outcome of the COMMIT of one row, of which `meanwhile` is told the backend's process id.
+fn commit(cluster: &Throwaway, id: i32, meanwhile: impl FnOnce(u32) + Send) -> Outcome {
+    let mut client = Client::connect(&cluster.spec(), PATIENCE).unwrap();
+    client.tell(&format!("begin; insert into t values ({id})")).unwrap();
+    let pid = client.process_id();
+    std::thread::scope(|scope| {
+        scope.spawn(move || meanwhile(pid));
+        match client.ask("commit") {
+            Ok(reply) => of_reply(Engine::Postgres, COMMIT, &reply).outcome,
+            Err(broken) => of_broken(Engine::Postgres, COMMIT, &broken).outcome,
+        }
+    })
+}
+
+#[test]
+fn a_commit_is_worth_what_its_tag_warnings_and_end_say() {
+    on_each(|installation| {
+        let cluster = Throwaway::start(installation, &[("synchronous_standby_names", "nosuch")]).unwrap();
+        cluster.execute("set synchronous_commit = local; create table t (id int primary key)").unwrap();
+        let in_wait = |pid: u32, act: &str| {
+            wait_for("the wait for a standby", || {
+                let waits = format!("select wait_event = 'SyncRep' from pg_stat_activity where pid = {pid}");
+                cluster.value(&waits).unwrap().as_deref() == Some("t")
+            });
+            cluster.value(&format!("select {act}({pid})")).unwrap();
+        };
+        let cancelled = commit(&cluster, 1, |pid| in_wait(pid, "pg_cancel_backend"));
+        assert_eq!(cancelled, Outcome::OkWeak, "a success that takes a promise back");
+        let terminated = commit(&cluster, 2, |pid| in_wait(pid, "pg_terminate_backend"));
+        assert_eq!(terminated, Outcome::Info, "no answer is no answer");
+        // And both are there.
+        assert_eq!(cluster.value("select count(*) from t").unwrap().as_deref(), Some("2"));
+        let mut client = Client::connect(&cluster.spec(), PATIENCE).unwrap();
+        client.tell("set synchronous_commit = local").unwrap();
+        let refused = client.ask("begin; insert into t values (1)").unwrap();
+        assert_eq!(of_reply(Engine::Postgres, At::BeforeCommit, &refused).outcome, Outcome::Fail);
+        let left = client.ask("commit").unwrap();
+        assert_eq!((left.tag(), left.error.is_none()), (Some("ROLLBACK"), true), "no error at all");
+        assert_eq!(of_reply(Engine::Postgres, COMMIT, &left).outcome, Outcome::Fail);
+        let own = client.ask("insert into t values (3)").unwrap();
+        assert_eq!(of_reply(Engine::Postgres, COMMIT, &own).outcome, Outcome::Ok);
+    });
+}
+
+fn site(cluster: &Throwaway, journal: &std::sync::Arc<Journal>) -> Site {
+    let node = Node::hurtable("single", Role::Primary, cluster.spec(), cluster.instance());
+    Site::new(Engine::Postgres, vec![node], std::sync::Arc::clone(journal))
+}
+
+fn options(plan: &str, seconds: f64) -> Options {
+    Options {
+        duration: Duration::from_secs_f64(seconds),
+        plan: Plan::parse(plan).unwrap(),
+        ..Options::default()
+    }
+}
+
+fn ack(site: &Site, options: &Options) -> ack::Report {
+    let report = ack::run(site, options, &AtomicBool::new(false)).unwrap();
+    for one in &report.happened {
+        assert_eq!(one.error, None, "{one}");
+    }
+    assert!(report.findings.acknowledged() > 0, "{report:?}");
+    report
+}
+
+/// With `synchronous_commit` off the short tail that the WAL writer had not written is lost; with on nothing is.
+#[test]
+fn a_kill_loses_the_tail_of_asynchronous_commits_and_nothing_else() {
+    on_each(|installation| {
+        let (dir, journal) = journal("kill");
+        // The WAL writer sleeps for a while, so that there is a tail at whatever moment the fault comes, and a head.
+        let settings = [("fsync", "on"), ("wal_writer_delay", "300ms"), ("wal_writer_flush_after", "1GB")];
+        let cluster = Throwaway::start(installation, &settings).unwrap();
+        let site = site(&cluster, &journal);
+        let mut options = options("kill@0.6s,heal@0.7s", 0.8);
+        let on = ack(&site, &options);
+        assert!(!on.findings.is_broken(), "{on:?}");
+        assert_eq!(on.control, Some(true), "a lost row would have been seen");
+        options.settings.push(("synchronous_commit".to_owned(), "off".to_owned()));
+        let off = ack(&site, &options);
+        assert!(off.findings.lost > 0, "{off:?}");
+        // A tail: lost are the last ones before the fault, and nothing behind them survived.
+        assert_eq!((off.findings.holes, off.findings.torn, off.findings.risen), (0, 0, 0), "{off:?}");
+        assert!(off.findings.rpo_us > 0 && off.findings.rpo_bytes.is_some_and(|bytes| bytes > 0), "{off:?}");
+        drop((site, cluster, journal));
+        std::fs::remove_dir_all(dir).unwrap();
+    });
+}
+
+/// kill -9 does not test fsync: the page cache survives it. A power cut does.
+#[test]
+fn only_a_power_cut_tells_whether_fsync_is_on() {
+    on_each(|installation| {
+        let (dir, journal) = journal("power");
+        if let Err(why) = disk::probe(&journal) {
+            // Where it cannot be done the answer is the reason, and that is tested elsewhere.
+            assert!(!why.is_empty());
+            eprintln!("no power cut here: {why}");
+            return;
+        }
+        for fsync in ["on", "off"] {
+            let disk = Disk::make(&journal, disk::DISK_BYTES).unwrap();
+            let options_of_cluster = target::throwaway::Options {
+                settings: [("fsync", fsync), ("full_page_writes", "on"), ("wal_writer_delay", "10ms")]
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .to_vec(),
+                data_dir: Some(disk.path().to_owned()),
+                ..target::throwaway::Options::default()
+            };
+            let cluster = options_of_cluster.start(installation).unwrap();
+            // What initdb has written is on the disk before anything is proved.
+            sync(disk.path());
+            let mut site = site(&cluster, &journal);
+            site.nodes[0].disk = Some(disk);
+            let survived = ack(&site, &options("kill@0.4s,heal@0.5s", 0.6));
+            assert!(!survived.findings.is_broken(), "fsync={fsync} and kill -9: {survived:?}");
+            if fsync == "on" {
+                let survived = ack(&site, &options("power@0.4s,heal@0.5s", 0.6));
+                assert!(!survived.findings.is_broken(), "fsync=on and a power cut: {survived:?}");
+            } else {
+                // Everything that was not written back by chance is gone, and the table with it, or the server does not come up at all.
+                let lost = ack::run(&site, &options("power@0.4s,heal@0.5s", 0.6), &AtomicBool::new(false));
+                match lost {
+                    Ok(report) => assert!(report.findings.lost > 0, "{report:?}"),
+                    Err(error) => {
+                        let words = format!("{error} {error:?}");
+                        assert!(
+                            words.contains("ack") || words.contains("not start") || words.contains("mended"),
+                            "{words}"
+                        );
+                    }
+                }
+            }
+            drop((cluster, site));
+        }
+        drop(journal);
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "nothing is left to be undone");
+        std::fs::remove_dir_all(dir).unwrap();
+    });
+}
+
+/// Everything written so far reaches the disk.
+fn sync(path: &Path) {
+    assert!(Command::new("sync").arg("-f").arg(path).status().unwrap().success());
+}
+
+/// The proxy loses one reply to COMMIT in three: what became of those the table knows, and nothing that was acknowledged is missing.
+#[test]
+fn lost_replies_to_commit_are_resolved() {
+    on_each(|installation| {
+        let (dir, journal) = journal("drop");
+        let cluster = Throwaway::start(installation, &[]).unwrap();
+        let mut site = site(&cluster, &journal);
+        site.use_proxies().unwrap();
+        let report = ack(&site, &options("drop-commit@0.1s,heal@0.5s", 0.6));
+        let found = &report.findings;
+        assert!(report.dropped > 0 && !found.is_broken(), "{report:?}");
+        // Each dropped reply is one transaction without an answer, and each of these was committed.
+        assert_eq!(
+            (found.outcomes.info, found.info_committed),
+            (report.dropped, report.dropped),
+            "{report:?}"
+        );
+        drop((site, cluster, journal));
+        std::fs::remove_dir_all(dir).unwrap();
+    });
+}
+
+/// A full disk stops the server from acknowledging, and what it had acknowledged stays; a stopped server and a cut connection lose nothing either. An orphan
+/// is found and rolled back.
+#[test]
+fn other_faults_are_injected_and_undone() {
+    let installation = local::newest();
+    let (dir, journal) = journal("others");
+    let can_fill = disk::probe(&journal).is_ok();
+    let disk = can_fill.then(|| Disk::make(&journal, 192 << 20).unwrap());
+    let options_of_cluster = target::throwaway::Options {
+        settings: [("max_prepared_transactions", "4"), ("max_wal_size", "64MB"), ("min_wal_size", "32MB")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec(),
+        data_dir: disk.as_ref().map(|disk| disk.path().to_owned()),
+        ..target::throwaway::Options::default()
+    };
+    let cluster = options_of_cluster.start(&installation).unwrap();
+    let mut site = site(&cluster, &journal);
+    site.nodes[0].disk = disk;
+    assert!(site.can(Fault::Promote, None).unwrap_err().contains("no standby"));
+    assert!(site.can(Fault::Kill, Some("nosuch")).unwrap_err().contains("no node is called"));
+    if !can_fill {
+        assert!(site.can(Fault::Power, None).is_err());
+    }
+    site.use_proxies().unwrap();
+    let plan = "orphan@0.1s,pause@0.2s,heal@0.5s,cut@0.6s,blackhole-replies@0.7s,heal@0.9s,restart@1s,delay=5ms@1.2s,rate=100000@1.3s,heal@1.5s";
+    let report = ack(&site, &options(plan, 1.6));
+    assert!(!report.findings.is_broken(), "{report:?}");
+    assert_eq!(report.happened.len(), 10);
+    assert_eq!(cluster.value("select count(*) from pg_prepared_xacts").unwrap().as_deref(), Some("0"));
+    if can_fill {
+        let report = ack(&site, &options("full@0.2s,heal@1.2s", 1.5));
+        assert!(!report.findings.is_broken(), "{report:?}");
+        assert!(journal.open().iter().all(|(_, undo)| !undo.says().contains("ballast")));
+    }
+    drop((cluster, site, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A promoted synchronous standby has everything that was acknowledged; an asynchronous one need not, but nothing may be torn.
+#[test]
+fn a_promoted_synchronous_standby_has_every_acknowledged_row() {
+    let installation = local::newest();
+    let (dir, journal) = journal("promote");
+    let cluster = ThrowawayCluster::replicated(&installation, 1, "FIRST 1 (s1)").unwrap();
+    let nodes = std::iter::zip(&cluster.file().node, cluster.nodes())
+        .map(|(node, server)| {
+            Node::hurtable(&node.name, Role::parse(&node.role).unwrap(), server.spec(), server.instance())
+        })
+        .collect();
+    let site = Site::new(Engine::Postgres, nodes, std::sync::Arc::clone(&journal));
+    let report = ack(&site, &options("kill@0.5s,promote@0.6s", 1.5));
+    assert!(!report.findings.is_broken(), "{report:?}");
+    assert_eq!(site.primary(), 1);
+    // The old primary stays down: it would be a second one.
+    assert!(!cluster.node(0).instance().is_up());
+    drop((site, cluster, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// The part of the test below that dies: makes a disk and a server on it, stops the server, says so, and waits for its end.
+#[test]
+#[ignore = "the child of the next test"]
+fn the_one_that_dies() {
+    let Some(dir) = std::env::var_os("PROVE_TEST_STATE").map(PathBuf::from) else { return };
+    let journal = std::sync::Arc::new(Journal::begin(&dir).unwrap());
+    let disk = disk::probe(&journal).is_ok().then(|| Disk::make(&journal, 192 << 20).unwrap());
+    let options = target::throwaway::Options {
+        data_dir: disk.as_ref().map(|disk| disk.path().to_owned()),
+        ..target::throwaway::Options::default()
+    };
+    let cluster = options.start(&local::newest()).unwrap();
+    let mut site = site(&cluster, &journal);
+    site.nodes[0].disk = disk;
+    if site.nodes[0].disk.is_some() {
+        site.inject(Fault::Full, 0).unwrap();
+    }
+    site.inject(Fault::Pause, 0).unwrap();
+    println!("data {}", cluster.data_dir().display());
+    println!("ready");
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn what_a_killed_process_has_broken_is_healed() {
+    let dir = folder("healed");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_one_that_dies", "--ignored", "--nocapture"])
+        .env("PROVE_TEST_STATE", &dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let mut data = PathBuf::new();
+    for line in lines.map_while(Result::ok) {
+        if let Some((_, path)) = line.split_once("data ") {
+            data = PathBuf::from(path);
+        }
+        if line == "ready" {
+            break;
+        }
+    }
+    assert!(data.is_dir(), "the child made no server");
+    assert_eq!(journals::heal(&dir).alive, 1, "whoever lives is left alone");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let stopped = target::local::servers_in(&data);
+    assert!(!stopped.is_empty(), "stopped processes do not hear that their parent is gone");
+    let was_mounted = disk::is_mounted(&data);
+    let healed = journals::heal(&dir);
+    assert_eq!((healed.failed.as_slice(), healed.alive), (&[][..], 0), "{healed:?}");
+    assert!(!healed.undone.is_empty());
+    wait_for("the end of the servers", || target::local::servers_in(&data).is_empty());
+    if was_mounted {
+        assert!(!disk::is_mounted(&data) && !data.exists() && !data.with_extension("img").exists());
+        let loops = Command::new("losetup").arg("-a").output().map(|out| out.stdout).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&loops).contains(&*data.to_string_lossy()));
+    }
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "the journal is done");
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -1,0 +1,168 @@
+//! The workloads on real clusters: what must be seen there is seen, what must not be is not, and the verdicts say so.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod local;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use local::{journal, newest, on_each};
+use prove::fault::{Journal, Node, Plan, Site};
+use prove::live::{Level, Options, bank, conflict, heartbeat, skew, twin};
+use prove::promise::{self, Settings};
+use record::promise::Standing;
+use target::throwaway::{Throwaway, ThrowawayCluster};
+use target::{Engine, Role};
+
+fn options(level: Level, seconds: f64) -> Options {
+    Options { duration: Duration::from_secs_f64(seconds), level, ..Options::default() }
+}
+
+fn site_of(cluster: &ThrowawayCluster, journal: &Arc<Journal>) -> Site {
+    let nodes = std::iter::zip(&cluster.file().node, cluster.nodes())
+        .map(|(node, server)| {
+            Node::hurtable(&node.name, Role::parse(&node.role).unwrap(), server.spec(), server.instance())
+        })
+        .collect();
+    Site::new(Engine::parse(&cluster.file().engine).unwrap(), nodes, Arc::clone(journal))
+}
+
+fn no_stop() -> AtomicBool {
+    AtomicBool::new(false)
+}
+
+/// postgres_fdw has no snapshot for all nodes: sums are wrong at every level, and the control on one server shows that they need not be.
+#[test]
+fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
+    on_each(|installation| {
+        let (dir, journal) = journal("bank");
+        let cluster = ThrowawayCluster::sharded(installation, 2, 4).unwrap();
+        let sharded = site_of(&cluster, &journal);
+        for level in Level::ALL {
+            // Until it is seen: how long that takes depends on the machine.
+            let found = (0..20).find_map(|_| {
+                let report = bank::run(&sharded, &options(level, 0.5), &no_stop()).unwrap();
+                assert_eq!(report.last_sum, report.expected, "without a crash nothing is lost: {report:?}");
+                (report.wrong > 0).then_some(report)
+            });
+            let report = found.unwrap_or_else(|| panic!("{level}: no wrong sum was seen"));
+            let promises = promise::bank(&sharded, &report, level, "");
+            assert_eq!(promises[0].standing, Standing::ByDesign, "{promises:?}");
+            assert!(promises[0].witness[0].contains("instead of") && !promises[0].change.is_empty());
+            assert_eq!(promises[1].standing, Standing::Kept, "{promises:?}");
+        }
+        let found = (0..20).find_map(|_| {
+            let report = twin::run(&sharded, &options(Level::ReadCommitted, 0.5), &no_stop()).unwrap();
+            let [statement, transaction, _] = &report.ways;
+            (statement.fractured > 0 && transaction.fractured > 0).then_some(report)
+        });
+        let report = found.expect("no fractured read was seen");
+        assert!(report.ways[0].distance_max > 0 && report.writes > 0 && report.torn == 0, "{report:?}");
+        let promises = promise::twin(&sharded, &report, Level::ReadCommitted, "");
+        assert!(promises.iter().all(|promise| promise.standing == Standing::ByDesign), "{promises:?}");
+        drop((sharded, cluster, journal));
+        std::fs::remove_dir_all(dir).unwrap();
+    });
+    let (dir, journal) = journal("bank-one");
+    let server = Throwaway::start(&newest(), &[]).unwrap();
+    let node = Node::hurtable("single", Role::Primary, server.spec(), server.instance());
+    let single = Site::new(Engine::Postgres, vec![node], Arc::clone(&journal));
+    for level in Level::ALL {
+        let report = bank::run(&single, &options(level, 0.5), &no_stop()).unwrap();
+        assert!(report.reads > 0 && report.wrong == 0, "{report:?}");
+        let promises = promise::bank(&single, &report, level, "");
+        assert_eq!(promises[0].seen, 0);
+        // With so few readings the control may show nothing: then nothing is claimed.
+        let expected = if report.control_wrong > 0 { Standing::Kept } else { Standing::NotTested };
+        assert_eq!(promises[0].standing, expected, "{promises:?}");
+    }
+    let report = twin::run(&single, &options(Level::ReadCommitted, 0.5), &no_stop()).unwrap();
+    assert_eq!((report.ways[0].fractured, report.ways[1].fractured, report.torn), (0, 0, 0), "{report:?}");
+    // Write skew: REPEATABLE READ lets both through, SERIALIZABLE never.
+    let report = skew::run(&single, &options(Level::Serializable, 0.4), &no_stop()).unwrap();
+    assert!(report.rows.pairs > 0 && report.predicates.pairs > 0, "{report:?}");
+    assert_eq!((report.rows.both, report.predicates.both), (0, 0), "{report:?}");
+    assert_eq!(report.control.both, report.control.pairs, "{report:?}");
+    let promises = promise::skew(&single, &report, Level::Serializable, "");
+    assert!(promises.iter().all(|promise| promise.standing == Standing::Kept), "{promises:?}");
+    let report = skew::run(&single, &options(Level::RepeatableRead, 0.1), &no_stop()).unwrap();
+    assert!(report.rows.both > 0 && report.predicates.both > 0, "{report:?}");
+    let promises = promise::skew(&single, &report, Level::RepeatableRead, "");
+    assert_eq!(promises[0].standing, Standing::ByDesign);
+    assert_eq!(promises[0].witness.len(), 4);
+    // Increments on one server: nothing is overwritten.
+    let report = conflict::run(&single, &options(Level::ReadCommitted, 0.4), &no_stop()).unwrap();
+    assert!(
+        report.contended.is_whole() && report.owned.is_whole() && report.contended.acknowledged > 0,
+        "{report:?}"
+    );
+    assert_eq!(promise::conflict(&single, &report, "")[1].standing, Standing::Kept);
+    // Nothing of ours is left behind.
+    assert_eq!(
+        server.value("select count(*) from pg_namespace where nspname ~ 'pgfathom'").unwrap().as_deref(),
+        Some("0")
+    );
+    server.execute("create schema pgfathom_prove").unwrap();
+    let foreign = skew::run(&single, &options(Level::Serializable, 0.1), &no_stop()).unwrap_err();
+    assert!(
+        foreign.to_string().contains("not ours") && foreign.hint().unwrap().contains("drop schema"),
+        "{foreign}"
+    );
+    drop((single, server, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Logical replication both ways: rows that every node writes diverge, rows that have an owner do not.
+#[test]
+fn a_multimaster_diverges_under_contention_and_converges_under_ownership() {
+    let installation = newest();
+    if installation.version.major < 16 {
+        eprintln!("no PostgreSQL 16 or newer here: subscriptions cannot leave out what came by replication");
+        return;
+    }
+    let (dir, journal) = journal("conflict");
+    let cluster = ThrowawayCluster::multimaster(&installation, 2).unwrap();
+    let site = site_of(&cluster, &journal);
+    let found = (0..10).find_map(|_| {
+        let report = conflict::run(&site, &options(Level::ReadCommitted, 1.0), &no_stop()).unwrap();
+        assert!(report.owned.is_whole() && report.owned.acknowledged > 0, "{report:?}");
+        (!report.contended.is_whole()).then_some(report)
+    });
+    let report = found.expect("no conflict was seen");
+    assert!(report.contended.overwritten > 0 || report.contended.diverged > 0, "{report:?}");
+    let promises = promise::conflict(&site, &report, "");
+    assert_eq!(promises[0].standing, Standing::Kept, "{promises:?}");
+    assert_eq!(promises[1].standing, Standing::ByDesign, "{promises:?}");
+    drop((site, cluster, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Writes are away between the kill and the promotion, and back after it; what was answered by the survivor stays. A standby shows what was acknowledged
+/// later than the acknowledgement, unless remote_apply is waited for.
+#[test]
+fn heartbeats_tell_how_long_writes_are_away_and_how_old_a_standby_is() {
+    let (dir, journal) = journal("hb");
+    let cluster = ThrowawayCluster::replicated(&newest(), 1, "FIRST 1 (s1)").unwrap();
+    let site = site_of(&cluster, &journal);
+    let mut calm = options(Level::ReadCommitted, 0.8);
+    calm.settings.push(("synchronous_commit".to_owned(), "remote_apply".to_owned()));
+    let report = heartbeat::run(&site, &calm, &no_stop()).unwrap();
+    let settings = Settings::of(&site.entry(), &calm).unwrap();
+    assert_eq!(settings.synchronous_commit, "remote_apply");
+    assert!(report.staleness[0].reads > 0 && report.staleness[0].stale == 0, "{report:?}");
+    let promises = promise::heartbeat(&site, &report, &settings, "");
+    assert!(promises.iter().all(|promise| promise.standing == Standing::Kept), "{promises:?}");
+    let mut failover = options(Level::ReadCommitted, 2.0);
+    failover.plan = Plan::parse("kill@0.6s,promote@0.8s").unwrap();
+    let report = heartbeat::run(&site, &failover, &no_stop()).unwrap();
+    assert!(report.happened.iter().all(|one| one.error.is_none()), "{:?}", report.happened);
+    let [write, read] = report.shards[0].outages[0];
+    // Not before the promotion was asked for.
+    assert!(write.back_us.unwrap() >= 190_000 && read.back_us.is_some(), "{report:?}");
+    assert!(write.unavailable_s > 0.1, "{report:?}");
+    assert_eq!(report.shards[0].doomed, 0, "{report:?}");
+    drop((site, cluster, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
