@@ -93,6 +93,7 @@ fn page_with(facts: &Facts, parts: &Parts) -> String {
         crate::compare::section(&mut body, comparison);
     }
     sections::tested(&mut body, facts);
+    crate::prove::section(&mut body, &facts.reader.run);
     let over = facts.sweep.as_ref().map(|sweep| (sweep, crate::sweep::charts(sweep)));
     if let Some((sweep, charts)) = &over {
         crate::sweep::section(&mut body, facts, sweep, charts);

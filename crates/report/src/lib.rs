@@ -18,6 +18,7 @@ mod latencies;
 mod matrix;
 mod nodes;
 mod number;
+mod prove;
 mod statements;
 mod sweep;
 mod text;

@@ -30,6 +30,7 @@ pub(crate) fn page(facts: &Facts) -> String {
             }
         }
     }
+    crate::prove::print(&mut out, &facts.reader.run);
     if let Some(steps) = crate::tpcc::search(facts) {
         fold(&mut out, "search ", &crate::tpcc::search_sentence(&steps));
     }
