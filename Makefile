@@ -10,13 +10,16 @@ BUILD = $(or $(CARGO_TARGET_DIR),target)
 DEMO ?=
 # Which suites to run, by parts of their names: make test TESTS='load record'
 TESTS ?=
+# Flags for the proof: make prove PROVE='-T 5 -o proof'
+PROVE ?=
 # What to compare: make bench BENCH=load
 BENCH ?=
 
-.PHONY: help demo test build bench audit fmt install-deps clean
+.PHONY: help demo prove test build bench audit fmt install-deps clean
 
 help:
 	@echo 'make demo          fill, verify, drive and report on a throwaway PostgreSQL'
+	@echo 'make prove         every promise of every kind of cluster, on clusters that are made for it'
 	@echo 'make test          style, lints, all tests (units, live servers, report page)'
 	@echo 'make build         the optimised binary: $(BUILD)/release/pgfathom'
 	@echo 'make bench         side by side with pgbench and psql (docs/benchmarks.md)'
@@ -29,6 +32,12 @@ demo:
 	@scripts/install-deps demo
 	$(CARGO) build --release --locked -p pgfathom
 	@$(BUILD)/release/pgfathom demo $(DEMO)
+
+# Power cuts and full disks need root; without it they are told as "not possible here".
+prove:
+	@scripts/install-deps demo
+	$(CARGO) build --release --locked -p pgfathom
+	@$(BUILD)/release/pgfathom prove all --local all -T 2 $(PROVE)
 
 # The tests come last and all of them run, so that the last lines are their verdict.
 test:

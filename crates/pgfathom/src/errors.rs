@@ -74,6 +74,28 @@ impl Explained for prove::hermitage::HermitageError {
     }
 }
 
+impl Explained for prove::live::LiveError {
+    fn hint(&self) -> Option<String> {
+        prove::live::LiveError::hint(self)
+    }
+
+    /// What cannot be connected to, or may not be used, is the user's to correct; everything else leaves no answer.
+    fn exit(&self) -> Exit {
+        use prove::client::ClientError;
+        use prove::live::LiveError::{Client, Foreign, Unfit};
+        match self {
+            Client(ClientError::Connect(_)) | Foreign(_) | Unfit(_) => Exit::Usage,
+            _ => Exit::CannotTell,
+        }
+    }
+}
+
+impl Explained for prove::fault::FaultError {
+    fn hint(&self) -> Option<String> {
+        prove::fault::FaultError::hint(self)
+    }
+}
+
 impl Explained for load::LoadError {
     fn hint(&self) -> Option<String> {
         load::LoadError::hint(self)

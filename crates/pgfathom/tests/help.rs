@@ -71,7 +71,13 @@ fn the_flags_of_each_verb_are_these() {
             ),
         ),
         ("verify", format!("{connection} --deep --jobs --lag-limit --output-dir --progress --standbys")),
-        ("prove", format!("{connection} --conditions --jobs --level --output-dir --progress --warehouses")),
+        (
+            "prove",
+            format!(
+                "{connection} --allow-faults --client --conditions --fault --heal --isolation --jobs --level --local --output-dir --progress \
+                 --random-seed --set --synchronous-commit --time --warehouses"
+            ),
+        ),
         (
             "run",
             format!(

@@ -1,7 +1,11 @@
-//! `prove`: what a database promises: its books in one snapshot, its isolation by scripts, and what a history refutes.
+//! `prove`: what a database promises: its books in one snapshot, its isolation by scripts, what a history refutes, and what it keeps under load and
+//! under faults.
 
 mod check;
+mod ground;
 mod hermitage;
+mod live;
+mod suite;
 mod tpcc;
 
 use crate::cli::{Connection, RunDirectory};
@@ -23,11 +27,21 @@ Examples:
   pgfathom prove hermitage DBNAME                  14 interleavings at every isolation level, and what they come to
   pgfathom prove hermitage --cluster cluster.toml  the same, and what the cluster adds
   pgfathom prove check --level si HISTORY          a history of ours (history.bin) or of Elle (EDN, JSON)
-Exit code 3: a promise is broken, the rows or transactions are named. Exit code 8: none is, but some could not be judged.")]
+  pgfathom prove ack --local single --fault kill@3s,heal@4s  is anything lost that was acknowledged?
+  pgfathom prove bank --cluster cluster.toml       does one SELECT see half of a transfer?
+  pgfathom prove all --local all                   every promise, on clusters made for it
+  pgfathom prove --heal                            undo what a proof that was killed has left broken
+Faults: kill, pause, restart, promote, power, full, cut, blackhole, blackhole-requests, blackhole-replies,
+delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They hurt only clusters of up and of --local,
+unless --allow-faults says otherwise.
+Exit code 3: a promise is broken, and a witness is named. Exit code 8: none is, but some could not be judged.")]
 pub struct Prove {
-    /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2) and two more; hermitage, the isolation levels by scripts; check, a history file, named as TARGET
-    #[arg(value_name = "WHAT", value_enum, hide_possible_values = true)]
-    pub what: What,
+    /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2) and two more; hermitage, the isolation levels by
+    /// scripts; check, a history file, named as TARGET; ack, nothing acknowledged is lost; hb, how long it is away and how stale;
+    /// bank and twin, no half transaction is seen; skew, write skew is refused; conflict, the same rows written on several nodes;
+    /// all of these six
+    #[arg(value_name = "WHAT", value_enum, hide_possible_values = true, required_unless_present = "heal")]
+    pub what: Option<What>,
     /// Which database.
     #[command(flatten)]
     pub connection: Connection,
@@ -52,6 +66,9 @@ pub struct Prove {
     /// Progress every so many seconds [default: a line that is redrawn; every 5 where stderr is no terminal]
     #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
     pub progress: Option<Duration>,
+    /// Load and faults.
+    #[command(flatten)]
+    pub live: live::Flags,
     /// Where results go.
     #[command(flatten)]
     pub directory: RunDirectory,
@@ -66,6 +83,20 @@ pub enum What {
     Hermitage,
     /// A recorded history
     Check,
+    /// What was acknowledged
+    Ack,
+    /// Outages and staleness
+    Hb,
+    /// Sums over shards
+    Bank,
+    /// Rows written together
+    Twin,
+    /// Write skew
+    Skew,
+    /// The same rows on several nodes
+    Conflict,
+    /// All six workloads
+    All,
 }
 
 fn condition(text: &str) -> Result<Condition, ValueError> {
@@ -80,7 +111,10 @@ fn condition(text: &str) -> Result<Condition, ValueError> {
 fn level(text: &str) -> Result<Level, ValueError> {
     Level::parse(text).ok_or_else(|| {
         let names = Level::all().map(Level::name).collect::<Vec<_>>().join(", ");
-        ValueError::new(format!("no level is called {text:?}"), format!("write rc, mav, rr, si, ser, strict, or one of {names}"))
+        ValueError::new(
+            format!("no level is called {text:?}"),
+            format!("write rc, mav, rr, si, ser, strict, or one of {names}"),
+        )
     })
 }
 
@@ -102,9 +136,11 @@ impl Prove {
     /// When there is nothing to prove, or no answer at all. A broken condition is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         match self.what {
-            What::Tpcc => self.run_tpcc(context),
-            What::Hermitage => self.run_hermitage(context),
-            What::Check => self.run_check(context),
+            None => live::heal(context),
+            Some(What::Tpcc) => self.run_tpcc(context),
+            Some(What::Hermitage) => self.run_hermitage(context),
+            Some(What::Check) => self.run_check(context),
+            Some(what) => self.run_live(what, context),
         }
     }
 }

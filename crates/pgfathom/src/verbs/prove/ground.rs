@@ -1,0 +1,218 @@
+//! The clusters that promises are watched on: one that is there, or one that is made for it and removed, each node on a disk that may be cut off.
+
+use crate::cli::Connection;
+use crate::context::Context;
+use crate::failure::Failure;
+use ::prove::fault::{Disk, Fault, Journal, Node, Plan, Site, disk};
+use std::path::Path;
+use std::sync::Arc;
+use target::local::{self, ClusterFile, Installation, Instance, Replication, SyncStandbys, Topology};
+use target::throwaway::{Options, Throwaway, ThrowawayCluster};
+use target::{Engine, Role};
+
+/// Nodes of a sharded or multimaster cluster that is made.
+const NODES: u32 = 2;
+/// Partitions: our tables have their own.
+const PARTITIONS: u32 = 4;
+
+/// Servers that live as long as a proof.
+#[derive(Debug)]
+enum Servers {
+    /// Somebody else's.
+    Theirs,
+    /// One of ours, kept for its drop.
+    One(#[expect(dead_code, reason = "it ends when it is dropped")] Box<Throwaway>),
+    /// Several.
+    Many(#[expect(dead_code, reason = "they end when they are dropped")] Box<ThrowawayCluster>),
+}
+
+/// A cluster to prove something about. The servers go before their disks.
+#[derive(Debug)]
+pub(super) struct Ground {
+    servers: Servers,
+    /// Its nodes and what may be done to them.
+    pub site: Site,
+    /// What it is called in a setting: `single`, `replicated`; empty for somebody else's.
+    pub name: String,
+}
+
+/// A cluster to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// What kind.
+    pub topology: Topology,
+    /// Lines for `postgresql.conf`.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Wanted {
+    /// One server.
+    pub fn single() -> Wanted {
+        Wanted { topology: Topology::Single, settings: Vec::new() }
+    }
+
+    /// A primary and a standby; `sync` as for `up replicated --sync`.
+    pub fn replicated(sync: &str) -> Result<Wanted, Failure> {
+        let sync = SyncStandbys::parse(sync, 1)?;
+        let topology = Topology::Replicated(Replication { standbys: 1, sync, commit: None });
+        Ok(Wanted { topology, settings: Vec::new() })
+    }
+
+    /// Shards.
+    pub fn sharded() -> Wanted {
+        let topology = Topology::Sharded { nodes: NODES, partitions: PARTITIONS };
+        Wanted { topology, settings: Vec::new() }
+    }
+
+    /// Nodes that all take writes.
+    pub fn multimaster() -> Wanted {
+        Wanted { topology: Topology::Multimaster { nodes: NODES }, settings: Vec::new() }
+    }
+
+    /// With one more setting.
+    pub fn with(mut self, name: &str, value: &str) -> Wanted {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Makes it. A single server gets a disk of its own where that is possible; `proxied`: clients go through proxies.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make(
+        &self,
+        installation: &Installation,
+        journal: &Arc<Journal>,
+        proxied: bool,
+    ) -> Result<Ground, Failure> {
+        // Durability is what is proved: unlike other throwaway clusters, this one is as careful as PostgreSQL is by itself.
+        let careful = [
+            ("fsync", "on"),
+            ("full_page_writes", "on"),
+            ("max_prepared_transactions", "10"),
+            // Its disk is small.
+            ("max_wal_size", "128MB"),
+            ("min_wal_size", "32MB"),
+        ];
+        let settings: Vec<(String, String)> = careful
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .chain(self.settings.iter().cloned())
+            .collect();
+        let (servers, nodes, engine) = match self.topology {
+            Topology::Single => {
+                let disk = disk::probe(journal)
+                    .is_ok()
+                    .then(|| Disk::make(journal, disk::DISK_BYTES))
+                    .transpose()?;
+                let options = Options {
+                    settings,
+                    data_dir: disk.as_ref().map(|disk| disk.path().to_owned()),
+                    ..Options::default()
+                };
+                let server = options.start(installation)?;
+                if let Some(disk) = &disk {
+                    // What initdb has written is no part of what is proved.
+                    disk.sync()?;
+                }
+                let mut node = Node::hurtable("single", Role::Primary, server.spec(), server.instance());
+                node.disk = disk;
+                (Servers::One(Box::new(server)), vec![node], Engine::Postgres)
+            }
+            _ => {
+                let settings: Vec<(&str, &str)> =
+                    settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+                let cluster = ThrowawayCluster::start(installation, &self.topology, &settings)?;
+                let nodes = std::iter::zip(&cluster.file().node, cluster.nodes())
+                    .map(|(node, server)| {
+                        let role = Role::parse(&node.role).unwrap_or(Role::Peer);
+                        Node::hurtable(&node.name, role, server.spec(), server.instance())
+                    })
+                    .collect();
+                let engine = Engine::parse(&cluster.file().engine).unwrap_or(Engine::Postgres);
+                (Servers::Many(Box::new(cluster)), nodes, engine)
+            }
+        };
+        let mut site = Site::new(engine, nodes, Arc::clone(journal));
+        if proxied {
+            site.use_proxies()?;
+        }
+        Ok(Ground { servers, site, name: self.topology.kind().to_owned() })
+    }
+}
+
+impl Ground {
+    /// The cluster that the flags describe. Its servers may be hurt when `up` made them, or `allowed` says so.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub fn there(
+        connection: &Connection,
+        context: &Context,
+        journal: &Arc<Journal>,
+        (allowed, plan): (bool, Option<&Plan>),
+    ) -> Result<Ground, Failure> {
+        let cluster = connection.resolve_cluster_of(context)?;
+        let file = match &connection.cluster {
+            Some(path) => Some((path, ClusterFile::read(path)?)),
+            None => None,
+        };
+        let mut site = match &file {
+            None => Site::spared(
+                &cluster,
+                Arc::clone(journal),
+                "its data directory is not known: name a cluster file with --cluster",
+            ),
+            Some((path, file)) => {
+                let folder = path.parent().unwrap_or(Path::new("."));
+                let is_ours = allowed || local::is_ours(folder) || is_throwaway(file);
+                let nodes = cluster.nodes.iter().map(|node| node_of(node, file, is_ours)).collect::<Result<
+                    _,
+                    Failure,
+                >>(
+                )?;
+                Site::new(cluster.engine, nodes, Arc::clone(journal))
+            }
+        };
+        if plan.is_some_and(Plan::needs_proxy) {
+            site.use_proxies()?;
+        }
+        Ok(Ground { servers: Servers::Theirs, site, name: String::new() })
+    }
+
+    /// Whether it is removed in the end.
+    pub fn is_made(&self) -> bool {
+        !matches!(self.servers, Servers::Theirs)
+    }
+
+    /// The faults of a random plan that can be injected here. Not the promotion: after it, it is another cluster.
+    pub fn possible(&self) -> Vec<Fault> {
+        let all = Fault::ALL.into_iter().filter(|fault| *fault != Fault::Promote);
+        let has_proxy = self.site.nodes.iter().all(|node| node.proxy.is_some());
+        all.filter(|fault| (has_proxy || !fault.needs_proxy()) && self.site.can(*fault, None).is_ok())
+            .collect()
+    }
+}
+
+fn is_throwaway(file: &ClusterFile) -> bool {
+    file.made.as_ref().is_some_and(|made| made.preset == "throwaway")
+}
+
+fn node_of(node: &target::ClusterNode, file: &ClusterFile, is_ours: bool) -> Result<Node, Failure> {
+    let (name, role, spec) = (&node.name, node.role, node.spec.clone());
+    if !is_ours {
+        let why = "pgfathom up did not make it; --allow-faults allows it all the same";
+        return Ok(Node::spared(name, role, spec, why));
+    }
+    let written = file.node.iter().find(|other| other.name == *name);
+    let instance = written.map(|node| Instance::of_node(file, node)).transpose()?.flatten();
+    Ok(match instance {
+        Some(instance) => Node::hurtable(name, role, spec, instance),
+        None => Node::spared(
+            name,
+            role,
+            spec,
+            "its files are not on this machine, or the cluster file does not say where",
+        ),
+    })
+}

@@ -1,0 +1,133 @@
+//! The whole suite: every kind of cluster that can be made here, with the faults and settings that its promises are about.
+
+use super::What;
+use super::ground::Wanted;
+use super::live::Trial;
+use crate::failure::Failure;
+use ::prove::fault::Plan;
+use ::prove::live::Level;
+use std::time::Duration;
+
+/// The six workloads, in the order in which they are told.
+pub(super) const WORKLOADS: [What; 6] =
+    [What::Ack, What::Hb, What::Bank, What::Twin, What::Skew, What::Conflict];
+/// The first release whose logical replication can be a multimaster.
+const MULTIMASTER_MAJOR: u32 = 16;
+
+/// A cluster and what is proved about it.
+#[derive(Clone, Debug)]
+pub(super) struct Chapter {
+    /// The cluster to be made; `None`: the one that the flags describe.
+    pub wanted: Option<Wanted>,
+    /// What is proved; empty: what the flags say.
+    pub trials: Vec<Trial>,
+}
+
+/// A trial of `time`; `plan` has its times in tenths of it.
+fn trial(
+    what: What,
+    level: Level,
+    commit: Option<&str>,
+    plan: &str,
+    time: Duration,
+) -> Result<Trial, Failure> {
+    let mut plan = match plan {
+        "" => Plan::default(),
+        text => Plan::parse(text).map_err(|error| Failure::usage(error.to_string()).hint(error.hint()))?,
+    };
+    for step in &mut plan.steps {
+        step.at = time.mul_f64(step.at.as_secs_f64() / 10.0);
+    }
+    Ok(Trial { what, level, commit: commit.map(str::to_owned), plan, time })
+}
+
+/// All of it; each trial lasts `time`, `major` is the servers' release.
+pub(super) fn chapters(time: Duration, major: u32) -> Result<Vec<Chapter>, Failure> {
+    use Level::{ReadCommitted, RepeatableRead, Serializable};
+    let ack = |commit: Option<&str>, plan: &str| trial(What::Ack, ReadCommitted, commit, plan, time);
+    let other = |what: What, level: Level, plan: &str| trial(what, level, None, plan, time);
+    let mut chapters = vec![
+        Chapter {
+            // The WAL writer's pause is the tail that synchronous_commit=off can lose.
+            wanted: Some(Wanted::single()),
+            trials: vec![
+                ack(None, "kill@5s,heal@6s")?,
+                ack(Some("off"), "kill@5s,heal@6s")?,
+                ack(None, "power@5s,heal@6s")?,
+                ack(Some("off"), "power@5s,heal@6s")?,
+                ack(None, "pause@3s,heal@5s,cut@6s,restart@7s")?,
+                ack(None, "drop-commit@2s,heal@8s")?,
+                ack(None, "full@3s,heal@7s")?,
+                ack(None, "orphan@3s,heal@7s")?,
+                other(What::Hb, ReadCommitted, "kill@4s,heal@5s")?,
+                other(What::Bank, ReadCommitted, "")?,
+                other(What::Bank, Serializable, "")?,
+                other(What::Twin, ReadCommitted, "")?,
+                other(What::Skew, RepeatableRead, "")?,
+                other(What::Skew, Serializable, "")?,
+                other(What::Conflict, ReadCommitted, "")?,
+            ],
+        },
+        Chapter {
+            wanted: Some(Wanted::single().with("fsync", "off")),
+            trials: vec![ack(None, "kill@5s,heal@6s")?, ack(None, "power@5s,heal@6s")?],
+        },
+        Chapter {
+            wanted: Some(Wanted::replicated("async")?),
+            trials: vec![
+                other(What::Hb, ReadCommitted, "")?,
+                ack(Some("on"), "kill:s1@3s,heal@5s")?,
+                ack(Some("on"), "kill@5s,promote@6s")?,
+            ],
+        },
+    ];
+    // A promotion uses a cluster up.
+    for commit in ["off", "local", "remote_write", "on", "remote_apply"] {
+        chapters.push(Chapter {
+            wanted: Some(Wanted::replicated("FIRST 1 (s1)")?),
+            trials: vec![ack(Some(commit), "kill@5s,promote@6s")?],
+        });
+    }
+    chapters.push(Chapter {
+        wanted: Some(Wanted::replicated("FIRST 1 (s1)")?),
+        trials: vec![
+            trial(What::Hb, ReadCommitted, Some("remote_apply"), "", time)?,
+            other(What::Hb, ReadCommitted, "kill@4s,promote@5s")?,
+        ],
+    });
+    let mut sharded = vec![other(What::Twin, ReadCommitted, "")?, ack(None, "kill:n2@5s,heal@6s")?];
+    for level in Level::ALL {
+        sharded.push(other(What::Bank, level, "")?);
+    }
+    chapters.push(Chapter { wanted: Some(Wanted::sharded()), trials: sharded });
+    if major >= MULTIMASTER_MAJOR {
+        chapters.push(Chapter {
+            wanted: Some(Wanted::multimaster()),
+            trials: vec![
+                other(What::Conflict, ReadCommitted, "")?,
+                other(What::Hb, ReadCommitted, "")?,
+                ack(None, "kill@5s,heal@6s")?,
+            ],
+        });
+    }
+    Ok(chapters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_suite_holds_every_workload_and_scales_with_its_time() {
+        let chapters = chapters(Duration::from_secs(2), 18).unwrap();
+        let trials: Vec<&Trial> = chapters.iter().flat_map(|chapter| &chapter.trials).collect();
+        for what in WORKLOADS {
+            assert!(trials.iter().any(|trial| trial.what == what), "{what:?} is missing");
+        }
+        assert!(trials.iter().all(|trial| trial.plan.ends() < trial.time));
+        let first = &trials[0].plan;
+        assert_eq!(first.to_string(), "kill@1s,heal@1200ms");
+        let without = super::chapters(Duration::from_secs(2), 15).unwrap();
+        assert_eq!(without.len() + 1, chapters.len(), "15 cannot be a multimaster");
+    }
+}
