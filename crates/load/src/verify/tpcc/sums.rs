@@ -94,7 +94,7 @@ pub(super) struct Compared {
 /// One thread's share.
 enum Share {
     Expected(Side),
-    Found(Side, Findings),
+    Found(Side, Box<Findings>),
 }
 
 /// The warehouse of a row in SQL, 0 for rows that say they belong to none of the load's.
@@ -134,7 +134,7 @@ pub(super) fn compare(
             } else {
                 sum(setting, site, &next, &mut side)?;
             }
-            Ok(Share::Found(side, findings))
+            Ok(Share::Found(side, Box::new(findings)))
         }));
     }
     // A backend needs several times as long for a row as we do.
@@ -159,7 +159,7 @@ pub(super) fn compare(
             Share::Expected(side) => cells.expected.merge(&side),
             Share::Found(side, more) => {
                 cells.found.merge(&side);
-                findings.merge(more);
+                findings.merge(*more);
             }
         }
     }
