@@ -27,7 +27,9 @@ mod witness;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 pub use anomaly::{Base, Class, Finding, Level, Order, Reason, Step};
 
@@ -156,7 +158,7 @@ struct Judged<'a> {
     shape: Shape,
     order: Order,
     view: View<'a>,
-    circles: Components,
+    circles: Cow<'a, Components>,
 }
 
 /// Checks a history against all levels.
@@ -200,21 +202,35 @@ pub fn check(history: &History, options: &Options) -> Report {
 
 /// The components of every graph with every order, within those of the graph that holds them all.
 fn judge_levels<'a>(graph: &'a Graph, all: &'a Components, threads: usize) -> Vec<Judged<'a>> {
-    let jobs: Vec<(Shape, Order)> =
-        Shape::EACH.into_iter().flat_map(|shape| Order::ALL.map(|order| (shape, order))).collect();
+    // The graphs that hold others first: where they have no circle, neither have those.
+    let jobs: Vec<(Shape, Order)> = Order::ALL
+        .into_iter()
+        .rev()
+        .flat_map(|order| Shape::EACH.into_iter().rev().map(move |shape| (shape, order)))
+        .collect();
+    let clear: Mutex<Vec<(Shape, Order)>> = Mutex::default();
     let judge = |(shape, order): (Shape, Order)| {
+        let known = || clear.lock().unwrap_or_else(PoisonError::into_inner);
+        if known().iter().any(|(wider, longer)| shape <= *wider && order <= *longer) {
+            return None;
+        }
         let view = View {
             graph,
             kinds: shape.kinds().with_order(order),
             is_doubled: shape == Shape::Snapshot,
             within: Some(all),
         };
-        let circles = components(&view);
-        (circles.count > 0).then_some(Judged { shape, order, view, circles })
+        // The graph of everything is the one whose components are known.
+        let circles = match (shape, order) {
+            (Shape::All, Order::RealTime) => Cow::Borrowed(all),
+            _ => Cow::Owned(components(&view)),
+        };
+        if circles.count == 0 {
+            known().push((shape, order));
+            return None;
+        }
+        Some(Judged { shape, order, view, circles })
     };
-    if threads <= 1 {
-        return jobs.into_iter().filter_map(judge).collect();
-    }
     let next = std::sync::atomic::AtomicUsize::new(0);
     let mut judged: Vec<Judged<'a>> = std::thread::scope(|scope| {
         let work = || {
@@ -254,7 +270,7 @@ fn cycles(graph: &Graph, judged: &[Judged<'_>], all: &Components, count: usize) 
         for class in one.shape.classes() {
             let wanted = cycle::Wanted { class: *class, order: one.order };
             // In the doubled graph a transaction has two components; the plain one has those that hold both.
-            let circles = if one.view.is_doubled { all } else { &one.circles };
+            let circles = if one.view.is_doubled { all } else { &*one.circles };
             for steps in cycle::find(graph, circles, wanted, count) {
                 let (class, order) = cycle::classify(&steps);
                 findings.push(Finding { class, order, ops: Vec::new(), cycle: steps });

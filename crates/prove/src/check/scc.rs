@@ -19,7 +19,7 @@ pub(super) struct View<'a> {
 }
 
 /// The component of each node, [`ALONE`] for most.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Components {
     of: Vec<u32>,
     pub(super) count: u32,

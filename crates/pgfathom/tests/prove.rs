@@ -1,0 +1,109 @@
+//! Promises by the command: a history is refuted or not, a server plays its scripts, a cluster shows what it adds.
+
+mod support;
+
+use std::ffi::OsStr;
+
+use serde_json::Value;
+use support::{Ended, Folder, pgfathom};
+use target::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};
+
+/// Two lists, two transactions that each read both and append to one of them: write skew.
+const WRITE_SKEW: &str = r#"
+{:type :invoke, :process 0, :f :txn, :value [[:r :x nil] [:r :y nil] [:append :x 1]]}
+{:type :invoke, :process 1, :f :txn, :value [[:r :x nil] [:r :y nil] [:append :y 1]]}
+{:type :ok, :process 0, :f :txn, :value [[:r :x []] [:r :y []] [:append :x 1]]}
+{:type :ok, :process 1, :f :txn, :value [[:r :x []] [:r :y []] [:append :y 1]]}
+"#;
+
+fn typed(folder: &Folder, arguments: &str, environment: &[(&str, &OsStr)]) -> Ended {
+    let mut command = pgfathom(folder.path());
+    command.envs(environment.iter().copied());
+    command.args(arguments.split_whitespace()).output().expect("the command starts").into()
+}
+
+#[test]
+fn a_history_of_elle_is_refuted_at_the_levels_that_forbid_it() {
+    let folder = Folder::new();
+    folder.write("skew.edn", WRITE_SKEW);
+    let told = typed(&folder, "prove check skew.edn -o told", &[]);
+    assert_eq!(told.exit, Some(0), "{}", told.stderr);
+    for said in [
+        "refuted   repeatable-read, and all that is stronger",
+        "not refuted  up to strong-snapshot-isolation",
+        "G2-item",
+        "T1 < T2 because T1 read the empty list of key y, and T2 wrote element 1 over it",
+    ] {
+        assert!(told.stdout.contains(said), "{said}\n{}", told.stdout);
+    }
+    assert_eq!(typed(&folder, "prove check skew.edn --level si -o si", &[]).exit, Some(0));
+    let refuted = typed(&folder, "prove check skew.edn --level si,serializable --format json -o ser", &[]);
+    assert_eq!(refuted.exit, Some(3), "{}", refuted.stderr);
+    let run: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join("ser/run.json")).expect("run.json"))
+            .expect("run.json is JSON");
+    let checks = run["steps"][0]["checks"].as_array().expect("checks");
+    let of =
+        |name: &str| checks.iter().find(|check| check["name"] == name).expect("every level has its check");
+    assert_eq!(of("serializable")["result"], "fail");
+    assert_eq!(of("serializable")["detail"], "refuted by G2-item");
+    assert_eq!(of("snapshot-isolation")["result"], "ok");
+    assert_eq!(run["steps"][0]["totals"]["refuted"][0], "repeatable-read");
+    // What is no history names its line, and what to do.
+    folder.write("broken.json", "[{\"type\":\"ok\",\"process\":0,\n\"value\":[[\"cas\",1,2]]}]");
+    let broken = typed(&folder, "prove check broken.json", &[]);
+    assert_eq!(broken.exit, Some(1));
+    assert!(broken.stderr.contains("error: line 1: each part of a value is"), "{}", broken.stderr);
+}
+
+#[test]
+fn a_server_plays_every_script_as_its_levels_promise() {
+    let found = installations();
+    assert!(!found.is_empty(), "no PostgreSQL on this machine: run make test, which installs it");
+    let newest = found.iter().max_by_key(|one| one.version.major).expect("there is one");
+    let server = Throwaway::start(newest, &[]).expect("a throwaway server starts");
+    let folder = Folder::new();
+    let port = server.port().to_string();
+    let environment = [
+        ("PGHOST", server.socket_dir().as_os_str()),
+        ("PGPORT", port.as_ref()),
+        ("PGUSER", SUPERUSER.as_ref()),
+    ];
+    let played = typed(&folder, "prove hermitage -d postgres -o played", &environment);
+    assert_eq!(played.exit, Some(0), "{}{}", played.stdout, played.stderr);
+    assert_eq!(
+        played.stdout.lines().filter(|line| line.contains("; final ") || line.contains("  final ")).count(),
+        42
+    );
+    let line = |start: &str, level: &str| {
+        let found = played.stdout.lines().find(|line| line.starts_with(start) && line.contains(level));
+        found.expect("a line for each script and level").to_string()
+    };
+    assert!(line("G2-item ", "REPEATABLE READ").contains("by design"));
+    assert!(line("G2-item ", "SERIALIZABLE").contains("kept"));
+    assert!(line("P4 ", "REPEATABLE READ").contains("b waits; b 40001"));
+}
+
+#[test]
+fn a_cluster_of_shards_tears_sums_by_design() {
+    let found = installations();
+    let newest = found.iter().max_by_key(|one| one.version.major).expect("there is one");
+    let cluster = ThrowawayCluster::sharded(newest, 2, 2).expect("a throwaway cluster starts");
+    for node in cluster.nodes() {
+        // Longer than a detector waits for, and short enough for a test.
+        let limit = "-c lock_timeout=2500ms -c deadlock_timeout=100ms";
+        let servers = node.execute("select srvname from pg_foreign_server").expect("servers");
+        for server in servers.iter().flatten().flatten() {
+            node.execute(&format!("alter server {server} options (set options '{limit}')")).expect("options");
+        }
+    }
+    let folder = Folder::new();
+    let file = cluster.cluster_toml();
+    let played = typed(&folder, &format!("prove hermitage --cluster {} -o played", file.display()), &[]);
+    assert_eq!(played.exit, Some(0), "{}{}", played.stdout, played.stderr);
+    let lines =
+        |start: &str| played.stdout.lines().filter(|line| line.starts_with(start)).collect::<Vec<_>>();
+    assert_eq!(lines("FR2 ").len(), 3, "{}", played.stdout);
+    assert!(lines("FR2 ").iter().all(|line| line.contains("by design")));
+    assert!(lines("DD ")[0].contains("no server saw"), "{}", played.stdout);
+}
