@@ -289,15 +289,16 @@
       ctx.fillStyle = item.bad ? ink.bad : ink.fill.main; ctx.fill(); ctx.stroke();
     }
     // Texts where there is room until the next thing of the lane.
-    for (const { item, left, right, middle } of places) {
-      const from = Math.max(right, left + 5 * ratio) + 5 * ratio;
-      const next = places.reduce((best, other) => other.item.lane === item.lane && other.left > left ? Math.min(best, other.left - 7 * ratio) : best, end);
-      if (from < bbox.left || from > end) continue;
+    places.forEach(({ item, left, right, middle }, index) => {
+      const inside = Math.max(left, bbox.left) + 5 * ratio, width = ctx.measureText(item.text).width;
+      const next = places.slice(index + 1).reduce((best, other) => other.item.lane === item.lane ? Math.min(best, other.left - 7 * ratio) : best, end);
+      const from = inside + width < Math.min(right, next) ? inside : Math.max(right, left + 5 * ratio) + 5 * ratio;
+      if (from < bbox.left || from > end) return;
       let text = item.text;
       while (text.length > 6 && from + ctx.measureText(text).width > next) text = text.slice(0, -2).trimEnd() + '…';
-      if (from + ctx.measureText(text).width > next) continue;
-      ctx.fillStyle = ink.quiet; ctx.fillText(text, from, middle);
-    }
+      if (from + ctx.measureText(text).width > next) return;
+      ctx.fillStyle = from === inside && item.bad ? ink.paper : ink.quiet; ctx.fillText(text, from, middle);
+    });
     ctx.restore();
   };
   // What is going on at a moment, or happened within a few pixels of it.
@@ -431,7 +432,7 @@
           : { time: false, range: (u, low, high) => low === x[0] && high === x[last] ? [0, chart.x_max] : [low, high] },
         y: log ? { distr: 3, log: 10, range: (u, low, high) => logRange(chart, low, high) }
           : inLanes ? { range: () => [0, 1] }
-          : chart.kind === 'stack' ? { range: u => { const most = pileHeight(chart, u.scales.x.min, u.scales.x.max); return [0, most > 0 ? most * (chart.unit === 'percent' ? 1.04 : headroom) : 1]; } }
+          : chart.kind === 'stack' ? { range: u => { const most = pileHeight(chart, u.scales.x.min, u.scales.x.max); return [0, chart.unit === 'percent' ? Math.max(100, most) : most > 0 ? most * headroom : 1]; } }
           : { range: (u, low, high) => [0, high > 0 ? high * headroom : 1] },
       },
       axes: [
@@ -699,7 +700,8 @@
       const [, key, from, to] = /^#step=(.*)&t=([\d.]+)-([\d.]+)$/.exec(link.getAttribute('href')) || [];
       const mine = plots.filter(plot => plot.step.key === decodeURIComponent(key || '') && isTimed(plot.chart));
       check(mine.every(({ u }) => Math.abs(u.scales.x.min - from) < 1e-3 && Math.abs(u.scales.x.max - to) < 1e-3), link.hash + ' does not zoom');
-      check(!mine.length || location.hash.includes('t='), link.hash + ' is not in the address');
+      const whole = mine.length && +from <= 0 && +to >= mine[0].chart.x_max;
+      check(!mine.length || whole || location.hash.includes('t='), link.hash + ' is not in the address');
       if (mine.length) { zoomTo(mine[0].step, 0, mine[0].chart.x_max); await settle(); }
     }
     for (const step of data.steps) for (const chart of step.charts) {

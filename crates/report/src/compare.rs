@@ -289,7 +289,12 @@ fn step_named<'f, 'a>(
     given: &str,
     key: Option<&str>,
 ) -> Result<&'f StepFacts<'a>, CompareError> {
-    let keys = || facts.steps.iter().map(|step| step.step.key.clone()).collect();
+    // What was driven is what one wants to compare.
+    let keys = || {
+        let mut steps: Vec<&StepFacts> = facts.steps.iter().collect();
+        steps.sort_by_key(|step| step.client.is_empty());
+        steps.iter().map(|step| step.step.key.clone()).collect()
+    };
     match (key, facts.steps.as_slice()) {
         (None, [only]) => Ok(only),
         (None, _) => Err(CompareError::WhichStep { given: given.to_string(), keys: keys() }),

@@ -141,8 +141,8 @@ fn linked(link: &str) -> String {
 }
 
 fn place(finding: &Finding) -> String {
-    let node = finding.node.iter().map(|node| format!(" · node {node}"));
-    node.chain(finding.host.iter().map(|host| format!(" · host {host}"))).collect()
+    let node = finding.node.iter().map(|node| format!(", node {node}"));
+    node.chain(finding.host.iter().map(|host| format!(", host {host}"))).collect()
 }
 
 fn list(out: &mut String, sentences: &[String]) {
@@ -322,7 +322,6 @@ pub(crate) fn plain(text: &str) -> String {
     for c in text.chars() {
         match c {
             'µ' => out.push('u'),
-            '·' => out.push(','),
             '–' | '—' => out.push('-'),
             '…' => out.push_str("..."),
             '×' => out.push('x'),

@@ -17,6 +17,8 @@ use crate::number::{self, Letters};
 use record::finding::Findings;
 use record::watched::Sampled;
 
+/// Fewest columns that make charts; a step of two seconds is told by its tables.
+const COLUMNS_MIN: usize = 3;
 /// Nodes or machines that get a chart of layers each; of more, the whole and the busiest.
 const MULTIPLES_MAX: usize = 3;
 
@@ -26,12 +28,22 @@ pub(crate) struct Scene<'a> {
     step: &'a StepFacts<'a>,
     columns: Columns,
     lines: &'a [Line],
+    /// How often things are looked at.
+    period_us: u64,
 }
 
 impl Scene<'_> {
-    /// The column of a line: counts belong to the interval they are of, readings to the interval they end.
+    /// The column of a line that counts: that of its interval.
     fn column(&self, line: &Line) -> usize {
-        self.columns.of(line.t_us.saturating_sub(line.interval_us.max(1)), line.t_us.saturating_sub(1))
+        match line.interval_us {
+            0 => self.column_at(line.t_us),
+            interval_us => self.columns.of(line.t_us.saturating_sub(interval_us), line.t_us),
+        }
+    }
+
+    /// The column of a moment at which somebody looked: it stands for the time since the look before, and looks come a little late.
+    fn column_at(&self, t_us: u64) -> usize {
+        self.columns.of(t_us.saturating_sub(self.period_us), t_us)
     }
 
     /// A chart over time without series.
@@ -55,10 +67,11 @@ impl Scene<'_> {
 
 /// All charts of a step, in the order they are shown.
 pub(crate) fn charts(step: &StepFacts, findings: Option<&Findings>) -> Vec<Chart> {
-    if step.watched.is_empty() {
+    if step.watched.is_empty() || step.latencies.columns.count < COLUMNS_MIN {
         return vec![];
     }
-    let scene = Scene { step, columns: step.latencies.columns, lines: step.watched };
+    let period_us = (period_s(step.watched) * 1e6) as u64;
+    let scene = Scene { step, columns: step.latencies.columns, lines: step.watched, period_us };
     let mut charts = vec![];
     if step.client.is_empty() {
         charts.extend(server::transactions(&scene));

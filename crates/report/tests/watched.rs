@@ -23,8 +23,8 @@ fn the_terminal_page_tells_findings_waits_and_what_was_not_seen() {
     assert!(text.contains("alter system set max_wal_size = '16GB'"), "{text}");
     assert!(text.contains("1 condition looked and found nothing, 1 could not look"), "{text}");
     let waits = lines_with(&text, "waits  ");
-    assert_eq!(waits.len(), 1, "{text}");
-    assert!(waits[0].contains("CPU 1.9") && waits[0].contains("most: "), "{}", waits[0]);
+    assert!(waits.len() == 1 && waits[0].contains("CPU 1.9"), "{text}");
+    assert!(text.contains("most: IO:DataFileRead"), "{text}");
     assert!(lines_with(&text, "unseen ")[0].contains("pg_stat_statements (n1)"), "{text}");
     assert!(text.find("WAL-02").unwrap() < text.find("waits  ").unwrap());
     for line in text.lines() {
@@ -76,7 +76,8 @@ fn every_part_of_the_stack_is_on_the_page_only_with_data() {
         "What could not be seen",
         "statements of other users have no text",
         "Functions that changed most",
-        "2 conditions".trim_start_matches("2 "),
+        "1 condition: checked, nothing found",
+        "1 condition: cannot tell",
     ] {
         assert!(html.contains(sentence), "{sentence}");
     }
@@ -90,6 +91,9 @@ fn the_fleet_is_told_by_its_peers() {
     for sentence in ["db1 nvme2n1 in md0 stands out", "5 nodes together", "n1 (the busiest)", "median of"] {
         assert!(html.contains(sentence), "{sentence}");
     }
+    // The whole is the sum over the nodes: five with about six sessions each, not five times that.
+    let whole = html.split("On average ").nth(1).unwrap().split(' ').next().unwrap();
+    assert!((25.0..35.0).contains(&whole.parse::<f64>().unwrap()), "{whole} sessions");
     assert!(html.len() <= report::PAGE_BYTES_MAX, "{}", html.len());
 }
 
@@ -111,8 +115,8 @@ fn two_intervals_are_compared_in_every_form() {
         figures.iter().find(is_it).unwrap_or_else(|| panic!("{name} {of}: {figures:?}")).clone()
     };
     let wal = figure("Server", "wal_bytes_per_s", "");
-    assert!(wal["first"].as_f64().unwrap() > 85e6 && wal["second"].as_f64().unwrap() < 40e6, "{wal}");
-    assert!((wal["ratio"].as_f64().unwrap() - 2.36).abs() < 0.1, "{wal}");
+    assert!(wal["first"].as_f64().unwrap() > 80e6 && wal["second"].as_f64().unwrap() < 40e6, "{wal}");
+    assert!((2.0..2.4).contains(&wal["ratio"].as_f64().unwrap()), "{wal}");
     let lock = figure("Sessions by what they wait for", "sessions", "Lock:transactionid");
     assert_eq!(lock["second"].as_f64(), Some(0.0));
     assert!(lock["ratio"].is_null(), "nothing times something: {lock}");

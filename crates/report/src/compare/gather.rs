@@ -6,6 +6,7 @@ use crate::directory::Line;
 use crate::facts::{Facts, StepFacts};
 use crate::statements::{costs, one_line, texts};
 use crate::timeline::waits::Active;
+use record::finding::Window;
 use record::watched::{Sampled, Server};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,9 +48,16 @@ const COUNTERS: [Counter; 20] = [
     ("archiving_failed_per_s", |line| f(line.archived_failed)),
 ];
 
-/// Lines of one side.
+/// Lines of one side. What is counted every ten seconds or less often belongs to the side that most of its interval lies in.
 fn lines<'a>(step: &StepFacts<'a>, side: &Side) -> Vec<&'a Line> {
-    let holds = |line: &&Line| side.windows.iter().any(|window| window.holds(line.t_us));
+    let holds = |line: &&Line| match line.what {
+        Sampled::Statement(_) => {
+            let interval = Window::new(line.t_us.saturating_sub(line.interval_us), line.t_us);
+            let within: u64 = side.windows.iter().map(|window| window.overlap_us(interval)).sum();
+            within.saturating_mul(2) > line.interval_us
+        }
+        _ => side.windows.iter().any(|window| window.holds(line.t_us)),
+    };
     step.watched.iter().filter(holds).collect()
 }
 

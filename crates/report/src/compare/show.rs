@@ -14,13 +14,16 @@ const NAME_MAX: usize = 48;
 /// Label and both values of a figure, in the unit of its name.
 fn told(figure: &Figure) -> (String, [String; 3]) {
     let value = |value: f64| {
+        if figure.name == "sessions" {
+            return number::three(value);
+        }
         let sign = if value < 0.0 { "-" } else { "" };
         format!("{sign}{}", number::named(&figure.name, value.abs()).1)
     };
     let label = number::named(&figure.name, 0.0).0;
     let label = match (label.as_str(), figure.of.as_str()) {
         (label, "") => label.to_string(),
-        ("sessions", of) => of.to_string(),
+        ("sessions" | "a call", of) => of.to_string(),
         (label, of) => format!("{label}, {of}"),
     };
     let difference = figure.difference.map(|difference| {
@@ -33,6 +36,7 @@ fn told(figure: &Figure) -> (String, [String; 3]) {
 
 fn ratio(figure: &Figure) -> String {
     match figure.ratio {
+        Some(0.0) => "gone".to_string(),
         Some(ratio) => format!("{}x", number::three(ratio)),
         None if figure.first.is_some() && figure.second == Some(0.0) => "new".to_string(),
         None => String::new(),

@@ -13,6 +13,9 @@ const STACKS_MAX: usize = 500_000;
 /// A slice whose first sample is further than this from the moment in its name has another clock than the run.
 const CLOCK_US_MAX: u64 = 300_000_000;
 
+/// Where a slice says when its run began, on the clock of its samples.
+const STARTED: &str = "# started_monotonic_us:";
+
 /// One sample.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Stack {
@@ -32,9 +35,9 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// Kept for comparison, not because something was wrong.
+    /// Kept for comparison, or because every slice is kept; not because something was wrong.
     pub(super) fn is_baseline(&self) -> bool {
-        ["baseline", "calm", "good"].iter().any(|word| self.reason.contains(word))
+        ["baseline", "calm", "always"].iter().any(|word| self.reason.contains(word))
     }
 }
 
@@ -73,6 +76,9 @@ fn slice(path: &Path, text: &str, started_us: u64) -> Slice {
     let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (at, reason) = name.split_once('-').unwrap_or(("", &name));
     let mut stacks = stacks(text);
+    let told =
+        text.lines().take_while(|line| line.starts_with('#')).find_map(|line| line.strip_prefix(STARTED));
+    let started_us = told.and_then(|value| value.trim().parse().ok()).unwrap_or(started_us);
     // perf tells the machine's monotonic time, the run counts from its own start. A slice of another machine has a clock of its own;
     // its name tells when it was taken.
     if let Ok(taken_us) = at.parse::<u64>() {
@@ -113,7 +119,7 @@ fn head(line: &str) -> Option<Stack> {
             digits(seconds) && digits(part)
         })
     };
-    let at = words.iter().position(|word| is_time(word))?;
+    let at = words.iter().position(is_time)?;
     let (seconds, part) = words[at].trim_end_matches(':').split_once('.')?;
     let micro: String = part.chars().chain("000000".chars()).take(6).collect();
     let t_us = seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micro.parse().ok()?)?;
@@ -128,7 +134,7 @@ fn head(line: &str) -> Option<Stack> {
     Some(Stack { t_us, pid, command: command.join(" "), frames: vec![] })
 }
 
-/// `	ffff8100 osq_lock+0x1f ([kernel.kallsyms])`: the name without address, offset and file.
+/// `ffff8100 osq_lock+0x1f ([kernel.kallsyms])`: the name without address, offset and file.
 fn symbol(line: &str) -> Option<String> {
     let rest = line.trim().split_once(' ')?.1.trim();
     let name = match rest.rfind(" (") {
@@ -168,6 +174,8 @@ mod tests {
     fn times_are_those_of_the_run_even_with_another_clock() {
         let same = slice(Path::new("400000-tps.perf"), TEXT, 1_912_000_000);
         assert_eq!((same.stacks[0].t_us, same.is_baseline()), (500_000, false));
+        let said = format!("# pgfathom stacks 1\n# started_monotonic_us: 1912000000\n{TEXT}");
+        assert_eq!(slice(Path::new("400000-always.perf"), &said, 0).stacks[0].t_us, 500_000);
         let other = slice(Path::new("31000000-baseline.perf"), TEXT, 9_000_000_000_000);
         assert_eq!((other.stacks[0].t_us, other.is_baseline()), (31_000_000, true));
     }

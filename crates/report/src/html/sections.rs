@@ -313,6 +313,13 @@ pub(super) fn method(out: &mut String, facts: &Facts) {
              samples lie beyond it. Warm-up and drain are drawn (hatched) but counted nowhere.</p>\n"
         ));
     }
+    if facts.steps.iter().any(|step| !step.watched.is_empty()) {
+        out.push_str(
+            "<p><b>Waits</b> are samples: sessions that were in a state when somebody looked, on average. Ten sessions always seen in one \
+             event are ten seconds lost in every second. Counters are differences of the interval they are drawn in. What stands out is \
+             named when its mean is more than 1.5 times the median of its peers.</p>\n",
+        );
+    }
     out.push_str(
         "<p>Times are CLOCK_MONOTONIC of the client. A chart column that covers several samples shows their total, with lowest and \
          highest as a band.</p>\n",
@@ -324,7 +331,12 @@ pub(super) fn method(out: &mut String, facts: &Facts) {
         (files::EVENTS, "phases, errors, outages"),
         (files::LATENCY, "HdrHistogram log, readable by every HDR tool"),
     ];
-    for (name, what) in about {
+    let explained = facts
+        .directory
+        .findings
+        .iter()
+        .map(|_| (files::FINDINGS, "what was claimed, and what was looked for in vain"));
+    for (name, what) in about.into_iter().chain(explained) {
         let size =
             std::fs::metadata(facts.reader.path().join(name)).map(|data| number::bytes(data.len() as f64));
         let size = size.unwrap_or_else(|_| "<span class=\"bad\">missing</span>".to_string());

@@ -437,7 +437,11 @@ fn errors(out: &mut String, step: &StepFacts) {
 }
 
 fn events(out: &mut String, step: &StepFacts) {
-    let events: Vec<_> = step.events.iter().filter(|event| event.kind != event::PHASE).collect();
+    // Statements stand in their own table, stacks in their graphs.
+    let told =
+        |event: &&&event::Event| ![event::PHASE, event::QUERY, event::STACKS].contains(&event.kind.as_str());
+    let mut events: Vec<_> = step.events.iter().filter(told).collect();
+    events.sort_by_key(|event| event.t_us);
     if events.is_empty() {
         return;
     }

@@ -6,7 +6,7 @@ use crate::number;
 use record::event::{self, Event};
 use record::finding::Findings;
 use record::watched::{Progress, Sampled};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most things drawn in one lane; of more, the longest are. All are in `events.ndjson`.
 const ITEMS_MAX: usize = 150;
@@ -158,22 +158,30 @@ fn happened(scene: &Scene) -> Vec<Thing> {
     let mut things: Vec<Thing> = vec![];
     for event in &scene.step.events {
         let Some(lane) = lane_of(&event.kind) else { continue };
+        // A wait for a lock is told when it is over, with its length.
+        let waited_us =
+            event.more.get("wait_ms").and_then(serde_json::Value::as_f64).map_or(0.0, |ms| ms * 1e3);
         things.push(Thing {
             lane,
-            from_us: event.t_us,
+            from_us: event.t_us.saturating_sub(waited_us as u64),
             to_us: event.t_us.saturating_add(event.duration_us.unwrap_or(0)),
             text: clipped(&text_of(event)),
             bad: matches!(lane, RESTARTS | FAULTS | ERRORS) || event.kind == event::DEADLOCK,
         });
     }
-    // A checkpoint is told when it begins and, with its length, when it ends: one bar is enough.
+    // A checkpoint is told when it begins, with its length when it ends, and by the counters a tick later: one bar is enough.
     let ended: Vec<(u64, u64)> = things
         .iter()
         .filter(|thing| thing.lane == CHECKPOINTS && thing.to_us > thing.from_us)
         .map(|thing| (thing.from_us, thing.to_us))
         .collect();
-    let within =
-        |t_us: u64| ended.iter().any(|(from, to)| from.saturating_sub(1_000_000) <= t_us && t_us < *to);
+    let around_us = 2 * scene.period_us;
+    let within = |t_us: u64| {
+        let holds = |(from, to): &(u64, u64)| {
+            from.saturating_sub(around_us) <= t_us && t_us <= to.saturating_add(around_us)
+        };
+        ended.iter().any(holds)
+    };
     things.retain(|thing| thing.lane != CHECKPOINTS || thing.to_us > thing.from_us || !within(thing.from_us));
     things
 }
@@ -186,7 +194,7 @@ fn text_of(event: &Event) -> String {
         ("", None) => event.kind.replace('_', " "),
         (message, _) => message.to_string(),
     };
-    if let Some(node) = word("node").or(word("host")) {
+    if let Some(node) = word("node").or(word("host")).filter(|node| !text.starts_with(node)) {
         text = format!("{node}: {text}");
     }
     text
@@ -201,7 +209,10 @@ fn clipped(text: &str) -> String {
 
 /// Commands that report progress: one bar from the first tick they were seen to the last.
 fn commands(scene: &Scene, known: &[Thing]) -> Vec<Thing> {
-    let period_us = (super::period_s(scene.lines) * 1e6) as u64;
+    let period_us = scene.period_us;
+    let nodes: BTreeSet<&str> =
+        scene.lines.iter().map(|line| line.what.node()).filter(|node| !node.is_empty()).collect();
+    let several = nodes.len() > 1;
     let mut open: BTreeMap<(&str, u64, &str, &str), Thing> = BTreeMap::new();
     let mut done = vec![];
     for line in scene.lines {
@@ -220,7 +231,10 @@ fn commands(scene: &Scene, known: &[Thing]) -> Vec<Thing> {
             lane,
             from_us: line.t_us.saturating_sub(period_us),
             to_us: line.t_us,
-            text: clipped(&command_text(progress)),
+            text: clipped(&match several {
+                true => format!("{}: {}", progress.node, command_text(progress)),
+                false => command_text(progress),
+            }),
             bad: progress.wraparound == Some(true),
         });
         thing.to_us = line.t_us;

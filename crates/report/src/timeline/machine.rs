@@ -23,6 +23,9 @@ const REQUESTS_MIN: f64 = 1.0;
 /// Bytes per second below which a network interface or disk counts as idle.
 const BYTES_MIN: f64 = 1024.0;
 
+/// Devices that stand on others, in the chart of those.
+const ARRAYS_MAX: usize = 1;
+
 /// All of them.
 pub(super) fn charts(scene: &Scene) -> Vec<Chart> {
     let mut charts = cpu(scene);
@@ -125,7 +128,7 @@ fn disks(scene: &Scene) -> Vec<Chart> {
     // Bytes are counted where they arrive: a device that stands on others would count them twice.
     let is_leaf = |disk: &Disk| !carriers.contains(&(disk.host.as_str(), disk.device.as_str()));
     let count = scene.columns.count;
-    let (mut waits, mut flushes) = (Cells::new(count), Cells::new(count));
+    let (mut waits, mut arrays, mut flushes) = (Cells::new(count), Cells::new(count), Cells::new(count));
     let (mut flows, mut requests) = (Flows::default(), BTreeMap::<String, (f64, f64)>::new());
     for (line, disk) in disks() {
         let (column, name) = (scene.column(line), device_name(disk, hosts.len()));
@@ -133,8 +136,10 @@ fn disks(scene: &Scene) -> Vec<Chart> {
         let known = pairs.into_iter().filter_map(|(count, wait)| Some((count? as f64, wait?)));
         let (done, waited) =
             known.fold((0.0, 0.0), |(done, waited), (count, wait)| (done + count, waited + count * wait));
+        // What stands on others is no peer of theirs.
+        let place = if is_leaf(disk) { &mut waits } else { &mut arrays };
         if done > 0.0 {
-            waits.add(&name, column, waited * 1e3, done);
+            place.add(&name, column, waited * 1e3, done);
         }
         let (all, seconds) = requests.entry(name.clone()).or_default();
         *all += done;
@@ -153,6 +158,8 @@ fn disks(scene: &Scene) -> Vec<Chart> {
         .map(|(name, _)| name.as_str())
         .collect();
     waits.keep(|name| !idle.contains(name));
+    arrays.keep(|name| !idle.contains(name));
+    flushes.drop_below(0.0);
     let mut charts = vec![];
     for (name, title, unit, cells) in [
         ("disk-await", "Disk: mean time of a read or write", Unit::Us, &waits),
@@ -163,6 +170,10 @@ fn disks(scene: &Scene) -> Vec<Chart> {
         }
         let mut chart = scene.chart(name, title, ChartKind::Time, unit);
         chart.sentence = format!("{}.", peers(&mut chart, cells, Draw::Means, "devices"));
+        for array in arrays.things().into_iter().filter(|_| name == "disk-await").take(ARRAYS_MAX) {
+            chart.series.push(Series::new(array, Tone::Ink, Dash::Dashed, arrays.means(array)));
+            chart.sentence += &format!(" {array}: {} on average.", say(unit, arrays.mean(array)));
+        }
         charts.push(chart);
     }
     charts.extend(flows.chart(scene, "disk-bytes", "Disk throughput", ["read", "written"]));
@@ -185,7 +196,7 @@ impl<'a> Flows<'a> {
         let hosts: BTreeSet<&str> = self.0.keys().map(|(host, _)| *host).collect();
         let mut cells = Cells::new(scene.columns.count);
         for ((host, t_us), (sums, interval_us)) in &self.0 {
-            let column = scene.columns.of(t_us.saturating_sub(*interval_us), t_us.saturating_sub(1));
+            let column = scene.columns.of(t_us.saturating_sub(*interval_us), *t_us);
             let seconds = *interval_us as f64 / 1e6;
             if hosts.len() == 1 {
                 directions.iter().zip(sums).for_each(|(name, sum)| cells.add(name, column, *sum, seconds));

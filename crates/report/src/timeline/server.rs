@@ -162,8 +162,7 @@ pub(super) fn blocked(scene: &Scene) -> Option<Chart> {
     let (waited, worst) = longest?;
     let mut cells = Cells::new(scene.columns.count);
     for ((node, t_us), count) in ticks {
-        let moment = t_us.saturating_sub(1);
-        cells.add(node, scene.columns.of(moment, moment), count, 1.0);
+        cells.add(node, scene.column_at(t_us), count, 1.0);
     }
     let mut chart = scene.chart("blocked", "Blocked sessions", ChartKind::Time, Unit::Sessions);
     let clause = peers(&mut chart, &cells, Draw::Peaks, "nodes");
@@ -194,8 +193,7 @@ pub(super) fn horizon(scene: &Scene) -> Option<Chart> {
         }
     }
     for ((kind, t_us), age) in ticks {
-        let moment = t_us.saturating_sub(1);
-        cells.add(kind, scene.columns.of(moment, moment), age as f64, 1.0);
+        cells.add(kind, scene.column_at(t_us), age as f64, 1.0);
     }
     let (age, holder) = oldest.filter(|(age, _)| *age > 0)?;
     let mut chart = scene.chart("horizon", "Xmin horizon", ChartKind::Time, Unit::Transactions);

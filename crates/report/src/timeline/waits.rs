@@ -181,7 +181,7 @@ fn pile(scene: &Scene, name: &str, title: String, node: Option<&str>) -> Chart {
     let mut chart = scene.chart(name, &title, ChartKind::Stack, Unit::Sessions);
     let count = scene.columns.count;
     let mut sums: BTreeMap<Class, Vec<f64>> = BTreeMap::new();
-    let mut looks: Vec<BTreeSet<u64>> = vec![BTreeSet::new(); count];
+    let mut looks: Vec<BTreeSet<(&str, u64)>> = vec![BTreeSet::new(); count];
     let mine = |other: &str| node.is_none_or(|node| node == other);
     let mut cores: BTreeMap<&str, u64> = BTreeMap::new();
     let mut nodes: BTreeSet<&str> = BTreeSet::new();
@@ -189,13 +189,13 @@ fn pile(scene: &Scene, name: &str, title: String, node: Option<&str>) -> Chart {
     for line in scene.lines {
         match &line.what {
             Sampled::Server(server) if mine(&server.node) => {
-                looks[scene.column(line)].insert(line.t_us);
+                looks[scene.column_at(line.t_us)].insert((&server.node, line.t_us));
                 nodes.insert(&server.node);
                 active.take(line);
             }
             Sampled::Wait(wait) if mine(&wait.node) => {
-                let column = scene.column(line);
-                looks[column].insert(line.t_us);
+                let column = scene.column_at(line.t_us);
+                looks[column].insert((&wait.node, line.t_us));
                 let sums = sums.entry(Class::of(wait)).or_insert_with(|| vec![0.0; count]);
                 sums[column] += wait.sessions as f64;
                 active.take(line);
@@ -207,7 +207,7 @@ fn pile(scene: &Scene, name: &str, title: String, node: Option<&str>) -> Chart {
         }
     }
     let all_looks: usize = looks.iter().map(BTreeSet::len).sum();
-    // Nodes are looked at together but not in the same microsecond: a tick of many nodes counts once.
+    // Each node is looked at by itself: as many looks as nodes are one look at the whole.
     let together = nodes.len().max(1) as f64;
     let per_look = |column: usize| {
         let looks = looks[column].len() as f64 / together;
