@@ -15,6 +15,7 @@ macro_rules! explained {
 
 explained!(
     record::RecordError,
+    report::ComparedError,
     run::script::ScriptError,
     target::ClusterError,
     target::ConnectError,

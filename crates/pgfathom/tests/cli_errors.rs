@@ -306,6 +306,7 @@ fn wrong_files() {
             usage("self -T 1ms -o used", "run directory used already exists and is not empty", "-o DIR"),
             usage("self -T 1ms -o file", "cannot create file: ...", "-o DIR"),
             usage("report nowhere", "cannot read nowhere...", "ls runs/"),
+            usage("report nowhere --compare 1-2,3-4", "cannot read nowhere...", "ls runs/"),
             usage("report empty", "empty is not a run directory: ...", "run: DIR"),
             usage("report used", "used is not a run directory: ...", "run: DIR"),
             usage("report file", "cannot read file: Not a directory (os error 20)", "ls runs/"),

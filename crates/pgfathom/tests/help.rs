@@ -99,7 +99,7 @@ fn the_flags_of_each_verb_are_these() {
                 "{connection} --client --jobs --only --output-dir --progress --random-seed --rounds --time --warmup --wire"
             ),
         ),
-        ("report", "--out".to_string()),
+        ("report", "--compare --out".to_string()),
         ("self", "--output-dir --time".to_string()),
     ];
     let folder = Folder::new();
