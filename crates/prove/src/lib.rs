@@ -10,6 +10,7 @@
 //! - [`simulate`]: histories that keep a promise, made from a seed.
 //! - [`talk`]: a session that tells all the server says.
 //! - [`tpcc`]: the books of TPC-C, the consistency conditions of its clause 3.3.2 and two of our own.
+//! - [`workload`]: random transactions on a live server, recorded for the checker.
 
 pub mod check;
 pub mod client;
@@ -23,3 +24,4 @@ pub mod simulate;
 mod sys;
 pub mod talk;
 pub mod tpcc;
+pub mod workload;
