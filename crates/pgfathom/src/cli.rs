@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::terminal::ColorChoice;
 use crate::usage::{self, NotAVerb};
-use crate::verbs::{demo, down, load, matrix, prove, report, run, selftest, up, verify};
+use crate::verbs::{demo, down, explain, load, matrix, prove, report, run, selftest, up, verify, watch};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -66,6 +66,10 @@ pub enum Verb {
     Run(Box<run::Run>),
     /// Measure every pair of connect node and data node with the same select and update
     Matrix(matrix::Matrix),
+    /// Sample a live system without driving it: what its views, its log and its machine say
+    Watch(watch::Watch),
+    /// Say why a run went as it did: findings with evidence, and what to try
+    Explain(explain::Explain),
     /// Show a finished run: on the terminal, as JSON, as one HTML page
     Report(report::Report),
     /// Measure this client: is it good enough to measure others?

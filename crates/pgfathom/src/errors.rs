@@ -22,6 +22,7 @@ explained!(
     target::PlacementError,
     target::conninfo::ConninfoError,
     target::local::LocalError,
+    watch::bundle::BundleError,
 );
 
 impl Explained for run::workload::replay::ReplayError {

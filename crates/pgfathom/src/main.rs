@@ -17,12 +17,14 @@ mod failure;
 mod fingerprint;
 mod history;
 mod human;
+mod machines;
 mod quantity;
 mod recording;
 mod stop;
 mod terminal;
 mod usage;
 mod verbs;
+mod watching;
 
 use cli::{Asked, Verb};
 use context::Context;
@@ -61,7 +63,9 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
         Verb::Verify(verify) => verify.run(&context),
         Verb::Prove(prove) => prove.run(&context),
         Verb::Run(run) => run.run(&context),
+        Verb::Watch(watch) => watch.run(&context),
         Verb::Matrix(matrix) => matrix.run(&context),
+        Verb::Explain(explain) => explain.run(&context),
         Verb::Report(report) => report.run(&context),
         Verb::Selftest(selftest) => selftest.run(&context),
     }

@@ -5,14 +5,18 @@ use crate::context::Context;
 use crate::failure::Failure;
 use record::model::Run;
 use record::{RecordError, RunDir, State, StepId, What, files};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
+use std::sync::Arc;
+use watch::Sampler;
 
 /// A run directory being written by a verb.
 #[derive(Debug)]
 pub struct Recording<'a> {
     context: &'a Context,
-    dir: RunDir,
+    dir: Arc<RunDir>,
+    /// What is sampled beside the work, while it goes on.
+    sampler: RefCell<Option<Sampler>>,
     /// A sample or event was lost; said once.
     is_lossy: Cell<bool>,
 }
@@ -36,12 +40,30 @@ impl<'a> Recording<'a> {
         };
         let dir = RunDir::create(directory.output_dir.as_deref(), &what)
             .map_err(|error| Failure::from(error).or_hint("name another folder with -o DIR"))?;
-        Ok(Recording { context, dir, is_lossy: Cell::new(false) })
+        Ok(Recording { context, dir: Arc::new(dir), sampler: RefCell::default(), is_lossy: Cell::new(false) })
     }
 
     /// The directory being written.
     pub fn dir(&self) -> &RunDir {
         &self.dir
+    }
+
+    /// The same, for threads that write beside the verb.
+    pub fn shared_dir(&self) -> &Arc<RunDir> {
+        &self.dir
+    }
+
+    /// Takes over what samples beside the work; it ends with [`Recording::end_watch`] or the recording.
+    pub fn carry(&self, sampler: Sampler) {
+        self.sampler.replace(Some(sampler));
+    }
+
+    /// Ends the sampling, if there is any: what comes from now on is not of the work.
+    pub fn end_watch(&self) {
+        if let Some(sampler) = self.sampler.take() {
+            let (_, lost) = sampler.stop();
+            self.keep(lost.map_or(Ok(()), Err));
+        }
     }
 
     /// The surroundings of the verb that writes it.
@@ -73,6 +95,7 @@ impl<'a> Recording<'a> {
 
     /// Takes the directory away again: what was asked for was refused before anything was measured.
     pub fn discard(self) {
+        drop(self.sampler.take());
         for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY] {
             // A file that cannot be removed stays; the refusal is what the user has to hear of.
             let _ = std::fs::remove_file(self.path().join(name));
@@ -84,6 +107,7 @@ impl<'a> Recording<'a> {
 
     /// Closes the directory after an error: what was measured stays, the error is an event.
     pub fn fail(&self, step: &StepId, error: &dyn std::error::Error) {
+        self.end_watch();
         self.keep(self.dir.happened(Some(step), record::event::ERROR, &error.to_string()));
         self.keep(self.dir.edit_step(step, |step| step.verdict.invalidate(error.to_string())));
         self.keep(self.dir.end_step(step, State::Failed));
@@ -98,6 +122,7 @@ impl<'a> Recording<'a> {
     /// # Errors
     /// When run.json cannot be written: then there is no result.
     pub fn finish(&self, state: State) -> Result<Run, Failure> {
+        self.end_watch();
         let run = self.dir.finish(state)?;
         let page = self.path().join(files::REPORT);
         // The page can be made again at any time: a failure here must not hide the result.

@@ -11,8 +11,6 @@ use std::error::Error as _;
 const LATER_VERBS: &[(&str, &str)] = &[
     ("plan", "pgfathom load ycsb --help names the sizes that load takes"),
     ("check", "pgfathom self tells whether this client is good enough"),
-    ("watch", "pgfathom run samples the client once a second into its run directory"),
-    ("explain", "pgfathom report RUN shows what was measured"),
     ("compare", "pgfathom report --format json RUN prints the figures of one run"),
     ("serve", "pgfathom report RUN writes one page that opens without a server"),
     ("agent", "pgfathom run drives from one machine"),

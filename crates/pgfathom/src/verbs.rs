@@ -2,6 +2,7 @@
 
 pub mod demo;
 pub mod down;
+pub mod explain;
 pub mod load;
 pub mod matrix;
 pub mod prove;
@@ -10,3 +11,4 @@ pub mod run;
 pub mod selftest;
 pub mod up;
 pub mod verify;
+pub mod watch;

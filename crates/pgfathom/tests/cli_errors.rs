@@ -50,8 +50,6 @@ fn wrong_verbs() {
                 "--warehouses: \"all\" is no range of warehouses",
                 "FROM-TO",
             ),
-            usage("watch", "the verb \"watch\" is not in this version", "pgfathom run"),
-            usage("explain runs/x", "the verb \"explain\" is not in this version", "pgfathom report RUN"),
             usage("compare a b", "the verb \"compare\" is not in this version", "report --format json"),
             usage("serve", "the verb \"serve\" is not in this version", "report RUN"),
             usage("agent", "the verb \"agent\" is not in this version", "run drives from one machine"),

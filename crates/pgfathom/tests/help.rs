@@ -5,8 +5,8 @@ mod support;
 use std::process::{Command, Stdio};
 use support::{Ended, Folder, pgfathom, run};
 
-const VERBS: [&str; 10] =
-    ["demo", "up", "down", "load", "verify", "prove", "run", "matrix", "report", "self"];
+const VERBS: [&str; 12] =
+    ["demo", "up", "down", "load", "verify", "prove", "run", "watch", "matrix", "explain", "report", "self"];
 
 #[test]
 fn help_lists_every_verb_and_exit_code() {
@@ -39,7 +39,7 @@ fn every_spelling_of_help_gives_the_same_text_and_h_is_the_host() {
         assert!(long.stdout.contains(&format!("Usage: pgfathom {verb}")), "{}", long.stdout);
         assert!(long.stdout.lines().all(|line| line.chars().count() <= 110), "{verb}: a line is too wide");
     }
-    for verb in ["load", "verify", "prove", "run"] {
+    for verb in ["load", "verify", "prove", "run", "watch"] {
         let help = run(folder.path(), &[verb, "--help"]).stdout;
         for flag in [
             "-h, --host",
@@ -61,13 +61,13 @@ fn the_flags_of_each_verb_are_these() {
     let common = "--color --format --help --quiet --verbose";
     let connection = "--cluster --dbname --host --port --username";
     let expected = [
-        ("demo", "--client --keep --output-dir --pg-bin --rows --time".to_string()),
+        ("demo", "--client --keep --output-dir --pg-bin --rows --time --watch".to_string()),
         (
             "load",
             format!(
                 "{connection} --chunk-rows --compressible --deadline --fillfactor --force --foreign-keys --jobs --keep-free \
                  --key-order --method --output-dir --partitions --progress --restart --rows --scale --seed \
-                 --segment --size --tablespace --tablespaces --unlogged --via"
+                 --segment --size --tablespace --tablespaces --unlogged --via --watch"
             ),
         ),
         ("verify", format!("{connection} --deep --jobs --lag-limit --output-dir --progress --standbys")),
@@ -75,7 +75,7 @@ fn the_flags_of_each_verb_are_these() {
             "prove",
             format!(
                 "{connection} --allow-faults --client --conditions --fault --heal --isolation --jobs --level --local --output-dir --progress \
-                 --random-seed --set --synchronous-commit --time --warehouses"
+                 --random-seed --set --synchronous-commit --time --warehouses --watch"
             ),
         ),
         (
@@ -84,7 +84,7 @@ fn the_flags_of_each_verb_are_these() {
                 "{connection} --builtin --client --connect --data --deck --define --efficiency --file --isolation --jobs --keys \
                  --latency-limit --max-tries --no-analyze --no-checkpoint --no-delays --no-vacuum --output-dir --poller --progress \
                  --protocol --random-seed --rate --read-update --regular --repeat --scale --settle --simulate --time --transactions \
-                 --until-slo --warehouses --warmup --wire"
+                 --until-slo --warehouses --warmup --watch --wire"
             ),
         ),
         (
@@ -93,12 +93,14 @@ fn the_flags_of_each_verb_are_these() {
                 .to_string(),
         ),
         ("down", "--all".to_string()),
+        ("watch", format!("{connection} --bundle[=<FILE>] --core --interval --no-host --output-dir --perf --progress --redact --ssh --sysroot --time")),
         (
             "matrix",
             format!(
                 "{connection} --client --jobs --only --output-dir --progress --random-seed --rounds --time --warmup --wire"
             ),
         ),
+        ("explain", String::new()),
         ("report", "--compare --out".to_string()),
         ("self", "--output-dir --time".to_string()),
     ];

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::recording::Recording;
 use crate::stop::CleanupGuard;
 use crate::verbs::{load as filling, run as driving, verify as proving};
+use crate::watching::Watching;
 use crate::{fingerprint, human, quantity};
 use clap::Args;
 use data::ycsb::{Compressible, KeyOrder, Spec};
@@ -52,6 +53,9 @@ pub struct Demo {
     /// Leave the cluster running at the end and say how to reach it
     #[arg(long, help_heading = "Demo")]
     pub keep: bool,
+    /// What is sampled meanwhile.
+    #[command(flatten)]
+    pub watching: Watching,
     /// Where results go.
     #[command(flatten)]
     pub directory: RunDirectory,
@@ -104,6 +108,7 @@ impl Demo {
         };
         let _guard = guard(context, &server);
         say(context, &format!("up            {}", human::seconds(begun.elapsed().as_secs_f64())));
+        self.watching.begin_single(&recording, &server.spec());
         let outcome = self.steps(context, &recording, &server.spec());
         let outcome = match outcome {
             Ok(exit) => {

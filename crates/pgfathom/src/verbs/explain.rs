@@ -3,8 +3,9 @@
 use crate::cli::Format;
 use crate::context::Context;
 use crate::failure::Failure;
-use clap::Args;
+use crate::machines;
 use ::explain::Detail;
+use clap::Args;
 use record::{Exit, files};
 use std::path::PathBuf;
 
@@ -19,7 +20,7 @@ Examples:
   pgfathom explain -v runs/20261120-101500-watch      # with evidence, and with what was looked for in vain
   pgfathom explain --format json RUN | jq '.findings[] | {rule, severity, claim}'")]
 pub struct Explain {
-    /// The run directory: the last line of every measuring verb names it
+    /// The run directory (the last line of every measuring verb names it), or a bundle of one
     #[arg(value_name = "RUN")]
     pub run: PathBuf,
 }
@@ -29,9 +30,11 @@ impl Explain {
     ///
     /// # Errors
     /// When RUN is no run directory.
-    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let findings = ::explain::explain(&self.run, env!("CARGO_PKG_VERSION"))
-            .map_err(|error| Failure::from(error).or_hint("name a run directory; ls runs/ shows the runs here"))?;
+    pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
+        self.run = machines::opened(&self.run, context)?;
+        let findings = ::explain::explain(&self.run, env!("CARGO_PKG_VERSION")).map_err(|error| {
+            Failure::from(error).or_hint("name a run directory; ls runs/ shows the runs here")
+        })?;
         let text = match context.format {
             Format::Text => {
                 let detail = if context.terminal.is_verbose() { Detail::Full } else { Detail::Short };
@@ -42,7 +45,9 @@ impl Explain {
         context.terminal.data(&text);
         // Somebody else's directory may be read-only, and the user has got an answer.
         match findings.write(&self.run) {
-            Ok(()) => context.terminal.say(&format!("findings: {}", self.run.join(files::FINDINGS).display())),
+            Ok(()) => {
+                context.terminal.say(&format!("findings: {}", self.run.join(files::FINDINGS).display()))
+            }
             Err(error) => context.terminal.warn(&format!("{error}; the findings were printed only")),
         }
         Ok(Exit::Ok)

@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::failure::{self, Failure};
 use crate::recording::Recording;
 use crate::stop::Urgency;
+use crate::watching::Watching;
 use crate::{fingerprint, human, quantity, terminal};
 use clap::{ArgGroup, Args, ValueEnum};
 use record::event::Event;
@@ -126,6 +127,9 @@ pub struct Load {
     /// Progress every so many seconds [default: a line that is redrawn; every 5 where stderr is no terminal]
     #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
     pub progress: Option<Duration>,
+    /// What is sampled meanwhile.
+    #[command(flatten)]
+    pub watching: Watching,
     /// Where results go.
     #[command(flatten)]
     pub directory: RunDirectory,
@@ -181,6 +185,7 @@ impl Load {
         let cluster = self.connection.resolve_cluster_of(context)?;
         let mut control = target::control::connect(&cluster.nodes[0].spec)?;
         let recording = Recording::begin(context, &self.directory, "load", "ycsb")?;
+        self.watching.begin(&recording, &cluster.nodes);
         let mut fingerprint = fingerprint::take(&mut control, &cluster.nodes[0].spec);
         fingerprint.engine = cluster.engine.name().to_string();
         drop(control);

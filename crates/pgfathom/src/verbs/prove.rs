@@ -12,6 +12,7 @@ use crate::cli::{Connection, RunDirectory};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::quantity::{self, ValueError};
+use crate::watching::Watching;
 use ::prove::check::Level;
 use ::prove::tpcc::Condition;
 use clap::{Args, ValueEnum};
@@ -66,6 +67,9 @@ pub struct Prove {
     /// Progress every so many seconds [default: a line that is redrawn; every 5 where stderr is no terminal]
     #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
     pub progress: Option<Duration>,
+    /// What is sampled meanwhile.
+    #[command(flatten)]
+    pub watching: Watching,
     /// Load and faults.
     #[command(flatten)]
     pub live: live::Flags,

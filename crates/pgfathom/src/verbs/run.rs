@@ -17,6 +17,7 @@ use crate::fingerprint;
 use crate::quantity::{self, ValueError};
 use crate::recording::Recording;
 use crate::verbs::load::cpus;
+use crate::watching::Watching;
 use clap::{Args, FromArgMatches, ValueEnum};
 use record::{Exit, StepId};
 use sessions::Sessions;
@@ -150,6 +151,9 @@ pub struct Run {
     /// Progress every so many seconds
     #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
     pub progress: Option<Duration>,
+    /// What is sampled meanwhile.
+    #[command(flatten)]
+    pub watching: Watching,
     /// Where results go.
     #[command(flatten)]
     pub directory: RunDirectory,
@@ -228,6 +232,7 @@ impl Run {
         let seed = self.seed();
         let assembled = self.assemble(&mut control, &spec, seed)?;
         let recording = Recording::begin(context, &self.directory, "run", &assembled.name)?;
+        self.watch(&recording, &spec)?;
         let fingerprint = fingerprint::take(&mut control, &spec);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
         if assembled.uses_pgbench_tables && !self.no_vacuum {
@@ -241,6 +246,7 @@ impl Run {
                 return Err(failure);
             }
         };
+        recording.end_watch();
         // Closed before it is told: the page speaks of a run that has ended.
         recording.dir().finish(measured.state)?;
         if context.format == Format::Text {
@@ -248,6 +254,15 @@ impl Run {
         }
         recording.finish(measured.state)?;
         Ok(measured.exit)
+    }
+
+    /// Begins to watch what is driven, unless it shall not be.
+    pub(super) fn watch(&self, recording: &Recording<'_>, spec: &ConnSpec) -> Result<(), Failure> {
+        match self.connection.cluster_of_file()? {
+            Some(cluster) => self.watching.begin(recording, &cluster.nodes),
+            None => self.watching.begin_single(recording, spec),
+        }
+        Ok(())
     }
 
     /// These flags, for a command that runs a workload among other things.

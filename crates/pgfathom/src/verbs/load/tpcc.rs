@@ -24,6 +24,7 @@ impl Load {
         let spec = cluster.nodes[0].spec.clone();
         let mut control = target::control::connect(&spec)?;
         let recording = Recording::begin(context, &self.directory, "load", "tpcc")?;
+        self.watching.begin(&recording, &cluster.nodes);
         let mut fingerprint = fingerprint::take(&mut control, &spec);
         fingerprint.engine = cluster.engine.name().to_string();
         drop(control);

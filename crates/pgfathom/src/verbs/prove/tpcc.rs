@@ -25,6 +25,7 @@ impl Prove {
         let spec = &cluster.nodes[0].spec;
         let mut control = target::control::connect(spec)?;
         let recording = Recording::begin(context, &self.directory, "prove", "tpcc")?;
+        self.watching.begin(&recording, &cluster.nodes);
         let mut fingerprint = fingerprint::take(&mut control, spec);
         fingerprint.engine = cluster.engine.name().to_string();
         drop(control);

@@ -218,6 +218,7 @@ impl Run {
             None => first.workload_name()?,
         };
         let recording = Recording::begin(context, &self.directory, "run", &name)?;
+        self.watch(&recording, spec)?;
         let fingerprint = fingerprint::take(&mut control, spec);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
         self.warn_of_connections(context, &mut control);

@@ -322,6 +322,7 @@ impl Run {
         let mut control = target::control::connect(spec)?;
         let loaded = self.tpcc_dataset(&mut control)?.warehouses;
         let recording = Recording::begin(context, &self.directory, "run", &format!("{NAME}-until-slo"))?;
+        self.watch(&recording, spec)?;
         let fingerprint = fingerprint::take(&mut control, spec);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
         let seed = self.seed();

@@ -1,0 +1,166 @@
+//! `watch` by itself and beside other verbs: what is left in the run directory, and how it ends.
+
+#[path = "support/mistakes.rs"]
+mod mistakes;
+mod support;
+
+use mistakes::{check, usage};
+use record::RunReader;
+use record::event;
+use record::watched::Sampled;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use support::{Ended, Folder, pgfathom, run};
+use target::throwaway::{Throwaway, installations};
+
+fn server() -> Throwaway {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    Throwaway::start(&installation, &[]).expect("a server")
+}
+
+fn uri(server: &Throwaway) -> String {
+    format!("host={} port={} user=postgres dbname=postgres", server.socket_dir().display(), server.port())
+}
+
+fn lines(reader: &RunReader) -> Vec<Sampled> {
+    reader.samples.iter().filter_map(Sampled::parse).collect()
+}
+
+#[test]
+fn a_watch_leaves_a_directory_of_its_own() {
+    let (folder, server) = (Folder::new(), server());
+    let ended = run(
+        folder.path(),
+        &["watch", "-T", "1", "--interval", "100ms", "--format", "json", "-o", "seen", &uri(&server)],
+    );
+    assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
+    let summary: serde_json::Value =
+        serde_json::from_str(&ended.stdout).expect("stdout is JSON and nothing else");
+    assert_eq!((&summary["verb"], &summary["valid"]), (&"watch".into(), &true.into()));
+    assert!(
+        summary["transactions"].as_u64().is_some()
+            && summary["duration_s"].as_f64().is_some_and(|s| s >= 1.0)
+    );
+    assert_eq!(ended.stderr.lines().last(), Some("run: seen"));
+    let reader = RunReader::open(&folder.path().join("seen")).expect("a run directory");
+    let lines = lines(&reader);
+    let server_lines = lines
+        .iter()
+        .filter(|line| matches!(line, Sampled::Server(server) if server.node == "single"))
+        .count();
+    assert!(server_lines >= 2, "{server_lines}");
+    assert!(lines.iter().any(|line| matches!(line, Sampled::Host(_))), "this machine, too");
+    assert!(lines.iter().any(
+        |line| matches!(line, Sampled::Fact(fact) if fact.name == "shared_buffers" && fact.value == "64MB")
+    ));
+    assert!(reader.samples.iter().all(|sample| sample.step == "watch"));
+    // Without the machine, for people.
+    let ended = run(folder.path(), &["watch", "-T", "300ms", "--no-host", "-o", "alone", &uri(&server)]);
+    assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("watched ") && ended.stdout.contains("not seen at single: pg_stat_statements"),
+        "{}",
+        ended.stdout
+    );
+    let reader = RunReader::open(&folder.path().join("alone")).expect("a run directory");
+    assert!(!self::lines(&reader).iter().any(|line| matches!(line, Sampled::Host(_))));
+    // Nobody is left behind; a server needs a moment to notice that its client has gone.
+    let left = || {
+        server
+            .value("select count(*) from pg_stat_activity where application_name = 'pgfathom watch'")
+            .unwrap()
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while left().as_deref() != Some("0") {
+        assert!(Instant::now() < deadline, "a connection stayed behind");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_watch_well() {
+    let (folder, server) = (Folder::new(), server());
+    let child = pgfathom(folder.path())
+        .args(["watch", "--no-host", "-o", "seen", &uri(&server)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let samples = folder.path().join("seen/samples.ndjson");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !std::fs::read_to_string(&samples).is_ok_and(|text| text.contains("\"source\":\"server\"")) {
+        assert!(Instant::now() < deadline, "nothing was seen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let status = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
+    assert!(status.expect("kill starts").success());
+    let ended: Ended = child.wait_with_output().expect("ends").into();
+    // That is how a watch without an end is meant to end.
+    assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
+    let reader = RunReader::open(&folder.path().join("seen")).expect("a run directory");
+    assert_eq!(reader.run.state, record::State::Finished);
+}
+
+#[test]
+fn loads_and_runs_are_watched_unless_they_shall_not_be() {
+    let (folder, server) = (Folder::new(), server());
+    let target = uri(&server);
+    let ended = run(folder.path(), &["load", "ycsb", "--rows", "20000", "-o", "load", &target]);
+    assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
+    let ended = run(folder.path(), &["run", "-b", "ycsb-a", "-c", "2", "-T", "2", "-o", "run", &target]);
+    assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
+    for name in ["load", "run"] {
+        let reader = RunReader::open(&folder.path().join(name)).expect("a run directory");
+        let lines = lines(&reader);
+        assert!(lines.iter().any(|line| matches!(line, Sampled::Server(_))), "{name}");
+        assert!(lines.iter().any(|line| matches!(line, Sampled::Host(_))), "{name}");
+        assert!(!reader.events.iter().any(|event| event.kind == event::RESTART), "{name}");
+    }
+    let reader = RunReader::open(&folder.path().join("run")).expect("a run directory");
+    let counted: u64 = lines(&reader)
+        .iter()
+        .filter_map(|line| match line {
+            Sampled::Server(server) => server.xact_commit,
+            _ => None,
+        })
+        .sum();
+    assert!(counted > 0, "the server counted transactions of the run");
+    let ended =
+        run(folder.path(), &["run", "-b", "ycsb-c", "-T", "300ms", "--watch", "off", "-o", "blind", &target]);
+    assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
+    let reader = RunReader::open(&folder.path().join("blind")).expect("a run directory");
+    assert!(lines(&reader).is_empty());
+}
+
+#[test]
+fn mistakes_have_an_answer() {
+    check(
+        &[
+            usage("watch --interval 0", "--interval: must be more than 0", "write seconds"),
+            usage("watch -T soon", "-T/--time: \"soon\" is not a duration", "write seconds"),
+            usage("watch --perf sometimes", "--perf: \"sometimes\" is not known", "auto, always, off"),
+            usage("watch --ssh db1=n1,", "--ssh: \"db1=n1,\" names an empty node", "HOST=NODE"),
+            usage(
+                "watch --bundle --redact rows",
+                "--redact: \"rows\" is not one of hosts, sql, settings",
+                "hosts,sql,settings",
+            ),
+            usage(
+                "watch --bundle=evidence.zip",
+                "--bundle=evidence.zip: its name says no kind of archive",
+                "FILE.tar.gz",
+            ),
+            usage(
+                "watch --sysroot nowhere",
+                "--sysroot nowhere: there is no folder proc in it",
+                "copies of /proc and /sys",
+            ),
+            usage("run -b ycsb-a --watch maybe", "--watch: \"maybe\" is not known", "on, off"),
+            // What reads the directories that are left.
+            usage("explain", "explain: RUN is missing", "explain --help"),
+            usage("explain nowhere", "cannot read nowhere...", "ls runs/"),
+            usage("explain .", ". is not a run directory...", "run: DIR"),
+        ],
+        |_| (),
+    );
+}
