@@ -285,7 +285,7 @@
       ctx.beginPath();
       if (right - left < 3 * ratio) {
         ctx.moveTo(left - half, middle); ctx.lineTo(left, middle - half); ctx.lineTo(left + half, middle); ctx.lineTo(left, middle + half); ctx.closePath();
-      } else ctx.rect(left, middle - half, right - left, 2 * half);
+      } else ctx.rect(left, middle - 7.5 * ratio, right - left, 15 * ratio);
       ctx.fillStyle = item.bad ? ink.bad : ink.fill.main; ctx.fill(); ctx.stroke();
     }
     // Texts where there is room until the next thing of the lane.
