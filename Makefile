@@ -15,12 +15,13 @@ PROVE ?=
 # What to compare: make bench BENCH=load
 BENCH ?=
 
-.PHONY: help demo prove test build bench audit fmt install-deps clean
+.PHONY: help demo prove test drills build bench audit fmt install-deps clean
 
 help:
 	@echo 'make demo          fill, verify, drive and report on a throwaway PostgreSQL'
 	@echo 'make prove         every promise of every kind of cluster, on clusters that are made for it'
 	@echo 'make test          style, lints, all tests (units, live servers, report page)'
+	@echo 'make drills        provoke conditions on throwaway servers and let explain find them'
 	@echo 'make build         the optimised binary: $(BUILD)/release/pgfathom'
 	@echo 'make bench         side by side with pgbench and psql (docs/benchmarks.md)'
 	@echo 'make audit         licences and banned dependencies (cargo-deny)'
@@ -45,6 +46,11 @@ test:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
 	@scripts/test $(TESTS)
+
+# One at a time: a drill that measures must not share the processors with another.
+drills:
+	@scripts/install-deps test
+	$(CARGO) test --locked -p pgfathom --test drills -- --nocapture --test-threads 1
 
 build:
 	$(CARGO) build --release --locked -p pgfathom

@@ -307,7 +307,7 @@ fn wrong_files() {
             usage("report nowhere --compare 1-2,3-4", "cannot read nowhere...", "ls runs/"),
             usage("report empty", "empty is not a run directory: ...", "run: DIR"),
             usage("report used", "used is not a run directory: ...", "run: DIR"),
-            usage("report file", "cannot read file: Not a directory (os error 20)", "ls runs/"),
+            usage("report file", "file is neither a run directory nor a bundle", "ls runs/"),
             usage(
                 "run -f missing.sql",
                 "cannot read script missing.sql: No such file or directory (os error 2)",
