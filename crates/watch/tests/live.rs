@@ -303,11 +303,11 @@ fn slots_standbys_and_tables_without_keys_are_seen() {
         );
         assert_eq!(slot.inactive_s.is_some(), major(server) >= 17);
         let table = |wanted: &str| {
-            let lines = watch.seen.lines.iter().filter_map(|(_, _, line)| match line {
+            let mut lines = watch.seen.lines.iter().filter_map(|(_, _, line)| match line {
                 Sampled::Table(table) if table.relation == wanted => Some(table.clone()),
                 _ => None,
             });
-            lines.last().unwrap_or_else(|| panic!("{wanted} was not seen"))
+            lines.next_back().unwrap_or_else(|| panic!("{wanted} was not seen"))
         };
         let keyless = table("public.keyless");
         assert_eq!(

@@ -33,8 +33,8 @@ Examples:
   pgfathom prove all --local all                   every promise, on clusters made for it
   pgfathom prove --heal                            undo what a proof that was killed has left broken
 Faults: kill, pause, restart, promote, power, full, cut, blackhole, blackhole-requests, blackhole-replies,
-delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They hurt only clusters of up and of --local,
-unless --allow-faults says otherwise.
+delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They hurt only clusters of up and
+those of --local unless --allow-faults says otherwise.
 Exit code 3: a promise is broken, and a witness is named. Exit code 8: none is, but some could not be judged.")]
 pub struct Prove {
     /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2) and two more; hermitage, the isolation levels by
