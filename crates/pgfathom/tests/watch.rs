@@ -115,6 +115,13 @@ fn loads_and_runs_are_watched_unless_they_shall_not_be() {
         assert!(lines.iter().any(|line| matches!(line, Sampled::Server(_))), "{name}");
         assert!(lines.iter().any(|line| matches!(line, Sampled::Host(_))), "{name}");
         assert!(!reader.events.iter().any(|event| event.kind == event::RESTART), "{name}");
+        // The load made it after the first look at tables, and ended long before the second was due.
+        assert!(
+            lines
+                .iter()
+                .any(|line| matches!(line, Sampled::Table(table) if table.relation == "public.usertable")),
+            "{name}"
+        );
     }
     let reader = RunReader::open(&folder.path().join("run")).expect("a run directory");
     let counted: u64 = lines(&reader)

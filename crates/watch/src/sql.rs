@@ -590,7 +590,14 @@ impl Collect for Node {
         }
     }
 
+    /// What is asked rarely is asked once more: a short run made its tables and statements after the first look at them.
     fn finish(&mut self, tick: &Tick, batch: &mut Batch) {
+        for part in [Part::Io, Part::Statements, Part::WaitProfile, Part::Tables] {
+            self.turn(part).due_us = 0;
+        }
+        if let Err(failed) = self.ask_parts(tick, batch) {
+            self.away(tick, &failed, RETRY_FIRST, batch);
+        }
         if let Some(log) = &mut self.log {
             log.finish(tick, batch);
         }
