@@ -100,6 +100,10 @@ impl<'a> Recording<'a> {
             // A file that cannot be removed stays; the refusal is what the user has to hear of.
             let _ = std::fs::remove_file(self.path().join(name));
         }
+        // What was sampled beside the work goes with it; nobody else writes into these.
+        for name in [files::STACKS, files::STUCK] {
+            let _ = std::fs::remove_dir_all(self.path().join(name));
+        }
         let _ = std::fs::remove_dir(self.path());
         // Under runs/ of the current folder it may have been the first.
         let _ = std::fs::remove_dir(record::writer::DEFAULT_ROOT);

@@ -154,7 +154,7 @@ fn heartbeats_tell_how_long_writes_are_away_and_how_old_a_standby_is() {
     assert!(report.staleness[0].reads > 0 && report.staleness[0].stale == 0, "{report:?}");
     let promises = promise::heartbeat(&site, &report, &settings, "");
     assert!(promises.iter().all(|promise| promise.standing == Standing::Kept), "{promises:?}");
-    let mut failover = options(Level::ReadCommitted, 2.0);
+    let mut failover = options(Level::ReadCommitted, 6.0);
     failover.plan = Plan::parse("kill@0.6s,promote@0.8s").unwrap();
     let report = heartbeat::run(&site, &failover, &no_stop()).unwrap();
     assert!(report.happened.iter().all(|one| one.error.is_none()), "{:?}", report.happened);

@@ -72,6 +72,8 @@ pub mod files {
     pub const FINDINGS: &str = "findings.json";
     /// The folder of recorded stacks: `<t_us>-<reason>.perf`, raw text of `perf script`.
     pub const STACKS: &str = "stacks";
+    /// What was taken of backends that did not move.
+    pub const STUCK: &str = "stuck";
     /// The page.
     pub const REPORT: &str = "report.html";
 }

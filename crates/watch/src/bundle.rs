@@ -35,7 +35,7 @@ const UNPACKED_BYTES_MAX: u64 = 16 << 30;
 /// Entries of an archive at most.
 const ENTRIES_MAX: usize = 10_000;
 /// Folders of a run directory that go in, with the ends of the names of their files.
-const FOLDERS: [(&str, &str); 2] = [("stacks", ".perf"), ("stuck", ".txt")];
+const FOLDERS: [(&str, &str); 2] = [(record::files::STACKS, ".perf"), (record::files::STUCK, ".txt")];
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
@@ -242,7 +242,7 @@ fn copy_run(from: &Path, to: &Path, redaction: Redaction) -> Result<Vec<String>,
             let name = format!("{folder}/{file}");
             fs::create_dir_all(to.join(folder)).map_err(BundleError::io("create", &to.join(folder)))?;
             // The frames of stacks are functions; only what we wrote above them names machines.
-            let is_stack = folder == "stacks";
+            let is_stack = folder == record::files::STACKS;
             copy_lines(&from.join(&name), &to.join(&name), |line| {
                 Some(if is_stack && !line.starts_with('#') { line.to_string() } else { redactor.text(line) })
             })?;

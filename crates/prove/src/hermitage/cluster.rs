@@ -199,20 +199,18 @@ pub fn distributed_deadlock(entry: &Node, far: &Node, patience: Duration) -> Res
     );
     shards.away.until("waiting for the second lock", &far_waits)?;
     let seen = Instant::now();
-    // Whoever is told first ends it: a detector says 40P01, a time limit something else.
+    // Whoever is refused ends it: a detector says 40P01, a time limit something else. The other one then goes on, and may be heard first.
     let ended = loop {
-        let first = a.session.reply_within(LOOK)?.map(|reply| ("a", reply));
-        let first = match first {
-            Some(first) => Some(first),
-            None => b.session.reply_within(LOOK)?.map(|reply| ("b", reply)),
-        };
-        match first {
-            Some((who, reply)) => {
-                let code = reply.sqlstate().unwrap_or("no error").to_owned();
-                break Some((who, code));
+        let mut refused = None;
+        for (who, player) in [("a", &mut a), ("b", &mut b)] {
+            if refused.is_none()
+                && let Some(reply) = player.session.reply_within(LOOK)?
+            {
+                refused = reply.sqlstate().map(|code| (who, code.to_owned()));
             }
-            None if seen.elapsed() >= patience => break None,
-            None => {}
+        }
+        if refused.is_some() || seen.elapsed() >= patience {
+            break refused;
         }
     };
     answer.happened = Some(ended.as_ref().is_none_or(|(_, code)| code != "40P01"));
