@@ -61,6 +61,31 @@ pub fn round_trip_us(case: &Case) -> Option<f64> {
     crate::statistics::mean(&trips)
 }
 
+/// Server processes that waited for a processor for more than this share of their time are told.
+const STARVED_SHARE: f64 = 0.1;
+
+/// Whether the server's processes had to wait for a processor. A session counts as active only when its process has read the statement:
+/// what it waits before that, no sample shows.
+fn starved(case: &Case, window: Window) -> Option<String> {
+    let (mut computed, mut wanted, mut watched) = (0.0, 0.0, 0.0);
+    for process in case.things("backend").filter(|process| process.lines.word("backend") == "client backend")
+    {
+        let inside = |field: &str| process.lines.series(field).map(|series| series.within(&[window]));
+        let (Some(cpu), Some(queue)) = (inside("cpu_us"), inside("run_queue_us")) else { continue };
+        computed += cpu.sum();
+        wanted += queue.sum();
+        watched += queue.points().iter().map(|point| point.interval_us as f64).sum::<f64>();
+    }
+    (watched > 0.0 && wanted / watched >= STARVED_SHARE).then(|| {
+        format!(
+            "the server's processes that were looked at wanted a processor for {} of the time and had none ({} on one): \
+             before a process has read its statement its session does not count as active, so this is part of what is unexplained",
+            crate::say::percent(wanted / watched),
+            crate::say::percent(computed / watched)
+        )
+    })
+}
+
 /// One step; `None` if the client's or the server's side was not recorded.
 pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     let client = case.client(step)?;
@@ -133,6 +158,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
         events.truncate(EVENTS_MAX);
         parts.push(part(&class, us, events));
     }
+    notes.extend(starved(case, window));
     let explained: f64 = parts.iter().map(|part| part.us).sum();
     parts.push(part(UNEXPLAINED, response_us - explained, vec![]));
     if explained > response_us {

@@ -39,6 +39,20 @@ fn without_a_round_trip_or_waits_less_is_said_and_not_more() {
 }
 
 #[test]
+fn a_starved_server_explains_why_so_little_is_explained() {
+    let starved = |findings: &record::Findings| {
+        findings.client_time[0].notes.iter().any(|note| note.contains("wanted a processor for 40 %"))
+    };
+    assert!(!starved(&Scene::healthy().explain()));
+    let mut scene = Scene::healthy();
+    for (node, host) in scene::NODES {
+        let process = json!({"host": host, "node": node, "pid": 100, "backend": "client backend"});
+        scene.set("backend", process, json!({"run_queue_us": 400_000}));
+    }
+    assert!(starved(&scene.explain()));
+}
+
+#[test]
 fn overlapping_parts_leave_a_negative_remainder_and_say_so() {
     let mut scene = Scene::healthy();
     scene.set("wait", wait("n1", "Lock", "tuple"), json!({"sessions": 20}));
