@@ -38,11 +38,7 @@ fn wrong_verbs() {
                 "--synchronous-commit: \"maybe\" is no level of synchronous_commit",
                 "remote_apply",
             ),
-            usage(
-                "prove ack --local all",
-                "--local all is the whole suite, with its own faults and settings",
-                "prove all --local all",
-            ),
+            usage("prove ack --local all", "--local all is the whole suite...", "prove all --local all"),
             usage("prove tpcc --conditions C13", "--conditions: no condition is called \"C13\"", "C1 to C12"),
             usage(
                 "prove tpcc --warehouses 9-3",

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use record::clock::monotonic_ns;
 use target::{ConnSpec, Engine, Role};
 
+use super::ack::Span;
 use super::tables::{SCHEMA, Shape, Tables};
 use super::{LiveError, Options, Watch, under_faults};
 use crate::client::{Client, number};
@@ -138,7 +139,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     site.quiesce()?;
     let mut reader = Client::connect(&site.entry(), READING_PATIENCE)?;
     let mut report = Report::default();
-    let faults: Vec<u64> = super::ack::Report::faults(&happened).iter().map(|fault| fault.begin_ns).collect();
+    let faults = super::ack::Report::faults(&happened);
     for shard in 1..=shards {
         let there = reader.tell(&format!("select n from {SCHEMA}.hb where shard = {shard}"))?;
         let there: HashSet<u64> =
@@ -162,7 +163,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
             doomed: doomed as u64,
             outages: std::iter::zip(&faults, ends(&faults))
                 .map(|(fault, end)| {
-                    [outage(of(0), *fault, end, survives), outage(of(1), *fault, end, |_| true)]
+                    [outage(of(0), fault, end, survives), outage(of(1), fault, end, |_| true)]
                 })
                 .collect(),
         });
@@ -190,8 +191,8 @@ fn shows_rows(engine: Engine) -> bool {
 }
 
 /// Each fault's time ends with the next one.
-fn ends(faults: &[u64]) -> Vec<u64> {
-    faults.iter().skip(1).copied().chain(std::iter::once(u64::MAX)).collect()
+fn ends(faults: &[Span]) -> Vec<u64> {
+    faults.iter().skip(1).map(|fault| fault.begin_ns).chain(std::iter::once(u64::MAX)).collect()
 }
 
 /// Sends probes at the beat until the end. Each hangs for itself: there are as many senders as can hang at once.
@@ -320,13 +321,16 @@ fn look(spec: &ConnSpec, name: Option<String>, acknowledged: &AtomicI64, watch: 
     staleness
 }
 
-/// How long probes were away after a fault; a probe counts when it `counts`.
-fn outage(probes: &[Probe], fault_ns: u64, end_ns: u64, counts: impl Fn(&Probe) -> bool) -> Outage {
+/// How long probes were away after a fault; a probe counts when it `counts`. What was sent while the fault was being done may still have been answered by
+/// a server that had a moment to live.
+fn outage(probes: &[Probe], fault: &Span, end_ns: u64, counts: impl Fn(&Probe) -> bool) -> Outage {
+    let fault_ns = fault.begin_ns;
     let us = |ns: u64| ns.saturating_sub(fault_ns) / 1_000;
     let in_time = |probe: &&Probe| (fault_ns..end_ns).contains(&probe.due_ns);
     let latency = |probe: &Probe| probe.answered_ns.map(|answered| answered.saturating_sub(probe.due_ns));
     let after: Vec<&Probe> = probes.iter().filter(in_time).collect();
-    let answered = after.iter().filter(|probe| counts(probe)).filter_map(|probe| probe.answered_ns).min();
+    let is_later = |probe: &&&Probe| probe.due_ns >= fault.end_ns && counts(probe);
+    let answered = after.iter().filter(is_later).filter_map(|probe| probe.answered_ns).min();
     let before: Vec<&Probe> = probes.iter().filter(|probe| probe.due_ns < fault_ns).collect();
     let share = |probes: &[&Probe]| {
         let good = probes.iter().filter(|probe| probe.answered_ns.is_some() && counts(probe)).count();
@@ -369,11 +373,23 @@ mod tests {
             .collect()
     }
 
+    fn at(ns: u64) -> Span {
+        Span { begin_ns: ns, end_ns: ns }
+    }
+
+    #[test]
+    fn an_answer_of_a_server_that_is_being_killed_ends_no_outage() {
+        let all = probes(300, |number| (number < 101 || number >= 150).then_some(1_000_000));
+        let fault = Span { begin_ns: 1_000 + 100 * BEAT_NS, end_ns: 1_000 + 100 * BEAT_NS + 14_000_000 };
+        let found = outage(&all, &fault, u64::MAX, |_| true);
+        assert_eq!(found.back_us, Some((50 * BEAT_NS + 1_000_000) / 1_000));
+    }
+
     #[test]
     fn an_outage_ends_with_the_first_answer_that_survives() {
         // Beats 0..99 are calm, 100 to 149 unanswered, 150 to 159 answered by a doomed server, then all is well.
         let all = probes(300, |number| (!(100..150).contains(&number)).then_some(1_000_000));
-        let fault = 1_000 + 100 * BEAT_NS;
+        let fault = &at(1_000 + 100 * BEAT_NS);
         let doomed = |probe: &Probe| !(150..160).contains(&probe.number);
         let found = outage(&all, fault, u64::MAX, doomed);
         assert_eq!(found.back_us, Some((60 * BEAT_NS + 1_000_000) / 1_000));
@@ -388,7 +404,7 @@ mod tests {
     #[test]
     fn slow_answers_are_not_the_full_rate_and_silence_has_no_end() {
         let all = probes(200, |number| Some(if number < 100 { 1_000_000 } else { 5_000_000 }));
-        let fault = 1_000 + 100 * BEAT_NS;
+        let fault = &at(1_000 + 100 * BEAT_NS);
         let found = outage(&all, fault, u64::MAX, |_| true);
         assert_eq!((found.back_us, found.full_us), (Some(5_000), None));
         let all = probes(200, |number| (number < 100).then_some(1_000_000));
@@ -397,6 +413,6 @@ mod tests {
         assert!((found.unavailable_s - 2.0).abs() < 1e-9);
         // What comes after the next fault is not this one's.
         let all = probes(200, |number| (number >= 150).then_some(1_000_000));
-        assert_eq!(outage(&all, fault, fault + 40 * BEAT_NS, |_| true).back_us, None);
+        assert_eq!(outage(&all, fault, fault.end_ns + 40 * BEAT_NS, |_| true).back_us, None);
     }
 }
