@@ -16,7 +16,7 @@ use super::ack::Span;
 use super::tables::{SCHEMA, Shape, Tables};
 use super::{LiveError, Options, Watch, under_faults};
 use crate::client::{Client, number};
-use crate::fault::{Happened, Site};
+use crate::fault::{Fault, Happened, Site};
 use crate::outcome::{At, of_reply};
 
 /// A row per probe; no key is needed, nothing is updated.
@@ -161,7 +161,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
             writes: answered(of(0)),
             reads: answered(of(1)),
             doomed: doomed as u64,
-            outages: std::iter::zip(&faults, ends(&faults))
+            outages: std::iter::zip(&faults, ends(&happened))
                 .map(|(fault, end)| {
                     [outage(of(0), fault, end, survives), outage(of(1), fault, end, |_| true)]
                 })
@@ -190,9 +190,12 @@ fn shows_rows(engine: Engine) -> bool {
     matches!(engine, Engine::Postgres | Engine::Multimaster)
 }
 
-/// Each fault's time ends with the next one.
-fn ends(faults: &[Span]) -> Vec<u64> {
-    faults.iter().skip(1).map(|fault| fault.begin_ns).chain(std::iter::once(u64::MAX)).collect()
+/// Each fault's time ends with the next one. A promotion is how others are overcome, so it ends none.
+fn ends(happened: &[Happened]) -> Vec<u64> {
+    let done: Vec<&Happened> =
+        happened.iter().filter(|one| one.step.fault.is_some() && one.error.is_none()).collect();
+    let next = |at: usize| done[at + 1..].iter().find(|one| one.step.fault != Some(Fault::Promote));
+    (0..done.len()).map(|at| next(at).map_or(u64::MAX, |one| one.at_ns)).collect()
 }
 
 /// Sends probes at the beat until the end. Each hangs for itself: there are as many senders as can hang at once.
