@@ -33,11 +33,16 @@ pub(crate) fn local_leaves(client: &mut Client) -> Vec<(String, u32)> {
 pub(crate) fn rows_and_ledgers(clients: &mut [Client]) -> (i64, i64) {
     let (mut rows, mut ledger) = (0, 0);
     for client in clients {
-        for (leaf, _) in local_leaves(client) {
-            rows += client.query_one(&format!("select count(*) from {leaf}"), &[]).unwrap().get::<_, i64>(0);
+        let leaves = local_leaves(client);
+        // In one snapshot: a server may still commit what a killed loader sent last.
+        let snapshot = client.build_transaction().isolation_level(postgres::IsolationLevel::RepeatableRead);
+        let mut snapshot = snapshot.read_only(true).start().unwrap();
+        for (leaf, _) in leaves {
+            rows +=
+                snapshot.query_one(&format!("select count(*) from {leaf}"), &[]).unwrap().get::<_, i64>(0);
         }
         let sum = "select coalesce(sum(rows), 0)::bigint from pgfathom.chunk";
-        ledger += client.query_one(sum, &[]).unwrap().get::<_, i64>(0);
+        ledger += snapshot.query_one(sum, &[]).unwrap().get::<_, i64>(0);
     }
     (rows, ledger)
 }
