@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_a_server_that_is_being_killed_ends_no_outage() {
-        let all = probes(300, |number| (number < 101 || number >= 150).then_some(1_000_000));
+        let all = probes(300, |number| (!(101..150).contains(&number)).then_some(1_000_000));
         let fault = Span { begin_ns: 1_000 + 100 * BEAT_NS, end_ns: 1_000 + 100 * BEAT_NS + 14_000_000 };
         let found = outage(&all, &fault, u64::MAX, |_| true);
         assert_eq!(found.back_us, Some((50 * BEAT_NS + 1_000_000) / 1_000));
