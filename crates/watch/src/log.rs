@@ -2,7 +2,7 @@
 //!
 //! Only lines written from now on count. A file that is truncated is read from its beginning, one that is replaced is left at its end for
 //! the new one. What a tick brings more than [`READ_BYTES_MAX`] is read with the next ones; a log that runs away is skipped, and that is
-//! said. Words are the server's in English: with another `lc_messages` nothing is recognised, and that is said, too.
+//! said. Words are the server's in English: with another `lc_messages` hardly anything is recognised.
 
 mod events;
 mod parse;
