@@ -20,6 +20,7 @@ pub mod twin;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use target::{ConnSpec, ConnectError};
@@ -102,14 +103,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Until when there is work: a plan that lasts longer than was asked for is seen to its end.
-    fn lasts(&self) -> Duration {
-        match self.plan.steps.is_empty() {
-            true => self.duration,
-            false => self.duration.max(self.plan.ends() + TAIL),
-        }
-    }
-
     fn dressed(&self, mut spec: ConnSpec) -> ConnSpec {
         spec.session_settings.extend(self.settings.iter().cloned());
         spec
@@ -163,13 +156,15 @@ impl From<ConnectError> for LiveError {
 #[derive(Debug)]
 struct Watch<'a> {
     begin: Instant,
-    end: Instant,
+    /// `None` while the plan is being followed: one that takes longer than was asked for is seen to its end, and a while beyond.
+    end: Mutex<Option<Instant>>,
     is_over: &'a AtomicBool,
 }
 
 impl Watch<'_> {
     fn goes_on(&self) -> bool {
-        !self.is_over.load(Ordering::Relaxed) && Instant::now() < self.end
+        let end = *self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        !self.is_over.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end)
     }
 
     fn ends_early(&self) -> bool {
@@ -186,11 +181,14 @@ fn under_faults<T: Send>(
     work: impl Fn(usize, &Watch<'_>) -> T + Sync,
 ) -> (Vec<T>, Vec<Happened>, Result<(), FaultError>) {
     let begin = Instant::now();
-    let watch = Watch { begin, end: begin + options.lasts(), is_over: stop };
+    let watch = Watch { begin, end: Mutex::new(None), is_over: stop };
     let (watch, work) = (&watch, &work);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number, watch))).collect();
         let happened = site.follow(&options.plan, begin, stop);
+        let asked = begin + options.duration;
+        let end = if happened.is_empty() { asked } else { asked.max(Instant::now() + TAIL) };
+        *watch.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
         while watch.goes_on() && !workers.iter().all(|worker| worker.is_finished()) {
             std::thread::sleep(RECONNECT_PAUSE);
         }

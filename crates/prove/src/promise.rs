@@ -295,7 +295,12 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         rule: if found.duplicated + found.risen > 0 { Rule::Forbidden } else { torn_rule },
         why: (
             "a commit is one record of the log, or a two-phase commit",
-            "postgres_fdw commits its nodes one after another, without two-phase commit: a node that dies in between keeps a half",
+            match site.engine {
+                Engine::FdwSharded => {
+                    "postgres_fdw commits its nodes one after another, without two-phase commit: a node that dies in between keeps a half"
+                }
+                _ => "the engine does not promise that a commit is one step for all nodes",
+            },
         ),
         change: match torn_rule {
             Rule::Forbidden => {

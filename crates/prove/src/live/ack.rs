@@ -66,6 +66,10 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let has_lsn = matches!(site.engine, Engine::Postgres | Engine::FdwSharded | Engine::Multimaster)
         && site.nodes.iter().all(|node| node.role != Role::Coordinator);
     let clients = options.clients.max(1);
+    let dropped = || -> u64 {
+        site.nodes.iter().filter_map(|node| node.proxy.as_ref()).map(|proxy| proxy.dropped()).sum()
+    };
+    let dropped_before = dropped();
     let (notes, happened, healed) = under_faults(site, options, stop, clients, |number, watch| {
         let draws = Draws::new(options.seed, number);
         write(&entry, site.engine, options, &tables, (number, draws, has_lsn), watch)
@@ -85,7 +89,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     Ok(Report {
         tried: entries.len() as u64,
         wide: entries.iter().filter(wide).count() as u64,
-        dropped: site.nodes.iter().filter_map(|node| node.proxy.as_ref()).map(|proxy| proxy.dropped()).sum(),
+        dropped: dropped() - dropped_before,
         findings,
         happened,
         control,

@@ -235,12 +235,22 @@ fn measure_loss(found: &mut Findings, entries: &[Entry], lost: &[&Entry], rows: 
     found.rpo_us = lost.iter().map(age).max().unwrap_or(0) / 1_000;
     let survivors =
         || entries.iter().filter(|entry| entry.outcome.is_acknowledged() && rows.of(entry).0 == entry.shards);
+    // Per end of a fault and shard: when the last survivor before it began.
+    let mut last_begun: HashMap<u64, [u64; 32]> = HashMap::new();
     for entry in lost {
         let end_ns = victim_of(entry).map_or(u64::MAX, |fault| fault.end_ns);
-        let is_behind = |other: &Entry| {
-            other.sent_ns > entry.ended_ns && other.ended_ns <= end_ns && other.shards & entry.shards != 0
-        };
-        found.holes += u64::from(survivors().any(is_behind));
+        let begun = last_begun.entry(end_ns).or_insert_with(|| {
+            let mut begun = [0; 32];
+            for other in survivors().filter(|other| other.ended_ns <= end_ns) {
+                for shard in (0..32).filter(|shard| other.shards >> shard & 1 == 1) {
+                    begun[shard] = begun[shard].max(other.sent_ns);
+                }
+            }
+            begun
+        });
+        let is_overtaken =
+            (0..32).any(|shard| entry.shards >> shard & 1 == 1 && begun[shard] > entry.ended_ns);
+        found.holes += u64::from(is_overtaken);
     }
     let Some(last_lost) = lost.iter().map(|entry| entry.lsn).max().filter(|lsn| *lsn > 0) else { return };
     let end_ns = lost.iter().filter_map(|entry| victim_of(entry)).map(|fault| fault.end_ns).max();
