@@ -53,6 +53,9 @@ fn measured(facts: &Facts) -> String {
         _ if facts.sweep.is_some() => facts.sweep.iter().flat_map(crate::sweep::clauses).collect(),
         [] => vec!["nothing was measured".to_string()],
         [only] => vec![step_clause(only)],
+        steps if steps.iter().any(|step| !step.step.promises.is_empty()) => {
+            vec![crate::prove::clause(steps.iter().flat_map(|step| &step.step.promises))]
+        }
         steps => several_steps(steps),
     };
     match clauses.as_slice() {
@@ -156,6 +159,7 @@ fn step_clause(step: &StepFacts) -> String {
             (_, Some(rows)) => format!("verified {}", number::counted(rows, "row")),
             (_, None) => "verification left no totals".to_string(),
         },
+        "prove" if !step.step.promises.is_empty() => crate::prove::clause(&step.step.promises),
         "prove" => match (step.badge(), kept(step)) {
             (Badge::Difference, _) => format!("proof failed: {} broken", named(step, CheckResult::Fail)),
             (Badge::Invalid, _) => {
@@ -350,7 +354,9 @@ fn driven_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
 pub(crate) fn step_fields(step: &StepFacts, letters: Letters) -> Vec<String> {
     let summary = &step.step.summary;
     let mut fields = vec![];
-    if step.step.verb == "prove" {
+    if !step.step.promises.is_empty() {
+        fields.push(crate::prove::clause(&step.step.promises));
+    } else if step.step.verb == "prove" {
         let count = step.step.totals.get("warehouses").and_then(serde_json::Value::as_u64);
         fields.extend(count.map(|count| number::counted(count, "warehouse")));
         fields.push(format!("{} kept", number::counted(kept(step), "condition")));

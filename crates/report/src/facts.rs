@@ -8,6 +8,7 @@ use crate::number;
 use record::event::Event;
 use record::hlog::Interval;
 use record::model::{CheckResult, PHASE_MEASURE, Phase, Step};
+use record::promise::{Promise, Standing};
 use record::sample::{Body, ClientSample, ProgressSample, Sample};
 use record::watched::Sampled;
 use record::{Matrix, RunReader, State, Summary, Sweep};
@@ -251,7 +252,10 @@ impl<'a> StepFacts<'a> {
     }
 
     pub(crate) fn badge(&self) -> Badge {
-        if self.step.checks.iter().any(|check| check.result == CheckResult::Fail) {
+        let is_broken = |promise: &Promise| promise.standing == Standing::Broken;
+        if self.step.checks.iter().any(|check| check.result == CheckResult::Fail)
+            || self.step.promises.iter().any(is_broken)
+        {
             return Badge::Difference;
         }
         match self.step.state {

@@ -32,14 +32,20 @@ pub(crate) fn print(out: &mut String, run: &Run) {
         matrix(out, &promises, workload);
     }
     out.push('\n');
-    let count = |standing: Standing| promises.iter().filter(|promise| promise.standing == standing).count();
+    push(out, &clause(promises));
+}
+
+/// `68 promises: 19 by design, 49 kept`.
+pub(crate) fn clause<'a>(promises: impl IntoIterator<Item = &'a Promise>) -> String {
+    let standings: Vec<Standing> = promises.into_iter().map(|promise| promise.standing).collect();
     let words: Vec<String> =
         [Standing::Broken, Standing::ByDesign, Standing::Kept, Standing::NotTested, Standing::NotPossible]
             .into_iter()
-            .filter(|standing| count(*standing) > 0)
-            .map(|standing| format!("{} {}", count(standing), standing.says()))
+            .map(|standing| (standing, standings.iter().filter(|other| **other == standing).count()))
+            .filter(|(_, count)| *count > 0)
+            .map(|(standing, count)| format!("{count} {}", standing.says()))
             .collect();
-    push(out, &format!("{}: {}", number::counted(promises.len() as u64, "promise"), words.join(", ")));
+    format!("{}: {}", number::counted(standings.len() as u64, "promise"), words.join(", "))
 }
 
 fn paragraph(out: &mut String, promise: &Promise) {
@@ -113,7 +119,8 @@ fn figures(promise: &Promise) -> String {
 }
 
 fn label(name: &str) -> String {
-    name.trim_end_matches("_us").replace("_us_", " ").replace('_', " ")
+    let name = name.strip_suffix("_us").or_else(|| name.strip_suffix("_s")).unwrap_or(name);
+    name.replace("_us_", " ").replace('_', " ")
 }
 
 fn figure(name: &str, value: &Value) -> Option<String> {
@@ -122,6 +129,7 @@ fn figure(name: &str, value: &Value) -> Option<String> {
         Value::Number(number) if name.contains("_us") => {
             Some(number::latency(number.as_f64()?, number::Letters::Ascii))
         }
+        Value::Number(number) if name.ends_with("_s") => Some(format!("{:.2} s", number.as_f64()?)),
         Value::Number(number) if name.starts_with("share_") => Some(percent(number.as_f64()?)),
         Value::Number(number) if name.ends_with("_bytes") => Some(number::bytes(number.as_f64()?)),
         Value::Number(number) => Some(match number.as_u64() {
