@@ -1,0 +1,38 @@
+//! `prove` on clusters that are made for it: what is said, what the exit code is, and that nothing is left.
+
+mod support;
+
+use support::{Folder, run};
+
+#[test]
+fn promises_are_watched_on_clusters_made_for_it() {
+    let folder = Folder::new();
+    let kept = run(
+        folder.path(),
+        &["prove", "ack", "--local", "single", "--fault", "kill@300ms,heal@400ms", "-T", "1", "-o", "kept"],
+    );
+    assert_eq!(kept.exit, Some(0), "{}\n{}", kept.stdout, kept.stderr);
+    for words in
+        ["kept", "ack: nothing that was acknowledged is lost", "kill -9", "with 95 % confidence", "control ("]
+    {
+        assert!(kept.stdout.contains(words), "{words:?} is missing in:\n{}", kept.stdout);
+    }
+    let page = std::fs::read_to_string(folder.path().join("kept/report.html")).expect("a page");
+    assert!(page.contains("id=\"promises\""));
+    let sharded = run(folder.path(), &["prove", "bank", "--local", "sharded", "-T", "2", "-o", "sharded"]);
+    assert_eq!(sharded.exit, Some(0), "{}\n{}", sharded.stdout, sharded.stderr);
+    assert!(sharded.stdout.contains("by design") && sharded.stdout.contains("change:"), "{}", sharded.stdout);
+    // A standby cannot be promoted where there is none: that is an answer, and not a skipped test.
+    let impossible = run(
+        folder.path(),
+        &["prove", "ack", "--local", "sharded", "--fault", "promote@1s", "-T", "1", "-o", "impossible"],
+    );
+    assert_eq!(impossible.exit, Some(8), "{}\n{}", impossible.stdout, impossible.stderr);
+    assert!(
+        impossible.stdout.contains("not possible here") && impossible.stdout.contains("there is no standby")
+    );
+    let healed = run(folder.path(), &["prove", "--heal"]);
+    assert_eq!(healed.exit, Some(0), "{}\n{}", healed.stdout, healed.stderr);
+    let more = run(folder.path(), &["prove", "--heal", "--local", "single"]);
+    assert_eq!(more.exit, Some(1), "--heal stands alone: {}", more.stderr);
+}
