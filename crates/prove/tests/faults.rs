@@ -100,12 +100,15 @@ fn a_kill_loses_the_tail_of_asynchronous_commits_and_nothing_else() {
         assert!(!on.findings.is_broken(), "{on:?}");
         assert_eq!(on.control, Some(true), "a lost row would have been seen");
         options.settings.push(("synchronous_commit".to_owned(), "off".to_owned()));
-        let off = ack(&site, &options);
-        assert!(off.findings.lost > 0, "{off:?}");
-        // A tail: lost are the last ones before the fault, and nothing behind them survived. An answer that a client read only after the kill is taken
-        // for one of the new server, once per client at most; and on a busy machine the whole tail may have been answered during the kill.
-        assert_eq!((off.findings.torn, off.findings.risen), (0, 0), "{off:?}");
-        assert!(off.findings.holes <= options.clients as u64, "{off:?}");
+        // When the WAL writer has just been at work, all that is lost was answered during the kill itself: another kill finds a tail before it.
+        let mut with_tail = (0..5).map(|_| {
+            let off = ack(&site, &options);
+            // Nothing behind the lost ones survived.
+            assert_eq!((off.findings.holes, off.findings.torn, off.findings.risen), (0, 0, 0), "{off:?}");
+            off
+        });
+        let off = with_tail.find(|off| off.findings.lost > 0 && off.findings.rpo_us > 0);
+        let off = off.expect("five kills lost nothing that was acknowledged before them");
         assert!(off.findings.rpo_bytes.is_some_and(|bytes| bytes > 0), "{off:?}");
         drop((site, cluster, journal));
         std::fs::remove_dir_all(dir).unwrap();

@@ -227,9 +227,9 @@ pub fn judge(entries: &[Entry], first: &Rows, second: &Rows, faults: &[Span], na
 }
 
 fn measure_loss(found: &mut Findings, entries: &[Entry], lost: &[&Entry], rows: &Rows, faults: &[Span]) {
-    // The fault that a lost transaction fell victim to: the first one that was not over when it was acknowledged. A server that is being killed still answers
-    // for a moment.
-    let victim_of = |entry: &Entry| faults.iter().find(|fault| fault.end_ns >= entry.ended_ns);
+    // The fault that a lost transaction fell victim to: the first one that was not over when its COMMIT was sent. A server that is being killed still answers
+    // for a moment, and a busy client may read that answer long afterwards; what was sent before can have come from no other server.
+    let victim_of = |entry: &Entry| faults.iter().find(|fault| fault.end_ns >= entry.sent_ns);
     let age =
         |entry: &&Entry| victim_of(entry).map_or(0, |fault| fault.begin_ns.saturating_sub(entry.ended_ns));
     found.rpo_us = lost.iter().map(age).max().unwrap_or(0) / 1_000;
@@ -297,6 +297,20 @@ mod tests {
 
     fn names() -> Vec<String> {
         vec!["n1".to_owned(), "n2".to_owned()]
+    }
+
+    #[test]
+    fn an_answer_read_after_the_kill_makes_no_hole_and_one_from_before_it_does() {
+        let mut late = entry(2, 0b10, Outcome::Ok);
+        late.ended_ns = 90 * MS;
+        let there = rows(&[(1, 1), (10, 1)]);
+        let entries = [entry(1, 0b10, Outcome::Ok), late, entry(10, 0b10, Outcome::Ok)];
+        let found = judge(&entries, &there, &there, &[span(20)], &names());
+        assert_eq!((found.lost, found.holes), (1, 0), "10 was written to the server that came after");
+        let there = rows(&[(1, 1), (3, 1)]);
+        let entries = [1, 2, 3].map(|sequence| entry(sequence, 0b10, Outcome::Ok));
+        let found = judge(&entries, &there, &there, &[span(40)], &names());
+        assert_eq!((found.lost, found.holes), (1, 1), "3 came behind 2, and survived the same kill");
     }
 
     #[test]
