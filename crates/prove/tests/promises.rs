@@ -93,7 +93,7 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
     assert_eq!(promises[0].standing, Standing::ByDesign);
     assert_eq!(promises[0].witness.len(), 4);
     // Increments on one server: nothing is overwritten.
-    let report = conflict::run(&single, &options(Level::ReadCommitted, 0.4), &no_stop()).unwrap();
+    let report = conflict::run(&single, &options(Level::ReadCommitted, 1.0), &no_stop()).unwrap();
     assert!(
         report.contended.is_whole() && report.owned.is_whole() && report.contended.acknowledged > 0,
         "{report:?}"
