@@ -50,7 +50,7 @@ test:
 # One at a time: a drill that measures must not share the processors with another.
 drills:
 	@scripts/install-deps test
-	$(CARGO) test --locked -p pgfathom --test drills -- --nocapture --test-threads 1
+	@scripts/drills
 
 build:
 	$(CARGO) build --release --locked -p pgfathom

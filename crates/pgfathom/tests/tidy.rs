@@ -106,6 +106,7 @@ fn dependencies_are_counted() {
 fn modules_are_short_and_say_what_they_are() {
     let mut found = Vec::new();
     sources(&root().join("crates"), &mut found);
+    sources(&root().join("drills"), &mut found);
     assert!(found.len() > 50, "the source was not found");
     let mut problems = BTreeMap::new();
     for path in found {

@@ -1,0 +1,12 @@
+//! Drills: conditions provoked for real on this machine, watched and explained by the command as a user would. The rule must fire; on the
+//! same ground in health it must be silent. `make drills` runs all of them and prints a table; the quick ones are part of `make test`, the
+//! others are marked `#[ignore]` with the reason.
+//!
+//! Nothing here waits for a time: a drill explains the directory that is being written again and again until its rules have fired.
+
+mod commits;
+mod ground;
+mod sessions;
+#[path = "../crates/pgfathom/tests/support/mod.rs"]
+mod support;
+mod vacuum;
