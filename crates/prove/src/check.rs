@@ -20,6 +20,7 @@ mod cycle;
 mod direct;
 mod graph;
 mod hash;
+mod lists;
 mod scc;
 mod versions;
 mod witness;

@@ -44,6 +44,8 @@ pub(super) struct Versions<'h> {
     pub(super) slots: Vec<u32>,
     /// Of each slot: the transaction that wrote it, [`INITIAL`], or [`NONE`].
     pub(super) writers: Vec<u32>,
+    /// How many of the slots are in order, key after key. Those beyond have no known successor.
+    pub(super) ordered: usize,
     /// Known successors where the next slot does not say them.
     pub(super) fans: Map<u32, Vec<u32>>,
     /// What is wrong already.
@@ -55,7 +57,7 @@ pub(super) struct Versions<'h> {
 }
 
 /// Keys as places in arrays.
-enum Keys {
+pub(super) enum Keys {
     Dense(usize),
     Mapped(Map<u32, u32>),
 }
@@ -74,14 +76,14 @@ impl Keys {
         Keys::Mapped(places)
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Keys::Dense(count) => *count,
             Keys::Mapped(places) => places.len(),
         }
     }
 
-    fn place(&self, key: u32) -> usize {
+    pub(super) fn place(&self, key: u32) -> usize {
         match self {
             Keys::Dense(_) => key as usize,
             Keys::Mapped(places) => places.get(&key).copied().unwrap_or(0) as usize,
@@ -101,6 +103,7 @@ impl<'h> Versions<'h> {
             parts: parts.collect(),
             slots: vec![NONE; history.ops().len()],
             writers: Vec::new(),
+            ordered: 0,
             fans: Map::default(),
             findings: Vec::new(),
             unknown_reads: 0,
@@ -117,12 +120,10 @@ impl<'h> Versions<'h> {
 
     /// The next version of the same key that is known to have been installed; [`NONE`]: none, or see [`Versions::fans`].
     pub(super) fn next(&self, slot: u32) -> u32 {
-        if self.history.model() == Model::Register {
-            return NONE;
-        }
+        let ordered = &self.writers[..self.ordered];
         let mut at = slot as usize + 1;
         loop {
-            match self.writers.get(at) {
+            match ordered.get(at) {
                 Some(&NONE) => at += 1,
                 Some(&INITIAL) | None => return NONE,
                 Some(_) => return at as u32,
@@ -142,11 +143,11 @@ impl<'h> Versions<'h> {
         }
     }
 
-    fn is_whole(&self, op: &Op) -> bool {
+    pub(super) fn is_whole(&self, op: &Op) -> bool {
         self.parts[op.txn as usize] == Part::Whole
     }
 
-    fn find(&mut self, class: Class, ops: &[usize]) {
+    pub(super) fn find(&mut self, class: Class, ops: &[usize]) {
         self.findings.push(Finding::of(class, ops.iter().map(|op| *op as u32).collect()));
     }
 
@@ -215,7 +216,7 @@ impl<'h> Versions<'h> {
     }
 
     /// Slots for keys of so many versions each, the first one included; gives where each key's begin.
-    fn make_slots(&mut self, counts: impl Iterator<Item = usize>) -> Vec<u32> {
+    pub(super) fn make_slots(&mut self, counts: impl Iterator<Item = usize>) -> Vec<u32> {
         let mut base = Vec::new();
         let mut end = 0;
         for count in counts {
@@ -223,6 +224,7 @@ impl<'h> Versions<'h> {
             end += count;
         }
         self.writers = vec![NONE; end];
+        self.ordered = end;
         for first in &base {
             self.writers[*first as usize] = INITIAL;
         }
@@ -299,7 +301,7 @@ impl<'h> Versions<'h> {
         }
     }
 
-    fn unknown(&mut self, at: usize) {
+    pub(super) fn unknown(&mut self, at: usize) {
         // Where the end of a history is missing, so is perhaps the writer.
         if self.history.is_cut {
             self.unknown_reads += 1;
@@ -340,111 +342,6 @@ impl<'h> Versions<'h> {
             let next = self.writers[slot as usize + 1] as usize;
             self.find(Class::DirtyUpdate, &[at, next]);
         }
-    }
-
-    /// Lists: the longest read of a key says the order of its elements.
-    fn appended(&mut self, keys: &Keys) {
-        let history = self.history;
-        let ops = history.ops();
-        let mut appends: Map<(u32, u64), usize> = Map::default();
-        for (at, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_write()) {
-            if let Some(first) = appends.insert((op.key, op.tok), at) {
-                // Nobody could tell the two apart; that is the workload's mistake, not the database's.
-                self.find(Class::AmbiguousWrite, &[first, at]);
-            }
-        }
-        let mut longest = vec![NONE; keys.len()];
-        for (at, op) in ops.iter().enumerate().filter(|(_, op)| !op.kind.is_write()) {
-            let place = keys.place(op.key);
-            let is_longer = longest[place] == NONE || ops[longest[place] as usize].ver < op.ver;
-            if self.is_whole(op) && is_longer {
-                longest[place] = at as u32;
-            }
-        }
-        let list_of = |place: usize| match longest[place] {
-            NONE => &[][..],
-            at => history.list(&ops[at as usize]),
-        };
-        // What was read may tell that a transaction of unknown end has happened, so parts are decided before slots are dealt out.
-        for (place, at) in longest.iter().enumerate().filter(|(_, at)| **at != NONE) {
-            let reader = *at as usize;
-            let mut seen = Map::default();
-            let mut failed: Option<usize> = None;
-            for (position, element) in list_of(place).iter().enumerate() {
-                if seen.insert(*element, position).is_some() {
-                    self.find(Class::DuplicateElement, &[reader]);
-                    continue;
-                }
-                let Some(write) = appends.get(&(ops[reader].key, *element)).copied() else {
-                    self.unknown(reader);
-                    continue;
-                };
-                let txn = ops[write].txn as usize;
-                match (self.parts[txn], history.txns()[txn].outcome) {
-                    (_, Outcome::Fail) => {
-                        self.find(Class::AbortedRead, &[write, reader]);
-                        failed = Some(write);
-                    }
-                    (Part::Out, _) => self.parts[txn] = Part::Writer,
-                    (Part::Whole | Part::Writer, _) => {
-                        if let Some(failed) =
-                            failed.take().filter(|failed| ops[*failed].txn != ops[write].txn)
-                        {
-                            self.find(Class::DirtyUpdate, &[failed, write]);
-                        }
-                    }
-                }
-            }
-        }
-        let mut unread: Vec<Vec<usize>> = vec![Vec::new(); keys.len()];
-        let mut known: Vec<Map<u64, usize>> = Vec::with_capacity(keys.len());
-        for place in 0..keys.len() {
-            let list = list_of(place);
-            known.push(
-                list.iter().enumerate().rev().map(|(position, element)| (*element, position)).collect(),
-            );
-        }
-        for (at, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_write()) {
-            let place = keys.place(op.key);
-            if self.parts[op.txn as usize] != Part::Out && !known[place].contains_key(&op.tok) {
-                unread[place].push(at);
-            }
-        }
-        let counts: Vec<usize> =
-            (0..keys.len()).map(|place| list_of(place).len() + unread[place].len() + 1).collect();
-        let base = self.make_slots(counts.into_iter());
-        for (at, op) in ops.iter().enumerate() {
-            let place = keys.place(op.key);
-            if op.kind.is_write() {
-                if let (Some(position), true) =
-                    (known[place].get(&op.tok), self.parts[op.txn as usize] != Part::Out)
-                {
-                    let slot = base[place] + *position as u32 + 1;
-                    self.slots[at] = slot;
-                    self.writers[slot as usize] = op.txn;
-                }
-            } else if self.is_whole(op) {
-                if list_of(place).starts_with(history.list(op)) {
-                    self.slots[at] = base[place] + op.ver;
-                } else {
-                    self.find(Class::IncompatibleOrder, &[longest[place] as usize, at]);
-                }
-            }
-        }
-        for (place, unread) in unread.into_iter().enumerate().filter(|(_, unread)| !unread.is_empty()) {
-            let last = base[place] + list_of(place).len() as u32;
-            let slots: Vec<u32> = (1..=unread.len() as u32).map(|count| last + count).collect();
-            for (at, slot) in unread.iter().zip(&slots) {
-                self.slots[*at] = *slot;
-                self.writers[*slot as usize] = ops[*at].txn;
-            }
-            self.fans.insert(last, slots.clone());
-            // Among themselves they have no known order, except within one transaction, and there it draws no edge.
-            for slot in slots {
-                self.fans.insert(slot, Vec::new());
-            }
-        }
-        self.limit_fans();
     }
 
     /// Registers: values are versions, and who reads a value before writing another puts them in order.
@@ -520,7 +417,7 @@ impl<'h> Versions<'h> {
     }
 
     /// Keeps the number of edges linear, also for histories that somebody made to break this.
-    fn limit_fans(&mut self) {
+    pub(super) fn limit_fans(&mut self) {
         let mut readers: Map<u32, usize> = Map::default();
         for (at, op) in self.history.ops().iter().enumerate() {
             let slot = self.slots[at];
