@@ -19,6 +19,7 @@ mod notation;
 #[cfg(test)]
 mod tests;
 
+pub use crate::outcome::Outcome;
 pub use file::{HistoryError, HistoryWriter};
 
 /// Operations at most in one history: places of operations, versions and edges are 32-bit numbers, and there may be three edges for an operation.
@@ -85,39 +86,6 @@ impl Op {
     /// An operation of the first statement on the first node, to be changed with `..`.
     pub fn new(kind: Kind, key: u32, ver: u32, tok: u64) -> Op {
         Op { txn: 0, key, ver, statement: 0, node: 0, kind, tok, start_ns: 0 }
-    }
-}
-
-/// What became of a transaction, as far as its client can know.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// Acknowledged: the command tag was `COMMIT` and there was no warning.
-    Ok,
-    /// Acknowledged with a warning: committed here, but not as safely as was asked for (a synchronous wait was cancelled).
-    OkWeak,
-    /// It has certainly had no effect.
-    Fail,
-    /// Nobody knows: the connection broke after COMMIT was sent, the server said so, or the client gave up waiting.
-    Info,
-    /// An error at COMMIT from a coordinator that commits its participants one after another: perhaps some of it is there.
-    Partial,
-}
-
-impl Outcome {
-    /// Whether the client was told that it is committed.
-    pub fn is_acknowledged(self) -> bool {
-        matches!(self, Outcome::Ok | Outcome::OkWeak)
-    }
-
-    /// The word for it in files and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Ok => "ok",
-            Outcome::OkWeak => "ok_weak",
-            Outcome::Fail => "fail",
-            Outcome::Info => "info",
-            Outcome::Partial => "partial",
-        }
     }
 }
 
