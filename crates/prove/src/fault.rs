@@ -6,6 +6,7 @@
 
 pub mod disk;
 pub mod journal;
+pub mod links;
 pub mod plan;
 pub mod proxy;
 pub mod site;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 pub use disk::Disk;
 pub use journal::{Journal, Undo};
+pub use links::Links;
 pub use plan::{Plan, PlanError, Step};
 pub use proxy::Proxy;
 pub use site::{Happened, Node, Site};
@@ -34,6 +36,8 @@ pub enum Fault {
     Power,
     /// The disk of the data directory is filled to the last block.
     Full,
+    /// Nothing passes between the node and the other nodes, while clients reach it as before.
+    Partition,
     /// Every connection through the proxy is closed; new ones are taken.
     Cut,
     /// Nothing passes the proxy in either direction, and no connection is closed; what was sent arrives when it is over.
@@ -54,13 +58,14 @@ pub enum Fault {
 
 impl Fault {
     /// Those without a parameter, with the others at a typical one.
-    pub const ALL: [Fault; 14] = [
+    pub const ALL: [Fault; 15] = [
         Fault::Kill,
         Fault::Pause,
         Fault::Restart,
         Fault::Promote,
         Fault::Power,
         Fault::Full,
+        Fault::Partition,
         Fault::Cut,
         Fault::Blackhole,
         Fault::BlackholeRequests,
@@ -80,6 +85,7 @@ impl Fault {
             Fault::Promote => "promote",
             Fault::Power => "power",
             Fault::Full => "full",
+            Fault::Partition => "partition",
             Fault::Cut => "cut",
             Fault::Blackhole => "blackhole",
             Fault::BlackholeRequests => "blackhole-requests",
@@ -100,6 +106,7 @@ impl Fault {
             Fault::Promote => "standby promoted",
             Fault::Power => "power cut",
             Fault::Full => "disk full",
+            Fault::Partition => "cut off from the other nodes",
             Fault::Cut => "connections cut",
             Fault::Blackhole => "network lets nothing through",
             Fault::BlackholeRequests => "network lets no request through",
@@ -123,6 +130,11 @@ impl Fault {
                 | Fault::Rate(_)
                 | Fault::DropCommit
         )
+    }
+
+    /// Whether the node's data have to lie on a disk of their own.
+    pub fn needs_disk(self) -> bool {
+        matches!(self, Fault::Power | Fault::Full)
     }
 
     /// Whether it hurts the server itself, not only our sessions with it.
@@ -187,7 +199,7 @@ impl FaultError {
             FaultError::Local(error) => error.hint(),
             FaultError::Client(error) => error.hint(),
             FaultError::NotPossible { .. } => Some(
-                "pgfathom prove --local single makes a cluster of its own on which every fault is possible"
+                "pgfathom prove --local KIND makes a cluster of its own that may be hurt: single, replicated, sharded or multimaster"
                     .to_owned(),
             ),
             FaultError::Program { .. } | FaultError::Io { .. } => {

@@ -14,6 +14,9 @@ use prove::client::Client;
 use prove::fault::{Disk, Fault, Journal, Node, Plan, Site, disk, journal as journals};
 use prove::live::{Options, ack};
 use prove::outcome::{At, Outcome, of_broken, of_reply};
+use prove::promise::Settings;
+use record::promise::Standing;
+use target::local::{Instance, Replication, SyncStandbys, Topology};
 use target::throwaway::{Throwaway, ThrowawayCluster};
 use target::{Engine, Role};
 
@@ -232,24 +235,152 @@ fn other_faults_are_injected_and_undone() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A promoted synchronous standby has everything that was acknowledged; an asynchronous one need not, but nothing may be torn.
+/// A cluster as `up` leaves it: its servers are told how to reach each other, and have to be told again.
+fn lasting(cluster: &ThrowawayCluster, journal: &std::sync::Arc<Journal>) -> Site {
+    let nodes = std::iter::zip(&cluster.file().node, cluster.nodes()).map(|(node, server)| {
+        let bin_dir = &server.installation().bin_dir;
+        let instance = Instance::at(bin_dir, &server.data_dir(), &server.log_path()).unwrap();
+        Node::hurtable(&node.name, Role::parse(&node.role).unwrap(), server.spec(), instance)
+    });
+    let mut site = Site::new(
+        Engine::parse(&cluster.file().engine).unwrap(),
+        nodes.collect(),
+        std::sync::Arc::clone(journal),
+    );
+    assert!(site.can(Fault::Partition, None).unwrap_err().contains("through proxies"));
+    site.use_links();
+    assert_eq!(site.can(Fault::Partition, None), Ok(0));
+    site
+}
+
+/// The disk of the primary of a cluster, and of its standby; none where none can be made.
+fn disks(journal: &std::sync::Arc<Journal>) -> Vec<Disk> {
+    match disk::probe(journal) {
+        Ok(()) => (0..2).map(|_| Disk::make(journal, disk::DISK_BYTES).unwrap()).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Both nodes of a replicated cluster live through a power cut and a full disk. A primary that is cut off from its standby acknowledges what waits for nobody; after
+/// a promotion that is lost, by design, and the old primary is ended before the network is mended.
+#[test]
+fn a_replicated_cluster_loses_its_power_its_disk_and_its_network() {
+    let (dir, journal) = journal("network");
+    let disks = disks(&journal);
+    let data_dirs: Vec<PathBuf> = disks.iter().map(|disk| disk.path().to_owned()).collect();
+    let topology = Topology::Replicated(Replication {
+        standbys: 1,
+        sync: SyncStandbys::parse("FIRST 1 (s1)", 1).unwrap(),
+        commit: None,
+    });
+    let settings =
+        [("fsync", "on"), ("full_page_writes", "on"), ("max_wal_size", "64MB"), ("min_wal_size", "32MB")];
+    let cluster = ThrowawayCluster::start_in(&local::newest(), &topology, &settings, &data_dirs).unwrap();
+    disks.iter().for_each(|disk| disk.sync().unwrap());
+    let mut site = lasting(&cluster, &journal);
+    let can_cut = !disks.is_empty();
+    std::iter::zip(&mut site.nodes, disks).for_each(|(node, disk)| node.disk = Some(disk));
+    if can_cut {
+        for plan in ["power@0.3s,heal@0.4s,power:s1@0.7s,heal@0.8s", "full@0.2s,heal@0.6s"] {
+            let report = ack(&site, &options(plan, 0.8));
+            assert!(!report.findings.is_broken(), "{plan}: {report:?}");
+        }
+    }
+    // What is written while the nodes are apart is on the other side only afterwards. The standby may still be on its way back from the fault before.
+    let (primary, standby) = (cluster.node(0), cluster.node(1));
+    let on_standby =
+        |what: &str| standby.value(&format!("select to_regclass('{what}') is not null")).unwrap();
+    primary.execute("create table before ()").unwrap();
+    wait_for("the standby", || on_standby("before").as_deref() == Some("t"));
+    site.inject(Fault::Partition, 0).unwrap();
+    primary.execute("set synchronous_commit = local; create table apart ()").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(on_standby("apart").as_deref(), Some("f"), "nothing passes");
+    site.heal(None).unwrap();
+    wait_for("what was written meanwhile", || on_standby("apart").as_deref() == Some("t"));
+    let mut options = options("partition@0.3s,heal@0.6s", 0.8);
+    let report = ack(&site, &options);
+    assert!(!report.findings.is_broken(), "{report:?}");
+    options.plan = Plan::parse("partition@0.2s,promote@0.3s,heal@0.8s").unwrap();
+    options.settings.push(("synchronous_commit".to_owned(), "local".to_owned()));
+    let settings = Settings::of(&site.entry(), &options).unwrap();
+    let report = ack(&site, &options);
+    assert!(report.findings.lost > 0 && report.findings.torn == 0, "{report:?}");
+    assert_eq!((report.control, report.control_whole), (Some(true), Some(true)), "{report:?}");
+    let promises = prove::promise::ack(&site, &report, &settings, "");
+    assert_eq!(promises[0].standing, Standing::ByDesign, "{promises:?}");
+    assert_eq!(site.primary(), 1);
+    assert!(!cluster.node(0).instance().is_up(), "it would be a second primary");
+    // A disk takes its server with it.
+    let disks: Vec<Disk> = site.nodes.iter_mut().filter_map(|node| node.disk.take()).collect();
+    drop(site);
+    // The standby, now a primary, knows the way that it knew before.
+    let conninfo = standby.value("select current_setting('primary_conninfo')").unwrap().unwrap();
+    assert!(!conninfo.contains("127.0.0.1"), "{conninfo}");
+    drop((cluster, disks, journal));
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "nothing is left to be undone");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A promoted synchronous standby has everything that was acknowledged, even by a primary that was cut off from it.
 #[test]
 fn a_promoted_synchronous_standby_has_every_acknowledged_row() {
-    let installation = local::newest();
     let (dir, journal) = journal("promote");
-    let cluster = ThrowawayCluster::replicated(&installation, 1, "FIRST 1 (s1)").unwrap();
-    let nodes = std::iter::zip(&cluster.file().node, cluster.nodes())
-        .map(|(node, server)| {
-            Node::hurtable(&node.name, Role::parse(&node.role).unwrap(), server.spec(), server.instance())
-        })
-        .collect();
-    let site = Site::new(Engine::Postgres, nodes, std::sync::Arc::clone(&journal));
-    let report = ack(&site, &options("kill@0.5s,promote@0.6s", 1.5));
+    let cluster = ThrowawayCluster::replicated(&local::newest(), 1, "FIRST 1 (s1)").unwrap();
+    let site = lasting(&cluster, &journal);
+    let report = ack(&site, &options("partition@0.4s,promote@0.6s,heal@1s", 1.2));
     assert!(!report.findings.is_broken(), "{report:?}");
     assert_eq!(site.primary(), 1);
     // The old primary stays down: it would be a second one.
     assert!(!cluster.node(0).instance().is_up());
     drop((site, cluster, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Shards that cannot reach each other hang and lose nothing; a multimaster that is apart catches up.
+#[test]
+fn shards_and_peers_are_cut_off_from_each_other() {
+    let (dir, journal) = journal("apart");
+    let cluster = ThrowawayCluster::sharded(&local::newest(), 2, 4).unwrap();
+    let site = lasting(&cluster, &journal);
+    let report = ack(&site, &options("partition:n2@0.2s,heal@0.5s", 0.8));
+    assert!(!report.findings.is_broken(), "{report:?}");
+    drop(site);
+    let options_of = "select srvoptions::text from pg_foreign_server";
+    for node in cluster.nodes() {
+        let options = node.value(options_of).unwrap().unwrap();
+        assert!(options.contains("host=/") && !options.contains("127.0.0.1"), "{options}");
+    }
+    drop(cluster);
+    if local::newest().version.major >= 16 {
+        let cluster = ThrowawayCluster::multimaster(&local::newest(), 2).unwrap();
+        let site = lasting(&cluster, &journal);
+        let [one, other] = [cluster.node(0), cluster.node(1)];
+        for node in [one, other] {
+            node.execute("create table t (id int primary key); alter publication pgfathom add table t")
+                .unwrap();
+        }
+        for (node, from) in [(one, "m1_from_m2"), (other, "m2_from_m1")] {
+            let refresh =
+                format!("alter subscription pgfathom_{from} refresh publication with (copy_data = false)");
+            node.execute(&refresh).unwrap();
+        }
+        let there = |id: u32| other.value(&format!("select count(*) from t where id = {id}")).unwrap();
+        one.execute("insert into t values (1)").unwrap();
+        wait_for("the first row", || there(1).as_deref() == Some("1"));
+        site.inject(Fault::Partition, 0).unwrap();
+        one.execute("insert into t values (2)").unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(there(2).as_deref(), Some("0"), "nothing passes");
+        site.heal(None).unwrap();
+        wait_for("the second row", || there(2).as_deref() == Some("1"));
+        drop(site);
+        let conninfo = other.value("select subconninfo from pg_subscription").unwrap().unwrap();
+        assert!(!conninfo.contains("127.0.0.1"), "{conninfo}");
+        one.execute("insert into t values (3)").unwrap();
+        wait_for("a row on the direct way", || there(3).as_deref() == Some("1"));
+    }
+    drop(journal);
     std::fs::remove_dir_all(dir).unwrap();
 }
 

@@ -126,11 +126,11 @@ impl Throwaway {
     }
 
     /// A folder like this one's, without files yet, for a copy.
-    fn empty_neighbour(&self) -> Result<Throwaway, LocalError> {
+    fn empty_neighbour(&self, data_dir: Option<&PathBuf>) -> Result<Throwaway, LocalError> {
         let (base, lock) = make_base(self.user.as_ref())?;
         Ok(Throwaway {
             installation: self.installation.clone(),
-            data_dir: base.join("data"),
+            data_dir: data_dir.cloned().unwrap_or_else(|| base.join("data")),
             base,
             port: conninfo::PORT_DEFAULT,
             user: self.user.clone(),

@@ -2,6 +2,7 @@
 //! else noticing.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +49,9 @@ impl Disk {
         drop(file);
         run("mkfs.ext4", &["-q", "-F", "-E", "nodiscard", "-m", "0"], &[&disk.image])?;
         disk.mount()?;
+        // A server refuses a data directory that others may read.
+        fs::set_permissions(&disk.mount, fs::Permissions::from_mode(0o700))
+            .map_err(FaultError::io("chmod", &disk.mount))?;
         // initdb wants an empty folder.
         let lost = disk.mount.join("lost+found");
         fs::remove_dir(&lost).map_err(FaultError::io("remove", &lost))?;

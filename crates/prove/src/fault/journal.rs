@@ -62,6 +62,13 @@ pub enum Undo {
         /// The transaction's name.
         name: String,
     },
+    /// A setting goes back, a standby replays again: statements that may be sent twice.
+    Tell {
+        /// The server, without a password.
+        connection: String,
+        /// One after another, each in a transaction of its own.
+        sql: Vec<String>,
+    },
 }
 
 impl Undo {
@@ -73,6 +80,7 @@ impl Undo {
             Undo::Remove { path } => format!("remove {}", path.display()),
             Undo::Unmount { mount, .. } => format!("unmount {}", mount.display()),
             Undo::RollBack { connection, name } => format!("roll back {name} on {connection}"),
+            Undo::Tell { connection, sql } => format!("say to {connection}: {}", sql.join("; ")),
         }
     }
 
@@ -103,14 +111,7 @@ impl Undo {
                 disk::remove(mount, image)
             }
             Undo::RollBack { connection, name } => {
-                let spec = conninfo::parse(connection, &Sources::of_process()).map_err(|error| {
-                    FaultError::Program {
-                        program: "the connection string of the journal",
-                        output: error.to_string(),
-                    }
-                })?;
-                let mut client =
-                    Client::connect(&spec.spec, PATIENCE).map_err(crate::client::ClientError::Connect)?;
+                let mut client = client(connection)?;
                 let there = client.tell(&format!(
                     "select count(*) from pg_catalog.pg_prepared_xacts where gid = '{}'",
                     name.replace('\'', "''")
@@ -120,8 +121,23 @@ impl Undo {
                 }
                 Ok(())
             }
+            Undo::Tell { connection, sql } => {
+                let mut client = client(connection)?;
+                for sql in sql {
+                    client.tell(sql)?;
+                }
+                Ok(())
+            }
         }
     }
+}
+
+fn client(connection: &str) -> Result<Client, FaultError> {
+    let spec = conninfo::parse(connection, &Sources::of_process()).map_err(|error| FaultError::Program {
+        program: "the connection string of the journal",
+        output: error.to_string(),
+    })?;
+    Ok(Client::connect(&spec.spec, PATIENCE).map_err(crate::client::ClientError::Connect)?)
 }
 
 fn signal_servers(data_dir: &Path, signal: Signal) {

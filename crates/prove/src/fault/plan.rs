@@ -136,6 +136,16 @@ impl Plan {
         self.faults().into_iter().any(Fault::needs_proxy)
     }
 
+    /// Whether nodes need disks of their own.
+    pub fn needs_disks(&self) -> bool {
+        self.faults().into_iter().any(Fault::needs_disk)
+    }
+
+    /// Whether the ways between the nodes have to lead through proxies.
+    pub fn needs_links(&self) -> bool {
+        self.faults().contains(&Fault::Partition)
+    }
+
     /// The end of the last step.
     pub fn ends(&self) -> Duration {
         self.steps.last().map_or(Duration::ZERO, |step| step.at)
@@ -216,6 +226,8 @@ mod tests {
         assert_eq!(Plan::parse(&plan.to_string()).unwrap(), plan);
         assert_eq!(plan.first().map(ToString::to_string).as_deref(), Some("pause:n2@500ms"));
         assert!(plan.needs_proxy() && !Plan::parse("kill@1s").unwrap().needs_proxy());
+        let other = Plan::parse("partition:n2@1s,heal@2s").unwrap();
+        assert!(other.needs_links() && !other.needs_proxy() && other.faults()[0].hurts_server());
         assert_eq!(plan.faults().len(), 4);
     }
 

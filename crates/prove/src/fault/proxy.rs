@@ -52,6 +52,7 @@ struct Shared {
     behaviour: Mutex<Behaviour>,
     /// Connections of an older generation are closed.
     generation: AtomicU64,
+    taken: AtomicU64,
     commits: AtomicU64,
     dropped: AtomicU64,
     is_over: AtomicBool,
@@ -94,6 +95,16 @@ impl Proxy {
             move || accept(&listener, &upstream, &shared)
         });
         Ok(Proxy { shared, port, listener: Some(thread) })
+    }
+
+    /// The port of 127.0.0.1 that it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Connections that it has taken so far.
+    pub fn taken(&self) -> u64 {
+        self.shared.taken.load(Ordering::Relaxed)
     }
 
     /// The same connection through the proxy. The host's name stays for certificates.
@@ -166,6 +177,7 @@ fn accept(listener: &TcpListener, upstream: &Upstream, shared: &Arc<Shared>) {
             break;
         }
         let Ok(client) = client else { continue };
+        shared.taken.fetch_add(1, Ordering::Relaxed);
         threads.retain(|thread| !thread.is_finished());
         let (upstream, shared) = (upstream.clone(), Arc::clone(shared));
         threads.push(std::thread::spawn(move || {

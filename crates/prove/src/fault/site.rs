@@ -11,7 +11,7 @@ use target::conninfo::SessionAttrs;
 use target::local::{Instance, StopMode};
 use target::{Cluster, ConnSpec, Engine, Role};
 
-use super::{Disk, Fault, FaultError, Journal, Plan, Proxy, Step, Undo, disk};
+use super::{Disk, Fault, FaultError, Journal, Links, Plan, Proxy, Step, Undo, disk};
 use crate::client::{Client, ClientError};
 
 /// How long a control session may be silent.
@@ -76,6 +76,8 @@ enum Injury {
     Paused { node: usize, id: u64 },
     /// The proxy does something.
     Proxied { node: usize },
+    /// It is cut off from the other nodes.
+    Parted { node: usize },
     /// The disk is full.
     Full { node: usize, id: u64 },
     /// A prepared transaction.
@@ -117,6 +119,8 @@ pub struct Site {
     pub engine: Engine,
     /// Its nodes; the first one is where things start.
     pub nodes: Vec<Node>,
+    /// The ways between them, where they lead through proxies; or why they cannot.
+    links: Result<Links, String>,
     journal: Arc<Journal>,
     injuries: Mutex<Vec<Injury>>,
     /// The node that takes writes, by its place; another one after a promotion.
@@ -127,7 +131,8 @@ impl Site {
     /// A site of these nodes; what is done to them is noted in `journal` first.
     pub fn new(engine: Engine, nodes: Vec<Node>, journal: Arc<Journal>) -> Site {
         let primary = nodes.iter().position(|node| node.role == Role::Primary).unwrap_or(0);
-        Site { engine, nodes, journal, injuries: Mutex::default(), primary: Mutex::new(primary) }
+        let links = Err("nodes do not reach each other through proxies".to_owned());
+        Site { engine, nodes, links, journal, injuries: Mutex::default(), primary: Mutex::new(primary) }
     }
 
     /// A cluster of somebody else: only our own sessions may be hurt.
@@ -155,6 +160,21 @@ impl Site {
             }
         }
         Ok(())
+    }
+
+    /// Leads the ways between the nodes through proxies, so that a node can be cut off from the others. Where that is not possible, [`Site::can`] says why.
+    pub fn use_links(&mut self) {
+        if self.links.is_err() {
+            self.links = Links::lay(self.engine, &self.nodes, &self.journal);
+        }
+    }
+
+    /// The ways between the nodes.
+    ///
+    /// # Errors
+    /// Why they do not lead through proxies.
+    pub fn links(&self) -> Result<&Links, &str> {
+        self.links.as_ref().map_err(String::as_str)
     }
 
     /// How clients reach whoever takes writes.
@@ -199,6 +219,11 @@ impl Site {
             Fault::Promote if !at.spared.is_empty() => {
                 Err(format!("{} is not ours to promote: {}", at.name, at.spared))
             }
+            Fault::Partition => match &self.links {
+                Ok(links) if links.holds(node) => Ok(node),
+                Ok(_) => Err(format!("no other node reaches {}", at.name)),
+                Err(why) => Err(why.clone()),
+            },
             Fault::Power | Fault::Full if at.disk.is_none() => {
                 disk::probe(&self.journal)?;
                 Err(format!("the data of {} lie on no disk of their own", at.name))
@@ -281,6 +306,12 @@ impl Site {
                     self.hurt(Injury::Full { node, id });
                 }
             }
+            Fault::Partition => {
+                let not_possible = |why: String| FaultError::NotPossible { fault, why };
+                let links = self.links.as_ref().map_err(|why| not_possible(why.clone()))?;
+                self.hurt(Injury::Parted { node });
+                links.part(node).map_err(not_possible)?;
+            }
             Fault::Orphan => {
                 let name = format!("{ORPHAN_PREFIX}{}-{}", std::process::id(), monotonic_ns());
                 let connection = at.spec.describe();
@@ -318,18 +349,19 @@ impl Site {
         self.journal.note(undo).map(Some)
     }
 
-    /// Undoes all that was done, or all that was done to one node. A killed primary whose standby was promoted stays down: it would be a second primary.
+    /// Undoes all that was done, or all that was done to one node. A primary whose standby was promoted is down from then on: it would be a second primary.
     ///
     /// # Errors
     /// The first failure; the rest is undone all the same.
     pub fn heal(&self, name: Option<&str>) -> Result<(), FaultError> {
+        let mut first = self.fence(name);
         let mut injuries = std::mem::take(&mut *self.injuries.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut first = Ok(());
         for injury in injuries.drain(..).rev() {
             let node = match &injury {
                 Injury::Down { node, .. }
                 | Injury::Paused { node, .. }
                 | Injury::Proxied { node }
+                | Injury::Parted { node }
                 | Injury::Full { node, .. } => Some(*node),
                 Injury::Orphan { .. } => None,
             };
@@ -349,12 +381,28 @@ impl Site {
         first
     }
 
+    /// Kills a primary that was replaced and still runs, before anything of it is mended, as a cluster manager has to.
+    fn fence(&self, name: Option<&str>) -> Result<(), FaultError> {
+        let primary = self.primary();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let was_replaced = node.role == Role::Primary && number != primary;
+            if was_replaced
+                && name.is_none_or(|name| name == node.name)
+                && let Some(instance) = node.instance.as_ref().filter(|instance| instance.is_up())
+            {
+                instance.kill9()?;
+            }
+        }
+        Ok(())
+    }
+
     fn undo(&self, injury: &Injury) -> Result<(), FaultError> {
         match injury {
             Injury::Paused { node, id } => {
                 self.instance(Fault::Pause, *node)?.resume()?;
                 self.journal.forget(*id);
             }
+            Injury::Parted { node } => self.links.iter().for_each(|links| links.join(*node)),
             Injury::Proxied { node } => self.nodes[*node].proxy.iter().for_each(Proxy::heal),
             Injury::Orphan { id } => self.journal.undo(*id)?,
             Injury::Full { node, id } => {

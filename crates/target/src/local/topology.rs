@@ -7,7 +7,7 @@ mod multimaster;
 pub(crate) mod replicated;
 pub(crate) mod sharded;
 
-pub use multimaster::PUBLICATION;
+pub use multimaster::{PUBLICATION, subscription};
 pub use replicated::{CommitLevel, Replication, SyncStandbys};
 
 use super::LocalError;
@@ -77,6 +77,11 @@ impl Topology {
             Topology::Multimaster { .. } => "multimaster",
             Topology::Citus { .. } => "citus",
         }
+    }
+
+    /// How many servers it has.
+    pub fn servers(&self) -> usize {
+        self.nodes().len()
     }
 
     /// The nodes, in the order of the cluster file.

@@ -55,6 +55,16 @@ impl ThrowawayCluster {
         topology: &Topology,
         settings: &[(&str, &str)],
     ) -> Result<ThrowawayCluster, LocalError> {
+        ThrowawayCluster::start_in(installation, topology, settings, &[])
+    }
+
+    /// The same in data directories of the caller's, one for each node in the order of the topology, as [`Options::data_dir`]; for nodes beyond them one is made.
+    pub fn start_in(
+        installation: &Installation,
+        topology: &Topology,
+        settings: &[(&str, &str)],
+        data_dirs: &[PathBuf],
+    ) -> Result<ThrowawayCluster, LocalError> {
         let major = installation.version.major;
         topology.check(major)?;
         let planned = topology.nodes();
@@ -65,10 +75,12 @@ impl ThrowawayCluster {
         };
         let originals = planned.iter().filter(|node| node.role != Role::Standby).count();
         let mut nodes = topology::at_once(originals, |number| {
-            options.start(installation).map_err(|error| topology.explain(error).on(&planned[number].name))
+            Options { data_dir: data_dirs.get(number).cloned(), ..options.clone() }
+                .start(installation)
+                .map_err(|error| topology.explain(error).on(&planned[number].name))
         })?;
         if originals < planned.len() {
-            add_standbys(&mut nodes, &planned, &options)?;
+            add_standbys(&mut nodes, &planned, &options, data_dirs.get(1..).unwrap_or_default())?;
         }
         let peers: Vec<Peer> = std::iter::zip(&planned, &nodes)
             .map(|(planned, node)| Peer {
@@ -147,13 +159,15 @@ fn add_standbys(
     nodes: &mut Vec<Throwaway>,
     planned: &[Planned],
     options: &Options,
+    data_dirs: &[PathBuf],
 ) -> Result<(), LocalError> {
     let Some(primary) = nodes.first() else { return Ok(()) };
     let names: Vec<String> = planned.iter().map(|node| node.name.clone()).collect();
     let peer = Peer { name: names[0].clone(), spec: primary.spec(), link: Link::of(&primary.spec()) };
     topology::tell(&peer, &replicated::slots(0, &names, true))?;
-    let copies: Vec<Throwaway> =
-        planned[1..].iter().map(|_| primary.empty_neighbour()).collect::<Result<_, _>>()?;
+    let copies: Vec<Throwaway> = (0..planned.len() - 1)
+        .map(|number| primary.empty_neighbour(data_dirs.get(number)))
+        .collect::<Result<_, _>>()?;
     let targets: Vec<PathBuf> = copies.iter().map(Throwaway::data_dir).collect();
     standby::copy(&primary.spec(), &primary.data_dir(), &targets, primary.user.as_ref())?;
     let links: Vec<(String, Link)> = std::iter::zip(&names, std::iter::once(primary).chain(&copies))

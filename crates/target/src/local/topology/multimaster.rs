@@ -35,7 +35,7 @@ pub(super) fn settings(nodes: u32, major: u32) -> Vec<(&'static str, String)> {
 }
 
 /// The subscription of one node to another; it is also the application name that the other one sees.
-pub(super) fn subscription(subscriber: &str, publisher: &str) -> String {
+pub fn subscription(subscriber: &str, publisher: &str) -> String {
     format!("pgfathom_{subscriber}_from_{publisher}")
 }
 

@@ -1,0 +1,310 @@
+//! The ways between the nodes of a cluster, led through proxies of ours: a partition is nothing passing there, while clients still reach every node.
+//!
+//! | cluster | who dials | how it is led through a proxy |
+//! |---|---|---|
+//! | primary and standbys | each standby, to all others | `primary_conninfo`, which a standby takes over without a restart |
+//! | shards by postgres_fdw | each shard, to all others | the foreign server's `host` and `port` |
+//! | multimaster | each subscriber, to its publishers | the subscription's connection |
+//!
+//! What is changed is noted in the journal before, without passwords: what is put behind a connection string wins over what stands before it, so undoing
+//! cuts it off again.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use target::{ConnSpec, Engine, Role};
+
+use super::{Fault, Journal, Node, Proxy, Undo};
+use crate::client::{Client, ClientError, text};
+
+/// How long a session with a node may be silent.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a node may take until it dials anew.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often that is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// One node's way to another one.
+#[derive(Debug)]
+struct Way {
+    /// Who connects.
+    dialer: usize,
+    /// Whom it connects to.
+    to: usize,
+    proxy: Proxy,
+}
+
+/// All ways between the nodes of a cluster. They are what they were when this is dropped.
+#[derive(Debug)]
+pub struct Links {
+    ways: Vec<Way>,
+    journal: Arc<Journal>,
+    undo: Vec<u64>,
+    /// Nodes that are cut off from the others.
+    parted: Mutex<BTreeSet<usize>>,
+}
+
+impl Links {
+    /// Leads every way between these nodes through a proxy.
+    ///
+    /// # Errors
+    /// Why that cannot be done here, in words; what was done of it is undone.
+    pub fn lay(engine: Engine, nodes: &[Node], journal: &Arc<Journal>) -> Result<Links, String> {
+        if nodes.len() < 2 {
+            return Err("there is no other node".to_owned());
+        }
+        if let Some(node) = nodes.iter().find(|node| node.instance.is_none()) {
+            return Err(format!("{} is not ours to reconnect: {}", node.name, node.spared));
+        }
+        let has_standbys = nodes.iter().any(|node| node.role == Role::Standby);
+        let lead = match engine {
+            Engine::Postgres if has_standbys => follow,
+            Engine::FdwSharded => refer,
+            Engine::Multimaster => subscribe,
+            _ => return Err(format!("how the nodes of {} reach each other is not known", engine.name())),
+        };
+        let mut links = Links {
+            ways: Vec::new(),
+            journal: Arc::clone(journal),
+            undo: Vec::new(),
+            parted: Mutex::default(),
+        };
+        for dialer in 0..nodes.len() {
+            let dials = match engine {
+                Engine::Postgres => nodes[dialer].role == Role::Standby,
+                _ => matches!(nodes[dialer].role, Role::Shard | Role::Peer),
+            };
+            if dials {
+                lead(&mut links, nodes, dialer)
+                    .map_err(|error| format!("{}: {error}", nodes[dialer].name))?;
+            }
+        }
+        Ok(links)
+    }
+
+    /// Whether some way of this node is led through a proxy.
+    pub fn holds(&self, node: usize) -> bool {
+        self.ways.iter().any(|way| way.dialer == node || way.to == node)
+    }
+
+    /// Cuts a node off from all others: nothing passes, in neither direction, and no connection is closed.
+    ///
+    /// # Errors
+    /// When no node has ever come through a proxy to this one or from it: then nothing would be cut off.
+    pub fn part(&self, node: usize) -> Result<(), String> {
+        let mut ways = self.ways.iter().filter(|way| way.dialer == node || way.to == node);
+        if ways.all(|way| way.proxy.taken() == 0) {
+            return Err("nobody has come through the proxies between the nodes".to_owned());
+        }
+        self.change(|parted| {
+            parted.insert(node);
+        });
+        Ok(())
+    }
+
+    /// Joins a node to the others again. What was sent meanwhile arrives.
+    pub fn join(&self, node: usize) {
+        self.change(|parted| {
+            parted.remove(&node);
+        });
+    }
+
+    /// Everything passes later by this much, on every way and in each direction; nothing: as before.
+    pub fn delay(&self, delay: Duration) {
+        for way in &self.ways {
+            way.proxy.heal();
+            if !delay.is_zero() {
+                way.proxy.inject(Fault::Delay(delay));
+            }
+        }
+    }
+
+    /// How to take one of the ways: what one round trip between nodes takes can be measured there.
+    pub fn through(&self, nodes: &[Node]) -> Option<ConnSpec> {
+        self.ways.first().map(|way| way.proxy.through(&nodes[way.to].spec))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<usize>)) {
+        let mut parted = self.parted.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut parted);
+        for way in &self.ways {
+            way.proxy.heal();
+            if parted.contains(&way.dialer) || parted.contains(&way.to) {
+                way.proxy.inject(Fault::Blackhole);
+            }
+        }
+    }
+
+    /// A proxy on the way from one node to another one; gives its port.
+    fn way(&mut self, nodes: &[Node], dialer: usize, to: usize) -> Result<u16, LinkError> {
+        let proxy = Proxy::start(&nodes[to].spec)?;
+        let port = proxy.port();
+        self.ways.push(Way { dialer, to, proxy });
+        Ok(port)
+    }
+
+    /// Notes how it is undone. A throwaway server ends with us, and so does what it was told.
+    fn note(&mut self, node: &Node, statements: Vec<String>) -> Result<(), LinkError> {
+        if node.instance.as_ref().is_some_and(|instance| !instance.is_throwaway()) {
+            let undo = Undo::Tell { connection: node.spec.describe(), sql: statements };
+            self.undo.push(self.journal.note(undo).map_err(|error| LinkError::Words(error.to_string()))?);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        // Before the proxies go. What fails stays in the journal.
+        for id in self.undo.drain(..).rev() {
+            let _ = self.journal.undo(id);
+        }
+    }
+}
+
+/// Why a node could not be led through a proxy.
+#[derive(Debug, thiserror::Error)]
+enum LinkError {
+    #[error("{0}")]
+    Words(String),
+    #[error("no proxy could be started: {0}")]
+    Proxy(#[from] std::io::Error),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn client(node: &Node) -> Result<Client, LinkError> {
+    Ok(Client::connect(&node.spec, PATIENCE).map_err(ClientError::Connect)?)
+}
+
+/// The first column of the first row.
+fn value(client: &mut Client, sql: &str) -> Result<Option<String>, LinkError> {
+    Ok(client.tell(sql)?.rows().first().and_then(|row| text(row.first()?)))
+}
+
+/// Asks until the answer is yes.
+fn wait_for(client: &mut Client, sql: &str, what: &str) -> Result<(), LinkError> {
+    let begin = Instant::now();
+    while value(client, sql)?.as_deref() != Some("t") {
+        if begin.elapsed() > DIAL_TIMEOUT {
+            return Err(LinkError::Words(format!("{what} within {} s", DIAL_TIMEOUT.as_secs())));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
+
+/// A standby knows all nodes that may be its primary.
+fn follow(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), LinkError> {
+    let node = &nodes[dialer];
+    let mut client = client(node)?;
+    let has_own = value(
+        &mut client,
+        "select coalesce(sourcefile like '%postgresql.auto.conf', false) from pg_catalog.pg_settings \
+         where name = 'primary_conninfo'",
+    )?;
+    if has_own.as_deref() != Some("f") {
+        // Undoing would have to write down a password.
+        return Err(LinkError::Words("primary_conninfo stands in postgresql.auto.conf".to_owned()));
+    }
+    let conninfo = value(&mut client, "select pg_catalog.current_setting('primary_conninfo')")?;
+    let others: Vec<usize> = (0..nodes.len()).filter(|other| *other != dialer).collect();
+    let ports: Vec<String> = others
+        .iter()
+        .map(|to| links.way(nodes, dialer, *to).map(|port| port.to_string()))
+        .collect::<Result<_, _>>()?;
+    let hosts = vec![Ipv4Addr::LOCALHOST.to_string(); ports.len()].join(",");
+    let led = format!(
+        "{} hostaddr='' host={hosts} port={} target_session_attrs=read-write",
+        conninfo.unwrap_or_default(),
+        ports.join(",")
+    );
+    let reload = "select pg_catalog.pg_reload_conf()";
+    links.note(node, vec!["alter system reset primary_conninfo".to_owned(), reload.to_owned()])?;
+    client.tell(&format!("alter system set primary_conninfo = {}", literal(&led)))?;
+    client.tell(reload)?;
+    let streams = format!(
+        "select coalesce(bool_or(status = 'streaming' and sender_port in ({})), false) \
+         from pg_catalog.pg_stat_wal_receiver",
+        ports.join(", ")
+    );
+    wait_for(&mut client, &streams, "it did not follow the primary through a proxy")
+}
+
+/// A shard knows the others as foreign servers of their names.
+fn refer(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), LinkError> {
+    let node = &nodes[dialer];
+    let mut client = client(node)?;
+    for to in (0..nodes.len()).filter(|to| *to != dialer) {
+        let name = &nodes[to].name;
+        let option = |client: &mut Client, option: &str| {
+            value(
+                client,
+                &format!(
+                    "select option_value from pg_catalog.pg_foreign_server, \
+                     pg_catalog.pg_options_to_table(srvoptions) where srvname = {} and option_name = '{option}'",
+                    literal(name)
+                ),
+            )
+        };
+        let (Some(host), Some(port)) = (option(&mut client, "host")?, option(&mut client, "port")?) else {
+            return Err(LinkError::Words(format!("it has no foreign server {name} with a host and a port")));
+        };
+        let set = |host: &str, port: &str| {
+            let name = name.replace('"', "\"\"");
+            format!(
+                "alter server \"{name}\" options (set host {}, set port {})",
+                literal(host),
+                literal(port)
+            )
+        };
+        let led = links.way(nodes, dialer, to)?;
+        links.note(node, vec![set(&host, &port)])?;
+        client.tell(&set(&Ipv4Addr::LOCALHOST.to_string(), &led.to_string()))?;
+    }
+    Ok(())
+}
+
+/// A node of a multimaster has a subscription to each other one.
+fn subscribe(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), LinkError> {
+    let node = &nodes[dialer];
+    let mut client = client(node)?;
+    for to in (0..nodes.len()).filter(|to| *to != dialer) {
+        let name = target::local::subscription(&node.name, &nodes[to].name);
+        let conninfo = value(
+            &mut client,
+            &format!("select subconninfo from pg_catalog.pg_subscription where subname = {}", literal(&name)),
+        )?;
+        let Some(conninfo) = conninfo else {
+            return Err(LinkError::Words(format!("it has no subscription {name}")));
+        };
+        let port = links.way(nodes, dialer, to)?;
+        let tail = format!(" hostaddr='' host={} port={port}", Ipv4Addr::LOCALHOST);
+        let cut = format!(
+            "do $$ declare now text; begin \
+             select subconninfo into now from pg_catalog.pg_subscription where subname = {name}; \
+             if right(now, {length}) = {tail} then \
+             execute pg_catalog.format('alter subscription %I connection %L', {name}, left(now, -{length})); \
+             end if; end $$",
+            name = literal(&name),
+            tail = literal(&tail),
+            length = tail.len()
+        );
+        links.note(node, vec![cut])?;
+        client.tell(&format!("alter subscription {name} connection {}", literal(&(conninfo + &tail))))?;
+        let begin = Instant::now();
+        while links.ways.last().is_some_and(|way| way.proxy.taken() == 0) {
+            if begin.elapsed() > DIAL_TIMEOUT {
+                return Err(LinkError::Words(format!("{name} did not come through its proxy")));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+    Ok(())
+}
