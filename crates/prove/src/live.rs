@@ -5,7 +5,8 @@
 //! - [`bank`]: the sum of all accounts is the same at every moment;
 //! - [`twin`]: rows that are written together are seen together;
 //! - [`skew`]: write skew, which SERIALIZABLE must refuse;
-//! - [`conflict`]: the same row written on several nodes at once.
+//! - [`conflict`]: the same row written on several nodes at once;
+//! - [`wide`]: what a commit over several nodes costs, in round trips.
 //!
 //! Every report holds how much was looked at, and a positive control: the same reading where the anomaly must show. Where the control shows nothing, a
 //! zero says nothing.
@@ -17,6 +18,7 @@ pub mod heartbeat;
 pub mod skew;
 pub mod tables;
 pub mod twin;
+pub mod wide;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

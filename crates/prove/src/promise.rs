@@ -3,15 +3,22 @@
 //!
 //! What each engine promises at which level stands in its profile (`target::profile`); what a setting takes back stands here.
 
+mod repeat;
+mod settings;
+mod wide;
+
+pub use repeat::together;
+pub use settings::Settings;
+pub use wide::wide;
+
 use record::promise::{Control, Promise, Standing, bound};
 use serde_json::{Map, Value, json};
 use target::profile::{Anomaly, Verdict};
-use target::{ConnSpec, Engine, Role};
+use target::{Engine, Role};
 
-use crate::client::{Client, text};
 use crate::fault::{Fault, Happened, Plan, Site};
 use crate::live::conflict::Fight;
-use crate::live::{Level, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin};
+use crate::live::{Level, ack, bank, conflict, heartbeat, skew, twin};
 
 /// The rule of the engine for one anomaly at one level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,88 +49,6 @@ pub fn rule(engine: Engine, has_standbys: bool, level: Level, anomaly: Anomaly) 
     }
 }
 
-/// The settings that take promises back, as the entry node has them.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Settings {
-    /// `synchronous_commit` of our sessions.
-    pub synchronous_commit: String,
-    /// `synchronous_standby_names`.
-    pub standby_names: String,
-    /// `fsync`.
-    pub fsync: String,
-}
-
-impl Settings {
-    /// Asks. What an engine does not have stays empty.
-    ///
-    /// # Errors
-    /// When nobody answers.
-    pub fn of(spec: &ConnSpec, options: &Options) -> Result<Settings, LiveError> {
-        let mut client = Client::connect(spec, options.patience)?;
-        let mut ask = |name: &str| -> Result<String, LiveError> {
-            let reply = client.ask(&format!("show {name}"))?;
-            Ok(reply.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default())
-        };
-        let ours = options.settings.iter().rev().find(|(name, _)| name == "synchronous_commit");
-        Ok(Settings {
-            synchronous_commit: match ours {
-                Some((_, value)) => value.clone(),
-                None => ask("synchronous_commit")?,
-            },
-            standby_names: ask("synchronous_standby_names")?,
-            fsync: ask("fsync")?,
-        })
-    }
-
-    /// Whether a commit waits until a standby has it.
-    fn waits_for_standbys(&self) -> bool {
-        !self.standby_names.is_empty() && !matches!(self.synchronous_commit.as_str(), "off" | "local")
-    }
-
-    /// In words, for a column of the matrix.
-    pub fn says(&self) -> String {
-        let mut words = format!("synchronous_commit={}", self.synchronous_commit);
-        if !self.standby_names.is_empty() {
-            words.push_str(&format!(", {}", self.standby_names));
-        }
-        if self.fsync == "off" {
-            words.push_str(", fsync=off");
-        }
-        words
-    }
-
-    /// The setting that explains why acknowledged rows may be lost under these faults, and what to change.
-    fn excuse(&self, faults: &[Fault], has_standbys: bool) -> Option<(&'static str, &'static str)> {
-        let has = |fault: Fault| faults.contains(&fault);
-        let crashes = has(Fault::Kill) || has(Fault::Power) || has(Fault::Full);
-        if self.synchronous_commit == "off" && crashes {
-            return Some((
-                "synchronous_commit=off acknowledges before the WAL is written: a crash loses what the WAL writer had not written yet",
-                "set synchronous_commit = on, for these transactions at least",
-            ));
-        }
-        if self.fsync == "off" && (has(Fault::Power) || has(Fault::Full)) {
-            return Some((
-                "fsync=off leaves everything to the kernel's page cache: kill -9 survives it, a power cut does not",
-                "set fsync = on",
-            ));
-        }
-        if has(Fault::Promote) && has_standbys && !self.waits_for_standbys() {
-            return Some((
-                "no standby is waited for: a promoted one lacks what had not reached it",
-                "set synchronous_standby_names, and synchronous_commit = on or stronger",
-            ));
-        }
-        if self.synchronous_commit == "remote_write" && has(Fault::Promote) && has(Fault::Power) {
-            return Some((
-                "remote_write waits until the standby's operating system has the WAL, not its disk",
-                "set synchronous_commit = on",
-            ));
-        }
-        None
-    }
-}
-
 fn has_standbys(site: &Site) -> bool {
     site.nodes.iter().any(|node| node.role == Role::Standby)
 }
@@ -138,7 +63,7 @@ pub fn not_possible(workload: &str, setting: &str, plan: &Plan, fault: Fault, wh
         standing: Standing::NotPossible,
         unit: "transactions".to_owned(),
         why: format!("{}: {why}", fault.says()),
-        change: "pgfathom prove --local single makes a cluster of its own, with disks that can be cut off"
+        change: "pgfathom prove --local KIND makes a cluster of its own that may be hurt: single, replicated, sharded or multimaster"
             .to_owned(),
         ..Promise::default()
     }
@@ -291,7 +216,12 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         unit: "transactions",
         n: report.tried,
         seen: found.torn + found.duplicated + found.risen + found.partial_torn,
-        control: None,
+        control: report.control_whole.map(|shows| Control {
+            what: "a row of an acknowledged transaction is taken away, or doubled, in a transaction of the reader's own"
+                .to_owned(),
+            n: 1,
+            seen: u64::from(shows),
+        }),
         rule: if found.duplicated + found.risen > 0 { Rule::Forbidden } else { torn_rule },
         why: (
             "a commit is one record of the log, or a two-phase commit",
@@ -378,11 +308,15 @@ pub fn bank(site: &Site, report: &bank::Report, level: Level, setting: &str) -> 
         unit: "transfers",
         n: report.transfers.ok + report.transfers.ok_weak,
         seen: u64::from(is_off),
-        control: None,
+        control: Some(Control {
+            what: "one account is given something in a transaction of the reader's own".to_owned(),
+            n: 1,
+            seen: u64::from(report.last_control),
+        }),
         rule: rule(site.engine, has_standbys(site), level, Anomaly::TornCommit),
         why: (
             "both sides of a transfer are committed together",
-            "a transfer over several nodes is not committed in one step: it may be there in half after a crash",
+            "a transfer over several nodes is not committed in one step: it may be there in half after a crash, or after an entry node that refuses its own part at COMMIT (40001) when the others have committed theirs",
         ),
         change: "keep both sides of a transfer on one shard, or use an engine with two-phase commit",
     });
@@ -510,6 +444,19 @@ pub fn conflict(site: &Site, report: &conflict::Report, setting: &str) -> Vec<Pr
         false => rule(site.engine, false, Level::ReadCommitted, Anomaly::LostUpdate),
     };
     let damage = |fight: &Fight| fight.overwritten + fight.diverged + fight.stuck.len() as u64;
+    // Conflicts on the same rows are the control of own rows; where there must be none, carelessness is the control of both.
+    let control = match &report.careless {
+        Some(careless) => Control {
+            what: "clients that write back what they have read, counted up".to_owned(),
+            n: careless.acknowledged,
+            seen: careless.overwritten,
+        },
+        None => Control {
+            what: "the same load on the same rows".to_owned(),
+            n: report.contended.acknowledged,
+            seen: damage(&report.contended),
+        },
+    };
     let judge = |fight: &Fight, promise: &str, way: &str, rule: Rule| {
         let setting =
             [at, way, setting].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
@@ -520,7 +467,7 @@ pub fn conflict(site: &Site, report: &conflict::Report, setting: &str) -> Vec<Pr
             unit: "acknowledged increments",
             n: fight.acknowledged,
             seen: damage(fight),
-            control: None,
+            control: Some(control.clone()),
             rule,
             why: (
                 "an update waits for the other one's end, or fails, and every node gets every row",
@@ -555,12 +502,6 @@ pub fn conflict(site: &Site, report: &conflict::Report, setting: &str) -> Vec<Pr
         "same rows",
         lost_rule,
     );
-    // Each is the other one's control: the same load, with and without conflicts.
-    owned.control = (!is_one).then(|| Control {
-        what: "the same load on the same rows".to_owned(),
-        n: report.contended.acknowledged,
-        seen: damage(&report.contended),
-    });
     owned.fault = faults_of(&report.happened).0;
     vec![owned, contended]
 }
@@ -584,7 +525,11 @@ pub fn heartbeat(
             unit: "answered writes",
             n: shard.writes[1],
             seen: shard.doomed,
-            control: None,
+            control: shard.control.map(|shows| Control {
+                what: "an answered row is taken away in a transaction of the reader's own".to_owned(),
+                n: 1,
+                seen: u64::from(shows),
+            }),
             rule: if excuse.is_some() { Rule::Allowed } else { Rule::Forbidden },
             why: ("what is acknowledged is on disk", excuse.map_or("", |(why, _)| why)),
             change: excuse.map_or("", |(_, change)| change),
@@ -624,7 +569,11 @@ pub fn heartbeat(
             unit: "readings directly after an acknowledgement",
             n: node.reads,
             seen: node.stale,
-            control: None,
+            control: Some(Control {
+                what: "the same reading in a snapshot from before the write".to_owned(),
+                n: node.control[0],
+                seen: node.control[1],
+            }),
             rule: if is_applied { Rule::Forbidden } else { Rule::Allowed },
             why: (
                 "remote_apply waits until the synchronous standbys have applied it",

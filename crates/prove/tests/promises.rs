@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use local::{journal, newest, on_each};
 use prove::fault::{Journal, Node, Plan, Site};
-use prove::live::{Level, Options, bank, conflict, heartbeat, skew, twin};
+use prove::live::{Level, Options, bank, conflict, heartbeat, skew, twin, wide};
 use prove::promise::{self, Settings};
 use record::promise::Standing;
 use target::throwaway::{Throwaway, ThrowawayCluster};
@@ -39,20 +39,38 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
     on_each(|installation| {
         let (dir, journal) = journal("bank");
         let cluster = ThrowawayCluster::sharded(installation, 2, 4).unwrap();
-        let sharded = site_of(&cluster, &journal);
+        let mut sharded = site_of(&cluster, &journal);
+        sharded.use_links();
         for level in Level::ALL {
             // Until it is seen: how long that takes depends on the machine.
             let found = (0..20).find_map(|_| {
                 let report = bank::run(&sharded, &options(level, 0.5), &no_stop()).unwrap();
-                assert_eq!(report.last_sum, report.expected, "without a crash nothing is lost: {report:?}");
+                // Without a crash a transfer is torn only where the entry node refuses its own part after the other one has committed.
+                let is_whole = report.last_sum == report.expected;
+                assert!(
+                    is_whole || (level == Level::Serializable && report.transfers.partial > 0),
+                    "{report:?}"
+                );
                 (report.wrong > 0).then_some(report)
             });
             let report = found.unwrap_or_else(|| panic!("{level}: no wrong sum was seen"));
             let promises = promise::bank(&sharded, &report, level, "");
             assert_eq!(promises[0].standing, Standing::ByDesign, "{promises:?}");
             assert!(promises[0].witness[0].contains("instead of") && !promises[0].change.is_empty());
-            assert_eq!(promises[1].standing, Standing::Kept, "{promises:?}");
+            let is_whole = report.last_sum == report.expected;
+            let standing = if is_whole { Standing::Kept } else { Standing::ByDesign };
+            assert_eq!(promises[1].standing, standing, "{promises:?}");
         }
+        // The shard itself commits for nothing, another one for a round trip, and with parallel_commit both for no more.
+        let found = (0..10).find_map(|_| {
+            let report = wide::run(&sharded, &options(Level::ReadCommitted, 0.3), false, &no_stop()).unwrap();
+            let promises = promise::wide(&report, "");
+            promises.iter().all(|promise| promise.standing == Standing::Kept).then_some(report)
+        });
+        let report = found.expect("no ten measurements came to the predicted round trips");
+        let predicted: Vec<Option<f64>> = report.costs.iter().map(|cost| cost.predicted).collect();
+        assert_eq!(predicted, [Some(0.0), Some(1.0), Some(1.0)], "{report:?}");
+        assert!(report.control[1] > 0 && report.costs[2].nodes == ["n1", "n2"], "{report:?}");
         let found = (0..20).find_map(|_| {
             let report = twin::run(&sharded, &options(Level::ReadCommitted, 0.5), &no_stop()).unwrap();
             let [statement, transaction, _] = &report.ways;
@@ -98,7 +116,13 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
         report.contended.is_whole() && report.owned.is_whole() && report.contended.acknowledged > 0,
         "{report:?}"
     );
-    assert_eq!(promise::conflict(&single, &report, "")[1].standing, Standing::Kept);
+    // Clients that are careless overwrite each other on one server, too: the same comparison sees it.
+    assert!(report.careless.as_ref().is_some_and(|fight| fight.overwritten > 0), "{report:?}");
+    for promise in promise::conflict(&single, &report, "") {
+        assert!(
+            promise.standing == Standing::Kept && promise.control.is_some_and(|control| control.seen > 0)
+        );
+    }
     // Nothing of ours is left behind.
     assert_eq!(
         server.value("select count(*) from pg_namespace where nspname ~ 'pgfathom'").unwrap().as_deref(),
@@ -145,7 +169,8 @@ fn a_multimaster_diverges_under_contention_and_converges_under_ownership() {
 fn heartbeats_tell_how_long_writes_are_away_and_how_old_a_standby_is() {
     let (dir, journal) = journal("hb");
     let cluster = ThrowawayCluster::replicated(&newest(), 1, "FIRST 1 (s1)").unwrap();
-    let site = site_of(&cluster, &journal);
+    let mut site = site_of(&cluster, &journal);
+    site.use_links();
     let mut calm = options(Level::ReadCommitted, 0.8);
     calm.settings.push(("synchronous_commit".to_owned(), "remote_apply".to_owned()));
     let report = heartbeat::run(&site, &calm, &no_stop()).unwrap();
@@ -154,6 +179,14 @@ fn heartbeats_tell_how_long_writes_are_away_and_how_old_a_standby_is() {
     assert!(report.staleness[0].reads > 0 && report.staleness[0].stale == 0, "{report:?}");
     let promises = promise::heartbeat(&site, &report, &settings, "");
     assert!(promises.iter().all(|promise| promise.standing == Standing::Kept), "{promises:?}");
+    assert!(promises.iter().all(|promise| promise.control.as_ref().is_some_and(|control| control.seen > 0)));
+    // The standby's answer is waited for: one round trip.
+    let found = (0..10).any(|_| {
+        let report = wide::run(&site, &calm, settings.waits_for_standbys(), &no_stop()).unwrap();
+        assert_eq!(report.costs[0].predicted, Some(1.0), "{report:?}");
+        promise::wide(&report, "")[0].standing == Standing::Kept
+    });
+    assert!(found, "no ten measurements came to one round trip");
     let mut failover = options(Level::ReadCommitted, 6.0);
     failover.plan = Plan::parse("kill@0.6s,promote@0.8s").unwrap();
     let report = heartbeat::run(&site, &failover, &no_stop()).unwrap();

@@ -5,7 +5,7 @@ use crate::number;
 use crate::text::{columns, fold, push};
 use record::model::Run;
 use record::promise::{self, Promise, Standing};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Witnesses of one promise that are printed; run.json holds more.
 const WITNESSES_MAX: usize = 3;
@@ -145,12 +145,29 @@ fn figure(name: &str, value: &Value) -> Option<String> {
                 .join(" / "),
         ),
         Value::Object(map) if map.is_empty() => None,
+        Value::Object(map) if map.contains_key("of") => Some(distribution(name, map)),
         Value::Object(map) => {
             Some(map.iter().map(|(key, item)| format!("{key} {item}")).collect::<Vec<_>>().join(", "))
                 .map(|words| format!("({words})"))
         }
         _ => None,
     }
+}
+
+/// What several repeats have measured: `1.00 ms / 1.20 ms / 4.00 ms (min / median / max of 10)`.
+fn distribution(name: &str, map: &Map<String, Value>) -> String {
+    let each: Vec<String> = ["min", "median", "max"]
+        .iter()
+        .filter_map(|which| map.get(*which))
+        .map(|value| figure(name, value).unwrap_or_else(|| "0".to_owned()))
+        .collect();
+    let count = |which: &str| map.get(which).and_then(Value::as_u64).unwrap_or(0);
+    let never = match count("never") {
+        0 => String::new(),
+        never => format!(", {} never", number::count(never)),
+    };
+    let each = if each.is_empty() { "none".to_owned() } else { each.join(" / ") };
+    format!("{each} (min / median / max of {}{never})", number::count(count("of")))
 }
 
 fn matrix(out: &mut String, promises: &[&Promise], workload: &str) {
@@ -314,6 +331,21 @@ mod tests {
         // What was kept needs no excuse.
         assert_eq!(out.matches("why:").count(), 1, "{out}");
         assert!(out.is_ascii() && out.lines().all(|line| line.len() <= 110), "{out}");
+    }
+
+    #[test]
+    fn repeats_are_told_as_a_distribution() {
+        let spread = json!({"min": 900, "median": 1_200, "max": 4_000, "of": 10, "never": 1});
+        assert_eq!(
+            figure("rto_write_us", &spread).unwrap(),
+            "900 us / 1.20 ms / 4.00 ms (min / median / max of 10, 1 never)"
+        );
+        let calm = json!({"min": 0, "median": 0, "max": 0, "of": 3});
+        assert_eq!(figure("rpo_us", &calm).unwrap(), "0 / 0 / 0 (min / median / max of 3)");
+        assert_eq!(
+            figure("rto_read_us", &json!({"of": 2, "never": 2})).unwrap(),
+            "none (min / median / max of 2, 2 never)"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use target::{ConnSpec, Engine, Role};
 use super::tables::{SCHEMA, Shape, Tables};
 use super::{Draws, Lasting, LiveError, Options, Watch, under_faults};
 use crate::client::{Client, ClientError, number};
-use crate::fault::{Happened, Site};
+use crate::fault::{Fault, Happened, Site};
 use crate::outcome::{At, Outcome, of_broken, of_reply};
 
 /// No key: doubles must be possible to be seen.
@@ -44,6 +44,8 @@ pub struct Report {
     /// The control: a row that was acknowledged is deleted in a transaction that is rolled back, and the same reading within it must miss it. `None`: nothing was
     /// acknowledged and is there.
     pub control: Option<bool>,
+    /// The same for what must be whole and once: one row of several is deleted, or, where none was on several shards, the only one is there twice.
+    pub control_whole: Option<bool>,
     /// Names of the shards.
     pub shards: Vec<String>,
 }
@@ -52,7 +54,7 @@ impl Report {
     /// When faults were injected, in order.
     pub fn faults(happened: &[Happened]) -> Vec<Span> {
         let done = happened.iter().filter(|one| one.step.fault.is_some() && one.error.is_none());
-        done.map(|one| Span { begin_ns: one.at_ns, end_ns: one.at_ns + one.took.as_nanos() as u64 }).collect()
+        done.map(span).collect()
     }
 }
 
@@ -81,9 +83,15 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let first = read(&mut reader, &tables)?;
     std::thread::sleep(BETWEEN_READINGS);
     let second = read(&mut reader, &tables)?;
-    let faults = Report::faults(&happened);
+    let faults = ends(&happened);
     let findings = judge(&entries, &first, &second, &faults, &tables.shards);
-    let control = control(&mut reader, &tables, &entries, &second, &findings)?;
+    let plant =
+        |reader: &mut Client, what: Planted| control(reader, &tables, &entries, (&second, &findings), what);
+    let lost = plant(&mut reader, Planted::Lost)?;
+    let control_whole = match plant(&mut reader, Planted::Torn)? {
+        None => plant(&mut reader, Planted::Doubled)?,
+        torn => torn,
+    };
     tables.remove(site)?;
     let wide = |entry: &&Entry| entry.shards.count_ones() > 1 && entry.outcome.is_acknowledged();
     Ok(Report {
@@ -92,7 +100,8 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         dropped: dropped() - dropped_before,
         findings,
         happened,
-        control,
+        control: lost,
+        control_whole,
         shards: tables.shards,
     })
 }
@@ -191,29 +200,60 @@ fn read(client: &mut Client, tables: &Tables) -> Result<Rows, ClientError> {
     Ok(rows)
 }
 
-/// Whether a lost row would be seen: one is taken away where only this session sees it.
+/// When acknowledged rows may have been lost: with a fault, and with the end of a primary that a promotion had replaced before.
+fn ends(happened: &[Happened]) -> Vec<Span> {
+    let mut is_replaced = false;
+    let ends = happened.iter().filter(|one| {
+        let is_done = one.error.is_none();
+        is_replaced |= is_done && one.step.fault == Some(Fault::Promote);
+        is_done && (one.step.fault.is_some() || is_replaced)
+    });
+    ends.map(span).collect()
+}
+
+fn span(one: &Happened) -> Span {
+    Span { begin_ns: one.at_ns, end_ns: one.at_ns + one.took.as_nanos() as u64 }
+}
+
+/// What a control does to an acknowledged row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Planted {
+    /// The only row of a transaction is deleted.
+    Lost,
+    /// One of its rows is.
+    Torn,
+    /// Its only row is there twice.
+    Doubled,
+}
+
+/// Whether it would be seen: it is done where only this session sees it. `None`: there is no row to do it to.
 fn control(
     client: &mut Client,
     tables: &Tables,
     entries: &[Entry],
-    rows: &Rows,
-    findings: &Findings,
+    (rows, findings): (&Rows, &Findings),
+    what: Planted,
 ) -> Result<Option<bool>, LiveError> {
+    let is_wide = what == Planted::Torn;
     let planted = entries.iter().find(|entry| {
         let alone = judge(&[**entry], rows, rows, &[], &tables.shards);
-        entry.outcome == Outcome::Ok && entry.shards.count_ones() == 1 && !alone.is_broken()
+        entry.outcome == Outcome::Ok && (entry.shards.count_ones() > 1) == is_wide && !alone.is_broken()
     });
     let Some(planted) = planted else { return Ok(None) };
+    let (shard, number, sequence) = (planted.shards.trailing_zeros(), planted.client, planted.sequence);
     client.tell("begin")?;
-    let delete = format!(
-        "delete from {SCHEMA}.ack where shard = {} and client = {} and seq = {}",
-        planted.shards.trailing_zeros(),
-        planted.client,
-        planted.sequence
-    );
-    client.tell(&delete)?;
-    let without = read(client, tables)?;
+    client.tell(&match what {
+        Planted::Doubled => format!("insert into {SCHEMA}.ack values ({shard}, {number}, {sequence})"),
+        _ => format!(
+            "delete from {SCHEMA}.ack where shard = {shard} and client = {number} and seq = {sequence}"
+        ),
+    })?;
+    let changed = read(client, tables)?;
     client.tell("rollback")?;
-    let again = judge(entries, &without, &without, &[], &tables.shards);
-    Ok(Some(again.lost == findings.lost + 1))
+    let again = judge(entries, &changed, &changed, &[], &tables.shards);
+    Ok(Some(match what {
+        Planted::Lost => again.lost == findings.lost + 1,
+        Planted::Torn => again.torn == findings.torn + 1,
+        Planted::Doubled => again.duplicated == findings.duplicated + 1,
+    }))
 }

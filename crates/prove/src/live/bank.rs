@@ -44,6 +44,8 @@ pub struct Report {
     pub expected: i64,
     /// The sum after everything had ended.
     pub last_sum: i64,
+    /// The control: one account is given something in a transaction that is rolled back, and the same sum within it must show it.
+    pub last_control: bool,
     /// The first wrong readings, in words.
     pub witnesses: Vec<String>,
     /// What was done meanwhile.
@@ -91,8 +93,17 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     site.quiesce()?;
     let mut client = Client::connect(&site.entry(), READING_PATIENCE)?;
     let last = client.tell(&format!("select sum(bal) from {SCHEMA}.bank"))?;
-    let mut report =
-        Report { expected, last_sum: last.number().unwrap_or_default(), happened, ..Report::default() };
+    let last_sum = last.number().unwrap_or_default();
+    client.tell(&format!("begin; update {SCHEMA}.bank set bal = bal + 1 where shard = 1 and id = 0"))?;
+    let given = client.tell(&format!("select sum(bal) from {SCHEMA}.bank"))?;
+    client.tell("rollback")?;
+    let mut report = Report {
+        expected,
+        last_sum,
+        last_control: given.number() == Some(last_sum + 1),
+        happened,
+        ..Report::default()
+    };
     tables.remove(site)?;
     for part in parts {
         report.reads += part.reads[0];

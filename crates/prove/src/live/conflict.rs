@@ -2,9 +2,10 @@
 //!
 //! Increments of one counter on every node must all be in its final value, or somebody's acknowledged write was overwritten; and when everything is quiet all
 //! nodes must hold the same. The control is ownership: each node writes only its own counters, with the same load, and then both must hold even where
-//! nobody resolves conflicts.
+//! nobody resolves conflicts. Where that shows nothing (on one node it must not) the control is carelessness: clients that read a value and write it back
+//! counted up must overwrite each other.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use target::{Engine, Role};
@@ -21,6 +22,20 @@ const SHAPE: Shape =
 const COUNTERS: usize = 2;
 /// How long a statement may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Tries of the careless way until it shows what it must.
+const CARELESS_TRIES: usize = 5;
+
+/// How the counters are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// Every session writes its own.
+    Owned,
+    /// Every session writes all of them.
+    Contended,
+    /// The same, but the client computes the value that it has read before.
+    Careless,
+}
 
 /// What one way of writing came to.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -59,64 +74,81 @@ pub struct Report {
     pub contended: Fight,
     /// Every node writes its own.
     pub owned: Fight,
+    /// Clients overwrite what they have read. `None` where the same rows have shown conflicts anyway.
+    pub careless: Option<Fight>,
     /// Nodes that took writes.
     pub nodes: u64,
     /// What was done meanwhile.
     pub happened: Vec<Happened>,
 }
 
-/// Runs both ways, each for half of the time.
+/// Runs the ways, each for its part of the time.
 ///
 /// # Errors
 /// When the tables cannot be made or read.
 pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, LiveError> {
+    let nodes: Vec<usize> = match site.engine {
+        Engine::Multimaster => {
+            (0..site.nodes.len()).filter(|node| site.nodes[*node].role == Role::Peer).collect()
+        }
+        _ => vec![site.primary()],
+    };
     let mut options = options.clone();
-    options.duration /= 2;
-    let mut report = Report::default();
-    for is_owned in [true, false] {
-        let tables = Tables::make(site, &[SHAPE])?;
-        let nodes: Vec<usize> = match site.engine {
-            Engine::Multimaster => {
-                (0..site.nodes.len()).filter(|node| site.nodes[*node].role == Role::Peer).collect()
-            }
-            _ => vec![site.primary()],
-        };
-        let writers = if nodes.len() > 1 { nodes.len() } else { options.clients.max(2) };
-        let counters = if is_owned { writers } else { COUNTERS };
-        let mut first = tables::client(site, nodes[0])?;
-        for id in 0..counters {
-            first.tell(&format!("insert into {SCHEMA}.conflict values (1, {id}, 0)"))?;
+    options.duration /= if nodes.len() == 1 { 3 } else { 2 };
+    let mut report = Report { nodes: nodes.len() as u64, ..Report::default() };
+    report.owned = fight(site, &options, stop, &nodes, Way::Owned, &mut report.happened)?;
+    // The faults have done what they can; the rest is about the conflicts.
+    options.plan = crate::fault::Plan::default();
+    report.contended = fight(site, &options, stop, &nodes, Way::Contended, &mut report.happened)?;
+    for _ in 0..CARELESS_TRIES {
+        let is_shown = report.careless.as_ref().is_some_and(|fight| fight.overwritten > 0);
+        if is_shown || !report.contended.is_whole() || stop.load(Ordering::Relaxed) {
+            break;
         }
-        // Everybody has the counters before anybody counts.
-        let stuck = converge(site, &nodes)?;
-        if !stuck.is_empty() {
-            return Err(LiveError::Unfit(format!("replication does not work: {}", stuck.join("; "))));
-        }
-        let (parts, happened, healed) = under_faults(site, &options, stop, writers, |number, watch| {
-            let spec = options.dressed(site.nodes[nodes[number % nodes.len()]].client_spec());
-            let session = Lasting::new(spec, options.patience);
-            count(site.engine, &options, session, number, is_owned.then_some(number), watch)
-        });
-        healed?;
-        report.happened.extend(happened);
-        let mut fight = Fight { counters: counters as u64, ..Fight::default() };
-        for [acknowledged, refused, unknown] in parts {
-            fight.acknowledged += acknowledged;
-            fight.refused += refused;
-            fight.unknown += unknown;
-        }
-        fight.stuck = converge(site, &nodes)?;
-        compare(site, &nodes, &mut fight)?;
-        tables.remove(site)?;
-        report.nodes = nodes.len() as u64;
-        match is_owned {
-            true => report.owned = fight,
-            // The faults have done what they can; the second half is about the conflicts.
-            false => report.contended = fight,
-        }
-        options.plan = crate::fault::Plan::default();
+        let careless = fight(site, &options, stop, &nodes, Way::Careless, &mut report.happened)?;
+        report.careless = Some(careless);
     }
     Ok(report)
+}
+
+/// One way, from the making of the tables to what is in them in the end.
+fn fight(
+    site: &Site,
+    options: &Options,
+    stop: &AtomicBool,
+    nodes: &[usize],
+    way: Way,
+    happened: &mut Vec<Happened>,
+) -> Result<Fight, LiveError> {
+    let tables = Tables::make(site, &[SHAPE])?;
+    let writers = if nodes.len() > 1 { nodes.len() } else { options.clients.max(2) };
+    let counters = if way == Way::Owned { writers } else { COUNTERS };
+    let mut first = tables::client(site, nodes[0])?;
+    for id in 0..counters {
+        first.tell(&format!("insert into {SCHEMA}.conflict values (1, {id}, 0)"))?;
+    }
+    // Everybody has the counters before anybody counts.
+    let stuck = converge(site, nodes)?;
+    if !stuck.is_empty() {
+        return Err(LiveError::Unfit(format!("replication does not work: {}", stuck.join("; "))));
+    }
+    let (parts, injected, healed) = under_faults(site, options, stop, writers, |number, watch| {
+        let spec = options.dressed(site.nodes[nodes[number % nodes.len()]].client_spec());
+        let session = Lasting::new(spec, options.patience);
+        count(site.engine, options, session, number, way, watch)
+    });
+    healed?;
+    happened.extend(injected);
+    let mut fight = Fight { counters: counters as u64, ..Fight::default() };
+    for [acknowledged, refused, unknown] in parts {
+        fight.acknowledged += acknowledged;
+        fight.refused += refused;
+        fight.unknown += unknown;
+    }
+    fight.stuck = converge(site, nodes)?;
+    compare(site, nodes, &mut fight)?;
+    tables.remove(site)?;
+    Ok(fight)
 }
 
 /// Increments until the end: acknowledged, refused, unknown.
@@ -125,18 +157,36 @@ fn count(
     options: &Options,
     mut session: Lasting,
     number: usize,
-    own: Option<usize>,
+    way: Way,
     watch: &Watch<'_>,
 ) -> [u64; 3] {
     let (mut counts, mut turn) = ([0; 3], number);
     while watch.goes_on() {
         let Some(client) = session.get() else { continue };
         turn += 1;
-        let id = own.unwrap_or(turn % COUNTERS);
-        let sql = format!(
-            "{}; update {SCHEMA}.conflict set v = v + 1 where shard = 1 and id = {id}",
-            options.level.begin()
-        );
+        let id = if way == Way::Owned { number } else { turn % COUNTERS };
+        let sql = match way {
+            Way::Careless => {
+                let read = client
+                    .ask(&format!("select v from {SCHEMA}.conflict where shard = 1 and id = {id}"))
+                    .ok()
+                    .and_then(|reply| reply.number());
+                let Some(value) = read else {
+                    session.lose();
+                    continue;
+                };
+                // What lets it through promises nothing else: at a stronger level the read would have to be in the same transaction.
+                format!(
+                    "begin isolation level read committed; update {SCHEMA}.conflict set v = {} where shard = 1 and id = {id}",
+                    value + 1
+                )
+            }
+            _ => format!(
+                "{}; update {SCHEMA}.conflict set v = v + 1 where shard = 1 and id = {id}",
+                options.level.begin()
+            ),
+        };
+        let Some(client) = session.get() else { continue };
         let outcome = match client.ask(&sql) {
             Ok(reply) if reply.error.is_none() => {
                 let at = At::Commit { wide: false };

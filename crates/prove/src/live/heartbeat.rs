@@ -71,6 +71,8 @@ pub struct ShardReport {
     pub doomed: u64,
     /// After each fault: writing, reading.
     pub outages: Vec<[Outage; 2]>,
+    /// The control: an answered row is deleted in a transaction that is rolled back, and the same reading within it must miss it. `None`: there is none.
+    pub control: Option<bool>,
 }
 
 /// What another node showed.
@@ -88,6 +90,8 @@ pub struct Staleness {
     pub age_us_p50: u64,
     /// Reads that showed less than the same session had seen before.
     pub backwards: u64,
+    /// The control: a read in a snapshot from before an acknowledged write, which must be stale. Reads, and stale ones.
+    pub control: [u64; 2],
 }
 
 /// What came out.
@@ -141,9 +145,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let mut report = Report::default();
     let faults = super::ack::Report::faults(&happened);
     for shard in 1..=shards {
-        let there = reader.tell(&format!("select n from {SCHEMA}.hb where shard = {shard}"))?;
-        let there: HashSet<u64> =
-            there.rows().iter().filter_map(|row| u64::try_from(number(row.first()?)?).ok()).collect();
+        let there = numbers(&mut reader, shard)?;
         let of = |kind: usize| {
             let found = parts.iter().find_map(|part| match part {
                 Part::Probes(s, k, probes) if (*s, *k) == (shard, kind) => Some(probes.as_slice()),
@@ -155,12 +157,28 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         let answered = |probes: &[Probe]| {
             [probes.len() as u64, probes.iter().filter(|probe| probe.answered_ns.is_some()).count() as u64]
         };
-        let doomed = of(0).iter().filter(|probe| probe.answered_ns.is_some() && !survives(probe)).count();
+        let doomed_in = |there: &HashSet<u64>| {
+            of(0).iter().filter(|probe| probe.answered_ns.is_some() && !there.contains(&probe.number)).count()
+        };
+        let doomed = doomed_in(&there);
+        let answered_row = of(0).iter().find(|probe| probe.answered_ns.is_some() && survives(probe));
+        let control = match answered_row {
+            None => None,
+            Some(Probe { number, .. }) => {
+                reader.tell(&format!(
+                    "begin; delete from {SCHEMA}.hb where shard = {shard} and n = {number}"
+                ))?;
+                let without = numbers(&mut reader, shard)?;
+                reader.tell("rollback")?;
+                Some(doomed_in(&without) == doomed + 1)
+            }
+        };
         report.shards.push(ShardReport {
             shard: tables.shards[shard - 1].clone(),
             writes: answered(of(0)),
             reads: answered(of(1)),
             doomed: doomed as u64,
+            control,
             outages: std::iter::zip(&faults, ends(&happened))
                 .map(|(fault, end)| {
                     [outage(of(0), fault, end, survives), outage(of(1), fault, end, |_| true)]
@@ -178,6 +196,12 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         }
     }
     Ok(report)
+}
+
+/// What is there on a shard.
+fn numbers(reader: &mut Client, shard: usize) -> Result<HashSet<u64>, LiveError> {
+    let there = reader.tell(&format!("select n from {SCHEMA}.hb where shard = {shard}"))?;
+    Ok(there.rows().iter().filter_map(|row| u64::try_from(number(row.first()?)?).ok()).collect())
 }
 
 enum Part {
@@ -280,6 +304,7 @@ fn send(
 
 /// Reads again and again what was acknowledged last. `name` is the other node's; without one it is the node that takes the writes.
 fn look(spec: &ConnSpec, name: Option<String>, acknowledged: &AtomicI64, watch: &Watch<'_>) -> Staleness {
+    let is_other = name.is_some();
     let mut staleness = Staleness { node: name.unwrap_or_default(), ..Staleness::default() };
     let mut ages: Vec<u64> = Vec::new();
     let mut session = super::Lasting::new(spec.clone(), PROBE_PATIENCE);
@@ -291,6 +316,11 @@ fn look(spec: &ConnSpec, name: Option<String>, acknowledged: &AtomicI64, watch: 
             continue;
         }
         looked_for = wanted;
+        if is_other && staleness.control[1] == 0 {
+            let [reads, stale] = look_back(&mut session, acknowledged, watch);
+            staleness.control = [staleness.control[0] + reads, staleness.control[1] + stale];
+            continue;
+        }
         let since = Instant::now();
         let mut is_first = true;
         // Until it shows what was acknowledged, or the patience ends.
@@ -322,6 +352,34 @@ fn look(spec: &ConnSpec, name: Option<String>, acknowledged: &AtomicI64, watch: 
     staleness.age_us_max = ages.last().copied().unwrap_or(0);
     staleness.age_us_p50 = ages.get(ages.len() / 2).copied().unwrap_or(0);
     staleness
+}
+
+/// Reads what was acknowledged last in a snapshot from before it. Reads, and stale ones.
+fn look_back(session: &mut super::Lasting, acknowledged: &AtomicI64, watch: &Watch<'_>) -> [u64; 2] {
+    let Some(client) = session.get() else { return [0, 0] };
+    let select = format!("select coalesce(max(n), 0) from {SCHEMA}.hb where shard = 1");
+    let mut ask = |sql: &str| client.ask(sql).ok().filter(|reply| reply.error.is_none());
+    let seen = (|| {
+        ask("begin isolation level repeatable read read only")?;
+        let before = ask(&select)?.number()?;
+        let since = Instant::now();
+        while acknowledged.load(Ordering::Acquire) <= before {
+            if !watch.goes_on() || since.elapsed() > PROBE_PATIENCE {
+                ask("commit")?;
+                return Some([0, 0]);
+            }
+            std::thread::sleep(BEAT / 20);
+        }
+        let wanted = acknowledged.load(Ordering::Acquire);
+        let shown = ask(&select)?.number()?;
+        ask("commit")?;
+        Some([1, u64::from(shown < wanted)])
+    })();
+    seen.unwrap_or_else(|| {
+        // Wherever it stopped: the next one begins in a session of its own.
+        session.lose();
+        [0, 0]
+    })
 }
 
 /// How long probes were away after a fault; a probe counts when it `counts`. What was sent while the fault was being done may still have been answered by

@@ -1,0 +1,289 @@
+//! `wide`: what a commit over several nodes costs, in round trips between them: predicted from the protocol, and measured.
+//!
+//! Where all nodes are on one machine a round trip costs next to nothing and a flush much, so times say little about the same cluster over several machines. So
+//! the commits are measured twice, without and with a known delay on every way between the nodes: what a commit takes longer, in units of what one query
+//! takes longer, is its number of round trips, whatever the disks do. Where the ways cannot be delayed, times stand beside times.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use target::Engine;
+
+use super::tables::{SCHEMA, Shape, Tables};
+use super::{LiveError, Options};
+use crate::client::{Client, ClientError, number};
+use crate::fault::Site;
+
+const SHAPE: Shape = Shape { name: "wide", columns: "v bigint not null", key: Some("shard") };
+/// What every way between two nodes is delayed by, in each direction: far more than a flush takes.
+const DELAY: Duration = Duration::from_millis(10);
+/// Commits of each kind and phase at least, however short the time is: a median needs some.
+const COMMITS_MIN: usize = 7;
+/// Queries that measure a round trip.
+const PINGS: usize = 15;
+
+/// How commits over several nodes are made, in round trips between the nodes.
+///
+/// After the cost model of a talk about distributed PostgreSQL and YDB (a synchronous standby 1, two-phase commit 2, YDB 4.5) and the documentation
+/// of the engines. `None`: not known.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Protocol {
+    /// What it is, in words.
+    pub says: &'static str,
+    /// Round trips, one after another.
+    pub round_trips: f64,
+}
+
+/// The protocol of a commit that writes on `others` nodes beside the one that the client is connected to. `is_parallel`: postgres_fdw commits its nodes at once.
+pub fn protocol(
+    engine: Engine,
+    others: usize,
+    waits_for_standbys: bool,
+    is_parallel: bool,
+) -> Option<Protocol> {
+    let of = |says, round_trips| Some(Protocol { says, round_trips });
+    match engine {
+        Engine::Postgres if waits_for_standbys => {
+            of("the WAL goes to the standby, its answer comes back", 1.0)
+        }
+        Engine::Postgres => of("nobody is waited for", 0.0),
+        // Logical replication comes after the commit.
+        Engine::Multimaster => of("other nodes get it after the commit", 0.0),
+        _ if others == 0 => of("only this node takes part", 0.0),
+        Engine::FdwSharded if is_parallel => {
+            of("postgres_fdw sends COMMIT to all nodes at once (parallel_commit)", 1.0)
+        }
+        Engine::FdwSharded => of("postgres_fdw sends COMMIT to one node after another", others as f64),
+        Engine::Citus | Engine::Greenplum if others == 1 => of("one node commits by itself", 1.0),
+        Engine::Citus | Engine::Greenplum | Engine::Shardman => {
+            of("PREPARE TRANSACTION, then COMMIT PREPARED, each to all nodes at once", 2.0)
+        }
+        Engine::Cockroach => of("parallel commits: one round of consensus", 1.0),
+        Engine::Yugabyte => of("the status record, then the answers of the tablets", 2.0),
+        Engine::Ydb => {
+            of("a distributed transaction through coordinator and mediator, as its authors count", 4.5)
+        }
+    }
+}
+
+/// What one kind of commit costs.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Cost {
+    /// Which nodes it writes on.
+    pub nodes: Vec<String>,
+    /// How it is made, in words; `None`: not known.
+    pub protocol: Option<&'static str>,
+    /// Round trips between nodes that its protocol takes.
+    pub predicted: Option<f64>,
+    /// Round trips measured; `None` where the ways cannot be delayed.
+    pub measured: Option<f64>,
+    /// Commits that were timed, without and with the delay.
+    pub commits: [u64; 2],
+    /// The median without and with the delay.
+    pub commit_us_p50: [u64; 2],
+    /// What the model says without and with the delay: a commit that waits for nobody, and for each round trip the way and one more flush.
+    pub predicted_us: [Option<u64>; 2],
+}
+
+/// What came out.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Report {
+    /// One for each kind of commit, the narrowest first.
+    pub costs: Vec<Cost>,
+    /// A round trip between nodes, without and with the delay; 0: not measured.
+    pub round_trip_us: [u64; 2],
+    /// Queries that were sent to measure it, and those of them that showed the delay.
+    pub control: [u64; 2],
+    /// Why the ways could not be delayed.
+    pub undelayed: Option<String>,
+}
+
+/// A kind of commit.
+struct Kind {
+    shards: Vec<usize>,
+    /// Waits for nobody: what the others are compared with.
+    is_base: bool,
+}
+
+/// Runs it, in one session: it is a measurement, not a load.
+///
+/// # Errors
+/// When the tables cannot be made, or a commit fails.
+pub fn run(
+    site: &Site,
+    options: &Options,
+    waits_for_standbys: bool,
+    stop: &AtomicBool,
+) -> Result<Report, LiveError> {
+    let tables = Tables::make(site, &[SHAPE])?;
+    let mut client = Client::connect(&options.dressed(site.entry()), options.patience)?;
+    for shard in tables.numbers() {
+        client.tell(&format!("insert into {SCHEMA}.wide values ({shard}, 0)"))?;
+    }
+    let own = own_shard(site, &tables);
+    let others: Vec<usize> = tables.numbers().filter(|shard| tables.is_spread && *shard != own).collect();
+    let mut kinds = vec![Kind { shards: vec![own], is_base: true }];
+    kinds.push(Kind { shards: vec![own], is_base: false });
+    kinds.extend(others.first().map(|other| Kind { shards: vec![*other], is_base: false }));
+    kinds.extend((1..=others.len()).map(|count| Kind {
+        shards: std::iter::once(own).chain(others[..count].iter().copied()).collect(),
+        is_base: false,
+    }));
+    let links = site.links();
+    let half = if links.is_ok() { options.duration / 2 } else { options.duration };
+    let plain = time(&mut client, &kinds, half, stop)?;
+    let mut report =
+        Report { undelayed: links.as_ref().err().map(|why| (*why).to_owned()), ..Report::default() };
+    let mut delayed = vec![Vec::new(); kinds.len()];
+    match &links {
+        Ok(links) => {
+            let probe = links
+                .through(&site.nodes)
+                .ok_or_else(|| LiveError::Unfit("no way leads anywhere".to_owned()))?;
+            let mut other = Client::connect(&probe, options.patience)?;
+            report.round_trip_us[0] = median(&ping(&mut other)?);
+            links.delay(DELAY);
+            // The delay is taken away whatever happens.
+            let timed =
+                ping(&mut other).and_then(|pings| Ok((pings, time(&mut client, &kinds, half, stop)?)));
+            links.delay(Duration::ZERO);
+            let (pings, timed) = timed?;
+            report.round_trip_us[1] = median(&pings);
+            let shows = |us: &&u64| **us >= DELAY.as_micros() as u64;
+            report.control = [pings.len() as u64, pings.iter().filter(shows).count() as u64];
+            delayed = timed;
+        }
+        Err(_) => {
+            let other = site.nodes.iter().enumerate().find(|(node, _)| *node != site.primary());
+            if let Some((_, node)) = other {
+                let mut other = Client::connect(&node.client_spec(), options.patience)?;
+                report.round_trip_us[0] = median(&ping(&mut other)?);
+            }
+        }
+    }
+    let is_parallel = site.engine == Engine::FdwSharded && commits_at_once(&mut client)?;
+    let mut base = [0, 0];
+    // The client's own way to the entry node is in every time; what is left of the base is a flush.
+    let flush = median(&plain[0]).saturating_sub(median(&ping(&mut client)?));
+    for ((kind, plain), delayed) in std::iter::zip(&kinds, &plain).zip(&delayed) {
+        let medians = [median(plain), median(delayed)];
+        if kind.is_base {
+            base = medians;
+            continue;
+        }
+        let away = kind.shards.iter().filter(|shard| tables.is_spread && **shard != own).count();
+        let protocol = protocol(site.engine, away, waits_for_standbys, is_parallel);
+        let trips = protocol.map(|protocol| protocol.round_trips);
+        let unit = report.round_trip_us[1].saturating_sub(report.round_trip_us[0]);
+        let longer = |now: u64, before: u64| now as f64 - before as f64;
+        report.costs.push(Cost {
+            nodes: kind.shards.iter().map(|shard| node_name(site, &tables, *shard)).collect(),
+            protocol: protocol.map(|protocol| protocol.says),
+            predicted: trips,
+            // The base tells what the delay changes for a commit that waits for nobody: nothing, or the machine has changed meanwhile.
+            measured: (unit > 0 && !delayed.is_empty())
+                .then(|| (longer(medians[1], medians[0]) - longer(base[1], base[0])) / unit as f64),
+            commits: [plain.len() as u64, delayed.len() as u64],
+            commit_us_p50: medians,
+            predicted_us: [0, 1].map(|phase| {
+                let trip = report.round_trip_us[phase];
+                let is_known = trip > 0 || trips == Some(0.0);
+                trips
+                    .filter(|_| is_known && base[phase] > 0)
+                    .map(|trips| base[phase] + (trips * (trip + flush) as f64) as u64)
+            }),
+        });
+    }
+    tables.remove(site)?;
+    Ok(report)
+}
+
+/// The shard on the node that the client is connected to.
+fn own_shard(site: &Site, tables: &Tables) -> usize {
+    let entry = &site.nodes[site.primary()].name;
+    tables.shards.iter().position(|shard| shard == entry).map_or(1, |place| place + 1)
+}
+
+fn node_name(site: &Site, tables: &Tables, shard: usize) -> String {
+    match tables.is_spread {
+        true => tables.shards[shard - 1].clone(),
+        false => site.nodes[site.primary()].name.clone(),
+    }
+}
+
+/// Microseconds of each COMMIT, by kind. The kinds take turns, so that whatever else the machine does meets all of them.
+fn time(
+    client: &mut Client,
+    kinds: &[Kind],
+    duration: Duration,
+    stop: &AtomicBool,
+) -> Result<Vec<Vec<u64>>, LiveError> {
+    let mut times = vec![Vec::new(); kinds.len()];
+    let begin = Instant::now();
+    let mut round = 0;
+    while round < COMMITS_MIN || (begin.elapsed() < duration && !stop.load(Ordering::Relaxed)) {
+        round += 1;
+        for (kind, times) in std::iter::zip(kinds, &mut times) {
+            let mut sql = "begin".to_owned();
+            if kind.is_base {
+                sql.push_str("; set local synchronous_commit = local");
+            }
+            for shard in &kind.shards {
+                sql.push_str(&format!("; update {SCHEMA}.wide set v = v + 1 where shard = {shard}"));
+            }
+            client.tell(&sql)?;
+            let sent = Instant::now();
+            client.tell("commit")?;
+            times.push(sent.elapsed().as_micros() as u64);
+        }
+    }
+    Ok(times)
+}
+
+/// Microseconds of small queries.
+fn ping(client: &mut Client) -> Result<Vec<u64>, LiveError> {
+    let mut times = Vec::new();
+    for _ in 0..PINGS {
+        let sent = Instant::now();
+        client.tell("select 1")?;
+        times.push(sent.elapsed().as_micros() as u64);
+    }
+    Ok(times)
+}
+
+fn median(times: &[u64]) -> u64 {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or(0)
+}
+
+/// Whether every foreign server has `parallel_commit`.
+fn commits_at_once(client: &mut Client) -> Result<bool, ClientError> {
+    let without = client.tell(
+        "select count(*) from pg_catalog.pg_foreign_server where not exists (select from \
+         pg_catalog.pg_options_to_table(srvoptions) where option_name = 'parallel_commit' and option_value::bool)",
+    )?;
+    Ok(without.rows().first().and_then(|row| number(row.first()?)) == Some(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_follow_the_protocol() {
+        let trips = |engine, others, standbys, parallel| {
+            protocol(engine, others, standbys, parallel).map(|protocol| protocol.round_trips)
+        };
+        assert_eq!(trips(Engine::Postgres, 0, false, false), Some(0.0));
+        assert_eq!(trips(Engine::Postgres, 0, true, false), Some(1.0));
+        assert_eq!(trips(Engine::FdwSharded, 0, false, true), Some(0.0));
+        assert_eq!(trips(Engine::FdwSharded, 3, false, true), Some(1.0));
+        assert_eq!(trips(Engine::FdwSharded, 3, false, false), Some(3.0));
+        assert_eq!(trips(Engine::Citus, 1, false, false), Some(1.0));
+        assert_eq!(trips(Engine::Citus, 2, false, false), Some(2.0));
+        assert_eq!(trips(Engine::Ydb, 2, false, false), Some(4.5));
+        assert_eq!(median(&[5, 1, 9]), 5);
+        assert_eq!(median(&[]), 0);
+    }
+}

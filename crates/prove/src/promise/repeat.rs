@@ -1,0 +1,214 @@
+//! The same trial several times: one failover is an anecdote. Counts are added up, so that the bound of what was not seen becomes smaller, and times become
+//! a distribution.
+
+use record::promise::{Promise, Standing, bound};
+use serde_json::{Map, Value, json};
+
+/// Witnesses of all repeats together.
+const WITNESSES_MAX: usize = 10;
+
+/// What the repeats of one trial come to: a promise for each promise, setting and fault of theirs. One trial stays as it is.
+pub fn together(trials: Vec<Vec<Promise>>) -> Vec<Promise> {
+    if trials.len() < 2 {
+        return trials.into_iter().flatten().collect();
+    }
+    let mut groups: Vec<Vec<Promise>> = Vec::new();
+    for promise in trials.into_iter().flatten() {
+        let is_same = |other: &Promise| {
+            (&other.workload, &other.promise, &other.setting, &other.fault)
+                == (&promise.workload, &promise.promise, &promise.setting, &promise.fault)
+        };
+        match groups.iter_mut().find(|group| group.first().is_some_and(is_same)) {
+            Some(group) => group.push(promise),
+            None => groups.push(vec![promise]),
+        }
+    }
+    groups.into_iter().filter_map(merged).collect()
+}
+
+fn merged(group: Vec<Promise>) -> Option<Promise> {
+    let repeats = group.len();
+    // What the worst one says is what is said; in what was not tested in one repeat another one may have seen something.
+    let mut promise = group.iter().min_by_key(|promise| promise.standing)?.clone();
+    promise.n = group.iter().map(|one| one.n).sum();
+    promise.seen = group.iter().map(|one| one.seen).sum();
+    promise.bound = if promise.seen == 0 { bound(promise.n) } else { None };
+    if let Some(control) = &mut promise.control {
+        let all = || group.iter().filter_map(|one| one.control.as_ref());
+        control.n = all().map(|one| one.n).sum();
+        control.seen = all().map(|one| one.seen).sum();
+    }
+    promise.witness = group.iter().flat_map(|one| one.witness.iter().cloned()).take(WITNESSES_MAX).collect();
+    promise.figures = figures(&group);
+    promise.figures.insert("repeats".to_owned(), json!(repeats));
+    if matches!(promise.standing, Standing::NotTested | Standing::NotPossible) {
+        promise.bound = None;
+    }
+    Some(promise)
+}
+
+fn figures(group: &[Promise]) -> Map<String, Value> {
+    let mut figures = Map::new();
+    for name in group.iter().flat_map(|one| one.figures.keys()) {
+        if figures.contains_key(name) {
+            continue;
+        }
+        let values: Vec<&Value> = group.iter().filter_map(|one| one.figures.get(name)).collect();
+        let value = match values.first() {
+            _ if is_measured(name) => distribution(&values),
+            Some(Value::Object(_)) => Value::Object(sums(&values)),
+            _ => sum(&values),
+        };
+        figures.insert(name.clone(), value);
+    }
+    figures
+}
+
+/// Whether adding values up would say nothing: times, sizes and shares.
+fn is_measured(name: &str) -> bool {
+    name.contains("_us")
+        || name.contains("_ms")
+        || name.ends_with("_s")
+        || name.contains("_bytes")
+        || name.starts_with("share_")
+        || name.ends_with("_max")
+        || name.contains("round_trips")
+}
+
+fn sum(values: &[&Value]) -> Value {
+    match values.iter().map(|value| value.as_u64()).collect::<Option<Vec<u64>>>() {
+        Some(counts) => json!(counts.iter().sum::<u64>()),
+        None => json!(values.iter().filter_map(|value| value.as_f64()).sum::<f64>()),
+    }
+}
+
+fn sums(values: &[&Value]) -> Map<String, Value> {
+    let mut sums: Map<String, Value> = Map::new();
+    for (name, value) in values.iter().filter_map(|value| value.as_object()).flatten() {
+        let before = sums.get(name).cloned().unwrap_or(json!(0));
+        sums.insert(name.clone(), sum(&[&before, value]));
+    }
+    sums
+}
+
+/// Smallest, middle and largest of all values; `never` counts those that did not come (`null`).
+fn distribution(values: &[&Value]) -> Value {
+    let mut all: Vec<f64> = Vec::new();
+    let mut never = 0_u64;
+    for value in values {
+        let each = match value {
+            Value::Array(items) => items.as_slice(),
+            one => std::slice::from_ref(*one),
+        };
+        for item in each {
+            match item.as_f64() {
+                Some(number) => all.push(number),
+                None => never += 1,
+            }
+        }
+    }
+    all.sort_by(f64::total_cmp);
+    // Whole numbers stay whole.
+    let number = |value: f64| match value.fract() == 0.0 && value.abs() < 1e15 {
+        true => json!(value as i64),
+        false => json!(value),
+    };
+    let middle = match all.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(all[odd / 2]),
+        even => Some((all[even / 2 - 1] + all[even / 2]) / 2.0),
+    };
+    let mut map = Map::new();
+    let named = [("min", all.first().copied()), ("median", middle), ("max", all.last().copied())];
+    for (name, value) in named {
+        if let Some(value) = value {
+            map.insert(name.to_owned(), number(value));
+        }
+    }
+    map.insert("of".to_owned(), json!(all.len() as u64 + never));
+    if never > 0 {
+        map.insert("never".to_owned(), json!(never));
+    }
+    Value::Object(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::promise::Control;
+
+    fn one(standing: Standing, seen: u64, figures: Value) -> Promise {
+        Promise {
+            workload: "hb".to_owned(),
+            promise: "writes come back".to_owned(),
+            fault: "kill -9".to_owned(),
+            standing,
+            n: 100,
+            seen,
+            bound: if seen == 0 { bound(100) } else { None },
+            control: Some(Control { what: "taken away".to_owned(), n: 1, seen: 1 }),
+            witness: (seen > 0).then(|| format!("{seen} were lost")).into_iter().collect(),
+            why: standing.says().to_owned(),
+            figures: figures.as_object().cloned().unwrap(),
+            ..Promise::default()
+        }
+    }
+
+    #[test]
+    fn repeats_add_counts_up_and_spread_times_out() {
+        let trials = vec![
+            vec![one(
+                Standing::Kept,
+                0,
+                json!({"write_probes": 7, "rto_write_us": [300], "unavailable_s": 0.5}),
+            )],
+            vec![one(
+                Standing::Kept,
+                0,
+                json!({"write_probes": 5, "rto_write_us": [100], "unavailable_s": 0.25}),
+            )],
+            vec![one(
+                Standing::Kept,
+                0,
+                json!({"write_probes": 5, "rto_write_us": [null], "unavailable_s": 2}),
+            )],
+            vec![one(
+                Standing::Kept,
+                0,
+                json!({"write_probes": 1, "rto_write_us": [200], "ahead": {"n1": 2}}),
+            )],
+            vec![one(Standing::Kept, 0, json!({"rto_write_us": [900], "ahead": {"n1": 1, "n2": 4}}))],
+        ];
+        let all = together(trials);
+        let [all] = all.as_slice() else { panic!("{all:?}") };
+        assert_eq!((all.n, all.seen, all.bound, all.standing), (500, 0, bound(500), Standing::Kept));
+        assert_eq!(all.control.as_ref().map(|control| (control.n, control.seen)), Some((5, 5)));
+        assert_eq!(
+            Value::Object(all.figures.clone()),
+            json!({
+                "write_probes": 18,
+                "rto_write_us": {"min": 100, "median": 250, "max": 900, "of": 5, "never": 1},
+                "unavailable_s": {"min": 0.25, "median": 0.5, "max": 2, "of": 3},
+                "ahead": {"n1": 3, "n2": 4},
+                "repeats": 5,
+            })
+        );
+    }
+
+    #[test]
+    fn the_worst_repeat_speaks_for_all_and_other_faults_stand_apart() {
+        let mut other = one(Standing::NotTested, 0, json!({}));
+        other.fault.clear();
+        let all = together(vec![
+            vec![one(Standing::Kept, 0, json!({})), other],
+            vec![one(Standing::Broken, 2, json!({}))],
+            vec![one(Standing::Kept, 0, json!({}))],
+        ]);
+        assert_eq!(all.len(), 2);
+        assert_eq!((all[0].standing, all[0].seen, all[0].bound), (Standing::Broken, 2, None));
+        assert_eq!((all[0].why.as_str(), all[0].witness.len()), ("BROKEN", 1));
+        assert_eq!((all[1].standing, all[1].n), (Standing::NotTested, 100));
+        let alone = together(vec![vec![one(Standing::Kept, 0, json!({"rto_write_us": [3]}))]]);
+        assert_eq!(alone[0].figures["rto_write_us"], json!([3]), "one trial stays as it is");
+    }
+}

@@ -1,0 +1,68 @@
+//! What a commit over several nodes costs, beside what it should.
+
+use record::promise::{Control, Promise, Standing};
+use serde_json::json;
+
+use super::figures;
+use crate::live::wide::{Cost, Report};
+
+/// A count that is off by no more is the one that was predicted: half of a round trip is none.
+const OFF_MAX: f64 = 0.5;
+
+/// One line for each kind of commit. Nothing is broken by a commit that costs more: then the model does not fit, and nothing is said.
+pub fn wide(report: &Report, setting: &str) -> Vec<Promise> {
+    report.costs.iter().map(|cost| one(report, cost, setting)).collect()
+}
+
+fn one(report: &Report, cost: &Cost, setting: &str) -> Promise {
+    let nodes = cost.nodes.join(", ");
+    let trips = match cost.predicted {
+        None => "some round trips".to_owned(),
+        Some(1.0) => "1 round trip".to_owned(),
+        Some(count) => format!("{count} round trips"),
+    };
+    let (standing, why) = match (cost.predicted, cost.measured, &report.undelayed) {
+        (None, _, _) => (Standing::NotTested, "how this engine commits is not known".to_owned()),
+        (_, None, Some(why)) => (
+            Standing::NotTested,
+            format!("the ways between the nodes cannot be delayed, so there are only times: {why}"),
+        ),
+        (_, None, None) => (Standing::NotTested, "the delay did not show".to_owned()),
+        (Some(predicted), Some(measured), _) if (predicted - measured).abs() <= OFF_MAX => {
+            (Standing::Kept, cost.protocol.unwrap_or_default().to_owned())
+        }
+        (Some(_), Some(measured), _) => (
+            Standing::NotTested,
+            format!(
+                "{measured:.2} round trips were measured: something else waits, or the machine was busy ({})",
+                cost.protocol.unwrap_or_default()
+            ),
+        ),
+    };
+    Promise {
+        workload: "wide".to_owned(),
+        promise: format!("a commit on {nodes} waits for {trips} between nodes"),
+        setting: setting.to_owned(),
+        standing,
+        n: cost.commits.iter().sum(),
+        unit: "commits".to_owned(),
+        control: (report.control[0] > 0).then(|| Control {
+            what: "queries between nodes that the delay must show in".to_owned(),
+            n: report.control[0],
+            seen: report.control[1],
+        }),
+        why,
+        figures: figures(json!({
+            "nodes_count": cost.nodes.len(),
+            "round_trips_predicted": cost.predicted,
+            "round_trips_measured": cost.measured.map(|count| (count * 100.0).round() / 100.0),
+            "commit_us_p50": cost.commit_us_p50[0],
+            "commit_predicted_us": cost.predicted_us[0],
+            "commit_delayed_us_p50": (cost.commit_us_p50[1] > 0).then_some(cost.commit_us_p50[1]),
+            "commit_delayed_predicted_us": cost.predicted_us[1],
+            "round_trip_us": report.round_trip_us[0],
+            "round_trip_delayed_us": (report.round_trip_us[1] > 0).then_some(report.round_trip_us[1]),
+        })),
+        ..Promise::default()
+    }
+}
