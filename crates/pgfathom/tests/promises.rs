@@ -1,7 +1,10 @@
 //! `prove` on clusters that are made for it: what is said, what the exit code is, and that nothing is left.
 
+#[path = "support/mistakes.rs"]
+mod mistakes;
 mod support;
 
+use mistakes::{check, usage};
 use support::{Folder, run};
 
 #[test]
@@ -9,12 +12,31 @@ fn promises_are_watched_on_clusters_made_for_it() {
     let folder = Folder::new();
     let kept = run(
         folder.path(),
-        &["prove", "ack", "--local", "single", "--fault", "kill@300ms,heal@400ms", "-T", "1", "-o", "kept"],
+        &[
+            "prove",
+            "ack",
+            "--local",
+            "single",
+            "--fault",
+            "kill@300ms,heal@400ms",
+            "-T",
+            "1",
+            "--repeat",
+            "2",
+            "-o",
+            "kept",
+        ],
     );
     assert_eq!(kept.exit, Some(0), "{}\n{}", kept.stdout, kept.stderr);
-    for words in
-        ["kept", "ack: nothing that was acknowledged is lost", "kill -9", "with 95 % confidence", "control ("]
-    {
+    for words in [
+        "kept",
+        "ack: nothing that was acknowledged is lost",
+        "kill -9",
+        "with 95 % confidence",
+        "control (",
+        "2 of 2",
+        "(min / median / max of 2)",
+    ] {
         assert!(kept.stdout.contains(words), "{words:?} is missing in:\n{}", kept.stdout);
     }
     let page = std::fs::read_to_string(folder.path().join("kept/report.html")).expect("a page");
@@ -22,17 +44,38 @@ fn promises_are_watched_on_clusters_made_for_it() {
     let sharded = run(folder.path(), &["prove", "bank", "--local", "sharded", "-T", "2", "-o", "sharded"]);
     assert_eq!(sharded.exit, Some(0), "{}\n{}", sharded.stdout, sharded.stderr);
     assert!(sharded.stdout.contains("by design") && sharded.stdout.contains("change:"), "{}", sharded.stdout);
-    // A standby cannot be promoted where there is none: that is an answer, and not a skipped test.
+    // A server alone cannot be cut off from others: that is an answer, and not a skipped test.
     let impossible = run(
         folder.path(),
-        &["prove", "ack", "--local", "sharded", "--fault", "promote@1s", "-T", "1", "-o", "impossible"],
+        &["prove", "ack", "--local", "single", "--fault", "partition@1s", "-T", "1", "-o", "impossible"],
     );
     assert_eq!(impossible.exit, Some(8), "{}\n{}", impossible.stdout, impossible.stderr);
     assert!(
-        impossible.stdout.contains("not possible here") && impossible.stdout.contains("there is no standby")
+        impossible.stdout.contains("not possible here")
+            && impossible.stdout.contains("there is no other node"),
+        "{}",
+        impossible.stdout
     );
     let healed = run(folder.path(), &["prove", "--heal"]);
     assert_eq!(healed.exit, Some(0), "{}\n{}", healed.stdout, healed.stderr);
     let more = run(folder.path(), &["prove", "--heal", "--local", "single"]);
     assert_eq!(more.exit, Some(1), "--heal stands alone: {}", more.stderr);
+}
+
+#[test]
+fn wrong_trials() {
+    check(
+        &[
+            usage("prove hb --repeat 0", "--repeat: must be at least 1", "whole number"),
+            usage("prove hb --repeat 5000", "--repeat: 5000 is more than 1000 repeats", "ten tell"),
+            usage(
+                "prove hb --repeat 3 --fault kill@1s,promote@2s",
+                "a promotion uses the cluster up: it cannot be repeated on this one",
+                "--local replicated",
+            ),
+            usage("prove ack --fault partition", "--fault: \"partition\" does not say when", "partition"),
+            usage("prove ack --fault partition=3@1s", "--fault: partition takes no value", "heal"),
+        ],
+        |_| {},
+    );
 }

@@ -30,17 +30,19 @@ Examples:
   pgfathom prove check --level si HISTORY          a history of ours (history.bin) or of Elle (EDN, JSON)
   pgfathom prove ack --local single --fault kill@3s,heal@4s  is anything lost that was acknowledged?
   pgfathom prove bank --cluster cluster.toml       does one SELECT see half of a transfer?
+  pgfathom prove hb --local replicated --fault kill@2s,promote@3s -T 8 --repeat 10  ten failovers: min, median, max
+  pgfathom prove ack --local replicated --fault partition@3s,promote@4s,heal@6s     split brain: what of it was promised?
   pgfathom prove all --local all                   every promise, on clusters made for it
   pgfathom prove --heal                            undo what a proof that was killed has left broken
-Faults: kill, pause, restart, promote, power, full, cut, blackhole, blackhole-requests, blackhole-replies,
-delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They hurt only clusters of up and
+Faults: kill, pause, restart, promote, power, full, partition, cut, blackhole, blackhole-requests,
+blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They hurt only clusters of up and
 those of --local unless --allow-faults says otherwise.
 Exit code 3: a promise is broken, and a witness is named. Exit code 8: none is, but some could not be judged.")]
 pub struct Prove {
     /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2) and two more; hermitage, the isolation levels by
     /// scripts; check, a history file, named as TARGET; ack, nothing acknowledged is lost; hb, how long it is away and how stale;
     /// bank and twin, no half transaction is seen; skew, write skew is refused; conflict, the same rows written on several nodes;
-    /// all of these six
+    /// wide, what a commit over several nodes costs; all of these seven
     #[arg(value_name = "WHAT", value_enum, hide_possible_values = true, required_unless_present = "heal")]
     pub what: Option<What>,
     /// Which database.
@@ -99,7 +101,9 @@ pub enum What {
     Skew,
     /// The same rows on several nodes
     Conflict,
-    /// All six workloads
+    /// Round trips of a commit over several nodes
+    Wide,
+    /// All seven workloads
     All,
 }
 

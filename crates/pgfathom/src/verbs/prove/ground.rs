@@ -4,7 +4,7 @@ use crate::cli::Connection;
 use crate::context::Context;
 use crate::failure::Failure;
 use ::prove::fault::{Disk, Fault, Journal, Node, Plan, Site, disk};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use target::local::{self, ClusterFile, Installation, Instance, Replication, SyncStandbys, Topology};
 use target::throwaway::{Options, Throwaway, ThrowawayCluster};
@@ -34,6 +34,31 @@ pub(super) struct Ground {
     pub site: Site,
     /// What it is called in a setting: `single`, `replicated`; empty for somebody else's.
     pub name: String,
+}
+
+/// What the faults of a plan need of the cluster before it is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Needs {
+    /// Clients go through proxies.
+    pub proxies: bool,
+    /// And so do the nodes among themselves.
+    pub links: bool,
+    /// Each node has a disk of its own.
+    pub disks: bool,
+}
+
+impl Needs {
+    /// Everything, for a plan that is drawn only when the cluster is there.
+    pub const ALL: Needs = Needs { proxies: true, links: true, disks: true };
+
+    /// What these plans need together.
+    pub fn of<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Needs {
+        plans.into_iter().fold(Needs::default(), |needs, plan| Needs {
+            proxies: needs.proxies || plan.needs_proxy(),
+            links: needs.links || plan.needs_links(),
+            disks: needs.disks || plan.needs_disks(),
+        })
+    }
 }
 
 /// A cluster to be made.
@@ -75,7 +100,7 @@ impl Wanted {
         self
     }
 
-    /// Makes it. A single server gets a disk of its own where that is possible; `proxied`: clients go through proxies.
+    /// Makes it. A single server gets a disk of its own where that is possible, the nodes of others when they need one.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -83,7 +108,7 @@ impl Wanted {
         &self,
         installation: &Installation,
         journal: &Arc<Journal>,
-        proxied: bool,
+        needs: Needs,
     ) -> Result<Ground, Failure> {
         // Durability is what is proved: unlike other throwaway clusters, this one is as careful as PostgreSQL is by itself.
         let careful = [
@@ -101,10 +126,7 @@ impl Wanted {
             .collect();
         let (servers, nodes, engine) = match self.topology {
             Topology::Single => {
-                let disk = disk::probe(journal)
-                    .is_ok()
-                    .then(|| Disk::make(journal, disk::DISK_BYTES))
-                    .transpose()?;
+                let disk = disks(journal, 1)?.pop();
                 let options = Options {
                     settings,
                     data_dir: disk.as_ref().map(|disk| disk.path().to_owned()),
@@ -122,11 +144,22 @@ impl Wanted {
             _ => {
                 let settings: Vec<(&str, &str)> =
                     settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-                let cluster = ThrowawayCluster::start(installation, &self.topology, &settings)?;
+                let disks = match needs.disks {
+                    true => disks(journal, self.topology.servers())?,
+                    false => Vec::new(),
+                };
+                let dirs: Vec<PathBuf> = disks.iter().map(|disk| disk.path().to_owned()).collect();
+                let cluster = ThrowawayCluster::start_in(installation, &self.topology, &settings, &dirs)?;
+                for disk in &disks {
+                    disk.sync()?;
+                }
+                let mut disks = disks.into_iter();
                 let nodes = std::iter::zip(&cluster.file().node, cluster.nodes())
                     .map(|(node, server)| {
                         let role = Role::parse(&node.role).unwrap_or(Role::Peer);
-                        Node::hurtable(&node.name, role, server.spec(), server.instance())
+                        let mut node = Node::hurtable(&node.name, role, server.spec(), server.instance());
+                        node.disk = disks.next();
+                        node
                     })
                     .collect();
                 let engine = Engine::parse(&cluster.file().engine).unwrap_or(Engine::Postgres);
@@ -134,8 +167,11 @@ impl Wanted {
             }
         };
         let mut site = Site::new(engine, nodes, Arc::clone(journal));
-        if proxied {
+        if needs.proxies {
             site.use_proxies()?;
+        }
+        if needs.links {
+            site.use_links();
         }
         Ok(Ground { servers, site, name: self.topology.kind().to_owned() })
     }
@@ -150,7 +186,7 @@ impl Ground {
         connection: &Connection,
         context: &Context,
         journal: &Arc<Journal>,
-        (allowed, plan): (bool, Option<&Plan>),
+        (allowed, needs): (bool, Needs),
     ) -> Result<Ground, Failure> {
         let cluster = connection.resolve_cluster_of(context)?;
         let file = match &connection.cluster {
@@ -174,8 +210,11 @@ impl Ground {
                 Site::new(cluster.engine, nodes, Arc::clone(journal))
             }
         };
-        if plan.is_some_and(Plan::needs_proxy) {
+        if needs.proxies {
             site.use_proxies()?;
+        }
+        if needs.links {
+            site.use_links();
         }
         Ok(Ground { servers: Servers::Theirs, site, name: String::new() })
     }
@@ -185,12 +224,27 @@ impl Ground {
         !matches!(self.servers, Servers::Theirs)
     }
 
+    /// Whether a promotion has made another cluster of it, or nobody answers any more.
+    pub fn is_used_up(&self) -> bool {
+        let is_promoted =
+            self.site.nodes.get(self.site.primary()).is_some_and(|node| node.role == Role::Standby);
+        is_promoted || target::control::connect(&self.site.entry()).is_err()
+    }
+
     /// The faults of a random plan that can be injected here. Not the promotion: after it, it is another cluster.
     pub fn possible(&self) -> Vec<Fault> {
         let all = Fault::ALL.into_iter().filter(|fault| *fault != Fault::Promote);
         let has_proxy = self.site.nodes.iter().all(|node| node.proxy.is_some());
         all.filter(|fault| (has_proxy || !fault.needs_proxy()) && self.site.can(*fault, None).is_ok())
             .collect()
+    }
+}
+
+/// Disks for so many nodes; none where none can be made.
+fn disks(journal: &Arc<Journal>, count: usize) -> Result<Vec<Disk>, Failure> {
+    match disk::probe(journal) {
+        Ok(()) => Ok((0..count).map(|_| Disk::make(journal, disk::DISK_BYTES)).collect::<Result<_, _>>()?),
+        Err(_) => Ok(Vec::new()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `prove ack`, `bank`, ...: promises watched under load and under faults, and what became of them.
 
-use super::ground::{Ground, Wanted};
+use super::ground::{Ground, Needs, Wanted};
 use super::suite::{self, Chapter};
 use super::{Prove, What};
 use crate::cli::Format;
@@ -11,7 +11,7 @@ use crate::recording::Recording;
 use crate::verbs::load::fields;
 use crate::{fingerprint, human};
 use ::prove::fault::{Fault, Happened, Journal, Plan, journal};
-use ::prove::live::{Level, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin};
+use ::prove::live::{Level, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
 use ::prove::promise::{self as verdicts, Settings};
 use clap::{Args, ValueEnum};
 use record::model::Step;
@@ -27,6 +27,8 @@ use target::throwaway::installations;
 const TIME_DEFAULT: &str = "10";
 /// Sessions that write unless -c says otherwise.
 const CLIENTS_DEFAULT: &str = "4";
+/// Repeats at most: beyond that a distribution says no more.
+const REPEATS_MAX: u64 = 1_000;
 /// Sessions at most: each is a thread of ours.
 const CLIENTS_MAX: u64 = 256;
 
@@ -67,6 +69,9 @@ pub struct Flags {
     /// How far each commit waits: off, local, remote_write, on or remote_apply [default: the server's]
     #[arg(long, value_name = "LEVEL", value_parser = commit_level, help_heading = "Load and faults")]
     pub synchronous_commit: Option<String>,
+    /// Watch each so many times, with the same faults, and say how their figures are spread; what a promotion has used up is made anew
+    #[arg(long, value_name = "N", default_value = "1", value_parser = repeats, help_heading = "Load and faults")]
+    pub repeat: u64,
     /// Seed of every random choice
     #[arg(long, value_name = "SEED", value_parser = quantity::count, help_heading = "Load and faults")]
     pub random_seed: Option<u64>,
@@ -127,6 +132,16 @@ fn clients(text: &str) -> Result<u64, ValueError> {
     }
 }
 
+fn repeats(text: &str) -> Result<u64, ValueError> {
+    match quantity::positive_count(text)? {
+        count if count > REPEATS_MAX => Err(ValueError::new(
+            format!("{count} is more than {REPEATS_MAX} repeats"),
+            "give a smaller number: ten tell a failover's spread",
+        )),
+        count => Ok(count),
+    }
+}
+
 fn level(text: &str) -> Result<Level, ValueError> {
     let wanted = text.replace(['-', '_'], " ").to_uppercase();
     Level::ALL.into_iter().find(|level| level.name() == wanted).ok_or_else(|| {
@@ -181,6 +196,7 @@ pub(super) struct Trial {
 
 impl Prove {
     pub(super) fn run_live(self, what: What, context: &Context) -> Result<Exit, Failure> {
+        self.check_repeats()?;
         let journal = Arc::new(Journal::begin(&Journal::default_dir())?);
         let name = if what == What::All { "all" } else { word(what) };
         let chapters = self.chapters(what)?;
@@ -206,7 +222,7 @@ impl Prove {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let ground = match self.ground(chapter, context, &journal) {
+            let mut ground = match self.ground(chapter, context, &journal) {
                 Ok(ground) => ground,
                 Err(failure) if is_first => {
                     recording.discard();
@@ -226,7 +242,7 @@ impl Prove {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                self.watch(context, &recording, &ground, &trial, &stop)?;
+                ground = self.watch(context, &recording, (chapter, ground, &journal), &trial, &stop)?;
             }
         }
         context.terminal.end_progress();
@@ -268,6 +284,16 @@ impl Prove {
         }
     }
 
+    /// A cluster that is there has one primary to lose.
+    fn check_repeats(&self) -> Result<(), Failure> {
+        let promotes = self.plan().is_some_and(|plan| plan.faults().contains(&Fault::Promote));
+        if self.live.repeat > 1 && promotes && self.live.local.is_none() {
+            return Err(Failure::usage("a promotion uses the cluster up: it cannot be repeated on this one")
+                .hint("--local replicated makes a new cluster for each repeat"));
+        }
+        Ok(())
+    }
+
     fn plan(&self) -> Option<&Plan> {
         match &self.live.fault {
             Some(Faults::Planned(plan)) => Some(plan),
@@ -281,16 +307,23 @@ impl Prove {
         context: &Context,
         journal: &Arc<Journal>,
     ) -> Result<Ground, Failure> {
+        let mut planned =
+            Needs::of(self.plan().into_iter().chain(chapter.trials.iter().map(|trial| &trial.plan)));
+        // Round trips are counted by delaying them.
+        let is_wide = match chapter.trials.as_slice() {
+            [] => matches!(self.what, Some(What::Wide | What::All)),
+            trials => trials.iter().any(|trial| trial.what == What::Wide),
+        };
+        planned.links |= is_wide;
         let is_random = matches!(self.live.fault, Some(Faults::Random(_)));
         let Some(wanted) = &chapter.wanted else {
-            return Ground::there(&self.connection, context, journal, (self.live.allow_faults, self.plan()));
+            // What is drawn for a cluster that is there does without proxies: its nodes are not told anything that nobody asked for.
+            return Ground::there(&self.connection, context, journal, (self.live.allow_faults, planned));
         };
-        let proxied = is_random
-            || self.plan().is_some_and(Plan::needs_proxy)
-            || chapter.trials.iter().any(|trial| trial.plan.needs_proxy());
+        let needs = if is_random { Needs::ALL } else { planned };
         let kind = wanted.topology.kind();
         context.terminal.say(&format!("making a {kind} cluster"));
-        wanted.make(&newest()?, journal, proxied)
+        wanted.make(&newest()?, journal, needs)
     }
 
     /// The trials of a chapter: its own, or what the flags say.
@@ -329,15 +362,16 @@ impl Prove {
             .collect()
     }
 
-    /// Runs one trial as a step of the run directory.
+    /// Runs one trial, as often as it is to be repeated, as a step of the run directory. Gives the cluster back, or the one that took its place.
     fn watch(
         &self,
         context: &Context,
         recording: &Recording<'_>,
-        ground: &Ground,
+        (chapter, ground, journal): (&Chapter, Ground, &Arc<Journal>),
         trial: &Trial,
         stop: &AtomicBool,
-    ) -> Result<(), Failure> {
+    ) -> Result<Ground, Failure> {
+        let mut ground = self.fresh(chapter, context, ground, journal)?;
         let dir = recording.dir();
         let seed = self.live.random_seed.unwrap_or(1);
         let options = Options {
@@ -364,6 +398,7 @@ impl Prove {
                 "client": self.live.client,
                 "time_s": trial.time.as_secs_f64(),
                 "random_seed": seed,
+                "repeats": self.live.repeat,
                 "fault": (!plan.is_empty()).then_some(&plan),
                 "fault_seed": trial.plan.seed,
             }));
@@ -371,36 +406,34 @@ impl Prove {
         let faults = if plan.is_empty() { String::new() } else { format!(", {plan}") };
         let seed = trial.plan.seed.map(|seed| format!(" (random:{seed})")).unwrap_or_default();
         context.terminal.say(&format!("prove {} {}{faults}{seed}", word(trial.what), ground.name));
-        let settings = Settings::of(&ground.site.entry(), &options)?;
         let begin = Instant::now();
-        let watched = watched(ground, trial, &options, &settings, stop);
-        let (promises, happened) = match watched {
-            Ok(watched) => watched,
-            Err(error @ LiveError::Foreign(_)) => {
-                recording.fail(&step, &error);
-                return Err(error.into());
+        let mut repeats = Vec::new();
+        for number in 1..=self.live.repeat {
+            if number > 1 {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                ground = self.fresh(chapter, context, ground, journal)?;
+                context.terminal.detail(&format!("repeat {number} of {}", self.live.repeat));
             }
-            Err(error) if trial.plan.faults().iter().any(|fault| fault.hurts_server()) => {
-                let words = chain(&error);
-                let lost = verdicts::did_not_return(
-                    word(trial.what),
-                    &ground.site,
-                    &settings,
-                    &place(ground, &settings),
-                    &trial.plan,
-                    &words,
-                );
-                (vec![lost], Vec::new())
+            let (promises, happened) = match once(&ground, trial, &options, stop) {
+                Ok(watched) => watched,
+                Err(error) => {
+                    recording.fail(&step, &error);
+                    return Err(error.into());
+                }
+            };
+            for one in &happened {
+                context.terminal.detail(&one.to_string());
+                recording.keep(dir.happened(Some(&step), event::FAULT, &one.to_string()));
             }
-            Err(error) => {
-                recording.fail(&step, &error);
-                return Err(error.into());
+            let is_possible = promises.iter().all(|promise| promise.standing != Standing::NotPossible);
+            repeats.push(promises);
+            if !is_possible {
+                break;
             }
-        };
-        for one in &happened {
-            context.terminal.detail(&one.to_string());
-            recording.keep(dir.happened(Some(&step), event::FAULT, &one.to_string()));
         }
+        let promises = verdicts::together(repeats);
         recording.keep(dir.edit_step(&step, |step: &mut Step| {
             step.summary.duration_s = begin.elapsed().as_secs_f64();
             step.summary.rows = Some(promises.iter().map(|promise| promise.n).sum());
@@ -408,7 +441,44 @@ impl Prove {
             step.verdict = promise::verdict(step);
         }));
         recording.keep(dir.end_step(&step, State::Finished));
-        Ok(())
+        Ok(ground)
+    }
+
+    /// The same cluster; a new one where a promotion has used it up, if it is ours to make.
+    fn fresh(
+        &self,
+        chapter: &Chapter,
+        context: &Context,
+        ground: Ground,
+        journal: &Arc<Journal>,
+    ) -> Result<Ground, Failure> {
+        if !(ground.is_made() && ground.is_used_up()) {
+            return Ok(ground);
+        }
+        drop(ground);
+        self.ground(chapter, context, journal)
+    }
+}
+
+/// Runs a trial once. A cluster that does not come back after a fault is an answer, too.
+fn once(ground: &Ground, trial: &Trial, options: &Options, stop: &AtomicBool) -> Result<Watched, LiveError> {
+    let settings = Settings::of(&ground.site.entry(), options)?;
+    match watched(ground, trial, options, &settings, stop) {
+        Err(error)
+            if !matches!(error, LiveError::Foreign(_))
+                && trial.plan.faults().iter().any(|fault| fault.hurts_server()) =>
+        {
+            let lost = verdicts::did_not_return(
+                word(trial.what),
+                &ground.site,
+                &settings,
+                &place(ground, &settings),
+                &trial.plan,
+                &chain(&error),
+            );
+            Ok((vec![lost], Vec::new()))
+        }
+        watched => watched,
     }
 }
 
@@ -431,6 +501,7 @@ pub(super) fn word(what: What) -> &'static str {
         What::Twin => "twin",
         What::Skew => "skew",
         What::Conflict => "conflict",
+        What::Wide => "wide",
         What::All => "all",
     }
 }
@@ -505,6 +576,10 @@ fn watched(
         What::Conflict => {
             let report = conflict::run(site, options, stop)?;
             (verdicts::conflict(site, &report, name), report.happened)
+        }
+        What::Wide => {
+            let report = wide::run(site, options, settings.waits_for_standbys(), stop)?;
+            (verdicts::wide(&report, &place), Vec::new())
         }
         // These are no workloads: they are taken apart before anything is watched.
         What::Tpcc | What::Hermitage | What::Check | What::All => (Vec::new(), Vec::new()),

@@ -8,9 +8,11 @@ use ::prove::fault::Plan;
 use ::prove::live::Level;
 use std::time::Duration;
 
-/// The six workloads, in the order in which they are told.
-pub(super) const WORKLOADS: [What; 6] =
-    [What::Ack, What::Hb, What::Bank, What::Twin, What::Skew, What::Conflict];
+/// The workloads, in the order in which they are told.
+pub(super) const WORKLOADS: [What; 7] =
+    [What::Ack, What::Hb, What::Bank, What::Twin, What::Skew, What::Conflict, What::Wide];
+/// What a commit of a replicated cluster can wait for.
+const COMMITS: [&str; 5] = ["off", "local", "remote_write", "on", "remote_apply"];
 /// The first release whose logical replication can be a multimaster.
 const MULTIMASTER_MAJOR: u32 = 16;
 
@@ -81,21 +83,40 @@ pub(super) fn chapters(time: Duration, major: u32) -> Result<Vec<Chapter>, Failu
             ],
         },
     ];
-    // A promotion uses a cluster up.
-    for commit in ["off", "local", "remote_write", "on", "remote_apply"] {
-        chapters.push(Chapter {
-            wanted: Some(Wanted::replicated("FIRST 1 (s1)")?),
-            trials: vec![ack(Some(commit), "kill@5s,promote@6s")?],
-        });
+    // Every fault by every level of synchronous_commit: the matrix. What a promotion uses up is made anew.
+    let mut replicated = Vec::new();
+    for plan in [
+        "kill@5s,heal@6s",
+        "power@5s,heal@6s",
+        "pause@3s,heal@5s",
+        "full@3s,heal@7s",
+        "partition@3s,heal@6s",
+        "kill:s1@3s,heal@5s",
+        "power:s1@3s,heal@5s",
+    ] {
+        for commit in COMMITS {
+            replicated.push(ack(Some(commit), plan)?);
+        }
     }
-    chapters.push(Chapter {
-        wanted: Some(Wanted::replicated("FIRST 1 (s1)")?),
-        trials: vec![
-            trial(What::Hb, ReadCommitted, Some("remote_apply"), "", time)?,
-            other(What::Hb, ReadCommitted, "kill@4s,promote@5s")?,
-        ],
-    });
-    let mut sharded = vec![other(What::Twin, ReadCommitted, "")?, ack(None, "kill:n2@5s,heal@6s")?];
+    for plan in ["kill@5s,promote@6s", "partition@3s,promote@4s,heal@6s"] {
+        for commit in COMMITS {
+            replicated.push(ack(Some(commit), plan)?);
+        }
+    }
+    for commit in ["local", "on"] {
+        replicated.push(trial(What::Wide, ReadCommitted, Some(commit), "", time)?);
+    }
+    replicated.push(trial(What::Hb, ReadCommitted, Some("remote_apply"), "", time)?);
+    replicated.push(other(What::Hb, ReadCommitted, "partition@3s,heal@6s")?);
+    replicated.push(other(What::Hb, ReadCommitted, "kill@4s,promote@5s")?);
+    chapters.push(Chapter { wanted: Some(Wanted::replicated("FIRST 1 (s1)")?), trials: replicated });
+    let mut sharded = vec![
+        other(What::Twin, ReadCommitted, "")?,
+        other(What::Wide, ReadCommitted, "")?,
+        ack(None, "kill:n2@5s,heal@6s")?,
+        ack(None, "power:n2@5s,heal@6s")?,
+        ack(None, "partition:n2@3s,heal@6s")?,
+    ];
     for level in Level::ALL {
         sharded.push(other(What::Bank, level, "")?);
     }
@@ -106,7 +127,9 @@ pub(super) fn chapters(time: Duration, major: u32) -> Result<Vec<Chapter>, Failu
             trials: vec![
                 other(What::Conflict, ReadCommitted, "")?,
                 other(What::Hb, ReadCommitted, "")?,
+                other(What::Conflict, ReadCommitted, "partition@3s,heal@6s")?,
                 ack(None, "kill@5s,heal@6s")?,
+                ack(None, "power@5s,heal@6s")?,
             ],
         });
     }
@@ -125,6 +148,17 @@ mod tests {
             assert!(trials.iter().any(|trial| trial.what == what), "{what:?} is missing");
         }
         assert!(trials.iter().all(|trial| trial.plan.ends() < trial.time));
+        for commit in COMMITS {
+            let with = |words: &str| {
+                let is_it = |trial: &&&Trial| {
+                    trial.commit.as_deref() == Some(commit) && trial.plan.to_string().contains(words)
+                };
+                trials.iter().filter(is_it).count()
+            };
+            for words in ["kill@", "power@", "pause@", "full@", "partition@", "promote@"] {
+                assert!(with(words) > 0, "{words} is missing with {commit}");
+            }
+        }
         let first = &trials[0].plan;
         assert_eq!(first.to_string(), "kill@1s,heal@1200ms");
         let without = super::chapters(Duration::from_secs(2), 15).unwrap();
