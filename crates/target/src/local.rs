@@ -9,6 +9,7 @@ mod instance;
 mod preset;
 pub(crate) mod process;
 mod registry;
+pub(crate) mod seed;
 mod server;
 pub(crate) mod standby;
 pub(crate) mod topology;

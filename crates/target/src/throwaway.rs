@@ -20,6 +20,7 @@ pub use cluster::ThrowawayCluster;
 
 use crate::local::LocalError;
 use crate::local::process::{self, Lifetime, OsUser};
+use crate::local::seed;
 pub use crate::local::{Installation, Instance, StopMode, installations};
 use crate::{ConnSpec, conninfo};
 
@@ -144,7 +145,7 @@ impl Throwaway {
             process::command(&self.installation.program("initdb"), self.user.as_ref(), &self.base);
         command.arg("-D").arg(self.data_dir()).args(["-U", SUPERUSER, "-A", "trust", "-E", "UTF8"]);
         command.args(["--locale=C", "--no-sync"]).args(&options.initdb);
-        process::run_to_end(command, "initdb")?;
+        seed::initdb(command, &self.data_dir)?;
         let conf = self.data_dir().join("postgresql.conf");
         fs::copy(&conf, conf.with_extension("conf.initdb")).map_err(LocalError::io("copy", &conf))?;
         for (name, content) in &options.files {

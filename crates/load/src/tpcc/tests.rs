@@ -203,7 +203,7 @@ fn a_stopped_load_continues() {
     each_postgres(|installation| {
         let cluster = start(installation);
         let target = cluster.spec();
-        let (asked, stop) = (TpccOptions::new(4), Stop::new());
+        let (asked, stop) = (TpccOptions::new(2), Stop::new());
         let report = load_tpcc(&target, &asked, &stop, &mut StopAt(&stop, 1)).unwrap();
         assert_eq!(report.outcome, Outcome::Interrupted);
         assert!(report.totals.chunks >= 1 && report.totals.chunks < report.chunks_total, "{report:?}");
@@ -212,7 +212,7 @@ fn a_stopped_load_continues() {
         assert_eq!((report.outcome, report.rows + safe), (Outcome::Complete, report.totals.rows));
         let mut client = connect(&target);
         let found = find(&mut client).unwrap().expect("a dataset");
-        assert_complete(&mut client, &found, Population::new(1).rows(4));
+        assert_complete(&mut client, &found, Population::new(1).rows(2));
     });
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::folder::{make_private_dir, remove_sockets, write_as};
 use super::process::{self, Lifetime, OsUser, PidFile};
+use super::seed;
 use super::topology::{Link, Peer, SUPERUSER};
 use super::{Installation, LocalError};
 use crate::Secret;
@@ -92,7 +93,7 @@ impl Server {
         };
         command.args(arguments);
         crate::sys::die_with_parent(&mut command, rustix::process::Signal::TERM);
-        process::run_to_end(command, "initdb")?;
+        seed::initdb(command, &self.data_dir())?;
         let hba = "# Written by pgfathom: the socket's folder is closed to other users, so it needs no password; TCP does.\n\
                    local all all trust\nlocal replication all trust\n\
                    host all all all scram-sha-256\nhost replication all all scram-sha-256\n";

@@ -92,7 +92,7 @@ pub(crate) fn question(probe: &Probe) -> String {
             from a where coalesce(backend_xmin, backend_xid) is not null and query !~* '^(autovacuum: )?vacuum'
             union all select 'prepared', gid, null, pg_catalog.age(transaction), extract(epoch from clock_timestamp() - prepared) from pg_catalog.pg_prepared_xact()) h
           where age_xids >= {HORIZON_XIDS} or age_s >= {REMARKABLE_S} and kind <> 'standby' or kind = 'standby' and age_xids >= {FOLLOWER_XIDS} order by age_xids desc, age_s desc limit {NAMED_MAX}) h)"),
-        format!("'database', (select row_to_json(d) from (select {}, max(stats_reset)::text reset from pg_catalog.pg_stat_database) d)", sums.join(", ")),
+        format!("'database', (select row_to_json(d) from (select {}, max(stats_reset)::text as reset from pg_catalog.pg_stat_database) d)", sums.join(", ")),
         "'prepared', (select row_to_json(p) from (select count(*) n, extract(epoch from clock_timestamp() - min(prepared)) age_s from pg_catalog.pg_prepared_xact()) p)".to_string(),
         format!("'position', pg_catalog.pg_wal_lsn_diff({lsn}, '0/0')"),
         "'recovery', pg_catalog.pg_is_in_recovery()".to_string(),

@@ -70,7 +70,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
              case when c.relfrozenxid <> '0' then pg_catalog.age(c.relfrozenxid) end frozen_age_xids, coalesce(i.has_key, false) primary_key,
              case c.relreplident when 'd' then 'default' when 'f' then 'full' when 'i' then 'index' when 'n' then 'nothing' end replica_identity,
              exists (select from pg_catalog.pg_publication where puballtables) or exists (select from pg_catalog.pg_publication_rel where prrelid = c.oid) or {by_schema} published,
-             coalesce(s.spcname, (select spcname from home)) tablespace, i.tablespaces index_tablespaces
+             coalesce(s.spcname, (select spcname from home)) as tablespace, i.tablespaces index_tablespaces
            from picked c cross join (select pg_catalog.current_setting('block_size')::bigint bytes) b
              left join pg_catalog.pg_class t on t.oid = c.reltoastrelid left join pg_catalog.pg_tablespace s on s.oid = c.reltablespace
              left join lateral (select sum(x.relpages)::bigint pages, sum(pg_catalog.pg_stat_get_numscans(x.oid))::bigint scans, bool_or(k.indisprimary) has_key,
@@ -329,7 +329,7 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
         ("", "")
     };
     Some(format!(
-        "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname subscription, s.subenabled enabled, w.pid is not null running,
+        "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname as subscription, s.subenabled enabled, w.pid is not null running,
             greatest(pg_catalog.pg_wal_lsn_diff(w.received_lsn, w.latest_end_lsn), 0) lag_bytes{errors}
           from pg_catalog.pg_subscription s left join (select distinct on (subid) * from pg_catalog.pg_stat_subscription where relid is null order by subid, pid) w on w.subid = s.oid{join}) r))::text"
     ))

@@ -152,7 +152,10 @@ fn damage_is_named_fast_and_deep() {
         let mut client = connect(&spec);
         let (expected, damaged) = damage(&mut client);
         assert_eq!(damaged.len(), 9, "every table is damaged");
-        for (deep, places) in [(false, LIMITS.places), (true, LIMITS.places), (false, 1), (true, 1)] {
+        // The versions differ in what the server does for us, not in how we take it in: portions are tried on the newest.
+        let newest = installation.version == target::throwaway::installations().remove(0).version;
+        let ways = [(false, LIMITS.places), (true, LIMITS.places), (false, 1), (true, 1)];
+        for (deep, places) in ways.into_iter().take(if newest { 4 } else { 2 }) {
             let (stop, limits) =
                 (Stop::new(), Limits { places, blocks_at_once: if places == 1 { 100 } else { 8192 } });
             let options = TpccVerifyOptions { deep, jobs: 2, stop: &stop };
