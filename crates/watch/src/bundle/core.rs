@@ -3,6 +3,7 @@
 
 use crate::host::files::{Files, Tree};
 use crate::host::tools;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -61,7 +62,10 @@ fn dump_by(program: &Path, pid: u32, folder: &Path) -> Result<PathBuf, CoreError
         Err(_) => return Err(CoreError::NotServer { pid, what: "not there".to_string() }),
     }
     let failed = |said: String| CoreError::Failed { pid, said };
-    let output = Command::new(program)
+    // Rows and passwords are in it: nobody else may read it, not even while it is written.
+    let output = Command::new("sh")
+        .args(["-c", r#"umask 077; exec "$0" "$@""#])
+        .arg(program)
         .arg("-o")
         .arg(folder.join("core"))
         .arg(pid.to_string())
@@ -70,9 +74,11 @@ fn dump_by(program: &Path, pid: u32, folder: &Path) -> Result<PathBuf, CoreError
         .map_err(|error| failed(error.to_string()))?;
     // gcore adds the number to the name it was given.
     let path = folder.join(format!("core.{pid}"));
-    if path.is_file() {
+    if output.status.success() && path.is_file() {
         return Ok(path);
     }
+    // Half of a core is none, and takes the room that was lacking.
+    let _ = fs::remove_file(&path);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     Err(failed(
         text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it wrote no file").to_string(),
@@ -81,7 +87,37 @@ fn dump_by(program: &Path, pid: u32, folder: &Path) -> Result<PathBuf, CoreError
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use target::throwaway::{Throwaway, installations};
+
     use super::*;
+
+    /// A gcore that writes what it is told to, and ends as it is told to: gdb is not on every machine.
+    fn stand_in(folder: &Path, name: &str, end: u8) -> PathBuf {
+        let path = folder.join(name);
+        let text =
+            format!("#!/bin/sh\necho of $3 >\"$2.$3\"\necho 'No space left on device' >&2\nexit {end}\n");
+        fs::write(&path, text).expect("a folder of ours");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+        path
+    }
+
+    #[test]
+    fn a_core_is_for_its_owner_alone_and_half_of_one_is_removed() {
+        let installation = installations().into_iter().next().expect("no PostgreSQL on this machine");
+        let server = Throwaway::start(&installation, &[]).expect("the throwaway server starts");
+        let pid = server.pid().expect("it runs");
+        let folder = std::env::temp_dir().join(format!("pgfathom-core-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("the temporary folder is writable");
+        let path = dump_by(&stand_in(&folder, "good", 0), pid, &folder).expect("a core");
+        assert_eq!(fs::read_to_string(&path).expect("ours"), format!("of {pid}\n"));
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+        let failed = dump_by(&stand_in(&folder, "full", 1), pid, &folder).expect_err("it failed");
+        assert!(failed.to_string().contains("No space left"), "{failed}");
+        assert!(!path.exists());
+        fs::remove_dir_all(&folder).expect("a folder of ours");
+    }
 
     #[test]
     fn only_server_processes_are_dumped() {
