@@ -17,7 +17,8 @@ pub(crate) fn count(count: f64) -> String {
 
 /// `58 %` of a share of 1; one decimal below ten.
 pub(crate) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
+    // The sum of no numbers is -0.0, which is nothing to print.
+    let percent = share * 100.0 + 0.0;
     match percent.abs() {
         tiny if tiny > 0.0 && tiny < 0.1 => format!("{percent:.2} %"),
         small if small < 10.0 => format!("{percent:.1} %"),
@@ -54,6 +55,7 @@ pub(crate) fn counted(count: usize, word: &str) -> String {
 
 /// Three significant digits at least, no needless decimals.
 pub(crate) fn short(value: f64) -> String {
+    let value = value + 0.0;
     match value.abs() {
         whole if whole >= 100.0 || whole == whole.trunc() => format!("{value:.0}"),
         tens if tens >= 10.0 => format!("{value:.1}"),
@@ -80,6 +82,7 @@ mod tests {
         assert_eq!(bytes(9.3e12), "9.30 TB");
         assert_eq!(bytes(512.0), "512 B");
         assert_eq!(percent(0.58), "58 %");
+        assert_eq!((percent(-0.0), short(-0.0)), ("0.0 %".to_string(), "0".to_string()));
         assert_eq!(percent(0.0004), "0.04 %");
         assert_eq!(us(5_000.0), "5 ms");
         assert_eq!(us(150.0), "150 us");

@@ -150,3 +150,42 @@ fn windows_of_a_condition_that_comes_and_goes_are_its_own() {
     );
     assert!(finding.missing.iter().any(|sentence| sentence.contains("disk")), "{:?}", finding.missing);
 }
+
+#[test]
+fn a_client_that_stood_still_is_told_from_a_target_that_hung() {
+    let stalled = |findings: &record::Findings| -> Vec<String> {
+        let claims = findings.findings.iter().filter(|finding| finding.rule == "GEN-04");
+        claims.map(|finding| finding.claim.clone()).collect()
+    };
+    // The process was stopped: one line for 13 seconds, with the work of one.
+    let mut scene = Scene::healthy();
+    let (before, after) = (json!({"step": "run"}), json!({"step": "run", "again": true}));
+    let line = json!({"phase": "measure", "scheduled": 3000, "started": 3000, "transactions": 3000, "sessions": 24, "response_us_mean": 8000.0, "response_us_p99": 15_000});
+    scene.during("client", before, 1..=60).set("client", after.clone(), line).during(
+        "client",
+        after.clone(),
+        73..=180,
+    );
+    scene.vary("client", after, "interval_us", |second| if second == 73 { 13e6 } else { 1e6 });
+    let told = stalled(&scene.explain());
+    assert!(told.len() == 1 && told[0].contains("the client itself stood still"), "{told:?}");
+    // A client that tells of its zeros was alive; what it waited for meanwhile decides, not what it waits for usually.
+    let mut scene = Scene::healthy();
+    scene.vary("client", json!({"step": "run"}), "transactions", |second| {
+        if (60..80).contains(&second) { 0.0 } else { 3000.0 }
+    });
+    let lock = wait("n1", "Lock", "relation");
+    scene.set("wait", lock.clone(), json!({"sessions": 8})).during("wait", lock, 60..=79);
+    let findings = scene.explain();
+    let finding = findings.findings.iter().find(|finding| finding.rule == "GEN-04").expect("a stall");
+    assert!(finding.claim.contains("the target hung"), "{}", finding.claim);
+    assert!(
+        finding.evidence.iter().any(|told| told.contains("most in Lock:relation")),
+        "{:?}",
+        finding.evidence
+    );
+    // Nobody looked in those seconds: no side can be named.
+    scene.drop_source("wait").drop_source("server");
+    let told = stalled(&scene.explain());
+    assert!(told.len() == 1 && told[0].contains("nobody looked at the server"), "{told:?}");
+}

@@ -4,8 +4,9 @@ use crate::case::{Case, Lines};
 use crate::rule::Need::{Any, Driven, Field, Filled};
 use crate::rule::{Answer, Claim, Rule};
 use crate::say;
+use crate::series::{Point, Series};
 use crate::statistics;
-use crate::waits::Who;
+use crate::waits::{self, Who};
 use record::event;
 use record::finding::{Level, Severity, Window};
 use record::model::Step;
@@ -40,7 +41,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "GEN-04",
         title: "silent stall: no progress, no error",
         needs: &[Any(&[Driven, Filled])],
-        limits: "10 s without a transaction or a row (ours)",
+        limits: "10 s without a transaction or a row, or without a line of the client's own counters (ours)",
         judge: stall,
         links: &[],
     },
@@ -287,20 +288,16 @@ fn stall(case: &Case) -> Answer {
     for (step, window) in case.driven() {
         let Some(client) = case.client(&step.key) else { continue };
         let sessions = client.series("sessions").map_or(0.0, |sessions| sessions.mean());
-        if let Some(series) = client.series("transactions") {
-            let windows = series.within(&[window]).stretches(STALL_US, |point| point.sum == 0.0);
-            if !windows.is_empty() && sessions > 0.0 {
-                claims.push(stalled(case, &step.key, "transaction", windows));
-            }
+        if let Some(series) = client.series("transactions").filter(|_| sessions > 0.0) {
+            claims.extend(stalls(case, &step.key, "transaction", &series.within(&[window])));
         }
     }
     for (step, lines) in case.loads() {
         let copying = lines.word("phase");
         let (Some(rows), Some(streams)) = (lines.series("rows"), lines.series("streams")) else { continue };
         let moving = streams.stretches(0, |point| point.mean() > 0.0);
-        let windows = rows.within(&moving).stretches(STALL_US, |point| point.sum == 0.0);
-        if !windows.is_empty() && copying != "index" {
-            claims.push(stalled(case, step, "row", windows));
+        if copying != "index" {
+            claims.extend(stalls(case, step, "row", &rows.within(&moving)));
         }
     }
     Answer::of(claims, || {
@@ -308,31 +305,66 @@ fn stall(case: &Case) -> Answer {
     })
 }
 
+/// The stalls of one step: seconds that were told and in which nothing was done, and time of which the client told nothing at all.
+fn stalls(case: &Case, step: &str, what: &str, series: &Series) -> Vec<Claim> {
+    let mut claims = vec![];
+    let told = series.stretches(STALL_US, |point| point.sum == 0.0);
+    if !told.is_empty() {
+        claims.push(stalled(case, step, what, told));
+    }
+    let untold = untold(series);
+    if !untold.is_empty() {
+        claims.push(stood_still(case, step, what, untold));
+    }
+    claims
+}
+
+/// Stretches for which the client wrote one line where it owed one a second, and did next to nothing: its process did not run.
+fn untold(series: &Series) -> Vec<Window> {
+    let each = |point: &Point| point.interval_us as f64 / point.count.max(1) as f64;
+    let usual_us = statistics::median(series.points().iter().map(each)).unwrap_or(0.0);
+    let usual = statistics::median(series.rates()).unwrap_or(0.0);
+    let is_hole = |point: &&Point| {
+        // A point may stand for several readings; the hole is one of them.
+        let longest_us = point.interval_us as f64 - usual_us * point.count.saturating_sub(1) as f64;
+        longest_us >= usual_us + STALL_US as f64 && point.rate() < usual * STALL_RATE_SHARE
+    };
+    series.points().iter().filter(is_hole).map(Point::window).collect()
+}
+
+/// The claim about a stall that the client told of: which side hung, by what the sessions did in the server meanwhile.
 fn stalled(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
     let longest = windows.iter().map(|window| window.length_us()).max().unwrap_or(0);
-    let mut client_side = true;
+    let (mut client_side, mut looked) = (true, false);
     let mut told = vec![];
     for (node, waits) in case.waiting_nodes() {
-        let active = waits.seen_within(Who::Client, &windows) / case.looks(node, &windows).max(1.0);
-        if active >= 0.5 {
-            client_side = false;
-            let top =
-                waits.top(Who::Client, 1).first().map_or(String::new(), |top| format!(", most in {}", top.0));
-            told.push(format!(
-                "{node}: {} sessions were at work in the server meanwhile{top}",
-                say::short(active)
-            ));
+        let looks = case.looks(node, &windows);
+        if looks < 1.0 {
+            continue;
         }
+        looked = true;
+        let active = waits.seen_within(Who::Client, &windows) / looks;
+        if active < 0.5 {
+            continue;
+        }
+        client_side = false;
+        let most = waits
+            .of(Who::Client)
+            .map(|(event, series)| (waits::name(event), series.within(&windows).sum()))
+            .max_by(|left, right| left.1.total_cmp(&right.1));
+        let most = most.map_or(String::new(), |(event, _)| format!(", most in {event}"));
+        told.push(format!(
+            "{node}: {} sessions were at work in the server meanwhile{most}",
+            say::short(active)
+        ));
     }
-    let looked = case.waiting_nodes().next().is_some();
     let (level, claim) = match (looked, client_side) {
-        (false, _) => (Level::Symptom, "nobody looked at the server".to_string()),
-        (true, true) => (
-            Level::DiscriminatingCounter,
-            "no session was at work in the server: the client hung".to_string(),
-        ),
+        (false, _) => (Level::Symptom, "nobody looked at the server"),
+        (true, true) => {
+            (Level::DiscriminatingCounter, "no session was at work in the server: the client hung")
+        }
         (true, false) => {
-            (Level::DiscriminatingCounter, "the sessions were inside the server: the target hung".to_string())
+            (Level::DiscriminatingCounter, "the sessions were inside the server: the target hung")
         }
     };
     let mut made = Claim::new(
@@ -350,6 +382,36 @@ fn stalled(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
         made = made.because(sentence);
     }
     if looked { made } else { made.lacking("samples of wait events say which side hung") }
+}
+
+/// The claim about a stall of the client's own process: it was stopped, swapped out, or its machine stood still.
+fn stood_still(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
+    let longest = windows.iter().map(|window| window.length_us()).max().unwrap_or(0);
+    let mut made = Claim::new(
+        Severity::High,
+        Level::DiscriminatingCounter,
+        format!(
+            "{step}: hardly a {what} for {}, and no error; the client itself stood still: it owed a line of its own counters each second and wrote none",
+            say::seconds(longest as f64 / 1e6)
+        ),
+    )
+    .number("longest_us", longest as f64)
+    .because("its counters are written by its own clock, whatever the target does")
+    .not("a target that hangs: the client would have written zeros");
+    for server in case.things("server") {
+        let Some(commits) = server.lines.series("xact_commit") else { continue };
+        // A watch in the same process slept, too: its next reading spans the hole.
+        let inside = commits.within(&windows).sum();
+        made = made.because(format!(
+            "{}: {} transactions ended there meanwhile",
+            server.place,
+            say::count(inside)
+        ));
+    }
+    made.during(windows).remedy(
+        "look at the client's process and machine: a job control stop (state T), a full memory, a paused virtual machine, a debugger",
+        &["$ ps -o pid,stat,wchan,cmd -C pgfathom", "$ grep -E 'oom_kill|pswpin' /proc/vmstat"],
+    )
 }
 
 fn omission(case: &Case) -> Answer {
