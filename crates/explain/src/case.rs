@@ -125,6 +125,24 @@ impl Lines {
     }
 }
 
+/// A setting that got another value while somebody watched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SettingChange {
+    /// When it was seen: at most one look after it took effect.
+    pub t_us: u64,
+    /// Of which server.
+    pub node: String,
+    /// Which setting.
+    pub name: String,
+    /// As it was.
+    pub before: String,
+    /// As it is from then on.
+    pub after: String,
+}
+
+/// Changes of settings kept; nobody makes more by hand.
+pub const SETTING_CHANGES_MAX: usize = 1_000;
+
 /// A thing with its names.
 #[derive(Clone, Copy, Debug)]
 pub struct Thing<'a> {
@@ -149,6 +167,7 @@ pub struct Case {
     pub stacks: Option<Stacks>,
     /// Facts, the last value of each.
     facts: Vec<Fact>,
+    setting_changes: Vec<SettingChange>,
     /// What could not be seen.
     pub gaps: Vec<Missing>,
     /// What the directory lacks.
@@ -217,7 +236,7 @@ impl Case {
                 }
                 Fact::SOURCE => {
                     if let Ok(line) = serde_json::from_value::<Fact>(Value::Object(values)) {
-                        self.keep_fact(line);
+                        self.keep_fact(t_us, line);
                     }
                 }
                 Missing::SOURCE => {
@@ -259,12 +278,19 @@ impl Case {
         lines.entry(key).or_default().take(t_us, interval_us, values);
     }
 
-    fn keep_fact(&mut self, fact: Fact) {
+    fn keep_fact(&mut self, t_us: u64, fact: Fact) {
         let same = |old: &&mut Fact| {
             (&old.node, &old.host, &old.topic, &old.name) == (&fact.node, &fact.host, &fact.topic, &fact.name)
         };
         match self.facts.iter_mut().find(same) {
-            Some(old) => old.value = fact.value,
+            Some(old) => {
+                let before = std::mem::replace(&mut old.value, fact.value.clone());
+                let is_change = fact.topic == "setting" && before != fact.value;
+                if is_change && self.setting_changes.len() < SETTING_CHANGES_MAX {
+                    let Fact { node, name, value: after, .. } = fact;
+                    self.setting_changes.push(SettingChange { t_us, node, name, before, after });
+                }
+            }
             None => self.facts.push(fact),
         }
     }
@@ -330,6 +356,11 @@ impl Case {
     /// Facts of a topic.
     pub fn facts<'a>(&'a self, topic: &'a str) -> impl Iterator<Item = &'a Fact> {
         self.facts.iter().filter(move |fact| fact.topic == topic)
+    }
+
+    /// Settings of a node that were changed while somebody watched, in the order of time.
+    pub fn setting_changes<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a SettingChange> {
+        self.setting_changes.iter().filter(move |change| change.node == node)
     }
 
     /// All facts.

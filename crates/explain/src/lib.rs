@@ -6,6 +6,7 @@
 
 pub mod case;
 pub mod decompose;
+pub mod intervention;
 pub mod rule;
 pub mod rules;
 mod say;
@@ -42,7 +43,13 @@ pub fn judge(case: &Case, tool_version: &str) -> Findings {
     });
     findings.missing.extend(gaps);
     for rule in rules::all() {
-        let (said, why) = match rule::ask(rule, case) {
+        // A change of a setting may prove more than the rule, and tell of what was there for a while only.
+        let answer = match rule::ask(rule, case) {
+            Answer::Found(claims) => Answer::Found(intervention::weigh(rule.id, case, claims)),
+            Answer::Clean(looked_at) => Answer::of(intervention::weigh(rule.id, case, vec![]), || looked_at),
+            answer => answer,
+        };
+        let (said, why) = match answer {
             Answer::Found(claims) => {
                 let claims = rule::bound(claims).into_iter();
                 findings

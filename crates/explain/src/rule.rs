@@ -188,6 +188,12 @@ impl Claim {
         Claim(Finding { severity, level, claim: claim.into(), ..Finding::default() })
     }
 
+    /// Another level of proof than it began with.
+    pub fn at_level(mut self, level: Level) -> Claim {
+        self.0.level = level;
+        self
+    }
+
     /// When it showed.
     pub fn during(mut self, windows: impl IntoIterator<Item = Window>) -> Claim {
         self.0.windows.extend(windows);

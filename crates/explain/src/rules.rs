@@ -10,10 +10,10 @@ mod lock;
 mod memory;
 mod network;
 mod observer;
-mod replication;
+pub(crate) mod replication;
 mod transaction;
-mod vacuum;
-mod wal;
+pub(crate) mod vacuum;
+pub(crate) mod wal;
 
 use crate::rule::Rule;
 

@@ -82,7 +82,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Of the active sessions.
-const SYNC_SHARE: f64 = 0.2;
+pub(crate) const SYNC_SHARE: f64 = 0.2;
 /// The same, when nothing else matters.
 const SYNC_SHARE_HIGH: f64 = 0.5;
 /// Of one processor.
@@ -106,7 +106,7 @@ const IDLE_SHARE: f64 = 0.1;
 /// A primary that works.
 const WORKING_PCT: f64 = 50.0;
 
-fn is_sync(kind: &str, event: &str) -> bool {
+pub(crate) fn is_sync(kind: &str, event: &str) -> bool {
     (kind, event) == ("IPC", "SyncRep")
 }
 

@@ -69,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Share of a worker's samples.
-const SHARE: f64 = 0.5;
+pub(crate) const SHARE: f64 = 0.5;
 /// Samples of workers below which a share says nothing.
 const SAMPLES_MIN: f64 = 5.0;
 /// Share of the ticks with all workers busy.
@@ -101,12 +101,12 @@ const WRAPAROUND_LOST: f64 = 4.0;
 /// Rows that a table should have been given before its wraparound is worth a plan.
 const LOADED_ROWS_MIN: f64 = 1_000.0;
 
-fn is_delay(_: &str, event: &str) -> bool {
+pub(crate) fn is_delay(_: &str, event: &str) -> bool {
     event == "VacuumDelay"
 }
 
 /// Waits for the WAL.
-pub(super) fn is_wal(kind: &str, event: &str) -> bool {
+pub(crate) fn is_wal(kind: &str, event: &str) -> bool {
     matches!((kind, event), ("LWLock", "WALWrite") | ("IO", "WALSync" | "WALWrite"))
 }
 

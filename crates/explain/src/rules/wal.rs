@@ -68,7 +68,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Of the active sessions.
-const WAL_SHARE: f64 = 0.3;
+pub(crate) const WAL_SHARE: f64 = 0.3;
 /// The same, when nothing else matters.
 const WAL_SHARE_HIGH: f64 = 0.5;
 /// Active sessions that must be seen on average before shares of them say anything.

@@ -1,0 +1,466 @@
+//! Experiments that the record holds: somebody changed a setting that acts on a condition, and the condition went away with it or came.
+//!
+//! Of all that explains a finding this proves most, and it is easily claimed too soon. So a change of a setting counts only if
+//!
+//! * the condition was clearly there on one side of it and clearly gone on the other ([`ABSENT_PART`]), with samples enough on both;
+//! * the work went on: a condition that ends because nobody works any more proves nothing;
+//! * every time that the setting had a value the condition was the same: a second try that fails takes the proof away;
+//! * the server was not started again in between;
+//! * the condition moved so close to the change that chance does so in at most [`P_MAX`] of the cases. Chance is a condition that comes
+//!   and goes by itself as often as this one did, at moments spread evenly over the record: `n! (2 lag / length)^n`. One change at once
+//!   in ten minutes is enough; in half a minute it has to be made, taken back and made again.
+//!
+//! What did not change anything is told as well: it rules that setting out.
+
+use crate::case::{Case, SettingChange};
+use crate::rule::Claim;
+use crate::rules::{replication, vacuum, wal};
+use crate::say;
+use crate::statistics;
+use crate::waits::{Waits, Who};
+use record::event;
+use record::finding::{Level, Severity, Window};
+use std::collections::BTreeMap;
+
+/// A condition of a rule, as a share of what somebody waited for, and the settings that act on it.
+struct Experiment {
+    rule: &'static str,
+    settings: &'static [&'static str],
+    who: Who,
+    fits: fn(&str, &str) -> bool,
+    /// From this share on the rule calls it present.
+    present: f64,
+    /// Who does what, for a sentence: `autovacuum workers slept for the cost limit in`.
+    words: &'static str,
+}
+
+const EXPERIMENTS: [Experiment; 3] = [
+    Experiment {
+        rule: "VAC-01",
+        settings: &[
+            "autovacuum_vacuum_cost_delay",
+            "autovacuum_vacuum_cost_limit",
+            "vacuum_cost_delay",
+            "vacuum_cost_limit",
+        ],
+        who: Who::Vacuum,
+        fits: vacuum::is_delay,
+        present: vacuum::SHARE,
+        words: "autovacuum workers slept for the cost limit in",
+    },
+    Experiment {
+        rule: "WAL-01",
+        settings: &[
+            "commit_delay",
+            "commit_siblings",
+            "fsync",
+            "synchronous_commit",
+            "wal_compression",
+            "wal_sync_method",
+        ],
+        who: Who::Client,
+        fits: vacuum::is_wal,
+        present: wal::WAL_SHARE,
+        words: "active sessions waited for the WAL in",
+    },
+    Experiment {
+        rule: "REP-01",
+        settings: &["synchronous_commit", "synchronous_standby_names"],
+        who: Who::Client,
+        fits: replication::is_sync,
+        present: replication::SYNC_SHARE,
+        words: "active sessions waited for synchronous standbys in",
+    },
+];
+
+/// A share below this part of the rule's limit is "gone"; what lies between is neither.
+pub const ABSENT_PART: f64 = 0.5;
+/// Samples on either side.
+const SAMPLES_MIN: f64 = 5.0;
+/// Looks on either side.
+const LOOKS_MIN: usize = 3;
+/// Chance at most.
+pub const P_MAX: f64 = 0.05;
+/// Work on the free side, as a part of that on the other.
+const WORK_PART_MIN: f64 = 0.5;
+
+/// What the condition was between two changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Present,
+    Absent,
+    /// In between, or too little was seen.
+    Unclear,
+}
+
+/// The time between two changes.
+#[derive(Clone, PartialEq, Debug)]
+struct Epoch {
+    window: Window,
+    /// The settings that had been changed by then, with their values.
+    values: BTreeMap<String, String>,
+    state: State,
+    share: f64,
+    samples: f64,
+    /// Rows written a second.
+    rows_per_s: f64,
+}
+
+/// A change of one or several of the settings at one moment, between two epochs.
+struct Switch<'a> {
+    at_us: u64,
+    changes: Vec<&'a SettingChange>,
+    before: &'a Epoch,
+    after: &'a Epoch,
+}
+
+impl Switch<'_> {
+    fn is_effect(&self) -> bool {
+        matches!(
+            (self.before.state, self.after.state),
+            (State::Present, State::Absent) | (State::Absent, State::Present)
+        )
+    }
+
+    /// `commit_delay 0 -> 100`.
+    fn words(&self) -> String {
+        let one = |change: &&SettingChange| {
+            format!("{} {} -> {}", change.name, quoted(&change.before), quoted(&change.after))
+        };
+        self.changes.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn quoted(value: &str) -> String {
+    if value.is_empty() { "''".to_string() } else { value.to_string() }
+}
+
+/// What the changes of settings say of a rule's claims; adds one if they tell of a condition that the whole record hides.
+pub fn weigh(rule: &str, case: &Case, mut claims: Vec<Claim>) -> Vec<Claim> {
+    let Some(experiment) = EXPERIMENTS.iter().find(|experiment| experiment.rule == rule) else {
+        return claims;
+    };
+    for (node, waits) in case.waiting_nodes() {
+        let changes: Vec<&SettingChange> = case
+            .setting_changes(node)
+            .filter(|change| experiment.settings.contains(&change.name.as_str()))
+            .collect();
+        if changes.is_empty() {
+            continue;
+        }
+        let at = claims.iter().position(|claim| claim.finding().node.as_deref() == Some(node));
+        let known = at.map(|at| claims.remove(at));
+        let weighed = Trial { experiment, case, node, waits }.weigh(&changes, known);
+        if let Some(claim) = weighed {
+            claims.insert(at.unwrap_or(claims.len()), claim);
+        }
+    }
+    claims
+}
+
+/// One rule on one node.
+struct Trial<'a> {
+    experiment: &'a Experiment,
+    case: &'a Case,
+    node: &'a str,
+    waits: &'a Waits,
+}
+
+impl Trial<'_> {
+    fn weigh(&self, changes: &[&SettingChange], known: Option<Claim>) -> Option<Claim> {
+        let readings = self.readings();
+        let (moments, epochs) = self.epochs(changes, &readings);
+        let switches: Vec<Switch<'_>> = moments
+            .iter()
+            .enumerate()
+            .map(|(index, at_us)| Switch {
+                at_us: *at_us,
+                changes: changes.iter().copied().filter(|change| change.t_us == *at_us).collect(),
+                before: &epochs[index],
+                after: &epochs[index + 1],
+            })
+            .collect();
+        let mut claim = known;
+        for switch in &switches {
+            // Both sides the same: this setting is not it.
+            let is_idle = switch.before.state == State::Present && switch.after.state == State::Present;
+            claim = claim.map(|claim| {
+                claim.with(is_idle.then_some(()), |claim, ()| {
+                    claim.not(format!(
+                        "{} at second {}: {} of the samples before, {} after",
+                        switch.words(),
+                        switch.at_us / 1_000_000,
+                        say::percent(switch.before.share),
+                        say::percent(switch.after.share)
+                    ))
+                })
+            });
+        }
+        let effects: Vec<&Switch<'_>> = switches.iter().filter(|switch| switch.is_effect()).collect();
+        if effects.is_empty() {
+            return claim;
+        }
+        let (first, last) = (effects[0], effects[effects.len() - 1]);
+        let doubt = self.doubt(&epochs, first.before, last.after);
+        let lags_us: Vec<f64> = effects.iter().map(|switch| self.lag_us(switch, &readings)).collect();
+        let length_us = readings.last().map_or(0, |last| last.0)
+            - readings.first().map_or(0, |first| first.0.saturating_sub(first.1));
+        let p = chance(&lags_us, length_us as f64);
+        if let Some(doubt) = doubt {
+            return claim.map(|claim| claim.lacking(format!("{}: {doubt}", first.words())));
+        }
+        if p > P_MAX {
+            return claim.map(|claim| {
+                claim.lacking(format!(
+                    "it moved with {} at second {}, but in {} chance does so in {} of the cases: change it back and again, or watch for longer",
+                    first.words(),
+                    first.at_us / 1_000_000,
+                    say::seconds(length_us as f64 / 1e6),
+                    say::percent(p)
+                ))
+            });
+        }
+        let mut claim = claim.unwrap_or_else(|| self.past(first, &epochs));
+        for (switch, lag_us) in effects.iter().zip(&lags_us) {
+            claim = claim.because(self.told(switch, *lag_us));
+            let others: Vec<&str> = self
+                .case
+                .setting_changes(self.node)
+                .filter(|change| change.t_us == switch.at_us)
+                .filter(|change| !self.experiment.settings.contains(&change.name.as_str()))
+                .map(|change| change.name.as_str())
+                .collect();
+            if !others.is_empty() {
+                claim = claim.lacking(format!("{} changed at the same moment", others.join(", ")));
+            }
+        }
+        let sides = |state: State| -> Vec<&Epoch> {
+            effects
+                .iter()
+                .flat_map(|switch| [switch.before, switch.after])
+                .filter(|epoch| epoch.state == state)
+                .collect()
+        };
+        let mean = |state: State| {
+            let values: Vec<f64> = sides(state).iter().map(|epoch| epoch.share).collect();
+            statistics::mean(&values).unwrap_or(0.0)
+        };
+        Some(
+            claim
+                .at_level(Level::Intervention)
+                .number("share_with", mean(State::Present))
+                .number("share_without", mean(State::Absent))
+                .number("switches", effects.len() as f64)
+                .number("intervention_p", p)
+                .not(format!(
+                    "chance: as many changes that come as close to the switches have p = {}",
+                    if p < 0.0001 { "0.0001 or less".to_string() } else { format!("{p:.4}") }
+                )),
+        )
+    }
+
+    /// (moment, interval, sessions seen, those that fit) of every look that saw anybody.
+    fn readings(&self) -> Vec<(u64, u64, f64, f64)> {
+        let mut readings: BTreeMap<u64, (u64, f64, f64)> = BTreeMap::new();
+        for (event, series) in self.waits.of(self.experiment.who) {
+            let fits = (self.experiment.fits)(&event.0, &event.1);
+            for point in series.points() {
+                let reading = readings.entry(point.to_us).or_default();
+                reading.0 = reading.0.max(point.interval_us);
+                reading.1 += point.sum;
+                reading.2 += if fits { point.sum } else { 0.0 };
+            }
+        }
+        readings
+            .into_iter()
+            .map(|(t_us, (interval_us, seen, hits))| (t_us, interval_us, seen, hits))
+            .collect()
+    }
+
+    /// The moments of the changes, and the time before, between and after them.
+    fn epochs(
+        &self,
+        changes: &[&SettingChange],
+        readings: &[(u64, u64, f64, f64)],
+    ) -> (Vec<u64>, Vec<Epoch>) {
+        let mut moments: Vec<u64> = changes.iter().map(|change| change.t_us).collect();
+        moments.sort_unstable();
+        moments.dedup();
+        // Of a setting that changed once, the value before the change is known, too: two epochs with one value can be compared.
+        let mut values: BTreeMap<String, String> = BTreeMap::new();
+        for change in changes {
+            values.entry(change.name.clone()).or_insert_with(|| change.before.clone());
+        }
+        let mut epochs = vec![];
+        let mut from_us = self.case.span.from_us;
+        for index in 0..=moments.len() {
+            let to_us = moments.get(index).copied().unwrap_or(self.case.span.to_us);
+            epochs.push(self.epoch(Window::new(from_us, to_us), values.clone(), readings));
+            for change in changes.iter().filter(|change| change.t_us == to_us) {
+                values.insert(change.name.clone(), change.after.clone());
+            }
+            from_us = to_us;
+        }
+        (moments, epochs)
+    }
+
+    fn epoch(
+        &self,
+        window: Window,
+        values: BTreeMap<String, String>,
+        readings: &[(u64, u64, f64, f64)],
+    ) -> Epoch {
+        let inside: Vec<_> = readings.iter().filter(|reading| window.holds(reading.0)).collect();
+        let samples: f64 = inside.iter().map(|reading| reading.2).sum();
+        let hits: f64 = inside.iter().map(|reading| reading.3).sum();
+        let share = if samples > 0.0 { hits / samples } else { 0.0 };
+        let state = match share {
+            _ if samples < SAMPLES_MIN || inside.len() < LOOKS_MIN => State::Unclear,
+            share if share >= self.experiment.present => State::Present,
+            share if share <= self.experiment.present * ABSENT_PART => State::Absent,
+            _ => State::Unclear,
+        };
+        let server = self.case.one("server", self.node);
+        let rows = ["tup_inserted", "tup_updated", "tup_deleted"]
+            .iter()
+            .filter_map(|field| server?.series(field))
+            .map(|series| series.within(&[window]).rate())
+            .sum();
+        Epoch { window, values, state, share, samples, rows_per_s: rows }
+    }
+
+    /// What speaks against calling it an experiment, if anything does.
+    fn doubt(&self, epochs: &[Epoch], first: &Epoch, last: &Epoch) -> Option<String> {
+        let mut states: BTreeMap<&BTreeMap<String, String>, State> = BTreeMap::new();
+        for epoch in epochs.iter().filter(|epoch| epoch.state != State::Unclear) {
+            if *states.entry(&epoch.values).or_insert(epoch.state) != epoch.state {
+                return Some(
+                    "the condition was not the same each time the settings had these values".to_string(),
+                );
+            }
+        }
+        let during = Window::new(first.window.from_us, last.window.to_us);
+        let restarts = self.case.events_of(event::RESTART).filter(|event| {
+            during.holds(event.t_us)
+                && matches!(Case::word_of(event, "node"), node if node.is_empty() || node == self.node)
+        });
+        if restarts.count() > 0 {
+            return Some(
+                "the server was started again in between: that changes more than a setting".to_string(),
+            );
+        }
+        if self.experiment.who == Who::Client {
+            let of = |state: State| {
+                let rates: Vec<f64> = epochs
+                    .iter()
+                    .filter(|epoch| epoch.state == state)
+                    .map(|epoch| epoch.rows_per_s)
+                    .collect();
+                statistics::mean(&rates).unwrap_or(0.0)
+            };
+            let (with, without) = (of(State::Present), of(State::Absent));
+            if without < with * WORK_PART_MIN || without <= 0.0 {
+                return Some(format!(
+                    "the work was not the same: {} rows written a second with the condition, {} without",
+                    say::short(with),
+                    say::short(without)
+                ));
+            }
+        }
+        None
+    }
+
+    /// How far from the switch the condition moved; a look at least, for that is how well it is known.
+    fn lag_us(&self, switch: &Switch<'_>, readings: &[(u64, u64, f64, f64)]) -> f64 {
+        let both = Window::new(switch.before.window.from_us, switch.after.window.to_us);
+        let inside: Vec<_> = readings.iter().filter(|reading| both.holds(reading.0)).collect();
+        let shares: Vec<f64> = inside.iter().map(|reading| reading.3 / reading.2.max(1.0)).collect();
+        let gaps = inside.windows(2).map(|pair| (pair[1].0 - pair[0].0) as f64);
+        let look_us = statistics::median(gaps).unwrap_or(0.0);
+        let moved_us = statistics::change(&shares)
+            .and_then(|change| inside.get(change.at))
+            .map_or(both.length_us() as f64 / 2.0, |reading| reading.0.abs_diff(switch.at_us) as f64);
+        moved_us.max(look_us)
+    }
+
+    fn told(&self, switch: &Switch<'_>, lag_us: f64) -> String {
+        let side = |epoch: &Epoch| {
+            format!("{} of {} samples in {}", say::percent(epoch.share), say::count(epoch.samples), {
+                say::seconds(epoch.window.length_us() as f64 / 1e6)
+            })
+        };
+        let work = match self.experiment.who {
+            Who::Client => format!(
+                ", while {} rows a second were written before and {} after",
+                say::count(switch.before.rows_per_s),
+                say::count(switch.after.rows_per_s)
+            ),
+            _ => String::new(),
+        };
+        format!(
+            "experiment: {} at second {}: {} {} before, {} after, {} from the change{work}",
+            switch.words(),
+            switch.at_us / 1_000_000,
+            self.experiment.words,
+            side(switch.before),
+            side(switch.after),
+            say::us(lag_us)
+        )
+    }
+
+    /// A claim about a condition that was there for a while only, so that the rule, which looks at the whole record, is silent.
+    fn past(&self, switch: &Switch<'_>, epochs: &[Epoch]) -> Claim {
+        let (with, without) = match switch.before.state {
+            State::Present => (switch.before, switch.after),
+            _ => (switch.after, switch.before),
+        };
+        let is_over =
+            epochs.iter().rev().find(|epoch| epoch.state != State::Unclear).map(|epoch| epoch.state)
+                == Some(State::Absent);
+        Claim::new(
+            if is_over { Severity::Note } else { Severity::Medium },
+            Level::CoOccurrence,
+            format!(
+                "{}: {} {} of their samples with {} and in {} with {}{}",
+                self.node,
+                self.experiment.words,
+                say::percent(with.share),
+                listed(&with.values),
+                say::percent(without.share),
+                listed(&without.values),
+                if is_over { ", as it is now" } else { "" }
+            ),
+        )
+        .on_node(self.node)
+        .during(epochs.iter().filter(|epoch| epoch.state == State::Present).map(|epoch| epoch.window))
+        .remedy(if is_over { "keep it as it is" } else { "take the change back" }, &[])
+    }
+}
+
+fn listed(values: &BTreeMap<String, String>) -> String {
+    values.iter().map(|(name, value)| format!("{name} {}", quoted(value))).collect::<Vec<_>>().join(", ")
+}
+
+/// How likely so many changes at random moments of the record come as close to the switches.
+fn chance(lags_us: &[f64], length_us: f64) -> f64 {
+    let each = lags_us.iter().enumerate().map(|(index, lag_us)| {
+        let near = (2.0 * lag_us / length_us.max(1.0)).min(1.0);
+        near * (index + 1) as f64
+    });
+    each.product::<f64>().min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_switch_needs_a_long_record_and_several_a_short_one() {
+        let second = 1e6;
+        assert!((chance(&[second], 600.0 * second) - 1.0 / 300.0).abs() < 1e-9);
+        assert!(chance(&[second], 20.0 * second) > P_MAX);
+        assert!(chance(&[second; 3], 20.0 * second) <= P_MAX);
+        // What follows long after a switch follows it by chance, however often.
+        assert_eq!(chance(&[9.0 * second; 3], 20.0 * second), 1.0);
+    }
+}
