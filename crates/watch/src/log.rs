@@ -2,11 +2,13 @@
 //!
 //! Only lines written from now on count. A file that is truncated is read from its beginning, one that is replaced is left at its end for
 //! the new one. What a tick brings more than [`READ_BYTES_MAX`] is read with the next ones; a log that runs away is skipped, and that is
-//! said. Words are the server's in English: with another `lc_messages` hardly anything is recognised.
+//! said. Words are the server's in English: with another `lc_messages` severities, SQLSTATEs and statements are read (`words.rs`), what
+//! messages say is not, and both that and lines that begin otherwise than `log_line_prefix` says are told as missing.
 
 mod events;
 mod parse;
 mod prefix;
+mod words;
 
 use crate::collect::{Batch, Place, Said, Tick, With};
 use record::event;
@@ -23,6 +25,12 @@ const BEHIND_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const CURRENT_LOGFILES: &str = "current_logfiles";
 /// Its first line is the postmaster's process id.
 const PID_FILE: &str = "postmaster.pid";
+
+/// Lines that must have come before a prefix is called wrong: other programs write into the same file, too.
+const ODD_LINES_MIN: u64 = 10;
+/// What is said to be missing: the words, and all of it.
+const WORDS: &str = "words of the server log";
+const LINES: &str = "lines of the server log";
 
 /// What the lines look like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,6 +152,16 @@ pub struct Follower {
     reader: events::Reader,
     is_readable: bool,
     is_first: bool,
+    style: Style,
+}
+
+/// What the server was told of its log.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Style {
+    /// `log_line_prefix`.
+    pub(crate) line_prefix: String,
+    /// `lc_messages`.
+    pub(crate) language: String,
 }
 
 #[derive(Debug)]
@@ -154,26 +172,79 @@ struct Open {
 }
 
 impl Follower {
-    pub(crate) fn new(place: Place, source: Source, line_prefix: &str) -> Follower {
+    pub(crate) fn new(place: Place, source: Source, style: Style) -> Follower {
         Follower {
-            splitter: parse::Splitter::new(source.format, line_prefix),
+            splitter: parse::Splitter::new(source.format, &style.line_prefix),
             reader: events::Reader::new(place.clone()),
             place,
             source,
             file: None,
             is_readable: true,
             is_first: true,
+            style,
+        }
+    }
+
+    /// The server was told otherwise. Lines of before that are still to be read are read as those of after.
+    pub(crate) fn restyle(&mut self, style: Style) {
+        if self.style != style {
+            self.splitter.restyle(&style.line_prefix);
+            self.style = style;
+        }
+    }
+
+    /// Whether checkpoints and the like can be recognised: it is read, its lines make sense, and its messages are in English.
+    pub(crate) fn is_telling(&self) -> bool {
+        self.is_readable && !self.is_odd() && self.foreign().is_none()
+    }
+
+    /// No line makes sense.
+    fn is_odd(&self) -> bool {
+        let heard = self.splitter.heard();
+        heard.understood == 0 && heard.not_understood >= ODD_LINES_MIN
+    }
+
+    /// Why the words are not English ones.
+    fn foreign(&self) -> Option<String> {
+        const TYPE: &str = "ALTER SYSTEM SET lc_messages = 'C'; SELECT pg_reload_conf();";
+        let language = &self.style.language;
+        if !words::is_english(language) {
+            return Some(format!("lc_messages is {language}; type: {TYPE}"));
+        }
+        let word = self.splitter.heard().foreign.as_ref()?;
+        Some(format!(
+            "messages come in another language ({word}), of a role or database with an lc_messages of its own or by the server's environment; type: {TYPE}"
+        ))
+    }
+
+    /// Says what of the log makes no sense, and takes it back when it does again.
+    fn say_sense(&self, t_us: u64, said: &mut Said, batch: &mut Batch) {
+        match self.foreign() {
+            Some(why) => {
+                let lost = "reasons and phases of checkpoints (their number comes from counters), what autovacuum did, lock waits, temporary files; errors are told by severity and SQLSTATE";
+                said.missing(batch, t_us, self.place.missing(WORDS, why, lost));
+            }
+            None => said.found(batch, t_us, &self.place, WORDS),
+        }
+        let heard = self.splitter.heard();
+        if self.is_odd() {
+            let why = match self.source.format {
+                Format::Stderr => format!(
+                    "{}: no line begins as log_line_prefix = '{}' says; type: ALTER SYSTEM SET log_line_prefix = '%m [%p] '; SELECT pg_reload_conf();",
+                    self.source.path.display(),
+                    self.style.line_prefix
+                ),
+                format => format!("{}: no line is one of {}", self.source.path.display(), format.name()),
+            };
+            said.missing(batch, t_us, self.place.missing(LINES, why, "what the server said of itself"));
+        } else if heard.understood > 0 {
+            said.found(batch, t_us, &self.place, LINES);
         }
     }
 
     /// Where it reads.
     pub(crate) fn source(&self) -> &Source {
         &self.source
-    }
-
-    /// Whether the last look succeeded.
-    pub(crate) fn is_readable(&self) -> bool {
-        self.is_readable
     }
 
     /// Reads what is new. `offset_us` is the server's clock minus ours.
@@ -183,7 +254,7 @@ impl Follower {
         let t_us = tick.clock.now_us();
         self.is_readable = read.is_ok();
         match read {
-            Ok(()) => {}
+            Ok(()) => self.say_sense(t_us, said, batch),
             Err(error) => {
                 let why = format!("{}: {error}", self.source.path.display());
                 said.missing(

@@ -299,7 +299,7 @@ impl Node {
         }
         self.loaded_us = moment.loaded_us;
         if let Some(counted) = &moment.checkpoints
-            && self.log.as_ref().is_none_or(|log| !log.is_readable())
+            && self.log.as_ref().is_none_or(|log| !log.is_telling())
         {
             batch.event(checkpoint_of_counters(&self.name, now_us, counted));
         }
@@ -509,9 +509,13 @@ impl Node {
         match found {
             Ok(source) => {
                 self.said.found(batch, t_us, &place, "server log");
-                let same = self.log.as_ref().is_some_and(|log| log.source() == &source);
-                if !same {
-                    self.log = Some(log::Follower::new(place, source, &self.known.log_line_prefix));
+                let style = log::Style {
+                    line_prefix: self.known.log_line_prefix.clone(),
+                    language: self.known.lc_messages.clone(),
+                };
+                match &mut self.log {
+                    Some(log) if log.source() == &source => log.restyle(style),
+                    log => *log = Some(log::Follower::new(place, source, style)),
                 }
             }
             Err(why) => {

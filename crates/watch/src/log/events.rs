@@ -12,6 +12,8 @@ const ERRORS_PER_TICK: usize = 10;
 const EVENTS_PER_TICK: usize = 50;
 /// Characters of a message that are kept.
 const MESSAGE_CHARS: usize = 300;
+/// SQLSTATE of a deadlock: known where the words are not.
+const DEADLOCK_DETECTED: &str = "40P01";
 /// Time zones are multiples of this from each other.
 const ZONE_STEP_US: i64 = 15 * 60 * 1_000_000;
 
@@ -86,7 +88,7 @@ impl Reader {
             batch.event(event);
         } else if let Some(event) = self.autovacuum(message, t_us) {
             batch.event(event);
-        } else if message.starts_with("deadlock detected") {
+        } else if message.starts_with("deadlock detected") || entry.sqlstate == DEADLOCK_DETECTED {
             let event = self.place.event(t_us, event::DEADLOCK, "deadlock detected");
             batch.event(
                 with_pid(event, entry)

@@ -2,15 +2,11 @@
 
 use super::Format;
 use super::prefix::{Prefix, timestamp};
+use super::words::{self, Supplement};
 use serde_json::Value;
 
 /// An entry longer than this is cut: a statement of megabytes says no more than its beginning.
 const ENTRY_BYTES_MAX: usize = 256 * 1024;
-
-/// Severities of the server, as they stand before a message.
-const SEVERITIES: [&str; 8] = ["LOG", "ERROR", "FATAL", "PANIC", "WARNING", "NOTICE", "INFO", "DEBUG"];
-/// What may follow a message as an entry of its own.
-const SUPPLEMENTS: [&str; 6] = ["DETAIL", "HINT", "CONTEXT", "STATEMENT", "QUERY", "LOCATION"];
 
 /// One message.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -19,11 +15,23 @@ pub(crate) struct Entry {
     pub(crate) time_us: Option<i64>,
     pub(crate) is_absolute: bool,
     pub(crate) pid: Option<u32>,
+    /// In English, whatever the log's language.
     pub(crate) severity: String,
     pub(crate) sqlstate: String,
     pub(crate) message: String,
     pub(crate) detail: String,
     pub(crate) statement: String,
+}
+
+/// What was read so far, for whoever must say whether it makes sense.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Heard {
+    /// Messages and what belongs to them.
+    pub(crate) understood: u64,
+    /// Lines that begin as no message does.
+    pub(crate) not_understood: u64,
+    /// The last severity that was not English.
+    pub(crate) foreign: Option<String>,
 }
 
 /// Cuts a stream into entries.
@@ -36,11 +44,24 @@ pub(crate) struct Splitter {
     open: Option<Entry>,
     /// The first line after a cut may be the rest of another.
     is_torn: bool,
+    heard: Heard,
 }
 
 impl Splitter {
     pub(crate) fn new(format: Format, line_prefix: &str) -> Splitter {
-        Splitter { format, prefix: Prefix::new(line_prefix), rest: Vec::new(), open: None, is_torn: false }
+        let prefix = Prefix::new(line_prefix);
+        Splitter { format, prefix, rest: Vec::new(), open: None, is_torn: false, heard: Heard::default() }
+    }
+
+    /// From here on lines begin otherwise, or messages are in another language: what was heard is of the past.
+    pub(crate) fn restyle(&mut self, line_prefix: &str) {
+        self.prefix = Prefix::new(line_prefix);
+        self.heard = Heard::default();
+    }
+
+    /// What was read since it was made, or since the style changed.
+    pub(crate) fn heard(&self) -> &Heard {
+        &self.heard
     }
 
     /// What follows does not continue what came before.
@@ -88,11 +109,29 @@ impl Splitter {
 
     fn line(&mut self, line: &str, entries: &mut Vec<Entry>) {
         let is_torn = std::mem::take(&mut self.is_torn);
-        match self.format {
-            Format::Csv => entries.extend(csv(line)),
-            Format::Json => entries.extend(json(line)),
-            Format::Stderr => self.plain(line, is_torn, entries),
+        let entry = match self.format {
+            Format::Csv => csv(line),
+            Format::Json => json(line),
+            Format::Stderr => return self.plain(line, is_torn, entries),
+        };
+        match entry {
+            Some(mut entry) => {
+                self.heard.understood += 1;
+                entry.severity = self.severity_of(&entry.severity).unwrap_or(entry.severity);
+                entries.push(entry);
+            }
+            None if line.is_empty() || is_torn => {}
+            None => self.heard.not_understood += 1,
         }
+    }
+
+    /// A severity in English; remembers if it was not.
+    fn severity_of(&mut self, word: &str) -> Option<String> {
+        let severity = words::severity(word)?;
+        if severity.is_foreign {
+            self.heard.foreign = Some(word.to_string());
+        }
+        Some(severity.name)
     }
 
     fn plain(&mut self, line: &str, is_torn: bool, entries: &mut Vec<Entry>) {
@@ -101,34 +140,39 @@ impl Splitter {
             let message = message.trim_start();
             Some((told, word.trim(), message))
         });
-        match parsed {
-            Some((told, word, message))
-                if SEVERITIES.iter().any(|known| word.starts_with(known)) && word.len() <= 7 =>
-            {
+        let severity = parsed.as_ref().and_then(|(_, word, _)| self.severity_of(word));
+        let supplement = parsed.as_ref().and_then(|(_, word, _)| words::supplement(word));
+        match (parsed, severity, supplement) {
+            (Some((told, _, message)), Some(severity), _) => {
+                self.heard.understood += 1;
                 entries.extend(self.open.take());
                 self.open = Some(Entry {
                     time_us: told.time_us,
                     is_absolute: told.is_absolute,
                     pid: told.pid,
-                    severity: word.to_string(),
+                    severity,
                     sqlstate: told.sqlstate.unwrap_or_default(),
                     message: message.to_string(),
                     ..Entry::default()
                 });
             }
-            Some((told, word, message)) if SUPPLEMENTS.contains(&word) => {
+            (Some((told, _, message)), None, Some(supplement)) => {
+                self.heard.understood += 1;
                 // Of another process: that one's message was overtaken, and nobody knows whose detail this is.
                 if let Some(open) = self.open.as_mut().filter(|open| open.pid == told.pid) {
-                    match word {
-                        "DETAIL" => open.detail = message.to_string(),
-                        "STATEMENT" => open.statement = message.to_string(),
-                        _ => {}
+                    match supplement {
+                        Supplement::Detail => open.detail = message.to_string(),
+                        Supplement::Statement => open.statement = message.to_string(),
+                        Supplement::Other => {}
                     }
                 }
             }
             _ if is_torn => {}
             // A further line of what came last begins with a tab.
             _ => {
+                if !line.is_empty() && !line.starts_with('\t') {
+                    self.heard.not_understood += 1;
+                }
                 if let (Some(open), Some(more)) = (&mut self.open, line.strip_prefix('\t')) {
                     let text = if !open.statement.is_empty() {
                         &mut open.statement

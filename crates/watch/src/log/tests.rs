@@ -1,3 +1,5 @@
+mod languages;
+
 use super::*;
 use record::Clock;
 use serde_json::{Value, json};
@@ -37,7 +39,8 @@ fn now_in(hours: i64) -> String {
 
 fn follower(path: &Path, format: Format, prefix: &str) -> Follower {
     let source = Source { path: path.to_path_buf(), format, collected_in: None };
-    Follower::new(Place::Node("n1".to_string()), source, prefix)
+    let style = Style { line_prefix: prefix.to_string(), language: "C".to_string() };
+    Follower::new(Place::Node("n1".to_string()), source, style)
 }
 
 fn read(follower: &mut Follower) -> Vec<event::Event> {
@@ -231,7 +234,7 @@ fn a_collected_log_goes_on_in_the_file_that_the_server_names() {
     };
     let source = find(&wanted).expect("both are listed, JSON says more");
     assert_eq!((source.format, source.path.clone()), (Format::Json, data.join("log/a.json")));
-    let mut follower = Follower::new(Place::Node("n1".to_string()), source, "");
+    let mut follower = Follower::new(Place::Node("n1".to_string()), source, Style::default());
     read(&mut follower);
     append(&data.join("log/a.json"), &line("last of a"));
     append(&data.join("log/b.json"), &line("first of b"));

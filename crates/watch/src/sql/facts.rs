@@ -9,8 +9,8 @@ use std::path::PathBuf;
 /// Settings that are told even at their default, because a finding may name them.
 const TELLING: &str = "'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_max_workers', 'autovacuum_naptime', 'autovacuum_vacuum_cost_delay', 'autovacuum_vacuum_cost_limit', \
  'autovacuum_work_mem', 'bgwriter_delay', 'block_size', 'checkpoint_completion_target', 'checkpoint_flush_after', 'checkpoint_timeout', 'commit_delay', 'data_checksums', 'deadlock_timeout', \
- 'effective_io_concurrency', 'fsync', 'full_page_writes', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', 'idle_replication_slot_timeout', 'io_method', 'io_workers', \
- 'log_autovacuum_min_duration', 'log_checkpoints', 'log_lock_waits', 'log_temp_files', 'logical_decoding_work_mem', 'maintenance_work_mem', 'max_connections', 'max_prepared_transactions', \
+ 'effective_io_concurrency', 'fsync', 'full_page_writes', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', 'idle_replication_slot_timeout', 'io_method', 'io_workers', 'lc_messages', \
+ 'log_autovacuum_min_duration', 'log_checkpoints', 'log_destination', 'log_line_prefix', 'log_lock_waits', 'log_temp_files', 'logical_decoding_work_mem', 'maintenance_work_mem', 'max_connections', 'max_prepared_transactions', \
  'max_slot_wal_keep_size', 'max_wal_size', 'min_wal_size', 'random_page_cost', 'recovery_prefetch', 'segment_size', 'shared_buffers', 'synchronous_commit', 'synchronous_standby_names', 'temp_buffers', \
  'track_cost_delay_timing', 'track_io_timing', 'track_wal_io_timing', 'transaction_timeout', 'vacuum_cost_delay', 'vacuum_cost_limit', 'vacuum_cost_page_dirty', 'vacuum_freeze_min_age', \
  'vacuum_freeze_table_age', 'wal_buffers', 'wal_compression', 'wal_level', 'wal_log_hints', 'wal_segment_size', 'wal_sync_method', 'work_mem'";
@@ -39,6 +39,7 @@ pub(crate) fn question() -> String {
            'workers_max', pg_catalog.current_setting('autovacuum_max_workers')::bigint,
            'log_destination', pg_catalog.current_setting('log_destination', true),
            'log_line_prefix', pg_catalog.current_setting('log_line_prefix', true),
+           'lc_messages', pg_catalog.current_setting('lc_messages', true),
            'logging_collector', pg_catalog.current_setting('logging_collector', true),
            'log_checkpoints', pg_catalog.current_setting('log_checkpoints', true),
            'tablespaces', (select json_agg(json_build_array(spcname, pg_catalog.pg_tablespace_location(oid))) from pg_catalog.pg_tablespace where pg_catalog.pg_tablespace_location(oid) <> ''))::text"
@@ -69,6 +70,7 @@ pub(crate) struct Known {
     pub(crate) backend_pid: Option<u32>,
     pub(crate) log_destination: String,
     pub(crate) log_line_prefix: String,
+    pub(crate) lc_messages: String,
     pub(crate) collects_log: bool,
 }
 
@@ -133,6 +135,7 @@ pub(crate) fn answer(
         backend_pid: count(answer, "pid").and_then(|pid| u32::try_from(pid).ok()),
         log_destination: text(answer, "log_destination"),
         log_line_prefix: text(answer, "log_line_prefix"),
+        lc_messages: text(answer, "lc_messages"),
         collects_log: text(answer, "logging_collector") == "on",
     };
     (known, changed)
