@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use std::path::Path;
 use target::conninfo::{self, Request, Resolved, Sources};
 use target::local::{ClusterFile, LocalError};
-use target::{Cluster, ConnSpec};
+use target::{Cluster, ConnSpec, Survey};
 
 impl Connection {
     /// What the flags, the environment and the files of libpq say; warnings of the resolver go to the terminal.
@@ -42,6 +42,17 @@ impl Connection {
         match self.cluster_of_file()? {
             Some(cluster) => Ok(cluster.following_primary()),
             None => Ok(Cluster::discover(&self.resolve(context)?)?),
+        }
+    }
+
+    /// The same for whoever looks on: nodes that cannot be reached are told, and never an error.
+    ///
+    /// # Errors
+    /// As [`Connection::resolve`]; also when nobody answers at all, or the cluster file is wrong.
+    pub fn survey(&self, context: &Context) -> Result<Survey, Failure> {
+        match self.cluster_of_file()? {
+            Some(cluster) => Ok(Survey { cluster: cluster.following_primary(), absent: vec![] }),
+            None => Ok(Cluster::survey(&self.resolve(context)?)?),
         }
     }
 

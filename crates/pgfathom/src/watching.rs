@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use std::sync::Arc;
 use target::{Cluster, ClusterNode, ConnSpec};
 use watch::perf::Mode;
-use watch::{Board, Options, Sampler, lineup, machines};
+use watch::{Board, Collect, Options, Sampler, lineup, machines};
 
 /// Whether to watch meanwhile.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -36,12 +36,15 @@ impl Watching {
     /// Begins to sample these nodes and this machine into the recording, until it is closed. What cannot be sampled is said in the run
     /// directory; it never stops the work.
     pub fn begin(self, recording: &Recording<'_>, nodes: &[ClusterNode]) {
-        if self.watch == Switch::Off {
-            return;
+        if self.watch == Switch::On {
+            let board = Arc::new(Board::new());
+            let collectors = lineup::of(nodes, &board);
+            self.sample(recording, &board, collectors);
         }
-        let board = Arc::new(Board::new());
-        let mut collectors = lineup::of(nodes, &board);
-        collectors.extend(machines::here(&lineup::host_name(), &board, None, Mode::Auto, recording.path()));
+    }
+
+    fn sample(self, recording: &Recording<'_>, board: &Arc<Board>, mut collectors: Vec<Box<dyn Collect>>) {
+        collectors.extend(machines::here(&lineup::host_name(), board, None, Mode::Auto, recording.path()));
         match Sampler::start(recording.shared_dir(), Options::default(), collectors) {
             Ok(sampler) => recording.carry(sampler),
             Err(error) => {
@@ -53,8 +56,15 @@ impl Watching {
         }
     }
 
-    /// The same for one server.
+    /// The same for one server, and all that its catalog leads to: what sessions at one node wait for may lie on another.
     pub fn begin_single(self, recording: &Recording<'_>, spec: &ConnSpec) {
-        self.begin(recording, &Cluster::single(spec.clone()).nodes);
+        if self.watch == Switch::On {
+            let board = Arc::new(Board::new());
+            let collectors = match Cluster::survey(spec) {
+                Ok(survey) => lineup::of_survey(&survey, &board),
+                Err(_) => lineup::of(&Cluster::single(spec.clone()).nodes, &board),
+            };
+            self.sample(recording, &board, collectors);
+        }
     }
 }

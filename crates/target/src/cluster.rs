@@ -5,12 +5,14 @@
 
 mod discover;
 mod error;
+mod survey;
 
 use std::fmt;
 use std::path::PathBuf;
 
 pub use error::ClusterError;
 pub(crate) use error::sql_hint;
+pub use survey::{Absent, Survey};
 
 use crate::ConnSpec;
 use crate::conninfo::{Host, HostSpec, SessionAttrs, Sources};
@@ -155,7 +157,18 @@ impl Cluster {
     /// # Errors
     /// [`ClusterError::Connect`] when a node cannot be reached at the address that the catalog has for it.
     pub fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
-        discover::discover(entry)
+        let mut control = crate::control::connect(entry)?;
+        let here = entry.clone().with_only_host(control.host_index());
+        discover::discover(&mut control, here, &mut discover::Reach::Demanded)
+    }
+
+    /// As [`Cluster::discover`], for whoever looks on: nodes that do not answer are kept and told, standbys and the primary that the catalog
+    /// speaks of are looked for, and further hosts of `entry` count as nodes of their own.
+    ///
+    /// # Errors
+    /// When none of the hosts of `entry` answers, or a catalog cannot be read.
+    pub fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
+        survey::survey(entry)
     }
 
     /// The place of a node in [`Cluster::nodes`].

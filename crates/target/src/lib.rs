@@ -21,7 +21,7 @@ mod sys;
 pub mod throwaway;
 pub mod tls;
 
-pub use cluster::{Cluster, ClusterError, ClusterNode, Role};
+pub use cluster::{Absent, Cluster, ClusterError, ClusterNode, Role, Survey};
 pub use connect::{Attempt, Cause, ConnectError};
 pub use conninfo::{ConnSpec, HostSpec};
 pub use engine::Engine;

@@ -1,15 +1,51 @@
 //! The collectors of database nodes, put together.
 
 use crate::board::Board;
-use crate::collect::Collect;
+use crate::collect::{Batch, Collect, Place, Said, Tick};
 use crate::sql::Node;
 use std::sync::Arc;
-use target::ClusterNode;
+use target::{Absent, ClusterNode, Survey};
 
 /// One collector for each node. They share `board`.
 pub fn of(nodes: &[ClusterNode], board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
     let collector = |node: &ClusterNode| Node::new(&node.name, &node.spec, Arc::clone(board));
     nodes.iter().map(|node| Box::new(collector(node)) as Box<dyn Collect>).collect()
+}
+
+/// The same for what was found of a cluster: a node that does not answer is tried again and again, one without an address is told as missing.
+pub fn of_survey(survey: &Survey, board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
+    let mut all: Vec<Box<dyn Collect>> = vec![];
+    for node in &survey.cluster.nodes {
+        let mut collector = Node::new(&node.name, &node.spec, Arc::clone(board));
+        if let Some(absent) = survey.absent.iter().find(|absent| absent.name == node.name) {
+            collector = collector.found_as(&absent.why, &absent.hint);
+        }
+        all.push(Box::new(collector));
+    }
+    let is_node = |absent: &&Absent| survey.cluster.node(&absent.name).is_none();
+    all.extend(survey.absent.iter().filter(is_node).map(|absent| {
+        Box::new(Nowhere { absent: absent.clone(), said: Said::default() }) as Box<dyn Collect>
+    }));
+    all
+}
+
+/// A node that is spoken of and has no address: all that can be done is to say so.
+#[derive(Debug)]
+struct Nowhere {
+    absent: Absent,
+    said: Said,
+}
+
+impl Collect for Nowhere {
+    fn place(&self) -> Place {
+        Place::Node(self.absent.name.clone())
+    }
+
+    fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
+        let why = format!("{}; {}", self.absent.why, self.absent.hint);
+        let missing = self.place().missing("server", why, "everything that the server's views say");
+        self.said.missing(batch, tick.now_us, missing);
+    }
 }
 
 /// The name of this machine.

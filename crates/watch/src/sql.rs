@@ -133,6 +133,8 @@ pub struct Node {
     texts: HashSet<String>,
     log: Option<log::Follower>,
     follows_log: bool,
+    /// Of a node that has never answered: who speaks of it, and what to type if its address is not ours.
+    found_as: Option<(String, String)>,
 }
 
 /// The connection.
@@ -173,7 +175,15 @@ impl Node {
             texts: HashSet::new(),
             log: None,
             follows_log: true,
+            found_as: None,
         }
+    }
+
+    /// A node that did not answer when it was found: says by whom, and what to type, for as long as it has not.
+    #[must_use]
+    pub fn found_as(mut self, told_by: &str, hint: &str) -> Node {
+        self.found_as = Some((told_by.to_string(), hint.to_string()));
+        self
     }
 
     /// Leaves the server's log alone.
@@ -209,6 +219,7 @@ impl Node {
         match Up::open(&self.spec) {
             Ok(up) => {
                 self.link = Link::Up(Box::new(up));
+                self.found_as = None;
                 let place = self.place();
                 self.said.found(batch, tick.now_us, &place, "server");
                 for turn in &mut self.turns {
@@ -232,7 +243,11 @@ impl Node {
             batch.event(self.event(now_us, event::RESTART, format!("{} went away: {failed}", self.name)));
         }
         let lost = "everything that the server's views say";
-        self.said.missing(batch, now_us, self.place().missing("server", failed.to_string(), lost));
+        let why = match &self.found_as {
+            Some((told_by, hint)) => format!("{told_by}; {hint}"),
+            None => failed.to_string(),
+        };
+        self.said.missing(batch, now_us, self.place().missing("server", why, lost));
         self.board.change(&self.name, |state| {
             *state = NodeState {
                 t_us: now_us,

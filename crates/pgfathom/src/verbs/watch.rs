@@ -19,6 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use target::control::{self, Control};
+use target::{Cluster, ConnSpec};
 use watch::{Board, Options, Sampler, lineup, live};
 
 /// How often the end is looked for.
@@ -70,10 +72,10 @@ impl Watch {
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         self.evidence.check()?;
         self.machines.check()?;
-        let cluster = self.connection.resolve_cluster_of(context)?;
+        let survey = self.connection.survey(context)?;
+        let cluster = &survey.cluster;
         self.machines.check_nodes(&cluster.nodes)?;
-        let spec = &cluster.nodes[0].spec;
-        let mut control = target::control::connect(spec)?;
+        let (mut control, spec) = first_that_answers(cluster)?;
         let recording = Recording::begin(context, &self.directory, "watch", "")?;
         let mut fingerprint = fingerprint::take(&mut control, spec);
         fingerprint.engine = cluster.engine.name().to_string();
@@ -91,7 +93,7 @@ impl Watch {
         }));
         let begun = Instant::now();
         let board = Arc::new(Board::new());
-        let mut collectors = lineup::of(&cluster.nodes, &board);
+        let mut collectors = lineup::of_survey(&survey, &board);
         collectors.extend(self.machines.collectors(
             !self.no_host,
             &cluster.nodes,
@@ -162,6 +164,21 @@ impl Watch {
             std::thread::sleep(BEAT);
         }
     }
+}
+
+/// A connection to the first node that answers: a cluster is watched most when its first node is down.
+///
+/// # Errors
+/// Those of the first node when none answers.
+fn first_that_answers(cluster: &Cluster) -> Result<(Control, &ConnSpec), Failure> {
+    let mut first = None;
+    for node in &cluster.nodes {
+        match control::connect(&node.spec) {
+            Ok(control) => return Ok((control, &node.spec)),
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    Err(first.expect("a cluster has a node").into())
 }
 
 /// What the run directory holds in the end: nothing is told that is not in it.

@@ -1,6 +1,6 @@
 //! The nodes of a cluster from the catalog of one of them.
 
-use super::{Cluster, ClusterError, ClusterNode, Role};
+use super::{Absent, Cluster, ClusterError, ClusterNode, Role};
 use crate::catalog::{self, TextRow};
 use crate::conninfo::{self, ConninfoError, Host, HostSpec, PORT_DEFAULT, Sources};
 use crate::control::{self, Control};
@@ -27,20 +27,71 @@ const IDENTITY: &str = "
            coalesce(pg_catalog.inet_server_addr()::text, ''), pg_catalog.current_setting('port'), \
            pg_catalog.current_database()::text";
 
-pub(super) fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
-    let mut control = control::connect(entry)?;
-    let here = entry.clone().with_only_host(control.host_index());
-    match detect(&mut control)? {
+/// What happens when a node that the catalog names does not answer.
+pub(super) enum Reach<'a> {
+    /// It is an error: whoever asks works with all nodes.
+    Demanded,
+    /// It is kept and noted: whoever asks works with those that are there.
+    Noted(&'a mut Vec<Absent>),
+}
+
+impl Reach<'_> {
+    /// Connects to a node; `None` if it does not answer and that was noted.
+    fn connect(&mut self, entry: &str, node: &ClusterNode) -> Result<Option<Control>, ClusterError> {
+        let address = || node.spec.hosts.first().map(ToString::to_string).unwrap_or_default();
+        match (control::connect(&node.spec), self) {
+            (Ok(control), _) => Ok(Some(control)),
+            (Err(source), Reach::Demanded) => Err(ClusterError::Connect {
+                entry: entry.to_owned(),
+                node: node.name.clone(),
+                address: address(),
+                source,
+            }),
+            (Err(source), Reach::Noted(absent)) => {
+                absent.push(Absent {
+                    name: node.name.clone(),
+                    why: format!("the catalog of {entry} has it at {}: {source}", address()),
+                    hint: FILE_HINT.to_owned(),
+                });
+                Ok(None)
+            }
+        }
+    }
+
+    /// Passes an error about a node on, or notes it.
+    fn note(&mut self, node: &str, error: ClusterError) -> Result<(), ClusterError> {
+        match self {
+            Reach::Demanded => Err(error),
+            Reach::Noted(absent) => {
+                let hint = error.hint().unwrap_or_else(|| FILE_HINT.to_owned());
+                absent.push(Absent { name: node.to_owned(), why: error.to_string(), hint });
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What helps when the catalog's addresses are not ours.
+const FILE_HINT: &str =
+    "write a cluster file with its address as this machine reaches it, and name it with --cluster";
+
+pub(super) fn discover(
+    control: &mut Control,
+    here: ConnSpec,
+    reach: &mut Reach<'_>,
+) -> Result<Cluster, ClusterError> {
+    match detect(control)? {
         Found::Engine(engine) => match &engine.profile().discovery {
             Discovery::Catalog(catalog) => {
-                catalogued(&mut control, here, engine, catalog.nodes, catalog.reach_nodes)
+                let reach_nodes = catalog.reach_nodes;
+                catalogued(control, here, engine, catalog.nodes, reach_nodes, reach)
             }
             _ => Ok(Cluster { engine, ..Cluster::single(here) }),
         },
         Found::Copies(replications) => {
             for replication in replications {
                 if let Some(probe) = replication.probe {
-                    let rows = catalog::rows(&mut *control, probe).map_err(|source| ClusterError::Sql {
+                    let rows = catalog::rows(&mut **control, probe).map_err(|source| ClusterError::Sql {
                         what: format!("look for {}", replication.name),
                         engine: Some(Engine::Multimaster),
                         source,
@@ -50,13 +101,13 @@ pub(super) fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
                     }
                 }
                 let cluster =
-                    catalogued(&mut control, here.clone(), Engine::Multimaster, replication.nodes, true)?;
+                    catalogued(control, here.clone(), Engine::Multimaster, replication.nodes, true, reach)?;
                 // An extension that is there and replicates nothing makes no cluster.
                 if cluster.nodes.len() > 1 {
                     return Ok(cluster);
                 }
             }
-            postgres(&mut control, here)
+            postgres(control, here, reach)
         }
     }
 }
@@ -90,7 +141,7 @@ fn detect(control: &mut Control) -> Result<Found, ClusterError> {
 }
 
 /// PostgreSQL itself: alone, or with partitions on other servers.
-fn postgres(control: &mut Control, here: ConnSpec) -> Result<Cluster, ClusterError> {
+fn postgres(control: &mut Control, here: ConnSpec, reach: &mut Reach<'_>) -> Result<Cluster, ClusterError> {
     let servers = catalog::rows(&mut **control, FDW_SERVERS).map_err(|source| ClusterError::Sql {
         what: "list the foreign servers".to_owned(),
         engine: Some(Engine::FdwSharded),
@@ -99,7 +150,7 @@ fn postgres(control: &mut Control, here: ConnSpec) -> Result<Cluster, ClusterErr
     if servers.is_empty() {
         return Ok(Cluster::single(here));
     }
-    fdw_sharded(control, here, &servers)
+    fdw_sharded(control, here, &servers, reach)
 }
 
 /// The nodes that an engine's own catalog lists; see [`crate::profile::Catalog::nodes`] for the columns.
@@ -109,6 +160,7 @@ fn catalogued(
     engine: Engine,
     question: &str,
     reach_nodes: bool,
+    reach: &mut Reach<'_>,
 ) -> Result<Cluster, ClusterError> {
     let rows = catalog::rows(&mut **control, question).map_err(|source| ClusterError::Sql {
         what: format!("list the nodes of {engine}"),
@@ -120,7 +172,7 @@ fn catalogued(
     for row in &rows {
         let name = row.get(1).unwrap_or_default().to_owned();
         if let Some(state) = row.get(7) {
-            return Err(ClusterError::NodeState { node: name, state: state.to_owned() });
+            reach.note(&name, ClusterError::NodeState { node: name.clone(), state: state.to_owned() })?;
         }
         let role = row.get(5).and_then(Role::parse).unwrap_or(Role::Shard);
         let mut spec = match row.get(8) {
@@ -155,12 +207,7 @@ fn catalogued(
     }
     if reach_nodes {
         for node in &cluster.nodes[1..] {
-            control::connect(&node.spec).map_err(|source| ClusterError::Connect {
-                entry: here.describe(),
-                node: node.name.clone(),
-                address: node.spec.hosts.first().map(ToString::to_string).unwrap_or_default(),
-                source,
-            })?;
+            drop(reach.connect(&here.describe(), node)?);
         }
     }
     Ok(cluster)
@@ -182,7 +229,12 @@ fn along(here: &ConnSpec, conninfo: &str) -> Result<ConnSpec, ConninfoError> {
     Ok(spec.with_dbname(&theirs.dbname))
 }
 
-fn fdw_sharded(control: &mut Control, here: ConnSpec, servers: &[TextRow]) -> Result<Cluster, ClusterError> {
+fn fdw_sharded(
+    control: &mut Control,
+    here: ConnSpec,
+    servers: &[TextRow],
+    reach: &mut Reach<'_>,
+) -> Result<Cluster, ClusterError> {
     let entry_name = here.describe();
     let mut nodes = vec![ClusterNode { name: "entry".to_owned(), role: Role::Shard, spec: here.clone() }];
     for row in servers {
@@ -191,30 +243,21 @@ fn fdw_sharded(control: &mut Control, here: ConnSpec, servers: &[TextRow]) -> Re
         nodes.push(ClusterNode { name, role: Role::Shard, spec });
     }
     let mut cluster = Cluster { engine: Engine::FdwSharded, nodes, partitions: None };
-    let identity = |control: &mut Control| -> Result<Option<TextRow>, ClusterError> {
-        let rows = catalog::rows(&mut **control, IDENTITY).map_err(|source| ClusterError::Sql {
-            what: "ask a node who it is".to_owned(),
-            engine: Some(Engine::FdwSharded),
-            source,
-        })?;
-        Ok(rows.into_iter().next())
-    };
-    let mut identities = vec![identity(control)?];
+    let mut identities = vec![(0, identity(control)?)];
     let mut own_name = None;
+    let mut doubles = vec![];
     for index in 1..cluster.nodes.len() {
         let node = &cluster.nodes[index];
-        let mut control = control::connect(&node.spec).map_err(|source| ClusterError::Connect {
-            entry: entry_name.clone(),
-            node: node.name.clone(),
-            address: node.spec.hosts.first().map(ToString::to_string).unwrap_or_default(),
-            source,
-        })?;
+        let Some(mut control) = reach.connect(&entry_name, node)? else { continue };
         let found = identity(&mut control)?;
-        if let Some(same) = identities.iter().position(|other| *other == found) {
+        if let Some((same, _)) = identities.iter().find(|(_, other)| *other == found) {
             let name = |index: usize| cluster.nodes[index].name.clone();
-            return Err(ClusterError::SameNode { first: name(same), second: name(index) });
+            let error = ClusterError::SameNode { first: name(*same), second: name(index) };
+            reach.note(&node.name, error)?;
+            doubles.push(index);
+            continue;
         }
-        identities.push(found);
+        identities.push((index, found));
         // The other nodes know by what name the entry goes.
         if own_name.is_none() {
             let theirs = catalog::rows(&mut *control, FDW_SERVERS).map_err(|source| ClusterError::Sql {
@@ -234,11 +277,24 @@ fn fdw_sharded(control: &mut Control, here: ConnSpec, servers: &[TextRow]) -> Re
         // Nobody points back: the entry holds no partition that others need.
         None => cluster.nodes[0].role = Role::Coordinator,
     }
+    for index in doubles.into_iter().rev() {
+        cluster.nodes.remove(index);
+    }
     Ok(cluster)
 }
 
+/// Who a server is; see [`IDENTITY`].
+pub(super) fn identity(control: &mut Control) -> Result<Option<TextRow>, ClusterError> {
+    let rows = catalog::rows(&mut **control, IDENTITY).map_err(|source| ClusterError::Sql {
+        what: "ask a node who it is".to_owned(),
+        engine: Some(Engine::FdwSharded),
+        source,
+    })?;
+    Ok(rows.into_iter().next())
+}
+
 /// The connection to a server as the node `here` names it, with our own role and password.
-fn beside(
+pub(super) fn beside(
     here: &ConnSpec,
     host: Option<&str>,
     port: Option<&str>,
