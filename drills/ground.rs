@@ -32,9 +32,7 @@ impl Ground {
     }
 
     pub(crate) fn session(&self) -> Client {
-        let socket = self.cluster.socket_dir().display();
-        let words = format!("host={socket} port={} user=postgres dbname=postgres", self.cluster.port());
-        Client::connect(&words, NoTls).expect("connects")
+        session(&self.cluster)
     }
 
     pub(crate) fn sql(&self, text: &str) {
@@ -42,29 +40,48 @@ impl Ground {
     }
 
     pub(crate) fn watch(&self, name: &str) -> Watching<'_> {
-        let mut command = pgfathom(self.folder.path());
-        command.args(["watch", "-q", "--interval", "500ms", "-o", name]);
-        command.args(["-U", "postgres", "-d", "postgres", "-p", &self.cluster.port().to_string(), "-h"]);
-        command.arg(self.cluster.socket_dir());
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
-        Watching { ground: self, child, name: name.to_string(), begun: Instant::now() }
+        self.watch_every("500ms", name)
+    }
+
+    /// Looks as often as that: rules that compare the beginning of a record with its end need a number of looks, not of seconds.
+    pub(crate) fn watch_every(&self, interval: &str, name: &str) -> Watching<'_> {
+        self.begin(&format!("watch -q --interval {interval}"), name)
+    }
+
+    /// A verb on this server that leaves a directory of this name.
+    pub(crate) fn begin(&self, words: &str, name: &str) -> Watching<'_> {
+        let socket = self.cluster.socket_dir().display();
+        let target = format!("-U postgres -d postgres -p {} -h {socket}", self.cluster.port());
+        Watching::begin(&self.folder, &format!("{words} {target}"), name)
     }
 
     /// A session that repeats a statement until it is stopped; errors are part of some drills.
     pub(crate) fn repeat(&self, text: &str, pause: Duration) -> Worker {
-        let (mut session, text) = (self.session(), text.to_string());
-        let token = session.cancel_token();
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            while !seen.load(Ordering::Relaxed) {
-                let _ = session.batch_execute(&text);
-                let _ = session.batch_execute("ROLLBACK");
-                thread::sleep(pause);
-            }
-        });
-        Worker { stop, token, thread: Some(thread) }
+        repeat(&self.cluster, text, pause)
     }
+}
+
+/// A session at a server.
+pub(crate) fn session(server: &Throwaway) -> Client {
+    let socket = server.socket_dir().display();
+    let words = format!("host={socket} port={} user=postgres dbname=postgres", server.port());
+    Client::connect(&words, NoTls).expect("connects")
+}
+
+/// The same as [`Ground::repeat`] at any server.
+pub(crate) fn repeat(server: &Throwaway, text: &str, pause: Duration) -> Worker {
+    let (mut session, text) = (session(server), text.to_string());
+    let token = session.cancel_token();
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&stop);
+    let thread = thread::spawn(move || {
+        while !seen.load(Ordering::Relaxed) {
+            let _ = session.batch_execute(&text);
+            let _ = session.batch_execute("ROLLBACK");
+            thread::sleep(pause);
+        }
+    });
+    Worker { stop, token, thread: Some(thread) }
 }
 
 pub(crate) struct Worker {
@@ -86,37 +103,59 @@ impl Drop for Worker {
     }
 }
 
-/// A watch that goes on.
+/// A watch, or another verb with the watch beside it, that goes on.
 pub(crate) struct Watching<'a> {
-    ground: &'a Ground,
+    folder: &'a Folder,
     child: Child,
     name: String,
     begun: Instant,
 }
 
 impl Watching<'_> {
+    pub(crate) fn begin<'a>(folder: &'a Folder, words: &str, name: &str) -> Watching<'a> {
+        let mut command = pgfathom(folder.path());
+        command.args(words.split_whitespace()).args(["-o", name]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
+        Watching { folder, child, name: name.to_string(), begun: Instant::now() }
+    }
+
     pub(crate) fn dir(&self) -> PathBuf {
-        self.ground.folder.path().join(&self.name)
+        self.folder.path().join(&self.name)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let ended = Command::new("kill").args([name, &pid]).status().expect("kill is there");
-        assert!(ended.success(), "kill {name} {pid}");
+        signal(self.pid(), name);
+    }
+
+    /// Ends it as Ctrl-C does, and waits: some things are looked at once more at the end.
+    pub(crate) fn end(&mut self) {
+        self.signal("-INT");
+        let _ = self.child.wait();
+    }
+
+    /// Waits until the findings are as they should be, which `holds` says.
+    pub(crate) fn until_that(
+        &self,
+        what: &str,
+        holds: impl Fn(&BTreeMap<String, Value>) -> bool,
+    ) -> BTreeMap<String, Value> {
+        loop {
+            let findings = self.findings();
+            if holds(&findings) {
+                return findings;
+            }
+            assert!(self.begun.elapsed() < PATIENCE, "{what}: {findings:#?}");
+            thread::sleep(Duration::from_millis(300));
+        }
     }
 
     /// The findings so far, by rule.
     pub(crate) fn findings(&self) -> BTreeMap<String, Value> {
-        let mut command = pgfathom(self.ground.folder.path());
-        command.args(["explain", "-q", "--format", "json", &self.name]);
-        let ended: Ended = command.output().expect("the command starts").into();
-        // The first look may come before the directory is there.
-        let Ok(told) = serde_json::from_str::<Value>(&ended.stdout) else { return BTreeMap::new() };
-        let findings = told["findings"].as_array().cloned().unwrap_or_default();
-        findings
-            .into_iter()
-            .map(|finding| (finding["rule"].as_str().unwrap_or("").to_string(), finding))
-            .collect()
+        findings(self.folder, &self.name)
     }
 
     /// Waits until all of these rules have fired, and tells how long each took.
@@ -155,15 +194,38 @@ impl Watching<'_> {
 
     /// Waits until the server was looked at so often.
     pub(crate) fn looked(&self, times: usize) {
-        let looks = || {
-            let text = std::fs::read_to_string(self.dir().join("samples.ndjson")).unwrap_or_default();
-            text.lines().filter(|line| line.contains("\"source\":\"server\"")).count()
-        };
-        while looks() < times {
+        while self.looks() < times {
             assert!(self.begun.elapsed() < PATIENCE, "the server was not looked at");
             thread::sleep(Duration::from_millis(200));
         }
     }
+
+    /// How often any server was looked at so far.
+    pub(crate) fn looks(&self) -> usize {
+        let text = std::fs::read_to_string(self.dir().join("samples.ndjson")).unwrap_or_default();
+        text.lines().filter(|line| line.contains("\"source\":\"server\"")).count()
+    }
+}
+
+/// What `explain` says of a directory, by rule.
+pub(crate) fn findings(folder: &Folder, name: &str) -> BTreeMap<String, Value> {
+    let mut command = pgfathom(folder.path());
+    command.args(["explain", "-q", "--format", "json", name]);
+    let ended: Ended = command.output().expect("the command starts").into();
+    // The first look may come before the directory is there.
+    let Ok(told) = serde_json::from_str::<Value>(&ended.stdout) else { return BTreeMap::new() };
+    let findings = told["findings"].as_array().cloned().unwrap_or_default();
+    findings
+        .into_iter()
+        .map(|finding| (finding["rule"].as_str().unwrap_or("").to_string(), finding))
+        .collect()
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let pid = pid.to_string();
+    let ended = Command::new("kill").args([name, &pid]).status().expect("kill is there");
+    assert!(ended.success(), "kill {name} {pid}");
 }
 
 impl Drop for Watching<'_> {

@@ -4,9 +4,15 @@
 //!
 //! Nothing here waits for a time: a drill explains the directory that is being written again and again until its rules have fired.
 
+mod clients;
 mod commits;
 mod ground;
+mod nodes;
+#[allow(dead_code, reason = "what it counts is for others")]
+#[path = "../crates/pgfathom/tests/support/relay.rs"]
+mod relay;
 mod sessions;
+mod standby;
 #[path = "../crates/pgfathom/tests/support/mod.rs"]
 mod support;
 mod vacuum;

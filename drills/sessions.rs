@@ -75,6 +75,78 @@ fn what_sessions_slots_and_checkpoints_do_to_each_other() {
     drop((watching, root, holder));
 }
 
+#[test]
+#[ignore = "a gigabyte is decoded and spilled"]
+fn a_huge_transaction_is_decoded() {
+    let ground = Ground::new(&[
+        ("wal_level", "logical"),
+        ("logical_decoding_work_mem", "64kB"),
+        ("max_wal_size", "4GB"),
+        ("autovacuum", "off"),
+    ]);
+    if ground.cluster.installation().version.major < 14 {
+        return not_possible_here("TXN-02", "what slots spill is counted since PostgreSQL 14");
+    }
+    ground.sql("CREATE TABLE bulk (id int, v text); CREATE PUBLICATION everybody FOR ALL TABLES;");
+    ground.sql("SELECT pg_create_logical_replication_slot('reader', 'pgoutput')");
+    // A reader that looks and takes nothing decodes the same transactions each time.
+    let read = "SELECT count(*) FROM pg_logical_slot_peek_binary_changes('reader', NULL, 1, 'proto_version', '1', 'publication_names', 'everybody')";
+    {
+        ground.sql("INSERT INTO bulk SELECT i, repeat('x', 500) FROM generate_series(1, 50) i");
+        let _reader = ground.repeat(read, Duration::from_millis(50));
+        ground.watch("small").is_silent(&["TXN-02"]);
+    }
+    ground.sql("SELECT pg_replication_slot_advance('reader', pg_current_wal_lsn())");
+    ground.sql("INSERT INTO bulk SELECT i, repeat('x', 500) FROM generate_series(1, 400000) i");
+    let watching = ground.watch("huge");
+    watching.looked(1);
+    let _reader = ground.repeat(read, Duration::ZERO);
+    watching.until(&["TXN-02"]);
+}
+
+#[test]
+fn a_session_that_forgot_its_transaction() {
+    let ground = Ground::new(&[("autovacuum_freeze_max_age", "100000")]);
+    ground.sql("CREATE TABLE hot (id int PRIMARY KEY, n int); INSERT INTO hot VALUES (1, 0); CREATE TABLE burnt (i int);");
+    let rules = ["LCK-01", "VAC-05"];
+    let work = "UPDATE hot SET n = n + 1 WHERE id = 1";
+    let load: Vec<Worker> = (0..4).map(|_| ground.repeat(work, Duration::from_millis(20))).collect();
+    ground.watch("healthy").is_silent(&rules);
+    // It only read: its snapshot is gone with the statement, its lock is not, and a change of the table queues behind it with all that follow.
+    let mut forgotten = ground.session();
+    forgotten.batch_execute("BEGIN; SELECT count(*) FROM hot").expect("reads");
+    let change = ground.repeat("ALTER TABLE hot ADD COLUMN IF NOT EXISTS later int", Duration::ZERO);
+    let watching = ground.watch("reader");
+    let fired = watching.until(&["LCK-01"]);
+    let told = |finding: &serde_json::Value| format!("{} {}", finding["claim"], finding["remedy"]);
+    assert!(told(&fired["LCK-01"]).contains("idle in transaction"), "{}", told(&fired["LCK-01"]));
+    assert!(
+        told(&fired["LCK-01"]).contains("idle_in_transaction_session_timeout"),
+        "{}",
+        told(&fired["LCK-01"])
+    );
+    drop((watching, change, load));
+    // It wrote: from now on no dead row may be removed.
+    forgotten.batch_execute("INSERT INTO burnt VALUES (0)").expect("writes");
+    ground.sql(
+        "DO $$ BEGIN FOR i IN 1..6000 LOOP BEGIN INSERT INTO burnt VALUES (i); EXCEPTION WHEN division_by_zero THEN NULL; END; END LOOP; END $$;",
+    );
+    let watching = ground.watch("writer");
+    watching.until(&["VAC-05"]);
+    // What the holder does is told once it has been idle for a second.
+    let fired = watching.until_that("what the holder does", |findings| {
+        findings
+            .get("VAC-05")
+            .is_some_and(|finding| finding["evidence"].to_string().contains("idle in transaction"))
+    });
+    assert!(
+        told(&fired["VAC-05"]).contains("idle_in_transaction_session_timeout"),
+        "{}",
+        told(&fired["VAC-05"])
+    );
+    drop(forgotten);
+}
+
 /// Lets another database of the same server subscribe, with a row that is there already.
 fn follow(ground: &Ground) {
     let socket = ground.cluster.socket_dir().display();
