@@ -8,10 +8,12 @@ use mistakes::{check, usage};
 use record::RunReader;
 use record::event;
 use record::watched::Sampled;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use support::{Ended, Folder, pgfathom, run};
-use target::throwaway::{Throwaway, installations};
+use target::throwaway::{StopMode, Throwaway, installations};
 
 fn server() -> Throwaway {
     let installation = installations().into_iter().next().expect("a PostgreSQL");
@@ -137,6 +139,77 @@ fn loads_and_runs_are_watched_unless_they_shall_not_be() {
     assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
     let reader = RunReader::open(&folder.path().join("blind")).expect("a run directory");
     assert!(lines(&reader).is_empty());
+}
+
+/// A server process of ours that ends with the test.
+struct Server(std::process::Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("kill").args(["-s", "INT", &self.0.id().to_string()]).status();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_server_that_speaks_russian_is_understood_as_far_as_it_goes() {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let settings = [("lc_messages", "C.UTF-8"), ("log_line_prefix", "%m [%p] %e ")];
+    let mut server = Throwaway::start(&installation, &settings).expect("a server");
+    server.stop(StopMode::Fast).expect("stops");
+    // Its messages are translated by its environment: its own setting does not say so.
+    let data = server.data_dir();
+    let owner = std::fs::metadata(&data).expect("a data directory");
+    let log = std::fs::File::create(data.join("russian.log")).expect("a log");
+    let mut command = std::process::Command::new(installation.bin_dir.join("postgres"));
+    command.arg("-D").arg(&data).env("LANGUAGE", "ru").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    if std::fs::metadata("/proc/self").is_ok_and(|ours| ours.uid() != owner.uid()) {
+        command.uid(owner.uid()).gid(owner.gid());
+    }
+    let _running = Server(command.spawn().expect("the server starts"));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while server.value("select 1").is_err() {
+        assert!(Instant::now() < deadline, "the server did not start");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    if !std::fs::read_to_string(data.join("russian.log")).unwrap_or_default().contains("СООБЩЕНИЕ") {
+        eprintln!("not possible here: {} has no Russian messages", installation.bin_dir.display());
+        return;
+    }
+    let folder = Folder::new();
+    let child = pgfathom(folder.path())
+        .args(["watch", "--no-host", "--interval", "200ms", "-o", "seen", &uri(&server)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let seen = || RunReader::open(&folder.path().join("seen")).ok();
+    let is_told = || {
+        seen().is_some_and(|reader| {
+            let missing = lines(&reader).iter().any(|line| {
+                matches!(line, Sampled::Missing(missing) if missing.what == "words of the server log" && missing.why.contains("lc_messages"))
+            });
+            let checkpoint = reader.events.iter().any(|event| event.kind == event::CHECKPOINT && event.more["from"] == "counters");
+            missing && checkpoint && reader.events.iter().any(|event| event.more.get("sqlstate") == Some(&"22012".into()))
+        })
+    };
+    while !is_told() {
+        assert!(
+            Instant::now() < deadline + Duration::from_secs(60),
+            "{:?}",
+            seen().map(|reader| reader.events)
+        );
+        server.execute("select 1 / 0").expect_err("it is an error");
+        server.execute("checkpoint").expect("a checkpoint");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let status = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
+    assert!(status.expect("kill starts").success());
+    let ended: Ended = child.wait_with_output().expect("ends").into();
+    assert!(ended.stdout.contains("words of the server log"), "{}", ended.stdout);
+    let reader = seen().expect("a run directory");
+    let error = reader.events.iter().find(|event| event.kind == event::SERVER_LOG).expect("an error");
+    assert_eq!(error.more["severity"], "ERROR", "{error:?}");
 }
 
 #[test]
