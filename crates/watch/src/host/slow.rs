@@ -87,14 +87,18 @@ impl Slow {
             self.look_at_facts(files, now_us, place, said, batch);
             self.locate(now_us, place, said, batch);
         }
-        if now_us >= self.search_due_us {
+        let is_search = now_us >= self.search_due_us;
+        if is_search {
             self.search_due_us = now_us + SEARCH_EVERY_US;
             self.search(files, now_us, place, said, batch);
             if files.is_live() {
                 self.asking.begin(self.disks.clone());
             }
         }
-        if let Some(answer) = self.asking.answer() {
+        let answer = self.asking.answer();
+        if let Some(answer) =
+            answer.or_else(|| is_search.then(|| tools::shipped(files, &self.disks)).flatten())
+        {
             self.pools.clone_from(&answer.pools);
             self.tools = Some(answer);
             self.tell_tools(now_us, place, said, batch);
@@ -361,8 +365,8 @@ impl Slow {
             };
             said.lacks(&format!("mb_stats {device}"), why, "how long ext4 searches for free blocks");
         }
-        if !files.is_live() {
-            let why = "programs are only asked on the machine itself";
+        if !files.is_live() && self.tools.is_none() {
+            let why = "nobody has asked the programs of this machine";
             said.lacks("smart", why, "what the drives say of their own health");
             said.lacks("audit", why, "which system calls the audit system records");
         }

@@ -1,6 +1,7 @@
 //! What other programs say: `smartctl`, `chronyc`, `auditctl`, `zpool`. They are called only if they are there, never in the way of a
 //! tick, and never when a recording is read. Their output is parsed by functions of text, so recordings of it can be tested.
 
+use super::files::Files;
 use super::hardware::{Counter, Kind};
 use serde_json::Value;
 use std::io::Read;
@@ -156,31 +157,48 @@ pub struct Said {
 
 /// Asks all of them.
 pub fn ask(disks: &[String]) -> Said {
+    ask_by(disks, |program, arguments| output(&find(program)?, arguments))
+}
+
+/// The file in which the shell of a remote machine ships which programs it has.
+pub const PROGRAMS_PATH: &str = "/@/programs";
+
+/// What the programs of a remote machine said, when its shell has shipped that.
+pub fn shipped(files: &mut dyn Files, disks: &[String]) -> Option<Said> {
+    files.text(PROGRAMS_PATH).ok()?;
+    Some(ask_by(disks, |program, arguments| {
+        let name = match (program, arguments) {
+            ("smartctl", [.., device]) => format!("smartctl/{}", device.trim_start_matches("/dev/")),
+            ("auditctl", [flag, ..]) => format!("auditctl{flag}"),
+            _ => program.to_string(),
+        };
+        files.text(&format!("/@/{name}")).ok().map(str::to_string)
+    }))
+}
+
+/// Asks each program by `say`, which gives what it printed, or nothing when it is not there.
+fn ask_by(disks: &[String], mut say: impl FnMut(&str, &[&str]) -> Option<String>) -> Said {
     let mut said = Said::default();
-    if let Some(smartctl_path) = find("smartctl") {
-        let mut counters = vec![];
-        for disk in disks {
-            let device = format!("/dev/{disk}");
-            // A sleeping disk is left asleep.
-            let text = output(&smartctl_path, &["-j", "-a", "-n", "standby", &device]).unwrap_or_default();
-            counters.extend(smartctl(&text));
-        }
-        // Without a privilege there is an exit code and nothing of the drive.
-        let has_health = counters.iter().any(|counter| !counter.name.ends_with("smartctl_exit_bits"));
-        said.smart = has_health.then_some(counters);
+    let mut counters = vec![];
+    for disk in disks {
+        let device = format!("/dev/{disk}");
+        // A sleeping disk is left asleep.
+        let text = say("smartctl", &["-j", "-a", "-n", "standby", &device]).unwrap_or_default();
+        counters.extend(smartctl(&text));
     }
-    if let Some(chronyc) = find("chronyc") {
-        said.tracking = output(&chronyc, &["-c", "tracking"]).as_deref().and_then(chronyc_tracking);
-    }
-    if let Some(auditctl) = find("auditctl") {
-        let status = super::security::audit_status(&output(&auditctl, &["-s"]).unwrap_or_default());
+    // Without a privilege there is an exit code and nothing of the drive.
+    let has_health = counters.iter().any(|counter| !counter.name.ends_with("smartctl_exit_bits"));
+    said.smart = has_health.then_some(counters);
+    said.tracking = say("chronyc", &["-c", "tracking"]).as_deref().and_then(chronyc_tracking);
+    if let Some(text) = say("auditctl", &["-s"]) {
+        let status = super::security::audit_status(&text);
         if status.enabled.is_some() {
-            let rules = super::security::audit_rules(&output(&auditctl, &["-l"]).unwrap_or_default());
+            let rules = super::security::audit_rules(&say("auditctl", &["-l"]).unwrap_or_default());
             said.audit = Some((status, rules));
         }
     }
-    if let Some(zpool) = find("zpool") {
-        said.pools = super::topology::zpool_members(&output(&zpool, &["status", "-LP"]).unwrap_or_default());
+    if let Some(text) = say("zpool", &["status", "-LP"]) {
+        said.pools = super::topology::zpool_members(&text);
     }
     said
 }

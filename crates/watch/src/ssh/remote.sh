@@ -6,6 +6,17 @@ export PATH="$PATH:/usr/sbin:/sbin"
 fast="/proc/stat /proc/meminfo /proc/vmstat /proc/diskstats /proc/pressure/cpu /proc/pressure/io /proc/pressure/memory"
 fast="$fast /proc/net/snmp /proc/net/dev /proc/net/softnet_stat"
 ship() { head -n 100000 /dev/null "$@" 2>/dev/null </dev/null; echo; }
+# What a program says, for a few seconds at most and all of them together: a dying disk holds smartctl up for minutes. Its lines must not look like ours.
+say() {
+  read -r now rest </proc/uptime
+  name=$1
+  shift
+  if [ "$((${now%.*} - ${up%.*}))" -lt 6 ] && command -v "$1" >/dev/null && command -v timeout >/dev/null; then
+    echo "==> /@/$name <=="
+    timeout 3 "$@" 2>/dev/null </dev/null | head -c 200000 | sed 's/^@@/ &/; s/^==>/ &/'
+    echo
+  fi
+}
 links() {
   for link in "$@"; do
     if [ -h "$link" ]; then echo "@@link $link $(readlink "$link")"; fi
@@ -62,6 +73,18 @@ while read -r what pids; do
       links "$link"
       process=${link%/fd/*}
       ship "$process/comm" "$process/fdinfo/${link##*/}"
+    done
+    echo "==> /@/programs <=="
+    for program in auditctl chronyc smartctl zpool; do command -v "$program"; done
+    echo
+    say chronyc chronyc -c tracking
+    say auditctl-s auditctl -s
+    say auditctl-l auditctl -l
+    say zpool zpool status -LP
+    # Real disks only; one that sleeps is left asleep.
+    for disk in /sys/block/*/device; do
+      disk=${disk%/device}
+      say "smartctl/${disk##*/}" smartctl -j -a -n standby "/dev/${disk##*/}"
     done
     ;;
   esac

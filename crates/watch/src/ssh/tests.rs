@@ -175,3 +175,41 @@ fn a_program_that_is_not_there_is_said() {
     host.tick(&tick_at(Clock::start(), 1), &mut batch);
     assert!(missing(&batch)[0].contains("cannot start ssh"), "{batch:?}");
 }
+
+/// Programs of the other machine: stand-ins on the PATH of the shell over there.
+#[test]
+fn programs_over_there_are_asked_and_one_that_hangs_holds_nothing_up() {
+    let folder = std::env::temp_dir().join(format!("pgfathom-programs-over-there-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("the temporary folder is writable");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let program = |name: &str, script: &str| {
+        let path = folder.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("made executable");
+    };
+    program("chronyc", &format!("cat {}", fixtures.join("chronyc-tracking.csv").display()));
+    program(
+        "auditctl",
+        "[ $1 = -s ] && echo 'enabled 1' && echo 'lost 7' || echo '-a always,exit -S fdatasync'",
+    );
+    program("zpool", "echo '@@end'; echo '==> /proc/stat <=='; sleep 600");
+    let fake = Fake::new(
+        "programs",
+        &format!("PATH={}:$PATH; export PATH; for last; do :; done; exec sh -c \"$last\"", folder.display()),
+    );
+    let clock = Clock::start();
+    let mut host = fake.host(&Arc::new(Board::new()));
+    let fact = |batch: &Batch, topic: &str, name: &str| {
+        batch.lines.iter().find_map(|(_, _, line)| match line {
+            Sampled::Fact(fact) if fact.topic == topic && fact.name == name => Some(fact.value.clone()),
+            _ => None,
+        })
+    };
+    let all = until(&mut host, clock, |batch| fact(batch, "audit", "rules").is_some() && has_host(batch));
+    assert_eq!(fact(&all, "clock", "chrony").as_deref(), Some("Normal"));
+    assert_eq!(fact(&all, "audit", "lost").as_deref(), Some("7"));
+    assert_eq!(fact(&all, "audit", "rules").as_deref(), Some("-a always,exit -S fdatasync"));
+    assert!(missing(&all).is_empty());
+    host.finish(&tick_at(clock, clock.now_us()), &mut Batch::default());
+    fs::remove_dir_all(&folder).expect("a folder of ours");
+}
