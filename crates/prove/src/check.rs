@@ -22,6 +22,7 @@ mod graph;
 mod hash;
 mod lists;
 mod scc;
+mod statements;
 mod versions;
 mod witness;
 
@@ -182,6 +183,10 @@ pub fn check(history: &History, options: &Options) -> Report {
     let plain = judged.iter().find(|one| one.shape == Shape::All && one.order == Order::Data);
     if let Some(plain) = plain {
         findings.extend(direct::closer(&versions, &plain.circles));
+        let is_known = findings.iter().any(|finding| finding.class == Class::FracturedStatement);
+        let of_statements = statements::find(&versions, &plain.circles, options.witnesses_max);
+        // Two transactions in a circle through one statement have been told already, operation by operation.
+        findings.extend(of_statements.into_iter().filter(|finding| !is_known || finding.cycle.len() > 2));
     }
     findings.extend(cycles(&graph, &judged, &all_circles, options.witnesses_max));
     let mut report = summary(&versions, &graph);

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Base {
     /// PL-1: writes are not interleaved.
     ReadUncommitted,
-    /// PL-2: only what was committed and final is read; and one statement sees the whole of a transaction or nothing of it.
+    /// PL-2: only what was committed and final is read; and each statement reads from one snapshot.
     ReadCommitted,
     /// Who has seen something of a transaction sees all of it from then on.
     MonotonicAtomicView,
@@ -158,6 +158,8 @@ pub enum Class {
     CircularFlow,
     /// One statement saw a transaction in one row and not in another.
     FracturedStatement,
+    /// Statements saw transactions in opposite orders.
+    StatementFork,
     /// A later statement did not see a transaction that an earlier one had seen.
     NonMonotonicView,
     /// One transaction read two different versions of a row.
@@ -191,6 +193,7 @@ impl Class {
             Class::IncompatibleOrder => "incompatible-order",
             Class::CircularFlow => "G1c",
             Class::FracturedStatement => "fractured-statement",
+            Class::StatementFork => "statement-fork",
             Class::NonMonotonicView => "non-monotonic-view",
             Class::NonRepeatableRead => "non-repeatable-read",
             Class::LostUpdate => "lost-update",
@@ -221,6 +224,7 @@ impl Class {
             Class::IncompatibleOrder => "two lists were read that cannot both be beginnings of one",
             Class::CircularFlow => "transactions saw or overwrote each other in a circle",
             Class::FracturedStatement => "one statement saw a transaction in one row and not in another",
+            Class::StatementFork => "statements saw transactions in opposite orders",
             Class::NonMonotonicView => {
                 "a later statement did not see a transaction that an earlier one had seen"
             }
@@ -250,7 +254,8 @@ impl Class {
             | Class::IntermediateRead
             | Class::IncompatibleOrder
             | Class::CircularFlow
-            | Class::FracturedStatement => &[Base::ReadCommitted],
+            | Class::FracturedStatement
+            | Class::StatementFork => &[Base::ReadCommitted],
             Class::NonMonotonicView => &[Base::MonotonicAtomicView],
             Class::NonRepeatableRead
             | Class::LostUpdate

@@ -99,7 +99,7 @@ pub(super) fn closer(versions: &Versions<'_>, circles: &Components) -> Vec<Findi
 }
 
 /// The operations that read what others wrote.
-fn foreign_reads(versions: &Versions<'_>, txn: u32) -> Vec<usize> {
+pub(super) fn foreign_reads(versions: &Versions<'_>, txn: u32) -> Vec<usize> {
     let ops = versions.history.ops();
     let mut written: Map<u32, ()> = Map::default();
     let mut reads = Vec::new();

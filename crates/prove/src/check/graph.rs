@@ -97,6 +97,34 @@ impl Graph {
         graph
     }
 
+    /// A graph of any nodes and edges (from, to, kind), without sessions and time.
+    pub(super) fn of_edges(nodes: u32, list: &[(u32, u32, u32)]) -> Graph {
+        let mut first = vec![0u32; nodes as usize + 1];
+        for (from, _, _) in list {
+            first[*from as usize] += 1;
+        }
+        let mut sum = 0u32;
+        for slot in &mut first {
+            sum += *slot;
+            *slot = sum;
+        }
+        let mut edges = vec![0u32; sum as usize];
+        for (from, to, kind) in list {
+            let at = &mut first[*from as usize];
+            *at -= 1;
+            edges[*at as usize] = to | kind << KIND_SHIFT;
+        }
+        Graph {
+            txns: nodes,
+            first,
+            edges,
+            session_next: vec![NONE; nodes as usize],
+            end_moment: vec![NONE; nodes as usize],
+            by_begin: Vec::new(),
+            moment_first: Vec::new(),
+        }
+    }
+
     fn add_time(&mut self, versions: &Versions<'_>, epsilon_ns: u64) {
         let txns = versions.history.txns();
         let numbers = || (0..self.txns).filter(|number| versions.parts[*number as usize] != Part::Out);
@@ -190,12 +218,12 @@ impl Graph {
     }
 }
 
-const WW: u32 = 0;
-const WR: u32 = 1;
-const RW: u32 = 2;
+pub(super) const WW: u32 = 0;
+pub(super) const WR: u32 = 1;
+pub(super) const RW: u32 = 2;
 
 /// Calls `f` with every edge that the data draws: from, to, kind.
-fn for_each_edge(versions: &Versions<'_>, mut f: impl FnMut(u32, u32, u32)) {
+pub(super) fn for_each_edge(versions: &Versions<'_>, mut f: impl FnMut(u32, u32, u32)) {
     let ops = versions.history.ops();
     for (op, slot) in ops.iter().zip(&versions.slots) {
         if *slot == NONE {

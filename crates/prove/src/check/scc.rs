@@ -30,6 +30,11 @@ impl Components {
         self.of[node as usize]
     }
 
+    /// Whether it is in no circle.
+    pub(super) fn is_alone(&self, node: u32) -> bool {
+        self.of(node) == ALONE
+    }
+
     /// Nodes that are in some circle.
     pub(super) fn members(&self) -> impl Iterator<Item = u32> {
         (0..self.of.len() as u32).filter(|node| self.of[*node as usize] != ALONE)

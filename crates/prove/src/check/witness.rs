@@ -27,7 +27,7 @@ pub(super) fn text(versions: &Versions<'_>, finding: &Finding) -> Vec<String> {
         .cycle
         .iter()
         .map(|step| {
-            let (text, shown) = reason(versions, &txns, step);
+            let (text, shown) = reason(versions, &txns, step, &finding.ops);
             matters.extend(shown);
             text
         })
@@ -78,7 +78,7 @@ fn version(history: &History, op: &Op) -> String {
 }
 
 /// Why a step is one, and the operations that show it.
-fn reason(versions: &Versions<'_>, txns: &[u32], step: &Step) -> (String, Vec<u32>) {
+fn reason(versions: &Versions<'_>, txns: &[u32], step: &Step, only: &[u32]) -> (String, Vec<u32>) {
     let history = versions.history;
     let ops = history.ops();
     let name = |txn: u32| name_of(txns, txn);
@@ -99,6 +99,12 @@ fn reason(versions: &Versions<'_>, txns: &[u32], step: &Step) -> (String, Vec<u3
         history
             .range(txn)
             .filter(move |at| ops[*at].kind.is_write() == is_write && versions.slots[*at] != NONE)
+            // Of a statement in the circle, its own reads count.
+            .filter(move |at| {
+                is_write
+                    || only.contains(&(*at as u32))
+                    || !only.iter().any(|other| ops[*other as usize].txn == txn)
+            })
     };
     let follows = |at: usize, txn: u32| {
         let mut is_so = false;
@@ -194,9 +200,12 @@ fn direct(versions: &Versions<'_>, txns: &[u32], finding: &Finding) -> String {
                 writer = name(&second)
             )
         }
-        Class::DirtyWrite | Class::CircularFlow | Class::ReadSkew | Class::LongFork | Class::WriteSkew => {
-            String::new()
-        }
+        Class::DirtyWrite
+        | Class::CircularFlow
+        | Class::StatementFork
+        | Class::ReadSkew
+        | Class::LongFork
+        | Class::WriteSkew => String::new(),
     }
 }
 
@@ -210,13 +219,20 @@ fn transaction(history: &History, number: usize, txn: u32, matters: &[u32]) -> V
     };
     lines.push(format!("    BEGIN{isolation};"));
     let range = history.range(txn);
+    let first = range.start;
     let hidden = range.len().saturating_sub(STATEMENTS_MAX);
     let mut left = STATEMENTS_MAX;
     for at in range {
         let is_shown = hidden == 0 || matters.contains(&(at as u32)) || left > matters.len();
         if is_shown && left > 0 {
             left -= 1;
-            lines.push(format!("    {}", statement(history, &history.ops()[at], data)));
+            let op = &history.ops()[at];
+            let is_same = at > first
+                && op.kind == Kind::Read
+                && history.ops()[at - 1].kind == Kind::Read
+                && history.ops()[at - 1].statement == op.statement;
+            let same = if is_same { ", in the same statement" } else { "" };
+            lines.push(format!("    {}{same}", statement(history, op, data)));
         }
     }
     if hidden > 0 {

@@ -338,3 +338,51 @@ fn every_level_has_its_name() {
     assert_eq!(Level::parse("strong"), None);
     assert!(!plain(Base::RepeatableRead).is_implied_by(plain(Base::SnapshotIsolation)));
 }
+
+/// READ COMMITTED is judged statement by statement: what two statements of one transaction may see apart, one of them may not.
+#[test]
+fn statements_have_snapshots_at_read_committed() {
+    let chain = |second: u16| {
+        let mut notes = Notes::new(Model::VersionedRegister);
+        // The second writer builds on the first, so who has seen the second has to see the first.
+        notes.beside(1, &[w(1, 1)]);
+        notes.beside(2, &[Op { statement: 1, ..r(1, 1) }, Op { statement: 2, ..w(2, 1) }]);
+        notes.beside(3, &[Op { statement: 1, ..r(1, 0) }, Op { statement: second, ..r(2, 1) }]);
+        notes
+    };
+    let report = expect(&chain(1), "fractured-statement", &[Base::ReadCommitted]);
+    let text = report.witnesses[0].text.join("\n");
+    assert!(text.contains("in the same statement") && text.contains("because T"), "{text}");
+    // In two statements it is read skew, which READ COMMITTED allows.
+    let report = expect(&chain(2), "G-single", &[Base::RepeatableRead, Base::SnapshotIsolation]);
+    assert!(!report.counts.contains_key("fractured-statement"), "{report:#?}");
+
+    let fork = |second: u16| {
+        let mut notes = Notes::new(Model::VersionedRegister);
+        notes.beside(1, &[w(1, 1)]);
+        notes.beside(2, &[w(2, 1)]);
+        notes.beside(3, &[Op { statement: 1, ..r(1, 1) }, Op { statement: second, ..r(2, 0) }]);
+        notes.beside(4, &[Op { statement: 1, ..r(1, 0) }, Op { statement: second, ..r(2, 1) }]);
+        notes
+    };
+    let report = expect(&fork(1), "statement-fork", &[Base::ReadCommitted]);
+    assert!(report.counts.contains_key("G-nonadjacent"), "{report:#?}");
+    expect(&fork(2), "G-nonadjacent", &[Base::RepeatableRead, Base::SnapshotIsolation]);
+
+    // A statement that writes looks at rows again: it is no snapshot, and refutes nothing here.
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[w(1, 1), w(2, 1)]);
+    notes.beside(2, &[Op { statement: 1, ..r(1, 0) }, Op { statement: 1, ..w(2, 2) }]);
+    let report = notes.check();
+    assert!(!report.refutes(plain(Base::ReadCommitted)), "{report:#?}");
+
+    // Two statements that overtake nobody: what each saw, it may see.
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[w(1, 1), w(2, 1)]);
+    notes.beside(2, &[w(1, 2), w(2, 2)]);
+    let reads = |ver: u32, statement: u16| [Op { statement, ..r(1, ver) }, Op { statement, ..r(2, ver) }];
+    notes.beside(3, &[reads(0, 1), reads(1, 2), reads(2, 3)].concat());
+    let report = notes.check();
+    assert!(!report.refutes(plain(Base::MonotonicAtomicView)), "{report:#?}");
+    assert!(report.refutes(plain(Base::SnapshotIsolation)), "{report:#?}");
+}
