@@ -74,7 +74,7 @@ fn the_flags_of_each_verb_are_these() {
         (
             "prove",
             format!(
-                "{connection} --allow-faults --client --conditions --fault --heal --isolation --jobs --level --local --output-dir --progress \
+                "{connection} --allow-faults --client --conditions --elle --fault --heal --isolation --jobs --level --local --output-dir --progress \
                  --random-seed --repeat --set --synchronous-commit --time --warehouses --watch"
             ),
         ),

@@ -8,6 +8,59 @@ use mistakes::{check, usage};
 use support::{Folder, run};
 
 #[test]
+fn what_is_wrong_with_a_proof_is_said_before_it_begins() {
+    check(
+        &[
+            usage(
+                "prove hermitage --fault kill@1s",
+                "prove hermitage plays scripts...",
+                "prove bank --fault",
+            ),
+            usage(
+                "prove ack --elle x.edn",
+                "prove ack writes no history for --elle",
+                "check, verreg and append",
+            ),
+            usage(
+                "prove verreg --elle x.txt",
+                "--elle: \"x.txt\" does not say which notation it is",
+                ".edn or .json",
+            ),
+            usage("prove check h.bin --elle here.edn", "--elle: here.edn is there already", "not there yet"),
+            usage(
+                "prove verreg --isolation snapshot",
+                "--isolation: \"snapshot\" is no isolation level",
+                "repeatable read",
+            ),
+        ],
+        |folder| {
+            folder.write("here.edn", "");
+        },
+    );
+}
+
+#[test]
+fn random_transactions_are_written_down_and_checked() {
+    let folder = Folder::new();
+    let typed = "prove verreg --local single --isolation serializable -T 1 --elle load.edn -o load";
+    let proved = run(folder.path(), &typed.split(' ').collect::<Vec<_>>());
+    // Whether the control shows something in so short a time is up to the machine; that nothing is refuted is not.
+    assert!(matches!(proved.exit, Some(0 | 8)), "{}\n{}", proved.stdout, proved.stderr);
+    for words in [
+        "verreg: random transactions refute nothing of SERIALIZABLE",
+        "control (the same load at REPEATABLE",
+        "share fresh",
+    ] {
+        let page: Vec<&str> = proved.stdout.split_whitespace().collect();
+        assert!(page.join(" ").contains(words), "{words:?} is missing in:\n{}", proved.stdout);
+    }
+    for history in ["load/history.bin", "load.edn"] {
+        let checked = run(folder.path(), &["prove", "check", history, "--level", "serializable"]);
+        assert_eq!(checked.exit, Some(0), "{history}: {}\n{}", checked.stdout, checked.stderr);
+    }
+}
+
+#[test]
 fn promises_are_watched_on_clusters_made_for_it() {
     let folder = Folder::new();
     let kept = run(

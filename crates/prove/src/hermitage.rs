@@ -9,10 +9,14 @@ pub mod cases;
 pub mod cluster;
 mod play;
 
+use record::promise::Control;
 use target::ConnSpec;
 use target::engine::Engine;
 
+use crate::client::ClientError;
+use crate::fault::FaultError;
 use crate::history::Isolation;
+use crate::live::LiveError;
 use crate::talk::TalkError;
 pub use cases::{CASES, Case};
 pub use play::{Event, Transcript};
@@ -35,6 +39,8 @@ pub enum Verdict {
     Broken,
     /// There is no answer.
     NotTested,
+    /// It cannot be played on this cluster, for the reason that is given.
+    NotPossible,
 }
 
 impl Verdict {
@@ -45,12 +51,13 @@ impl Verdict {
             Verdict::ByDesign => "by design",
             Verdict::Broken => "broken",
             Verdict::NotTested => "not tested",
+            Verdict::NotPossible => "not possible",
         }
     }
 }
 
 /// What one script came to.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answer {
     /// The short name of the case.
     pub case: &'static str,
@@ -68,12 +75,27 @@ pub struct Answer {
     pub line: String,
     /// The script as it was played, one statement a line.
     pub script: Vec<String>,
+    /// What is promised, where it is a case of a cluster.
+    pub promise: &'static str,
+    /// The rule of the engine behind it.
+    pub why: &'static str,
+    /// What to change where that hurts.
+    pub change: &'static str,
+    /// The setting that decides, if one does.
+    pub setting: String,
+    /// Of what is left to chance: how often it was looked at, and how often it was seen. A script is played once.
+    pub counted: Option<(u64, u64, &'static str)>,
+    /// The same observation where the anomaly must show.
+    pub control: Option<Control>,
+    /// Why it cannot be played here.
+    pub is_impossible: bool,
 }
 
 impl Answer {
     /// What it means.
     pub fn verdict(&self) -> Verdict {
         match (self.happened, self.expected) {
+            (None, _) if self.is_impossible => Verdict::NotPossible,
             (None, _) => Verdict::NotTested,
             (Some(false), _) => Verdict::Kept,
             (Some(true), Some(false)) => Verdict::Broken,
@@ -101,6 +123,12 @@ pub enum HermitageError {
         /// The server's words.
         message: String,
     },
+    /// The tables of a cluster's cases.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// What has to be undone could not be noted.
+    #[error("what has to be undone could not be written down")]
+    Journal(#[from] FaultError),
     /// There is a table of this name that we did not make.
     #[error("there is a table {TABLE} that pgfathom did not make")]
     ForeignTable,
@@ -114,9 +142,17 @@ impl HermitageError {
             HermitageError::Refused { .. } => {
                 Some("the role needs CREATE on the schema public, and no read-only server".into())
             }
+            HermitageError::Live(error) => error.hint(),
+            HermitageError::Journal(error) => error.hint(),
             HermitageError::ForeignTable => Some(format!("drop or rename {TABLE}, or name another database")),
             HermitageError::Talk(_) | HermitageError::Io(_) => None,
         }
+    }
+}
+
+impl From<ClientError> for HermitageError {
+    fn from(error: ClientError) -> Self {
+        HermitageError::Live(error.into())
     }
 }
 
@@ -166,9 +202,8 @@ fn answer(
         expected,
         // The table of the scripts lies on one server, also where others are beside it.
         expected_line: matches!(engine, Engine::Postgres | Engine::FdwSharded).then_some(line),
-        happened: None,
-        line: String::new(),
         script,
+        ..Answer::default()
     };
     match played {
         Ok(transcript) => {

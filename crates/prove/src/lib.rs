@@ -5,12 +5,10 @@
 //! - [`fault`]: what is done to a cluster meanwhile, and how it is undone.
 //! - [`hermitage`]: scripted interleavings that name an isolation level, on one server and on clusters.
 //! - [`history`]: what sessions did and saw, in memory, in a file, in Elle's notation.
-//! - [`live`]: workloads that watch a promise under load and under faults.
 //! - [`promise`]: from what was seen to what became of a promise.
 //! - [`simulate`]: histories that keep a promise, made from a seed.
 //! - [`talk`]: a session that tells all the server says.
 //! - [`tpcc`]: the books of TPC-C, the consistency conditions of its clause 3.3.2 and two of our own.
-//! - [`workload`]: random transactions on a live server, recorded for the checker.
 
 pub mod check;
 pub mod client;
@@ -24,4 +22,3 @@ pub mod simulate;
 mod sys;
 pub mod talk;
 pub mod tpcc;
-pub mod workload;

@@ -6,7 +6,8 @@
 //! - [`twin`]: rows that are written together are seen together;
 //! - [`skew`]: write skew, which SERIALIZABLE must refuse;
 //! - [`conflict`]: the same row written on several nodes at once;
-//! - [`wide`]: what a commit over several nodes costs, in round trips.
+//! - [`wide`]: what a commit over several nodes costs, in round trips;
+//! - [`verreg`]: random transactions, written down for the checker.
 //!
 //! Every report holds how much was looked at, and a positive control: the same reading where the anomaly must show. Where the control shows nothing, a
 //! zero says nothing.
@@ -18,6 +19,7 @@ pub mod heartbeat;
 pub mod skew;
 pub mod tables;
 pub mod twin;
+pub mod verreg;
 pub mod wide;
 
 use std::fmt;

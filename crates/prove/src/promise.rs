@@ -3,12 +3,16 @@
 //!
 //! What each engine promises at which level stands in its profile (`target::profile`); what a setting takes back stands here.
 
+mod hermitage;
 mod repeat;
 mod settings;
+mod verreg;
 mod wide;
 
+pub use hermitage::hermitage;
 pub use repeat::together;
 pub use settings::Settings;
+pub use verreg::verreg;
 pub use wide::wide;
 
 use record::promise::{Control, Promise, Standing, bound};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use local::{journal, newest, on_each};
-use prove::fault::{Journal, Node, Plan, Site};
+use local::{journal, newest, on_each, site_of};
+use prove::fault::{Node, Plan, Site};
 use prove::live::{Level, Options, bank, conflict, heartbeat, skew, twin, wide};
 use prove::promise::{self, Settings};
 use record::promise::Standing;
@@ -18,15 +18,6 @@ use target::{Engine, Role};
 
 fn options(level: Level, seconds: f64) -> Options {
     Options { duration: Duration::from_secs_f64(seconds), level, ..Options::default() }
-}
-
-fn site_of(cluster: &ThrowawayCluster, journal: &Arc<Journal>) -> Site {
-    let nodes = std::iter::zip(&cluster.file().node, cluster.nodes())
-        .map(|(node, server)| {
-            Node::hurtable(&node.name, Role::parse(&node.role).unwrap(), server.spec(), server.instance())
-        })
-        .collect();
-    Site::new(Engine::parse(&cluster.file().engine).unwrap(), nodes, Arc::clone(journal))
 }
 
 fn no_stop() -> AtomicBool {

@@ -1,66 +1,142 @@
-//! Random transactions on every PostgreSQL found, recorded and checked: what a level promises is not refuted, and the level below it shows that the load could have.
+//! Random transactions on live servers, written down and checked: what a level promises is not refuted, and the level below it shows that the load could have;
+//! shards by postgres_fdw are refuted, by design.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-use prove::check::{Base, Level, Options, Order, Report, check};
-use prove::history::{History, Isolation, Model};
-use prove::workload::{Plan, record};
-use target::throwaway::{Throwaway, installations};
+mod local;
 
-const SER: Level = Level::new(Base::Serializable, Order::Data);
-const SI: Level = Level::new(Base::SnapshotIsolation, Order::Data);
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-/// Runs until the history refutes the level, at most so often: what sessions meet is up to the machine.
-fn until_refuted(mut run: impl FnMut(u64) -> Report, level: Level) -> Report {
-    let mut last = run(1);
-    for seed in 2..12 {
-        if last.refutes(level) {
-            break;
-        }
-        last = run(seed);
-    }
-    last
+use prove::check::{self, Base, Order, check};
+use prove::fault::{Plan, Site};
+use prove::history::{History, Model, elle};
+use prove::live::verreg::{self, Paper, Report};
+use prove::live::{Level, Options};
+use prove::promise;
+use record::promise::Standing;
+use target::local::Topology;
+use target::throwaway::{Throwaway, ThrowawayCluster};
+
+const SI: check::Level = check::Level::new(Base::SnapshotIsolation, Order::Data);
+
+fn options(level: Level, seed: u64) -> Options {
+    Options { duration: Duration::from_millis(600), clients: 6, level, seed, ..Options::default() }
+}
+
+fn run(site: &Site, dir: &Path, model: Model, options: &Options, has_control: bool) -> Report {
+    let path = dir.join("history.bin");
+    let _ = std::fs::remove_file(&path);
+    let paper = Paper { model, history: &path, has_control, threads: 1 };
+    verreg::run(site, options, &paper, &AtomicBool::new(false)).unwrap()
 }
 
 #[test]
 fn each_level_keeps_its_promise_and_not_more() {
-    let found = installations();
-    assert!(!found.is_empty(), "no PostgreSQL on this machine: run make test, which installs it");
-    std::thread::scope(|scope| {
-        for installation in &found {
-            scope.spawn(move || {
-                // Keys come in any order, so there are deadlocks; nobody learns anything by waiting for them.
-                let server = Throwaway::start(installation, &[("deadlock_timeout", "10ms")]).unwrap();
-                for model in [Model::VersionedRegister, Model::Append] {
-                    let run = |isolation: Isolation, seed: u64| -> (History, Report) {
-                        let plan =
-                            Plan { seed, model, isolation, sessions: 6, txns: 60, keys: 4, ops_max: 4 };
-                        let history = record(&server.spec(), &plan).unwrap();
-                        let report = check(&history, &Options::default());
-                        (history, report)
-                    };
-                    let weak = until_refuted(|seed| run(Isolation::ReadCommitted, seed).1, SI);
-                    assert!(weak.refutes(SI), "{weak:#?}");
-                    // On one server also the view of READ COMMITTED never goes back.
-                    assert!(!weak.refutes(Level::new(Base::MonotonicAtomicView, Order::Data)), "{weak:#?}");
-                    let snapshot = until_refuted(|seed| run(Isolation::RepeatableRead, seed).1, SER);
-                    assert!(
-                        !snapshot.refutes(Level::new(Base::SnapshotIsolation, Order::RealTime)),
-                        "{snapshot:#?}"
-                    );
-                    assert!(snapshot.counts.contains_key("G2-item"), "{snapshot:#?}");
-                    let (history, serializable) = run(Isolation::Serializable, 1);
-                    assert!(!serializable.refutes(SER), "{serializable:#?}");
-                    assert!(serializable.txns["ok"] > 0 && history.ops().len() > 300);
-                }
-                assert_eq!(
-                    server
-                        .value("select count(*)::text from pg_class where relname ~ '^pgfathom'")
-                        .unwrap()
-                        .unwrap(),
-                    "0"
-                );
-            });
+    let (dir, journal) = local::journal("levels");
+    // Keys come in any order, so there are deadlocks; nobody learns anything by waiting for them.
+    let server = Throwaway::start(&local::newest(), &[("deadlock_timeout", "10ms")]).unwrap();
+    let site = local::site_of_one(&server, &journal);
+    for model in [Model::VersionedRegister, Model::Append] {
+        // READ COMMITTED loses updates sooner or later: what sessions meet is up to the machine.
+        let weak = (1..30)
+            .map(|seed| run(&site, &dir, model, &options(Level::ReadCommitted, seed), false))
+            .find(|report| report.report.refutes(SI))
+            .expect("READ COMMITTED showed nothing in all that time");
+        // But each of its statements sees a whole, and none sees less than the one before.
+        assert!(
+            !weak.report.refutes(check::Level::new(Base::MonotonicAtomicView, Order::RealTime)),
+            "{weak:#?}"
+        );
+        assert_eq!(weak.planted, Some(true));
+        for level in [Level::RepeatableRead, Level::Serializable] {
+            let report = run(&site, &dir, model, &options(level, 1), true);
+            let promised = check::Level::new(verreg::base_of(level), Order::RealTime);
+            assert!(!report.report.refutes(promised), "{report:#?}");
+            assert_eq!(report.planted, Some(true), "{report:#?}");
+            let outcomes = report.outcomes;
+            assert!(
+                outcomes.ok > 20 && outcomes.info + outcomes.partial + outcomes.ok_weak == 0,
+                "{report:#?}"
+            );
+            let [fresh, writes] = report.fresh;
+            assert!(fresh > 0 && fresh < writes, "{report:#?}");
+            let promises = promise::verreg(&site, &report, word(model), "single");
+            let control = report.control.unwrap();
+            let expected = if control.2 > 0 { Standing::Kept } else { Standing::NotTested };
+            assert_eq!(promises[0].standing, expected, "{promises:#?}");
+            assert_eq!((promises.len(), promises[1].standing), (2, expected), "{promises:#?}");
         }
-    });
+        // The file is the same history, and Elle can have it.
+        let history = History::read(&dir.join("history.bin")).unwrap();
+        assert!(!history.is_cut && history.names.nodes == ["single"] && history.ops().len() > 40);
+        let exported = elle::parse(elle::write(&history, elle::Notation::Edn).as_bytes()).unwrap();
+        assert_eq!(exported.txns().len(), history.txns().len());
+        assert!(!check(&exported, &check::Options::default()).refutes(SI));
+    }
+    let left = "select count(*)::text from pg_namespace where nspname = 'pgfathom_prove'";
+    assert_eq!(server.value(left).unwrap().as_deref(), Some("0"));
+    drop((site, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+fn word(model: Model) -> &'static str {
+    if model == Model::Append { "append" } else { "verreg" }
+}
+
+#[test]
+fn shards_are_refuted_by_design() {
+    let (dir, journal) = local::journal("spread");
+    let topology = Topology::Sharded { nodes: 2, partitions: 2 };
+    let settings = [("deadlock_timeout", "10ms")];
+    let cluster = ThrowawayCluster::start(&local::newest(), &topology, &settings).unwrap();
+    // A deadlock over two nodes would end the load otherwise.
+    for node in cluster.nodes() {
+        let servers = node.execute("select srvname from pg_foreign_server").unwrap();
+        for server in servers.iter().flatten().flatten() {
+            let limit = "-c lock_timeout=200ms -c deadlock_timeout=10ms";
+            node.execute(&format!("alter server {server} options (set options '{limit}')")).unwrap();
+        }
+        node.execute("alter system set lock_timeout = '200ms'").unwrap();
+        node.execute("select pg_reload_conf()").unwrap();
+    }
+    let site = local::site_of(&cluster, &journal);
+    for level in [Level::ReadCommitted, Level::RepeatableRead] {
+        let base = check::Level::new(verreg::base_of(level), Order::Data);
+        let report = (1..30)
+            .map(|seed| run(&site, &dir, Model::VersionedRegister, &options(level, seed), false))
+            .find(|report| report.report.refutes(base))
+            .expect("shards without a common snapshot showed no half in all that time");
+        assert_eq!(report.entries, ["n1", "n2"]);
+        let promises = promise::verreg(&site, &report, "verreg", "sharded");
+        assert_eq!(promises[0].standing, Standing::ByDesign, "{promises:#?}");
+        assert!(
+            promises[0].seen > 0 && promises[0].witness.iter().any(|line| line.contains("n1")),
+            "{promises:#?}"
+        );
+        assert!(promises.iter().all(|promise| promise.standing != Standing::Broken), "{promises:#?}");
+    }
+    drop((site, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A server that dies in the middle: what was acknowledged stays in one order with what comes after, and nothing is known of what was not answered.
+#[test]
+fn a_crash_in_the_middle_refutes_nothing() {
+    let (dir, journal) = local::journal("crash");
+    let server =
+        Throwaway::start(&local::newest(), &[("fsync", "on"), ("deadlock_timeout", "10ms")]).unwrap();
+    let site = local::site_of_one(&server, &journal);
+    let options =
+        Options { plan: Plan::parse("kill@200ms,heal@300ms").unwrap(), ..options(Level::RepeatableRead, 1) };
+    let report = run(&site, &dir, Model::VersionedRegister, &options, false);
+    assert_eq!(report.happened.len(), 2, "{report:#?}");
+    assert!(
+        !report.report.refutes(check::Level::new(Base::SnapshotIsolation, Order::RealTime)),
+        "{report:#?}"
+    );
+    assert!(report.outcomes.fail + report.outcomes.info > 0 && report.outcomes.ok > 0, "{report:#?}");
+    drop((site, journal));
+    std::fs::remove_dir_all(dir).unwrap();
 }

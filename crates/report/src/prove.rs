@@ -7,8 +7,10 @@ use record::model::Run;
 use record::promise::{self, Promise, Standing};
 use serde_json::{Map, Value};
 
-/// Witnesses of one promise that are printed; run.json holds more.
+/// Witnesses of one promise that are printed; run.json holds more. A line that begins with a space belongs to the one before.
 const WITNESSES_MAX: usize = 3;
+/// Lines of them that are printed.
+const WITNESS_LINES_MAX: usize = 40;
 /// Under the sentence of a promise.
 const INDENT: &str = "      ";
 
@@ -72,8 +74,14 @@ fn paragraph(out: &mut String, promise: &Promise) {
     }
     let needs_words = !matches!(promise.standing, Standing::Kept);
     if needs_words {
-        for witness in promise.witness.iter().take(WITNESSES_MAX) {
-            fold(out, &format!("{INDENT}| "), witness);
+        let mut witnesses = 0;
+        for line in promise.witness.iter().take(WITNESS_LINES_MAX) {
+            let text = line.trim_start();
+            witnesses += usize::from(text.len() == line.len());
+            if witnesses > WITNESSES_MAX {
+                break;
+            }
+            fold(out, &format!("{INDENT}| {}", &line[..line.len() - text.len()]), text);
         }
         if !promise.why.is_empty() {
             fold(out, &format!("{INDENT}why:    "), &promise.why);

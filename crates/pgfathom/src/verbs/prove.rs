@@ -4,6 +4,7 @@
 mod check;
 mod ground;
 mod hermitage;
+mod history;
 mod live;
 mod suite;
 mod tpcc;
@@ -14,9 +15,11 @@ use crate::failure::Failure;
 use crate::quantity::{self, ValueError};
 use crate::watching::Watching;
 use ::prove::check::Level;
+use ::prove::history::elle::Notation;
 use ::prove::tpcc::Condition;
 use clap::{Args, ValueEnum};
 use record::Exit;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The flags of `prove`.
@@ -32,6 +35,7 @@ Examples:
   pgfathom prove bank --cluster cluster.toml       does one SELECT see half of a transfer?
   pgfathom prove hb --local replicated --fault kill@2s,promote@3s -T 8 --repeat 10  ten failovers: min, median, max
   pgfathom prove ack --local replicated --fault partition@3s,promote@4s,heal@6s     split brain: what of it was promised?
+  pgfathom prove verreg --isolation serializable DBNAME  random transactions, written down and checked
   pgfathom prove all --local all                   every promise, on clusters made for it
   pgfathom prove --heal                            undo what a proof that was killed has left broken
 Faults: kill, pause, restart, promote, power, full, partition, cut, blackhole, blackhole-requests,
@@ -42,7 +46,8 @@ pub struct Prove {
     /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2) and two more; hermitage, the isolation levels by
     /// scripts; check, a history file, named as TARGET; ack, nothing acknowledged is lost; hb, how long it is away and how stale;
     /// bank and twin, no half transaction is seen; skew, write skew is refused; conflict, the same rows written on several nodes;
-    /// wide, what a commit over several nodes costs; all of these seven
+    /// wide, what a commit over several nodes costs; verreg and append, random transactions refute no level; all, hermitage and
+    /// all of these workloads
     #[arg(value_name = "WHAT", value_enum, hide_possible_values = true, required_unless_present = "heal")]
     pub what: Option<What>,
     /// Which database.
@@ -57,6 +62,9 @@ pub struct Prove {
         help_heading = "Prove"
     )]
     pub conditions: Vec<Condition>,
+    /// check, verreg, append: also write the history for Elle, to a file that ends in .edn or .json
+    #[arg(long, value_name = "FILE", value_parser = elle_file, help_heading = "Prove")]
+    pub elle: Option<PathBuf>,
     /// check: exit with 3 when one of these is refuted: read-committed (rc), snapshot-isolation (si), serializable (ser), strict-serializable (strict), ...
     #[arg(long = "level", value_name = "LEVELS", value_parser = level, value_delimiter = ',', help_heading = "Prove")]
     pub levels: Vec<Level>,
@@ -103,7 +111,11 @@ pub enum What {
     Conflict,
     /// Round trips of a commit over several nodes
     Wide,
-    /// All seven workloads
+    /// Random transactions on versioned registers
+    Verreg,
+    /// Random transactions on lists
+    Append,
+    /// The scripts and all workloads
     All,
 }
 
@@ -114,6 +126,17 @@ fn condition(text: &str) -> Result<Condition, ValueError> {
             "write C1 to C12 or X13 to X15, as --conditions C1,C10",
         )
     })
+}
+
+fn elle_file(text: &str) -> Result<PathBuf, ValueError> {
+    let path = PathBuf::from(text);
+    match Notation::of(&path) {
+        Some(_) => Ok(path),
+        None => Err(ValueError::new(
+            format!("{text:?} does not say which notation it is"),
+            "give it a name that ends in .edn or .json, as --elle history.edn",
+        )),
+    }
 }
 
 fn level(text: &str) -> Result<Level, ValueError> {
@@ -143,10 +166,22 @@ impl Prove {
     /// # Errors
     /// When there is nothing to prove, or no answer at all. A broken condition is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        if let (Some(what), Some(path)) = (self.what, &self.elle) {
+            if !matches!(what, What::Check | What::Verreg | What::Append) {
+                return Err(Failure::usage(format!(
+                    "prove {} writes no history for --elle",
+                    live::word(what)
+                ))
+                .hint("histories are those of check, verreg and append"));
+            }
+            if path.exists() {
+                return Err(Failure::usage(format!("--elle: {} is there already", path.display()))
+                    .hint("name a file that is not there yet"));
+            }
+        }
         match self.what {
             None => live::heal(context),
             Some(What::Tpcc) => self.run_tpcc(context),
-            Some(What::Hermitage) => self.run_hermitage(context),
             Some(What::Check) => self.run_check(context),
             Some(what) => self.run_live(what, context),
         }

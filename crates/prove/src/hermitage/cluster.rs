@@ -1,35 +1,213 @@
-//! Scripted cases that need more than one node: what a cluster of PostgreSQL servers does not promise, shown once and without luck.
+//! Scripted cases that need more than one node: what a cluster does not promise, shown once and without luck.
 //!
 //! | case | nodes | shows |
 //! |---|---|---|
-//! | FR2 | shards by postgres_fdw | a REPEATABLE READ transaction sees half of a transfer between two shards: each node's snapshot begins with its first use |
-//! | DD | shards by postgres_fdw | a deadlock over two nodes that no server sees |
-//! | ST | primary, standby | SERIALIZABLE is refused on a standby |
-//! | RYW | primary, standby | a write that was acknowledged on the primary is not there on the standby |
-//! | LF | primary, standby | long fork: primary and standby show two writes in opposite orders |
+//! | FR2 | shards | a transaction sees half of a transfer between two shards: each node's snapshot begins with its first use |
+//! | FR | shards | the same by chance: sums over the shards while money moves between them |
+//! | DD | shards, peers | a deadlock over two nodes that no server sees |
+//! | ID | shards by postgres_fdw | a two-phase commit that stops half-way: half is visible, the other half is locked |
+//! | LF | standby, peers | long fork: two nodes show two writes in opposite orders |
+//! | SC | standby | the wait for a standby is cancelled: committed here and nowhere else, with a warning |
+//! | ST | standby, peers | SERIALIZABLE is refused on a standby, and is of one node only among peers |
+//! | RYW | standby, peers | a write that was acknowledged on one node is not there on another |
+//! | MC | peers | the same row, the same key, the same unique value from two nodes at once |
 //!
-//! [`long_fork`] changes a setting of the primary for a moment and pauses the standby's replay; it takes both back whatever happens, and must be asked for.
+//! What is expected of which engine is one table ([`RULES`]). Cases that change a setting, pause a standby's replay or stop replication are played only where a
+//! node may be hurt ([`crate::fault::Node::spared`]); what has to be undone is in the journal before it is done.
 
+mod peers;
+mod shards;
+mod standby;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use target::ConnSpec;
+use target::{Engine, Role};
 
-use super::{Answer, HermitageError, MARKER, TABLE};
+use super::{Answer, HermitageError};
+use crate::fault::{Node, Site, Undo};
 use crate::history::Isolation;
+use crate::live::LiveError;
 use crate::talk::{Reply, Session};
 
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a condition is waited for: generous, since nothing depends on it but a broken cluster.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Where nobody can be asked about locks, a statement without an answer for so long is waiting.
+const QUIET: Duration = Duration::from_millis(500);
+/// Acknowledged writes that are read elsewhere at once.
+const WRITES: u64 = 200;
 
-/// A node by name.
-#[derive(Clone, Debug)]
-pub struct Node {
-    /// As in the cluster file.
-    pub name: String,
-    /// How to reach it.
-    pub spec: ConnSpec,
+/// What is left to chance takes time.
+#[derive(Clone, Copy, Debug)]
+pub struct Chance {
+    /// How long sums are read at each level; nothing: they are not.
+    pub sums: Duration,
+    /// How long acknowledged writes are read on the other node, at most.
+    pub reads: Duration,
+    /// The seed of the transfers.
+    pub seed: u64,
+}
+
+/// What is expected of a case on some engines.
+struct Rule {
+    case: &'static str,
+    engines: &'static [Engine],
+    /// Whether the anomaly may happen; `None`: nobody has written it down.
+    expected: Option<bool>,
+    why: &'static str,
+    change: &'static str,
+}
+
+const SPREAD: [Engine; 7] = [
+    Engine::FdwSharded,
+    Engine::Citus,
+    Engine::Shardman,
+    Engine::Greenplum,
+    Engine::Cockroach,
+    Engine::Yugabyte,
+    Engine::Ydb,
+];
+
+/// The table of what is expected. Fractured sums are not in it: an engine's profile says at which level it has a snapshot for all nodes.
+static RULES: &[Rule] = &[
+    Rule {
+        case: "DD",
+        engines: &[Engine::FdwSharded],
+        expected: Some(true),
+        why: "each server looks for deadlocks among its own sessions only",
+        change: "lock in the same order everywhere, and give the foreign servers a lock_timeout",
+    },
+    Rule {
+        case: "DD",
+        engines: &[Engine::Citus, Engine::Cockroach, Engine::Yugabyte, Engine::Ydb],
+        expected: Some(false),
+        why: "the engine looks for deadlocks over all nodes, or lets nobody wait",
+        change: "look for the detector's settings",
+    },
+    Rule {
+        case: "DD",
+        engines: &[Engine::Shardman, Engine::Greenplum],
+        expected: None,
+        why: "a detector for all nodes is a setting of its own",
+        change: "lock in the same order everywhere, or turn the detector on",
+    },
+    Rule {
+        case: "DD",
+        engines: &[Engine::Multimaster],
+        expected: None,
+        why: "no promise was found: row locks are of one node",
+        change: "let each row be written on one node only",
+    },
+    Rule {
+        case: "ID",
+        engines: &[Engine::FdwSharded],
+        expected: Some(true),
+        why: "what is prepared keeps its locks and stays invisible until somebody decides; nobody does so by himself",
+        change: "watch pg_prepared_xacts, and let a coordinator that outlives a crash decide",
+    },
+    Rule {
+        case: "LF",
+        engines: &[Engine::Postgres],
+        expected: Some(true),
+        why: "a primary shows a commit when its wait is over, a standby when it has replayed it: the orders differ",
+        change: "read on one node what must be seen in order",
+    },
+    Rule {
+        case: "LF",
+        engines: &[Engine::Multimaster],
+        expected: Some(true),
+        why: "each node shows its own commits first and the others' when they arrive",
+        change: "read on one node what must be seen in order",
+    },
+    Rule {
+        case: "SC",
+        engines: &[Engine::Postgres],
+        expected: Some(true),
+        why: "synchronous replication is a wait and no lock: cancelled, the commit stays, and the warning is all that says so",
+        change: "let clients read warnings at COMMIT, and no timeout of theirs cancel one",
+    },
+    Rule {
+        case: "SC-silent",
+        engines: &[Engine::Postgres],
+        expected: Some(false),
+        why: "a cancelled wait has to come back with WARNING 01000",
+        change: "look for what swallows warnings between the client and the server",
+    },
+    Rule {
+        case: "ST",
+        engines: &[Engine::Postgres],
+        expected: Some(false),
+        why: "a standby cannot take part in the bookkeeping of SERIALIZABLE, so it is refused there",
+        change: "run SERIALIZABLE on the primary only",
+    },
+    Rule {
+        case: "ST",
+        engines: &[Engine::Multimaster],
+        expected: Some(true),
+        why: "SERIALIZABLE watches what one node's transactions read",
+        change: "run what must be serializable on one node",
+    },
+    Rule {
+        case: "RYW",
+        engines: &[Engine::Postgres],
+        expected: Some(true),
+        why: "an acknowledgement does not wait until the standby has replayed",
+        change: "read your own writes on the primary, or set synchronous_commit = remote_apply with the standby as a synchronous one",
+    },
+    Rule {
+        case: "RYW-applied",
+        engines: &[Engine::Postgres],
+        expected: Some(false),
+        why: "remote_apply waits until the synchronous standbys have replayed the commit",
+        change: "look whether the standby is among the synchronous ones",
+    },
+    Rule {
+        case: "RYW",
+        engines: &[Engine::Multimaster],
+        expected: Some(true),
+        why: "replication is asynchronous: an acknowledgement is of one node",
+        change: "read your own writes on the node that took them",
+    },
+    Rule {
+        case: "MC",
+        engines: &[Engine::Multimaster],
+        expected: Some(true),
+        why: "nobody resolves conflicts: what arrives overwrites what is there, and what cannot be applied stops replication",
+        change: "let each row be written on one node only, and draw keys that no other node draws",
+    },
+    Rule {
+        case: "MC-resolved",
+        engines: &[Engine::Multimaster],
+        expected: Some(false),
+        why: "Multimaster commits on a majority: of two that conflict one is refused (40001), or waits",
+        change: "look for nodes that are not in the majority",
+    },
+];
+
+fn rule(case: &str, engine: Engine) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| rule.case == case && rule.engines.contains(&engine))
+}
+
+/// An answer as the table has it.
+fn expected(
+    case: &'static str,
+    rule_of: &str,
+    engine: Engine,
+    title: &'static str,
+    promise: &'static str,
+) -> Answer {
+    let rule = rule(rule_of, engine);
+    Answer {
+        case,
+        title,
+        promise,
+        expected: rule.and_then(|rule| rule.expected),
+        why: rule.map_or("no promise was found", |rule| rule.why),
+        change: rule.map_or("", |rule| rule.change),
+        ..Answer::default()
+    }
 }
 
 /// A session that keeps a script of what it was asked.
@@ -86,308 +264,226 @@ impl Player {
         }
         Ok(())
     }
-}
 
-fn answer(case: &'static str, title: &'static str, level: Isolation, expected: bool) -> Answer {
-    Answer {
-        case,
-        title,
-        level,
-        expected: Some(expected),
-        expected_line: None,
-        happened: None,
-        line: String::new(),
-        script: Vec::new(),
+    /// The reply to what was sent; `None`: it waits, as `is_waiting` says.
+    fn settle(
+        &mut self,
+        mut is_waiting: impl FnMut(&Session) -> Result<bool, HermitageError>,
+    ) -> Result<Option<Reply>, HermitageError> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(reply) = self.session.reply_within(LOOK)? {
+                return Ok(Some(reply));
+            }
+            if is_waiting(&self.session)? {
+                return Ok(None);
+            }
+            if Instant::now() > deadline {
+                let message = format!("it had no answer for {} s", LIMIT.as_secs());
+                return Err(HermitageError::Refused { doing: "a statement of the script", message });
+            }
+        }
     }
 }
 
-/// A table of ours on a node, with two rows; another one's is left alone.
-fn make_table(node: &mut Player) -> Result<(), HermitageError> {
-    let found = node.quietly(&format!(
-        "select coalesce(obj_description(to_regclass('{TABLE}'), 'pg_class'), to_regclass('{TABLE}')::text, '')"
-    ))?;
-    if !found.is_empty() && found != MARKER {
-        return Err(HermitageError::ForeignTable);
-    }
-    node.quietly(&format!("DROP TABLE IF EXISTS {TABLE}"))?;
-    node.quietly(&format!("CREATE TABLE {TABLE} (id int PRIMARY KEY, value int)"))?;
-    node.quietly(&format!("COMMENT ON TABLE {TABLE} IS '{MARKER}'"))?;
-    node.quietly(&format!("INSERT INTO {TABLE} VALUES (1, 0), (2, 0)"))?;
-    Ok(())
+/// What a case has changed and must give back, also when it breaks off or we die: it is in the journal before it is done.
+struct Debt<'a> {
+    site: &'a Site,
+    node: usize,
+    id: Option<u64>,
+    sql: Vec<String>,
 }
 
-/// Two shards: a table on each of two nodes, the far one seen from the entry by postgres_fdw under the name `_far`.
-struct Shards<'a> {
-    entry: &'a Node,
-    home: Player,
-    away: Player,
-}
-
-impl<'a> Shards<'a> {
-    fn make(entry: &'a Node, far: &Node) -> Result<Shards<'a>, HermitageError> {
-        let mut shards =
-            Shards { entry, home: Player::open("referee", entry)?, away: Player::open("referee", far)? };
-        make_table(&mut shards.home)?;
-        make_table(&mut shards.away)?;
-        shards.home.quietly(&format!("DROP FOREIGN TABLE IF EXISTS {TABLE}_far"))?;
-        shards.home.quietly(&format!(
-            "CREATE FOREIGN TABLE {TABLE}_far (id int, value int) SERVER {} OPTIONS (schema_name 'public', table_name '{TABLE}')",
-            far.name
-        ))?;
-        Ok(shards)
+impl<'a> Debt<'a> {
+    fn note(site: &'a Site, node: usize, sql: Vec<String>) -> Result<Debt<'a>, HermitageError> {
+        let connection = site.nodes[node].spec.describe();
+        let id = site.journal().note(Undo::Tell { connection, sql: sql.clone() })?;
+        Ok(Debt { site, node, id: Some(id), sql })
     }
 
-    fn drop(mut self) -> Result<(), HermitageError> {
-        self.home.quietly(&format!("DROP FOREIGN TABLE {TABLE}_far"))?;
-        self.home.quietly(&format!("DROP TABLE {TABLE}"))?;
-        self.away.quietly(&format!("DROP TABLE {TABLE}"))?;
+    /// Gives back. What fails stays in the journal, for `prove --heal`.
+    fn pay(&mut self) -> Result<(), HermitageError> {
+        let Some(id) = self.id.take() else { return Ok(()) };
+        let mut player = Player::open("referee", &self.site.nodes[self.node])?;
+        for sql in &self.sql {
+            player.quietly(sql)?;
+        }
+        self.site.journal().forget(id);
+        Ok(())
+    }
+
+    /// There is nothing to give back.
+    fn waive(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.site.journal().forget(id);
+        }
+    }
+}
+
+impl Drop for Debt<'_> {
+    fn drop(&mut self) {
+        // There is nobody to tell; the journal has it.
+        let _ = self.pay();
+    }
+}
+
+/// The two nodes that a case needs, by their places.
+fn of_role(site: &Site, role: Role) -> Vec<usize> {
+    (0..site.nodes.len()).filter(|node| site.nodes[*node].role == role).collect()
+}
+
+/// Why a node may not be disturbed, if so.
+fn objection(site: &Site, nodes: &[usize]) -> Option<String> {
+    let spared = nodes.iter().find(|node| !site.nodes[**node].spared.is_empty())?;
+    let node = &site.nodes[*spared];
+    Some(format!("{} is not ours to disturb: {}", node.name, node.spared))
+}
+
+/// Plays every case that this kind of cluster has. One that breaks off is an answer; `stop` ends it between two cases.
+///
+/// # Errors
+/// When our tables cannot be made, or a schema of our name is somebody else's.
+pub fn run(
+    site: &Site,
+    chance: &Chance,
+    stop: &AtomicBool,
+    observer: &mut dyn FnMut(&Answer),
+) -> Result<Vec<Answer>, HermitageError> {
+    let mut stage = Stage { site, chance, stop, observer, answers: Vec::new() };
+    if !of_role(site, Role::Standby).is_empty() {
+        standby::play(&mut stage)?;
+    }
+    if of_role(site, Role::Peer).len() > 1 {
+        peers::play(&mut stage)?;
+    } else if SPREAD.contains(&site.engine) {
+        shards::play(&mut stage)?;
+    }
+    Ok(stage.answers)
+}
+
+/// Where cases are played, and who hears of them.
+struct Stage<'a> {
+    site: &'a Site,
+    chance: &'a Chance,
+    stop: &'a AtomicBool,
+    observer: &'a mut dyn FnMut(&Answer),
+    answers: Vec<Answer>,
+}
+
+impl Stage<'_> {
+    /// Plays one case: `answer` is what is expected, `play` fills in what happened. `disturbs`: the nodes that must be ours for it.
+    fn play(
+        &mut self,
+        answer: Answer,
+        disturbs: &[usize],
+        play: impl FnOnce(&Site, &mut Answer) -> Result<(), HermitageError>,
+    ) -> Result<(), HermitageError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut answer = answer;
+        match objection(self.site, disturbs) {
+            Some(why) => (answer.is_impossible, answer.line) = (true, why),
+            None => match play(self.site, &mut answer) {
+                Ok(()) => {}
+                Err(error @ HermitageError::Live(LiveError::Foreign(_))) => return Err(error),
+                Err(error) => {
+                    answer.happened = None;
+                    answer.line = error.to_string();
+                }
+            },
+        }
+        (self.observer)(&answer);
+        self.answers.push(answer);
         Ok(())
     }
 }
 
-/// FR2: a reader between the two halves of a transfer from one shard to the other.
-///
-/// # Errors
-/// When the nodes cannot be reached, or the script breaks off.
-pub fn fractured_sum(entry: &Node, far: &Node, level: Isolation) -> Result<Answer, HermitageError> {
-    let title = "fractured sum: a transfer between two shards is seen on one of them only";
-    // One server would prevent it at REPEATABLE READ and above. Here nobody promises it at any level.
-    let mut answer = answer("FR2", title, level, true);
-    let shards = Shards::make(entry, far)?;
-    let script = &mut answer.script;
-    let mut reader = Player::open("a", shards.entry)?;
-    let mut writer = Player::open("b", shards.entry)?;
-    reader.ask(script, &format!("BEGIN ISOLATION LEVEL {}", level.sql()))?;
-    let near = reader.value(script, &format!("SELECT value FROM {TABLE} WHERE id = 1"))?;
-    writer.ask(script, &format!("BEGIN ISOLATION LEVEL {}", level.sql()))?;
-    writer.ask(script, &format!("UPDATE {TABLE} SET value = value - 10 WHERE id = 1"))?;
-    writer.ask(script, &format!("UPDATE {TABLE}_far SET value = value + 10 WHERE id = 1"))?;
-    let committed = writer.ask(script, "COMMIT")?;
-    let distant = reader.value(script, &format!("SELECT value FROM {TABLE}_far WHERE id = 1"))?;
-    let last = reader.try_ask(script, "COMMIT")?;
-    let ended = last.sqlstate().map_or_else(|| last.tag().to_owned(), str::to_owned);
-    answer.happened = Some((near.as_str(), distant.as_str(), last.tag()) == ("0", "10", "COMMIT"));
-    answer.line = format!("a read {near} here and {distant} there, {ended}; b {}", committed.tag());
-    drop((reader, writer));
-    shards.drop()?;
-    Ok(answer)
+fn timed_out() -> std::io::Error {
+    std::io::ErrorKind::TimedOut.into()
 }
 
-/// DD: two transactions lock rows of two nodes in opposite order. `patience` is how long it is watched where nothing else ends it.
-///
-/// # Errors
-/// As [`fractured_sum`].
-pub fn distributed_deadlock(entry: &Node, far: &Node, patience: Duration) -> Result<Answer, HermitageError> {
-    let title =
-        "distributed deadlock: two transactions wait for each other on two nodes, and no server sees it";
-    let mut answer = answer("DD", title, Isolation::ReadCommitted, true);
-    let mut shards = Shards::make(entry, far)?;
-    let script = &mut answer.script;
-    let mut a = Player::open("a", shards.entry)?;
-    let mut b = Player::open("b", shards.entry)?;
-    a.ask(script, "BEGIN ISOLATION LEVEL READ COMMITTED")?;
-    b.ask(script, "BEGIN ISOLATION LEVEL READ COMMITTED")?;
-    a.ask(script, &format!("UPDATE {TABLE} SET value = 1 WHERE id = 1"))?;
-    b.ask(script, &format!("UPDATE {TABLE}_far SET value = 2 WHERE id = 1"))?;
-    b.send(script, &format!("UPDATE {TABLE} SET value = 2 WHERE id = 1"))?;
-    let waits = format!("select pg_catalog.pg_blocking_pids({}) <> '{{}}'", b.session.process_id());
-    shards.home.until("waiting for the first lock", &waits)?;
-    a.send(script, &format!("UPDATE {TABLE}_far SET value = 1 WHERE id = 1"))?;
-    let far_waits = format!(
-        "select count(*) > 0 from pg_catalog.pg_stat_activity where pg_catalog.pg_blocking_pids(pid) <> '{{}}' and query like '%{TABLE}%'
-            and datname = pg_catalog.current_database()"
-    );
-    shards.away.until("waiting for the second lock", &far_waits)?;
-    let seen = Instant::now();
-    // Whoever is refused ends it: a detector says 40P01, a time limit something else. The other one then goes on, and may be heard first.
-    let ended = loop {
-        let mut refused = None;
-        for (who, player) in [("a", &mut a), ("b", &mut b)] {
-            if refused.is_none()
-                && let Some(reply) = player.session.reply_within(LOOK)?
-            {
-                refused = reply.sqlstate().map(|code| (who, code.to_owned()));
+fn begin(level: Isolation) -> String {
+    format!("BEGIN ISOLATION LEVEL {}", level.sql())
+}
+
+/// Acknowledged writes on one node, each read on another one at once: how many were not there yet, and how long the longest of those took.
+fn stale_reads(
+    answer: &mut Answer,
+    (writer, reader): (&Node, &Node),
+    table: &str,
+    time: Duration,
+    stop: &AtomicBool,
+) -> Result<(), HermitageError> {
+    let mut a = Player::open("a", writer)?;
+    let mut b = Player::open("b", reader)?;
+    let read = format!("SELECT value FROM {table} WHERE id = 1");
+    let (mut reads, mut stale, mut worst) = (0u64, 0u64, Duration::ZERO);
+    let start = Instant::now();
+    for value in 1..=WRITES {
+        let value = i64::try_from(value).unwrap_or(0) + 1_000;
+        a.quietly(&format!("UPDATE {table} SET value = {value} WHERE id = 1"))?;
+        let acknowledged = Instant::now();
+        let is_there = |seen: &str| seen.parse::<i64>().is_ok_and(|seen| seen >= value);
+        let mut seen = b.quietly(&read)?;
+        reads += 1;
+        if !is_there(&seen) {
+            stale += 1;
+            if answer.script.is_empty() {
+                answer.script = vec![
+                    format!(
+                        "a on {}: UPDATE {table} SET value = {value} WHERE id = 1;  -- UPDATE 1",
+                        writer.name
+                    ),
+                    format!("b on {}: {read};  -- {seen}, sent after a had its answer", reader.name),
+                ];
             }
         }
-        if refused.is_some() || seen.elapsed() >= patience {
-            break refused;
+        while !is_there(&seen) && acknowledged.elapsed() < LIMIT && !stop.load(Ordering::Relaxed) {
+            worst = worst.max(acknowledged.elapsed());
+            seen = b.quietly(&read)?;
         }
-    };
-    answer.happened = Some(ended.as_ref().is_none_or(|(_, code)| code != "40P01"));
-    answer.line = match ended {
-        Some((who, code)) if code == "40P01" => format!("{who} {code}: a deadlock detector ended it"),
-        Some((who, code)) => format!(
-            "a and b wait for each other; {who} {code}: a time limit ended it, no server saw the deadlock"
-        ),
-        None => format!(
-            "a and b waited for each other for {:.1} s, no server saw it",
-            seen.elapsed().as_secs_f64()
-        ),
-    };
-    // Cancelled by their sessions' ends.
-    drop((a, b));
-    shards.drop()?;
-    Ok(answer)
-}
-
-/// ST: SERIALIZABLE on a standby.
-///
-/// # Errors
-/// As [`fractured_sum`].
-pub fn serializable_on_standby(standby: &Node) -> Result<Answer, HermitageError> {
-    let title = "SERIALIZABLE on a standby is refused, so that nobody relies on it";
-    let mut answer = answer("ST", title, Isolation::Serializable, false);
-    let mut reader = Player::open("a", standby)?;
-    let reply = reader.try_ask(&mut answer.script, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT 1")?;
-    answer.happened = Some(reply.error.is_none());
-    answer.line = match &reply.error {
-        Some(error) => format!("a {}: {}", error.sqlstate, error.message),
-        None => "a standby gave a SERIALIZABLE transaction".to_string(),
-    };
-    Ok(answer)
-}
-
-/// Gives back what a case has changed, also when it breaks off.
-struct Undo<'a> {
-    node: &'a Node,
-    sql: Vec<String>,
-}
-
-impl Undo<'_> {
-    fn now(&mut self) {
-        if self.sql.is_empty() {
-            return;
-        }
-        if let Ok(mut player) = Player::open("undo", self.node) {
-            for sql in self.sql.drain(..).rev() {
-                let _ = player.quietly(&sql);
-            }
+        if start.elapsed() >= time || stop.load(Ordering::Relaxed) {
+            break;
         }
     }
-}
-
-impl Drop for Undo<'_> {
-    fn drop(&mut self) {
-        self.now();
-    }
-}
-
-/// Waits until a standby has replayed all that the primary has written.
-fn catch_up(primary: &mut Player, standby: &mut Player) -> Result<(), HermitageError> {
-    let position = primary.quietly("select pg_catalog.pg_current_wal_insert_lsn()")?;
-    standby.until("replaying", &format!("select pg_catalog.pg_last_wal_replay_lsn() >= '{position}'"))
-}
-
-/// RYW: what the primary has acknowledged, read on a standby that has not replayed it.
-///
-/// # Errors
-/// As [`fractured_sum`].
-pub fn read_your_writes(primary: &Node, standby: &Node) -> Result<Answer, HermitageError> {
-    let title = "read your writes: an acknowledged write is not there on the standby";
-    let mut answer = answer("RYW", title, Isolation::ReadCommitted, true);
-    let mut writer = Player::open("a", primary)?;
-    let mut referee = Player::open("referee", primary)?;
-    let mut reader = Player::open("b", standby)?;
-    make_table(&mut referee)?;
-    catch_up(&mut referee, &mut reader)?;
-    let commit = referee.quietly("show synchronous_commit")?;
-    let script = &mut answer.script;
-    let mut undo = Undo { node: standby, sql: vec!["select pg_catalog.pg_wal_replay_resume()".to_string()] };
-    reader.ask(script, "SELECT pg_wal_replay_pause()")?;
-    reader.until("pausing the replay", "select pg_catalog.pg_get_wal_replay_pause_state() = 'paused'")?;
-    writer.send(script, &format!("UPDATE {TABLE} SET value = 1 WHERE id = 1"))?;
-    let waits = format!(
-        "select count(*) > 0 from pg_catalog.pg_stat_activity where pid = {} and wait_event = 'SyncRep'",
-        writer.session.process_id()
-    );
-    let deadline = Instant::now() + LIMIT;
-    let acknowledged = loop {
-        if writer.session.reply_within(LOOK)?.is_some() {
-            break true;
-        }
-        // With remote_apply the writer waits for this very replay, and the promise is kept by waiting.
-        if commit == "remote_apply" && referee.quietly(&waits)? == "t" {
-            break false;
-        }
-        if Instant::now() > deadline {
-            let message = format!("it had no answer for {} s", LIMIT.as_secs());
-            return Err(HermitageError::Refused { doing: "writing on the primary", message });
-        }
-    };
-    let read = reader.value(script, &format!("SELECT value FROM {TABLE} WHERE id = 1"))?;
-    answer.happened = Some(acknowledged && read == "0");
-    answer.line = match acknowledged {
-        true => format!(
-            "a was told that 1 is committed (synchronous_commit = {commit}), b read {read} afterwards"
+    answer.happened = Some(stale > 0);
+    answer.counted = Some((reads, stale, "reads directly after an acknowledgement"));
+    answer.line = match stale {
+        0 => format!(
+            "{reads} reads on {} right after the acknowledgement on {}, none stale",
+            reader.name, writer.name
         ),
-        false => format!("a is not told before the standby has replayed it (synchronous_commit = {commit})"),
+        _ => format!(
+            "{stale} of {reads} reads on {} right after the acknowledgement on {} were stale, the worst was {:.1} ms old",
+            reader.name,
+            writer.name,
+            worst.as_secs_f64() * 1e3
+        ),
     };
-    undo.now();
-    drop(writer);
-    referee.quietly(&format!("DROP TABLE {TABLE}"))?;
-    Ok(answer)
+    Ok(())
 }
 
-/// LF: primary and standby show two writes in opposite orders. A transaction waits for a standby that does not exist, while the one that exists has replayed
-/// it: there it is visible, on the primary it is not yet. Changes `synchronous_standby_names` for a moment, so only for clusters that may be disturbed.
-///
-/// # Errors
-/// As [`fractured_sum`].
-pub fn long_fork(primary: &Node, standby: &Node) -> Result<Answer, HermitageError> {
-    let title = "long fork: primary and standby show two writes in opposite orders";
-    let mut answer = answer("LF", title, Isolation::RepeatableRead, true);
-    let mut referee = Player::open("referee", primary)?;
-    let mut writer = Player::open("a", primary)?;
-    let mut second = Player::open("b", primary)?;
-    let mut here = Player::open("c", primary)?;
-    let mut there = Player::open("d", standby)?;
-    make_table(&mut referee)?;
-    catch_up(&mut referee, &mut there)?;
-    let script = &mut answer.script;
-    // What ALTER SYSTEM had set before comes back; otherwise the file's value does.
-    let before = referee.quietly(
-        "select coalesce((select setting from pg_catalog.pg_file_settings where name = 'synchronous_standby_names'
-            and sourcefile like '%postgresql.auto.conf' order by seqno desc limit 1), '')",
-    )?;
-    let back = match before.as_str() {
-        "" => "ALTER SYSTEM RESET synchronous_standby_names".to_string(),
-        value => format!("ALTER SYSTEM SET synchronous_standby_names = '{}'", value.replace('\'', "''")),
-    };
-    let mut undo = Undo { node: primary, sql: vec!["select pg_catalog.pg_reload_conf()".to_string(), back] };
-    let mut resume =
-        Undo { node: standby, sql: vec!["select pg_catalog.pg_wal_replay_resume()".to_string()] };
-    referee.ask(script, "ALTER SYSTEM SET synchronous_standby_names = 'nosuch'")?;
-    referee.ask(script, "SELECT pg_reload_conf()")?;
-    referee.until(
-        "changing a setting",
-        "select pg_catalog.current_setting('synchronous_standby_names') = 'nosuch'",
-    )?;
-    // The session that is to wait must know the setting too.
-    writer.until(
-        "changing a setting",
-        "select pg_catalog.current_setting('synchronous_standby_names') = 'nosuch'",
-    )?;
-    writer.ask(script, "SET synchronous_commit = on")?;
-    writer.send(script, &format!("UPDATE {TABLE} SET value = 1 WHERE id = 1"))?;
-    there.until("replaying", &format!("select value = 1 from {TABLE} where id = 1"))?;
-    there.ask(script, "SELECT pg_wal_replay_pause()")?;
-    there.until("pausing the replay", "select pg_catalog.pg_get_wal_replay_pause_state() = 'paused'")?;
-    second.ask(script, "SET synchronous_commit = local")?;
-    second.ask(script, &format!("UPDATE {TABLE} SET value = 1 WHERE id = 2"))?;
-    let both = format!("SELECT string_agg(value::text, ' ' ORDER BY id) FROM {TABLE}");
-    let mut read = |player: &mut Player| -> Result<String, HermitageError> {
-        player.ask(script, "BEGIN ISOLATION LEVEL REPEATABLE READ")?;
-        let seen = player.value(script, &both)?;
-        player.ask(script, "COMMIT")?;
-        Ok(seen)
-    };
-    let (on_primary, on_standby) = (read(&mut here)?, read(&mut there)?);
-    answer.happened = Some((on_primary.as_str(), on_standby.as_str()) == ("0 1", "1 0"));
-    answer.line = format!("the primary showed ({on_primary}), the standby ({on_standby})");
-    resume.now();
-    undo.now();
-    // The waiting transaction ends when the setting is back.
-    writer.session.reply_within(LIMIT)?;
-    referee.quietly(&format!("DROP TABLE {TABLE}"))?;
-    Ok(answer)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_says_why_and_what_to_change() {
+        for rule in RULES {
+            assert!(
+                !rule.why.is_empty() && !rule.change.is_empty() && !rule.engines.is_empty(),
+                "{}",
+                rule.case
+            );
+            let same = RULES.iter().filter(|other| {
+                other.case == rule.case && other.engines.iter().any(|one| rule.engines.contains(one))
+            });
+            assert_eq!(same.count(), 1, "{} is told twice of one engine", rule.case);
+        }
+        // Every engine with shards has an answer about deadlocks, if only that nobody knows.
+        for engine in SPREAD {
+            assert!(rule("DD", engine).is_some(), "{engine}");
+        }
+    }
 }

@@ -12,7 +12,7 @@
 //! | 1 operations | txn u32, key u32, ver u32, statement u16, node u8, kind u8, tok u64, start_ns u64 = 32 bytes |
 //! | 2 transactions | begin_ns u64, commit_sent_ns u64, end_ns u64, operations u32, session u32, node u8, outcome u8, isolation u8, sqlstate 5, notice 5, 3 zeros = 48 bytes |
 //! | 3 elements of lists | u64 |
-//! | 4 names | bytes of text: lines of `node`, `shard`, `key` with a name, or `place` with the number of a shard, tab between |
+//! | 4 names | bytes of text: lines of `node`, `shard`, `key` with a name, or `place` with the number of a shard, tab between; the last block counts |
 //!
 //! Numbers are little-endian. A transaction stands behind its operations and elements, in the same or an earlier block, so a file that a crash cut off is
 //! whole up to its last whole block: what is behind that is left out, and [`History::is_cut`] says so. A block that is there but does not fit its
@@ -175,6 +175,14 @@ impl HistoryWriter {
             self.flush()?;
         }
         Ok(())
+    }
+
+    /// Names that were not known in the beginning; they take the place of all before.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn name(&mut self, names: &Names) -> Result<(), HistoryError> {
+        self.block(NAMES, names_text(names).as_bytes(), 1)
     }
 
     /// Gives everything so far to the system.

@@ -110,7 +110,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         report.wrong += part.wrong[0];
         report.control_reads += part.reads[1];
         report.control_wrong += part.wrong[1];
-        report.transfers = add(report.transfers, part.transfers);
+        report.transfers = report.transfers.and(part.transfers);
         report.witnesses.extend(part.witnesses);
         report.refusals.extend(part.refusals);
     }
@@ -119,16 +119,6 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     report.refusals.dedup();
     report.refusals.truncate(WITNESSES_MAX);
     Ok(report)
-}
-
-fn add(a: Outcomes, b: Outcomes) -> Outcomes {
-    Outcomes {
-        ok: a.ok + b.ok,
-        ok_weak: a.ok_weak + b.ok_weak,
-        fail: a.fail + b.fail,
-        info: a.info + b.info,
-        partial: a.partial + b.partial,
-    }
 }
 
 /// Moves money between two shards until the end.
@@ -184,7 +174,7 @@ fn transfer(
         {
             part.refusals.push(ended.why.clone());
         }
-        part.transfers = add(part.transfers, Outcomes::one(ended.outcome));
+        part.transfers = part.transfers.and(Outcomes::one(ended.outcome));
     }
     part
 }

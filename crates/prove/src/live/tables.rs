@@ -50,6 +50,14 @@ impl Tables {
     /// # Errors
     /// [`LiveError::Foreign`], and what the servers refuse.
     pub fn make(site: &Site, shapes: &[Shape]) -> Result<Tables, LiveError> {
+        Tables::make_for(site, &[site.primary()], shapes)
+    }
+
+    /// The same, so that the whole table can be used through each of these nodes.
+    ///
+    /// # Errors
+    /// As [`Tables::make`].
+    pub fn make_for(site: &Site, entries: &[usize], shapes: &[Shape]) -> Result<Tables, LiveError> {
         let entry = site.primary();
         let holders: Vec<usize> = match site.engine {
             Engine::FdwSharded => {
@@ -67,7 +75,7 @@ impl Tables {
         };
         for shape in shapes {
             match site.engine {
-                Engine::FdwSharded => spread(site, entry, &holders, shape)?,
+                Engine::FdwSharded => spread(site, entries, &holders, shape)?,
                 Engine::Multimaster => {
                     for node in &holders {
                         client(site, *node)?.tell(&plain(shape))?;
@@ -162,8 +170,8 @@ fn plain(shape: &Shape) -> String {
     format!("create table {SCHEMA}.{} (shard int not null, {}{key})", shape.name, shape.columns)
 }
 
-/// A leaf on each node, and at the entry a parent by list whose partitions the leaves are.
-fn spread(site: &Site, entry: usize, holders: &[usize], shape: &Shape) -> Result<(), LiveError> {
+/// A leaf on each node, and at each entry a parent by list whose partitions the leaves are.
+fn spread(site: &Site, entries: &[usize], holders: &[usize], shape: &Shape) -> Result<(), LiveError> {
     let leaf = |number: usize| format!("{}_{number}", shape.name);
     for (at, node) in holders.iter().enumerate() {
         let key = shape.key.map(|key| format!(", primary key ({key})")).unwrap_or_default();
@@ -173,24 +181,26 @@ fn spread(site: &Site, entry: usize, holders: &[usize], shape: &Shape) -> Result
             shape.columns
         ))?;
     }
-    let mut client = client(site, entry)?;
-    client.tell(&format!(
-        "create table {SCHEMA}.{} (shard int not null, {}) partition by list (shard)",
-        shape.name, shape.columns
-    ))?;
-    for (at, node) in holders.iter().enumerate() {
-        let (number, leaf) = (at + 1, leaf(at + 1));
-        client.tell(&match *node == entry {
-            true => format!(
-                "alter table {SCHEMA}.{} attach partition {SCHEMA}.{leaf} for values in ({number})",
-                shape.name
-            ),
-            false => format!(
-                "create foreign table {SCHEMA}.{leaf} partition of {SCHEMA}.{} for values in ({number}) \
-                 server {} options (schema_name '{SCHEMA}', table_name '{leaf}')",
-                shape.name, site.nodes[*node].name
-            ),
-        })?;
+    for entry in entries {
+        let mut client = client(site, *entry)?;
+        client.tell(&format!(
+            "create table {SCHEMA}.{} (shard int not null, {}) partition by list (shard)",
+            shape.name, shape.columns
+        ))?;
+        for (at, node) in holders.iter().enumerate() {
+            let (number, leaf) = (at + 1, leaf(at + 1));
+            client.tell(&match node == entry {
+                true => format!(
+                    "alter table {SCHEMA}.{} attach partition {SCHEMA}.{leaf} for values in ({number})",
+                    shape.name
+                ),
+                false => format!(
+                    "create foreign table {SCHEMA}.{leaf} partition of {SCHEMA}.{} for values in ({number}) \
+                     server {} options (schema_name '{SCHEMA}', table_name '{leaf}')",
+                    shape.name, site.nodes[*node].name
+                ),
+            })?;
+        }
     }
     Ok(())
 }
@@ -223,7 +233,7 @@ fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveE
 }
 
 /// Waits until every node has confirmed what every other one had written by now. Gives who has not: a subscription that a conflict has disabled never will.
-pub(super) fn converge(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveError> {
+pub(crate) fn converge(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveError> {
     if nodes.len() < 2 {
         return Ok(Vec::new());
     }

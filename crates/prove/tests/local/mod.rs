@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use prove::fault::Journal;
-use target::throwaway::{Installation, installations};
+use prove::fault::{Journal, Node, Site};
+use target::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
+use target::{Engine, Role};
 
 /// Runs `test` on every installation, one after the other: the machine is shared, and what these tests wait for is load.
 pub(crate) fn on_each(test: impl Fn(&Installation)) {
@@ -39,6 +40,22 @@ pub(crate) fn journal(name: &str) -> (PathBuf, Arc<Journal>) {
     let dir = folder(name);
     let journal = Arc::new(Journal::begin(&dir).unwrap());
     (dir, journal)
+}
+
+/// A cluster of ours as a place where it may be hurt.
+pub(crate) fn site_of(cluster: &ThrowawayCluster, journal: &Arc<Journal>) -> Site {
+    let nodes = std::iter::zip(&cluster.file().node, cluster.nodes())
+        .map(|(node, server)| {
+            Node::hurtable(&node.name, Role::parse(&node.role).unwrap(), server.spec(), server.instance())
+        })
+        .collect();
+    Site::new(Engine::parse(&cluster.file().engine).unwrap(), nodes, Arc::clone(journal))
+}
+
+/// One server likewise.
+pub(crate) fn site_of_one(server: &Throwaway, journal: &Arc<Journal>) -> Site {
+    let node = Node::hurtable("single", Role::Primary, server.spec(), server.instance());
+    Site::new(Engine::Postgres, vec![node], Arc::clone(journal))
 }
 
 /// Waits for something that must come.

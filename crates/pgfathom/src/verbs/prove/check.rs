@@ -21,6 +21,9 @@ impl Prove {
                 .hint("name a history: pgfathom prove check runs/.../history.bin"));
         };
         let history = History::open(Path::new(file))?;
+        if let Some(path) = &self.elle {
+            super::history::export(&history, path)?;
+        }
         let recording = Recording::begin(context, &self.directory, "prove", "check")?;
         let dir = recording.dir();
         let step = dir.begin_step("prove", "check")?;

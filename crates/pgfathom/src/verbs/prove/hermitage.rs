@@ -1,128 +1,133 @@
 //! `prove hermitage`: scripted interleavings that name the isolation level of a server, and what a cluster adds.
 
 use super::Prove;
+use super::ground::Ground;
+use super::live::Trial;
 use crate::cli::Format;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::fingerprint;
 use crate::recording::Recording;
 use crate::verbs::load::fields;
-use ::prove::hermitage::cluster::{self, Node};
+use ::prove::hermitage::cluster::{self, Chance};
 use ::prove::hermitage::{Answer, CASES, Case, HermitageError, LEVELS, Verdict, run};
 use ::prove::history::Isolation;
+use ::prove::promise as verdicts;
 use record::model::{Check, CheckResult, Step};
-use record::{Exit, State};
+use record::{State, promise};
 use serde_json::json;
-use std::time::Duration;
-use target::Cluster;
-use target::cluster::Role;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use target::Role;
 
-/// How long a deadlock over two nodes is watched where no time limit ends it.
-const DEADLOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// What is left to chance takes this part of the time that a workload takes, at each level.
+const CHANCE_PART: u32 = 5;
+/// Reads after acknowledgements take so long at most.
+const READS_MAX: Duration = Duration::from_secs(2);
 
 impl Prove {
-    pub(super) fn run_hermitage(self, context: &Context) -> Result<Exit, Failure> {
-        let nodes = self.connection.resolve_cluster_of(context)?;
-        let spec = nodes.nodes[0].spec.clone();
-        let mut control = target::control::connect(&spec)?;
-        let recording = Recording::begin(context, &self.directory, "prove", "hermitage")?;
-        let mut fingerprint = fingerprint::take(&mut control, &spec);
-        fingerprint.engine = nodes.engine.name().to_string();
-        drop(control);
+    /// Plays every script that this cluster can have, as a step of the run directory. `has_sums`: fractured sums by chance, too; where the other workloads run
+    /// beside, `bank` is that.
+    pub(super) fn play(
+        &self,
+        context: &Context,
+        recording: &Recording<'_>,
+        ground: &Ground,
+        (trial, has_sums): (&Trial, bool),
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
         let dir = recording.dir();
-        dir.edit(|run| run.target = Some(fingerprint))?;
+        let site = &ground.site;
         let step = dir.begin_step("prove", "hermitage")?;
-        let cases: Vec<&'static Case> = CASES.iter().collect();
         recording.keep(dir.edit_step(&step, |step| {
             step.parameters = fields(json!({
-                "engine": nodes.engine.name(),
-                "cases": cases.iter().map(|case| case.code).collect::<Vec<_>>(),
+                "cluster": ground.name,
+                "engine": site.engine.name(),
+                "nodes": site.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
+                "cases": CASES.iter().map(|case| case.code).collect::<Vec<_>>(),
             }));
         }));
-        let is_text = context.format == Format::Text;
-        let mut tell = |answer: &Answer| {
-            if is_text {
-                context.terminal.data(&line(answer));
-            }
+        context.terminal.say(format!("prove hermitage {}", ground.name).trim_end());
+        let begin = Instant::now();
+        let part = trial.time / CHANCE_PART;
+        let chance = Chance {
+            sums: if has_sums { part } else { Duration::ZERO },
+            reads: part.min(READS_MAX),
+            seed: self.live.random_seed.unwrap_or(1),
         };
-        let played = run(&spec, nodes.engine, &cases, &LEVELS, &mut tell).and_then(|mut answers| {
-            for answer in on_cluster(&nodes)? {
-                tell(&answer);
-                answers.push(answer);
-            }
-            Ok(answers)
-        });
-        let answers = match played {
+        let answers = match answers(context, ground, &chance, stop) {
             Ok(answers) => answers,
             Err(error) => {
                 recording.fail(&step, &error);
                 return Err(error.into());
             }
         };
-        recording.keep(dir.edit_step(&step, |step| describe(step, &answers)));
+        recording.keep(dir.edit_step(&step, |step| {
+            step.summary.duration_s = begin.elapsed().as_secs_f64();
+            step.summary.rows = Some(answers.len() as u64);
+            describe(step, &answers);
+            step.promises = verdicts::hermitage(site.engine, &answers, &ground.name);
+            step.verdict = promise::verdict(step);
+        }));
         recording.keep(dir.end_step(&step, State::Finished));
-        for answer in answers.iter().filter(|answer| is_text && answer.verdict() == Verdict::Broken) {
-            context.terminal.data(&format!(
-                "\n{} at {}, to be played by hand:",
-                answer.case,
-                answer.level.sql()
-            ));
-            answer.script.iter().for_each(|line| context.terminal.data(&format!("  {line}")));
-        }
-        recording.finish(State::Finished)?;
-        let has = |verdict: Verdict| answers.iter().any(|answer| answer.verdict() == verdict);
-        Ok(match () {
-            () if has(Verdict::Broken) => Exit::Difference,
-            () if has(Verdict::NotTested) => Exit::CannotTell,
-            () => Exit::Ok,
-        })
+        Ok(())
     }
 }
 
-/// The cases that need several nodes and disturb nobody: a table of ours on each, and no setting is touched.
-fn on_cluster(nodes: &Cluster) -> Result<Vec<Answer>, HermitageError> {
-    let of = |role: Role| -> Vec<Node> {
-        let chosen = nodes.nodes.iter().filter(|node| node.role == role);
-        chosen.map(|node| Node { name: node.name.clone(), spec: node.spec.clone() }).collect()
-    };
-    let mut answers = Vec::new();
-    if let [entry, far, ..] = &of(Role::Shard)[..] {
-        for level in LEVELS {
-            answers.push(cluster::fractured_sum(entry, far, level)?);
+/// The scripts of one server, then the cases of the cluster, each told as it comes.
+fn answers(
+    context: &Context,
+    ground: &Ground,
+    chance: &Chance,
+    stop: &AtomicBool,
+) -> Result<Vec<Answer>, HermitageError> {
+    let site = &ground.site;
+    let mut tell = |answer: &Answer| {
+        if context.format == Format::Text {
+            context.terminal.data(&line(answer));
         }
-        answers.push(cluster::distributed_deadlock(entry, far, DEADLOCK_PATIENCE)?);
+    };
+    let cases: Vec<&'static Case> = CASES.iter().collect();
+    let spec = &site.nodes[site.primary()].spec;
+    let mut answers = run(spec, site.engine, &cases, &LEVELS, &mut tell)?;
+    if site.nodes.len() > 1 || site.nodes[0].role != Role::Primary {
+        answers.extend(cluster::run(site, chance, stop, &mut tell)?);
     }
-    if let [standby, ..] = &of(Role::Standby)[..] {
-        answers.push(cluster::serializable_on_standby(standby)?);
+    let broken = answers.iter().filter(|answer| answer.verdict() == Verdict::Broken);
+    for answer in broken.filter(|_| context.format == Format::Text) {
+        context.terminal.data(&format!("\n{}, to be played by hand:", named(answer)));
+        answer.script.iter().for_each(|line| context.terminal.data(&format!("  {line}")));
     }
     Ok(answers)
 }
 
+/// The case and its level.
+fn named(answer: &Answer) -> String {
+    match answer.level {
+        Isolation::Unknown => answer.case.to_owned(),
+        level => format!("{} at {}", answer.case, level.sql()),
+    }
+}
+
 fn line(answer: &Answer) -> String {
-    let level = match answer.level {
-        Isolation::Unknown => "",
-        level => level.sql(),
-    };
     let verdict = match (answer.verdict(), answer.expected) {
         (Verdict::ByDesign, None) => "happens",
         (verdict, _) => verdict.says(),
     };
-    format!("{:18}  {level:15}  {verdict:10}  {}", answer.case, answer.line)
+    format!("{:18}  {:15}  {verdict:12}  {}", answer.case, answer.level.sql(), answer.line)
 }
 
+/// One check for each script, beside the promises that they come to.
 fn describe(step: &mut Step, answers: &[Answer]) {
-    let count = |verdict: Verdict| answers.iter().filter(|answer| answer.verdict() == verdict).count();
-    step.summary.rows = Some(answers.len() as u64);
     step.checks = answers
         .iter()
         .map(|answer| Check {
             name: format!("{} {}", answer.case, answer.level.sql()).trim_end().to_string(),
             scope: answer.title.to_string(),
-            rows: 1,
+            rows: answer.counted.map_or(1, |(n, _, _)| n),
             result: match answer.verdict() {
                 Verdict::Kept | Verdict::ByDesign => CheckResult::Ok,
                 Verdict::Broken => CheckResult::Fail,
-                Verdict::NotTested => CheckResult::Skipped,
+                Verdict::NotTested | Verdict::NotPossible => CheckResult::Skipped,
             },
             detail: format!("{}: {}", answer.verdict().says(), answer.line),
             counterexamples: match answer.verdict() {
@@ -131,13 +136,12 @@ fn describe(step: &mut Step, answers: &[Answer]) {
             },
         })
         .collect();
+    let count = |verdict: Verdict| answers.iter().filter(|answer| answer.verdict() == verdict).count();
     step.totals = fields(json!({
         "kept": count(Verdict::Kept),
         "by_design": count(Verdict::ByDesign),
         "broken": count(Verdict::Broken),
         "not_tested": count(Verdict::NotTested),
+        "not_possible": count(Verdict::NotPossible),
     }));
-    for answer in answers.iter().filter(|answer| answer.verdict() == Verdict::Broken) {
-        step.verdict.invalidate(format!("{} at {}: {}", answer.case, answer.level.sql(), answer.line));
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::ground::{Ground, Needs, Wanted};
 use super::suite::{self, Chapter};
-use super::{Prove, What};
+use super::{Prove, What, history};
 use crate::cli::Format;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -230,6 +230,14 @@ impl Prove {
                 }
                 Err(failure) => return Err(failure),
             };
+            if is_first && !ground.is_made() {
+                let engine = ground.site.engine.name();
+                recording.dir().edit(|run| {
+                    if let Some(target) = &mut run.target {
+                        target.engine = engine.to_owned();
+                    }
+                })?;
+            }
             if is_first && ground.is_made() {
                 let spec = ground.site.entry();
                 let mut control = target::control::connect(&spec)?;
@@ -242,7 +250,16 @@ impl Prove {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                ground = self.watch(context, &recording, (chapter, ground, &journal), &trial, &stop)?;
+                match trial.what {
+                    What::Hermitage => {
+                        let has_sums = what == What::Hermitage;
+                        self.play(context, &recording, &ground, (&trial, has_sums), &stop)?;
+                    }
+                    _ => {
+                        ground =
+                            self.watch(context, &recording, (chapter, ground, &journal), &trial, &stop)?;
+                    }
+                }
             }
         }
         context.terminal.end_progress();
@@ -257,6 +274,8 @@ impl Prove {
         Ok(match () {
             () if has(Standing::Broken) => Exit::Difference,
             () if state == State::Interrupted => Exit::Interrupted,
+            // A script without an answer is a hole in a table, not a number that is too small.
+            () if what == What::Hermitage && has(Standing::NotTested) => Exit::CannotTell,
             () if !has(Standing::Kept) && !has(Standing::ByDesign) => Exit::CannotTell,
             () => Exit::Ok,
         })
@@ -268,6 +287,12 @@ impl Prove {
             let wanted = self.live.set.iter().fold(wanted, |wanted, (name, value)| wanted.with(name, value));
             Ok(vec![Chapter { wanted: Some(wanted), trials: Vec::new() }])
         };
+        if what == What::Hermitage && self.live.fault.is_some() {
+            return Err(Failure::usage(
+                "prove hermitage plays scripts statement by statement, and takes no --fault",
+            )
+            .hint("the same promises under faults: pgfathom prove bank --fault ..., or prove verreg"));
+        }
         match self.live.local {
             None => Ok(vec![Chapter { wanted: None, trials: Vec::new() }]),
             Some(Local::Single) => made(Wanted::single()),
@@ -406,6 +431,7 @@ impl Prove {
         let faults = if plan.is_empty() { String::new() } else { format!(", {plan}") };
         let seed = trial.plan.seed.map(|seed| format!(" (random:{seed})")).unwrap_or_default();
         context.terminal.say(&format!("prove {} {}{faults}{seed}", word(trial.what), ground.name));
+        let desk = history::Desk { dir: recording.path(), elle: self.elle.as_deref() };
         let begin = Instant::now();
         let mut repeats = Vec::new();
         for number in 1..=self.live.repeat {
@@ -416,7 +442,7 @@ impl Prove {
                 ground = self.fresh(chapter, context, ground, journal)?;
                 context.terminal.detail(&format!("repeat {number} of {}", self.live.repeat));
             }
-            let (promises, happened) = match once(&ground, trial, &options, stop) {
+            let (promises, happened) = match once(&ground, trial, &options, desk, stop) {
                 Ok(watched) => watched,
                 Err(error) => {
                     recording.fail(&step, &error);
@@ -461,9 +487,15 @@ impl Prove {
 }
 
 /// Runs a trial once. A cluster that does not come back after a fault is an answer, too.
-fn once(ground: &Ground, trial: &Trial, options: &Options, stop: &AtomicBool) -> Result<Watched, LiveError> {
+fn once(
+    ground: &Ground,
+    trial: &Trial,
+    options: &Options,
+    desk: history::Desk<'_>,
+    stop: &AtomicBool,
+) -> Result<Watched, LiveError> {
     let settings = Settings::of(&ground.site.entry(), options)?;
-    match watched(ground, trial, options, &settings, stop) {
+    match watched(ground, trial, options, (&settings, desk), stop) {
         Err(error)
             if !matches!(error, LiveError::Foreign(_))
                 && trial.plan.faults().iter().any(|fault| fault.hurts_server()) =>
@@ -502,6 +534,8 @@ pub(super) fn word(what: What) -> &'static str {
         What::Skew => "skew",
         What::Conflict => "conflict",
         What::Wide => "wide",
+        What::Verreg => "verreg",
+        What::Append => "append",
         What::All => "all",
     }
 }
@@ -527,28 +561,30 @@ fn place(ground: &Ground, settings: &Settings) -> String {
 
 type Watched = (Vec<Promise>, Vec<Happened>);
 
+/// What is said when a fault of the plan cannot be injected here.
+fn objection(ground: &Ground, trial: &Trial, place: &str) -> Option<Promise> {
+    let site = &ground.site;
+    if let Some((fault, why)) = site.objection(&trial.plan) {
+        return Some(verdicts::not_possible(word(trial.what), place, &trial.plan, fault, &why));
+    }
+    if trial.plan.needs_proxy() && site.nodes.iter().any(|node| node.proxy.is_none()) {
+        let fault = trial.plan.faults().into_iter().find(|fault| fault.needs_proxy()).unwrap_or(Fault::Cut);
+        let why = "clients do not come through a proxy";
+        return Some(verdicts::not_possible(word(trial.what), place, &trial.plan, fault, why));
+    }
+    None
+}
+
 fn watched(
     ground: &Ground,
     trial: &Trial,
     options: &Options,
-    settings: &Settings,
+    (settings, desk): (&Settings, history::Desk<'_>),
     stop: &AtomicBool,
 ) -> Result<Watched, LiveError> {
     let site = &ground.site;
     let place = place(ground, settings);
-    if let Some((fault, why)) = site.objection(&trial.plan) {
-        let promise = verdicts::not_possible(word(trial.what), &place, &trial.plan, fault, &why);
-        return Ok((vec![promise], Vec::new()));
-    }
-    if trial.plan.needs_proxy() && site.nodes.iter().any(|node| node.proxy.is_none()) {
-        let fault = trial.plan.faults().into_iter().find(|fault| fault.needs_proxy()).unwrap_or(Fault::Cut);
-        let promise = verdicts::not_possible(
-            word(trial.what),
-            &place,
-            &trial.plan,
-            fault,
-            "clients do not come through a proxy",
-        );
+    if let Some(promise) = objection(ground, trial, &place) {
         return Ok((vec![promise], Vec::new()));
     }
     let name = ground.name.as_str();
@@ -577,6 +613,7 @@ fn watched(
             let report = conflict::run(site, options, stop)?;
             (verdicts::conflict(site, &report, name), report.happened)
         }
+        What::Verreg | What::Append => history::watch(desk, ground, (trial, options), stop)?,
         What::Wide => {
             let report = wide::run(site, options, settings.waits_for_standbys(), stop)?;
             (verdicts::wide(&report, &place), Vec::new())

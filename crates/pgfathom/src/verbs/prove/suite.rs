@@ -8,9 +8,19 @@ use ::prove::fault::Plan;
 use ::prove::live::Level;
 use std::time::Duration;
 
-/// The workloads, in the order in which they are told.
-pub(super) const WORKLOADS: [What; 7] =
-    [What::Ack, What::Hb, What::Bank, What::Twin, What::Skew, What::Conflict, What::Wide];
+/// The scripts and the workloads, in the order in which they are told.
+pub(super) const WORKLOADS: [What; 10] = [
+    What::Hermitage,
+    What::Ack,
+    What::Hb,
+    What::Bank,
+    What::Twin,
+    What::Skew,
+    What::Conflict,
+    What::Wide,
+    What::Verreg,
+    What::Append,
+];
 /// What a commit of a replicated cluster can wait for.
 const COMMITS: [&str; 5] = ["off", "local", "remote_write", "on", "remote_apply"];
 /// The first release whose logical replication can be a multimaster.
@@ -48,11 +58,13 @@ pub(super) fn chapters(time: Duration, major: u32) -> Result<Vec<Chapter>, Failu
     use Level::{ReadCommitted, RepeatableRead, Serializable};
     let ack = |commit: Option<&str>, plan: &str| trial(What::Ack, ReadCommitted, commit, plan, time);
     let other = |what: What, level: Level, plan: &str| trial(what, level, None, plan, time);
+    let scripts = || trial(What::Hermitage, ReadCommitted, None, "", time);
     let mut chapters = vec![
         Chapter {
             // The WAL writer's pause is the tail that synchronous_commit=off can lose.
             wanted: Some(Wanted::single()),
             trials: vec![
+                scripts()?,
                 ack(None, "kill@5s,heal@6s")?,
                 ack(Some("off"), "kill@5s,heal@6s")?,
                 ack(None, "power@5s,heal@6s")?,
@@ -68,6 +80,10 @@ pub(super) fn chapters(time: Duration, major: u32) -> Result<Vec<Chapter>, Failu
                 other(What::Skew, RepeatableRead, "")?,
                 other(What::Skew, Serializable, "")?,
                 other(What::Conflict, ReadCommitted, "")?,
+                other(What::Verreg, ReadCommitted, "")?,
+                other(What::Verreg, RepeatableRead, "kill@5s,heal@6s")?,
+                other(What::Verreg, Serializable, "")?,
+                other(What::Append, Serializable, "")?,
             ],
         },
         Chapter {
@@ -77,6 +93,8 @@ pub(super) fn chapters(time: Duration, major: u32) -> Result<Vec<Chapter>, Failu
         Chapter {
             wanted: Some(Wanted::replicated("async")?),
             trials: vec![
+                scripts()?,
+                other(What::Verreg, RepeatableRead, "")?,
                 other(What::Hb, ReadCommitted, "")?,
                 ack(Some("on"), "kill:s1@3s,heal@5s")?,
                 ack(Some("on"), "kill@5s,promote@6s")?,
@@ -111,6 +129,7 @@ pub(super) fn chapters(time: Duration, major: u32) -> Result<Vec<Chapter>, Failu
     replicated.push(other(What::Hb, ReadCommitted, "kill@4s,promote@5s")?);
     chapters.push(Chapter { wanted: Some(Wanted::replicated("FIRST 1 (s1)")?), trials: replicated });
     let mut sharded = vec![
+        scripts()?,
         other(What::Twin, ReadCommitted, "")?,
         other(What::Wide, ReadCommitted, "")?,
         ack(None, "kill:n2@5s,heal@6s")?,
@@ -120,12 +139,15 @@ pub(super) fn chapters(time: Duration, major: u32) -> Result<Vec<Chapter>, Failu
     for level in Level::ALL {
         sharded.push(other(What::Bank, level, "")?);
     }
+    sharded.push(other(What::Verreg, RepeatableRead, "")?);
     chapters.push(Chapter { wanted: Some(Wanted::sharded()), trials: sharded });
     if major >= MULTIMASTER_MAJOR {
         chapters.push(Chapter {
             wanted: Some(Wanted::multimaster()),
             trials: vec![
+                scripts()?,
                 other(What::Conflict, ReadCommitted, "")?,
+                other(What::Append, RepeatableRead, "")?,
                 other(What::Hb, ReadCommitted, "")?,
                 other(What::Conflict, ReadCommitted, "partition@3s,heal@6s")?,
                 ack(None, "kill@5s,heal@6s")?,
@@ -159,7 +181,7 @@ mod tests {
                 assert!(with(words) > 0, "{words} is missing with {commit}");
             }
         }
-        let first = &trials[0].plan;
+        let first = &trials.iter().find(|trial| trial.what == What::Ack).unwrap().plan;
         assert_eq!(first.to_string(), "kill@1s,heal@1200ms");
         let without = super::chapters(Duration::from_secs(2), 15).unwrap();
         assert_eq!(without.len() + 1, chapters.len(), "15 cannot be a multimaster");

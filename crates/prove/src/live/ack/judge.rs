@@ -75,6 +75,17 @@ impl Outcomes {
         outcomes
     }
 
+    /// Both together.
+    pub(crate) fn and(self, other: Outcomes) -> Outcomes {
+        Outcomes {
+            ok: self.ok + other.ok,
+            ok_weak: self.ok_weak + other.ok_weak,
+            fail: self.fail + other.fail,
+            info: self.info + other.info,
+            partial: self.partial + other.partial,
+        }
+    }
+
     fn count(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Ok => self.ok += 1,

@@ -1,0 +1,495 @@
+//! Cases of nodes that all take writes: conflicts, forks, and what a lock or a level of one node is worth on the others.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use target::Role;
+
+use super::super::{Answer, HermitageError};
+use super::{Debt, LIMIT, LOOK, Player, QUIET, Stage, begin, expected, of_role, stale_reads, timed_out};
+use crate::fault::Site;
+use crate::history::Isolation;
+use crate::live::tables::{Shape, Tables, converge};
+
+const SHAPE: Shape = Shape {
+    name: "hermitage",
+    columns: "id int not null, value int not null, who text, u int unique",
+    key: Some("shard, id"),
+};
+const TABLE: &str = "pgfathom_prove.hermitage";
+
+/// Plays them all between the first two nodes.
+pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
+    let site = stage.site;
+    let [first, second, ..] = of_role(site, Role::Peer)[..] else { return Ok(()) };
+    let (engine, pair) = (site.engine, [first, second]);
+    let (chance, stop) = (*stage.chance, stage.stop);
+    // Postgres Pro's Multimaster refuses or waits where others overwrite.
+    let is_resolved = Player::open("referee", &site.nodes[first])
+        .and_then(|mut one| {
+            one.quietly("select count(*) from pg_catalog.pg_extension where extname = 'multimaster'")
+        })
+        .is_ok_and(|count| count == "1");
+    let conflict = |title| {
+        let rule = if is_resolved { "MC-resolved" } else { "MC" };
+        let promise =
+            "of two nodes that write the same thing at once one is refused, or waits, and all nodes agree";
+        expected("MC", rule, engine, title, promise)
+    };
+    stage.play(conflict("conflict: two nodes update the same row at once"), &[], |site, answer| {
+        same_row(site, pair, answer)
+    })?;
+    stage.play(conflict("conflict: two nodes insert the same key at once"), &pair, |site, answer| {
+        same_key(
+            site,
+            pair,
+            ["VALUES (1, 3, 1, 'first', 31)", "VALUES (1, 3, 2, 'second', 32)"],
+            "id = 3",
+            answer,
+        )
+    })?;
+    stage.play(
+        conflict("conflict: two nodes insert the same unique value at once"),
+        &pair,
+        |site, answer| {
+            same_key(
+                site,
+                pair,
+                ["VALUES (1, 4, 1, 'first', 40)", "VALUES (1, 5, 2, 'second', 40)"],
+                "u = 40",
+                answer,
+            )
+        },
+    )?;
+    let answer = expected(
+        "DD",
+        "DD",
+        engine,
+        "locks in opposite order on two nodes",
+        "a deadlock over two nodes is found and ended",
+    );
+    stage.play(answer, &[], |site, answer| opposite_locks(site, pair, answer))?;
+    let answer = Answer {
+        level: Isolation::Serializable,
+        ..expected(
+            "ST",
+            "ST",
+            engine,
+            "write skew over two nodes: both read two rows, each writes another one",
+            "SERIALIZABLE refuses write skew also between nodes",
+        )
+    };
+    stage.play(answer, &[], |site, answer| write_skew(site, pair, answer))?;
+    let answer = Answer {
+        level: Isolation::RepeatableRead,
+        ..expected(
+            "LF",
+            "LF",
+            engine,
+            "long fork: two nodes show two writes in opposite orders",
+            "all nodes show commits in one order",
+        )
+    };
+    stage.play(answer, &[], |site, answer| long_fork(site, pair, answer))?;
+    let ryw = |title| {
+        expected("RYW", "RYW", engine, title, "a node shows at once what was acknowledged on another one")
+    };
+    stage.play(
+        ryw("read your writes: an acknowledged write is not there on another node"),
+        &[],
+        |site, answer| held_read(site, pair, answer),
+    )?;
+    stage.play(
+        ryw("read your writes by chance: read on another node right after the acknowledgement"),
+        &[],
+        |site, answer| by_chance(site, pair, chance.reads, stop, answer),
+    )
+}
+
+/// Two rows on every node.
+struct Rows<'a> {
+    site: &'a Site,
+    tables: Option<Tables>,
+}
+
+impl<'a> Rows<'a> {
+    fn make(site: &'a Site, [first, _]: [usize; 2]) -> Result<Rows<'a>, HermitageError> {
+        let tables = Tables::make(site, &[SHAPE])?;
+        let rows = Rows { site, tables: Some(tables) };
+        let mut referee = Player::open("referee", &site.nodes[first])?;
+        referee
+            .quietly(&format!("INSERT INTO {TABLE} VALUES (1, 1, 0, 'nobody', 1), (1, 2, 0, 'nobody', 2)"))?;
+        rows.meet()?;
+        Ok(rows)
+    }
+
+    /// Waits until every node has what the others have written.
+    fn meet(&self) -> Result<(), HermitageError> {
+        let peers = of_role(self.site, Role::Peer);
+        let stuck = converge(self.site, &peers)?;
+        match stuck.is_empty() {
+            true => Ok(()),
+            false => {
+                Err(HermitageError::Refused { doing: "waiting for replication", message: stuck.join("; ") })
+            }
+        }
+    }
+
+    fn remove(mut self) -> Result<(), HermitageError> {
+        match self.tables.take() {
+            Some(tables) => Ok(tables.remove(self.site)?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Rows<'_> {
+    fn drop(&mut self) {
+        if let Some(tables) = self.tables.take() {
+            // The script has broken off; the next proof drops the schema, too.
+            let _ = tables.remove(self.site);
+        }
+    }
+}
+
+fn pair(site: &Site, [first, second]: [usize; 2]) -> Result<(Player, Player), HermitageError> {
+    Ok((Player::open("a", &site.nodes[first])?, Player::open("b", &site.nodes[second])?))
+}
+
+/// Sends a statement and takes its reply; `None`: it waits for the other node, who has to go on first.
+fn one(player: &mut Player, script: &mut Vec<String>, sql: &str) -> Result<Option<String>, HermitageError> {
+    player.send(script, sql)?;
+    let reply = player.session.reply_within(QUIET)?;
+    Ok(reply.map(|reply| reply.sqlstate().map_or_else(|| reply.tag().to_owned(), str::to_owned)))
+}
+
+/// The reply that was still to come.
+fn late(player: &mut Player, got: Option<String>) -> Result<String, HermitageError> {
+    if let Some(got) = got {
+        return Ok(got);
+    }
+    let reply = player.session.reply_within(LIMIT)?.ok_or_else(timed_out)?;
+    Ok(reply.sqlstate().map_or_else(|| reply.tag().to_owned(), str::to_owned))
+}
+
+/// Both transactions begin, do their statement, and commit; how each COMMIT ended.
+fn at_once(
+    site: &Site,
+    nodes: [usize; 2],
+    level: Isolation,
+    statements: [&[String]; 2],
+    script: &mut Vec<String>,
+) -> Result<[String; 2], HermitageError> {
+    let (mut a, mut b) = pair(site, nodes)?;
+    a.ask(script, &begin(level))?;
+    b.ask(script, &begin(level))?;
+    let mut open = [None, None];
+    for step in 0..statements[0].len().max(statements[1].len()) {
+        for (at, player) in [&mut a, &mut b].into_iter().enumerate() {
+            if let Some(sql) = statements[at].get(step) {
+                // Engines that share locks let the second one wait; it goes on when the first has committed.
+                let got = one(player, script, sql)?;
+                open[at] = Some(got);
+            }
+        }
+    }
+    let mut ends = [String::new(), String::new()];
+    for (at, player) in [&mut a, &mut b].into_iter().enumerate() {
+        if let Some(got) = open[at].take() {
+            late(player, got)?;
+        }
+        let got = one(player, script, "COMMIT")?;
+        ends[at] = late(player, got)?;
+    }
+    Ok(ends)
+}
+
+/// What each node holds.
+fn held(site: &Site, nodes: [usize; 2], columns: &str, filter: &str) -> Result<[String; 2], HermitageError> {
+    let mut held = [String::new(), String::new()];
+    for (at, node) in nodes.into_iter().enumerate() {
+        let mut referee = Player::open("referee", &site.nodes[node])?;
+        held[at] = referee.quietly(&format!(
+            "select coalesce(string_agg({columns}, ', ' order by id), 'nothing') from {TABLE} where {filter}"
+        ))?;
+    }
+    Ok(held)
+}
+
+/// MC: both add one to the same row.
+fn same_row(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), HermitageError> {
+    let rows = Rows::make(site, nodes)?;
+    let update =
+        |who: &str| vec![format!("UPDATE {TABLE} SET value = value + 1, who = '{who}' WHERE id = 1")];
+    let (first, second) = (update("first"), update("second"));
+    let ends = at_once(site, nodes, Isolation::ReadCommitted, [&first, &second], &mut answer.script)?;
+    rows.meet()?;
+    let [here, there] = held(site, nodes, "value::text || ' by the ' || who", "id = 1")?;
+    let acknowledged = ends.iter().filter(|end| *end == "COMMIT").count();
+    let is_lost = !here.starts_with(&acknowledged.to_string()) || here != there;
+    answer.happened = Some(is_lost);
+    answer.line = format!(
+        "{acknowledged} increments acknowledged; {} holds {here}, {} holds {there}",
+        site.nodes[nodes[0]].name, site.nodes[nodes[1]].name
+    );
+    rows.remove()
+}
+
+/// What lets a node go on that cannot apply a row: it forgets its own one (what has an origin is not sent to the others), and subscriptions that have given up
+/// are enabled again.
+fn forget(filter: &str, subscriptions: &[String]) -> Vec<String> {
+    let origin = format!("pgfathom_{}", std::process::id());
+    let mut sql = vec![
+        format!(
+            "select pg_catalog.pg_replication_origin_create('{origin}') where pg_catalog.pg_replication_origin_oid('{origin}') is null"
+        ),
+        format!("select pg_catalog.pg_replication_origin_session_setup('{origin}')"),
+        format!(
+            "do $$ begin if pg_catalog.to_regclass('{TABLE}') is not null then delete from {TABLE} where {filter}; end if; end $$"
+        ),
+        "select pg_catalog.pg_replication_origin_session_reset()".to_owned(),
+        format!("select pg_catalog.pg_replication_origin_drop('{origin}')"),
+    ];
+    sql.extend(subscriptions.iter().map(|name| format!("ALTER SUBSCRIPTION {name} ENABLE")));
+    sql
+}
+
+/// How applying goes on a node.
+struct Applying {
+    name: String,
+    referee: Player,
+    /// Its subscriptions that are at work, as identifiers.
+    subscriptions: Vec<String>,
+    errors: u64,
+}
+
+impl Applying {
+    fn watch(site: &Site, node: usize) -> Result<Applying, HermitageError> {
+        let mut referee = Player::open("referee", &site.nodes[node])?;
+        let names = referee.ask(
+            &mut Vec::new(),
+            "select pg_catalog.quote_ident(subname) from pg_catalog.pg_subscription where subenabled order by 1",
+        )?;
+        let subscriptions = (0..names.rows.len()).filter_map(|row| names.text(row)).collect();
+        let errors = Applying::errors(&mut referee)?;
+        Ok(Applying { name: site.nodes[node].name.clone(), referee, subscriptions, errors })
+    }
+
+    fn errors(referee: &mut Player) -> Result<u64, HermitageError> {
+        let sql =
+            "select coalesce(sum(apply_error_count), 0)::int8 from pg_catalog.pg_stat_subscription_stats";
+        Ok(referee.quietly(sql)?.parse().unwrap_or(0))
+    }
+
+    /// Whether it has stopped since: a subscription has given up, or tries again and again.
+    fn has_stopped(&mut self) -> Result<bool, HermitageError> {
+        // One that is to be disabled by an error is counted first and disabled afterwards: only then it may be enabled again.
+        let sql = "select count(*) from pg_catalog.pg_subscription where subenabled";
+        let enabled: usize = self.referee.quietly(sql)?.parse().unwrap_or(0);
+        if enabled < self.subscriptions.len() {
+            return Ok(true);
+        }
+        let sql = "select count(*) from pg_catalog.pg_subscription where subenabled and not subdisableonerr";
+        let goes_on = self.referee.quietly(sql)? != "0";
+        Ok(goes_on && Applying::errors(&mut self.referee)? > self.errors)
+    }
+}
+
+/// MC: both insert a row, and no node can hold both. Replication stops until each has forgotten its own row.
+fn same_key(
+    site: &Site,
+    nodes: [usize; 2],
+    values: [&str; 2],
+    filter: &str,
+    answer: &mut Answer,
+) -> Result<(), HermitageError> {
+    let rows = Rows::make(site, nodes)?;
+    let mut applying = [Applying::watch(site, nodes[0])?, Applying::watch(site, nodes[1])?];
+    let mut debts = Vec::new();
+    for (node, applying) in std::iter::zip(nodes, &applying) {
+        debts.push(Debt::note(site, node, forget(filter, &applying.subscriptions))?);
+    }
+    let insert = |values: &str| [format!("INSERT INTO {TABLE} {values}")];
+    let (first, second) = (insert(values[0]), insert(values[1]));
+    let ends = at_once(site, nodes, Isolation::ReadCommitted, [&first, &second], &mut answer.script)?;
+    let is_both = ends.iter().all(|end| end == "COMMIT");
+    let mut stopped = Vec::new();
+    if is_both {
+        // Either applying fails, or a resolver has made them agree.
+        let deadline = std::time::Instant::now() + LIMIT;
+        loop {
+            stopped.clear();
+            for one in &mut applying {
+                if one.has_stopped()? {
+                    stopped.push(one.name.clone());
+                }
+            }
+            let [here, there] = held(site, nodes, "who", filter)?;
+            if stopped.len() == 2 || here == there || std::time::Instant::now() > deadline {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+    let [here, there] = held(site, nodes, "who", filter)?;
+    answer.happened = Some(is_both);
+    answer.line = match is_both {
+        true => format!(
+            "both were told COMMIT; {} keeps the row of the {here}, {} that of the {there}{}",
+            applying[0].name,
+            applying[1].name,
+            match stopped.as_slice() {
+                [] => String::new(),
+                names => format!("; replication stopped on {}", names.join(" and ")),
+            }
+        ),
+        false => format!("a {}, b {}", ends[0], ends[1]),
+    };
+    if stopped.is_empty() {
+        // Nothing is stuck, so nothing has to be forgotten.
+        debts.iter_mut().for_each(Debt::waive);
+    } else {
+        answer.script.push("-- each node has to forget its own row before replication goes on".to_owned());
+        for debt in &mut debts {
+            debt.pay()?;
+        }
+    }
+    rows.meet()?;
+    rows.remove()
+}
+
+/// DD: what would be a deadlock on one node.
+fn opposite_locks(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), HermitageError> {
+    let rows = Rows::make(site, nodes)?;
+    let update =
+        |who: &str, id: u32| format!("UPDATE {TABLE} SET value = value + 1, who = '{who}' WHERE id = {id}");
+    let (first, second) =
+        ([update("first", 1), update("first", 2)], [update("second", 2), update("second", 1)]);
+    let ends = at_once(site, nodes, Isolation::ReadCommitted, [&first, &second], &mut answer.script)?;
+    rows.meet()?;
+    let [here, there] = held(site, nodes, "value::text || ' by the ' || who", "id in (1, 2)")?;
+    // Neither waited for ever; that both wrote over each other is the case before.
+    answer.happened = Some(false);
+    answer.line = format!(
+        "a {}, b {}: {}; {} holds {here}, {} holds {there}",
+        ends[0],
+        ends[1],
+        match ends.iter().all(|end| end == "COMMIT") {
+            true => "neither saw the other's locks",
+            false => "one was refused",
+        },
+        site.nodes[nodes[0]].name,
+        site.nodes[nodes[1]].name
+    );
+    rows.remove()
+}
+
+/// ST: write skew between two nodes.
+fn write_skew(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), HermitageError> {
+    let rows = Rows::make(site, nodes)?;
+    let side = |id: u32| {
+        [
+            format!("SELECT sum(value) FROM {TABLE} WHERE id IN (1, 2)"),
+            format!("UPDATE {TABLE} SET value = 1 WHERE id = {id}"),
+        ]
+    };
+    let (first, second) = (side(1), side(2));
+    let ends = at_once(site, nodes, Isolation::Serializable, [&first, &second], &mut answer.script)?;
+    rows.meet()?;
+    answer.happened = Some(ends.iter().all(|end| end == "COMMIT"));
+    answer.line = format!("both read a sum of 0, each writes one row: a {}, b {}", ends[0], ends[1]);
+    rows.remove()
+}
+
+/// Holds a row on a node, so that what arrives for it waits.
+fn hold(site: &Site, node: usize, id: u32, script: &mut Vec<String>) -> Result<Player, HermitageError> {
+    let mut holder = Player::open("holder", &site.nodes[node])?;
+    holder.ask(script, "BEGIN")?;
+    holder.ask(script, &format!("SELECT value FROM {TABLE} WHERE id = {id} FOR UPDATE"))?;
+    Ok(holder)
+}
+
+/// LF: each node shows its own write, and the other one's is held up for a moment.
+fn long_fork(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), HermitageError> {
+    let rows = Rows::make(site, nodes)?;
+    let script = &mut answer.script;
+    let mut holders = [hold(site, nodes[0], 2, script)?, hold(site, nodes[1], 1, script)?];
+    let (mut a, mut b) = pair(site, nodes)?;
+    let write = |id: u32| format!("UPDATE {TABLE} SET value = 1 WHERE id = {id}");
+    let first = one(&mut a, script, &write(1))?;
+    let second = one(&mut b, script, &write(2))?;
+    let mut seen = [String::new(), String::new()];
+    for (at, who) in ["c", "d"].into_iter().enumerate() {
+        let mut reader = Player::open(who, &site.nodes[nodes[at]])?;
+        reader.ask(script, &begin(Isolation::RepeatableRead))?;
+        let both = format!("SELECT string_agg(value::text, ' ' ORDER BY id) FROM {TABLE}");
+        seen[at] = reader.value(script, &both)?;
+        reader.ask(script, "COMMIT")?;
+    }
+    for holder in &mut holders {
+        holder.ask(script, "ROLLBACK")?;
+    }
+    let acknowledged = [&first, &second].iter().all(|end| end.is_some());
+    late(&mut a, first)?;
+    late(&mut b, second)?;
+    answer.happened = Some(acknowledged && seen == ["1 0", "0 1"]);
+    answer.line = format!(
+        "{} showed ({}), {} showed ({}){}",
+        site.nodes[nodes[0]].name,
+        seen[0],
+        site.nodes[nodes[1]].name,
+        seen[1],
+        if acknowledged { "" } else { "; a commit waits until the other node has it" }
+    );
+    rows.meet()?;
+    rows.remove()
+}
+
+/// RYW: a write whose way to the other node is held up for a moment.
+fn held_read(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), HermitageError> {
+    let rows = Rows::make(site, nodes)?;
+    let script = &mut answer.script;
+    let mut holder = hold(site, nodes[1], 1, script)?;
+    let (mut a, mut b) = pair(site, nodes)?;
+    let got = one(&mut a, script, &format!("UPDATE {TABLE} SET value = 1 WHERE id = 1"))?;
+    let seen = b.value(script, &format!("SELECT value FROM {TABLE} WHERE id = 1"))?;
+    holder.ask(script, "ROLLBACK")?;
+    answer.happened = Some(got.is_some() && seen == "0");
+    answer.line = match &got {
+        Some(_) => format!("a was told that 1 is committed, b read {seen} afterwards"),
+        None => "a is not told before the other node has it".to_owned(),
+    };
+    late(&mut a, got)?;
+    rows.meet()?;
+    rows.remove()
+}
+
+fn by_chance(
+    site: &Site,
+    nodes: [usize; 2],
+    time: Duration,
+    stop: &AtomicBool,
+    answer: &mut Answer,
+) -> Result<(), HermitageError> {
+    let rows = Rows::make(site, nodes)?;
+    let between = (&site.nodes[nodes[0]], &site.nodes[nodes[1]]);
+    stale_reads(answer, between, TABLE, time, stop)?;
+    rows.meet()?;
+    rows.remove()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::tables::SCHEMA;
+
+    #[test]
+    fn the_table_is_the_one_of_our_schema() {
+        assert_eq!(TABLE, format!("{SCHEMA}.{}", SHAPE.name));
+        assert!(
+            forget("id = 3", &[])
+                .iter()
+                .any(|sql| sql.contains("delete from pgfathom_prove.hermitage where id = 3"))
+        );
+    }
+}

@@ -1,0 +1,439 @@
+//! Cases of rows on different nodes that one transaction writes: fractured sums, deadlocks over two nodes, commits that stop half-way.
+
+use std::time::{Duration, Instant};
+
+use record::promise::Control;
+use target::Engine;
+use target::profile::Anomaly;
+
+use super::super::{Answer, HermitageError, LEVELS};
+use super::{LOOK, Player, QUIET, Stage, begin, expected, of_role};
+use crate::fault::{Site, Undo};
+use crate::history::Isolation;
+use crate::live::tables::{SCHEMA, Shape, Tables};
+use crate::live::{self, bank};
+use crate::promise;
+
+const SHAPE: Shape =
+    Shape { name: "hermitage", columns: "id int not null, value int not null", key: Some("shard, id") };
+/// Deadlocks are watched so many times longer than a detector waits before it looks.
+const DETECTORS: u32 = 5;
+/// And at least so long.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// Sessions that move money while sums are read.
+const MOVERS: usize = 4;
+
+/// Plays them all.
+pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
+    for level in LEVELS {
+        let title = "fractured sum: a transfer between two shards is seen on one of them only";
+        let answer = of_profile(stage.site, "FR2", title, level, Anomaly::ReadSkew);
+        stage.play(answer, &[], |site, answer| half_a_transfer(site, level, answer))?;
+    }
+    if !stage.chance.sums.is_zero() {
+        for level in LEVELS {
+            let title =
+                "fractured sum by chance: all accounts in one SELECT while money moves between shards";
+            let answer = of_profile(stage.site, "FR", title, level, Anomaly::FracturedRead);
+            let options = live::Options {
+                duration: stage.chance.sums,
+                clients: MOVERS,
+                level: level_of(level),
+                seed: stage.chance.seed,
+                ..live::Options::default()
+            };
+            let stop = stage.stop;
+            stage.play(answer, &[], |site, answer| sums(site, &options, stop, answer))?;
+        }
+    }
+    let answer = Answer {
+        level: Isolation::ReadCommitted,
+        ..expected(
+            "DD",
+            "DD",
+            stage.site.engine,
+            "distributed deadlock: two transactions wait for each other on two nodes",
+            "a deadlock over two nodes is found and ended",
+        )
+    };
+    stage.play(answer, &[], deadlock)?;
+    if stage.site.engine == Engine::FdwSharded {
+        let answer = expected(
+            "ID",
+            "ID",
+            stage.site.engine,
+            "in doubt: a two-phase commit stops after the first node",
+            "a commit over two nodes is seen on both or on none, and holds up nobody when its coordinator is gone",
+        );
+        stage.play(answer, &[], in_doubt)?;
+    }
+    Ok(())
+}
+
+/// An answer whose rule is the engine's profile at this level.
+fn of_profile(
+    site: &Site,
+    case: &'static str,
+    title: &'static str,
+    level: Isolation,
+    anomaly: Anomaly,
+) -> Answer {
+    Answer {
+        case,
+        title,
+        level,
+        promise: match anomaly {
+            Anomaly::FracturedRead => "one SELECT over the shards sees all of a transfer or nothing of it",
+            _ => "one transaction sees all of a transfer between shards or nothing of it",
+        },
+        expected: match promise::rule(site.engine, false, level_of(level), anomaly) {
+            promise::Rule::Forbidden => Some(false),
+            promise::Rule::Allowed => Some(true),
+            promise::Rule::Measured => None,
+        },
+        why: match (site.engine, level) {
+            (Engine::FdwSharded, _) => "each node's snapshot begins with its first use in the transaction",
+            (_, Isolation::ReadCommitted) => "each statement has a snapshot of its own",
+            _ => "the engine says whether a snapshot is of all nodes",
+        },
+        change: "read what must agree from one shard, or take an engine with a snapshot for all nodes",
+        ..Answer::default()
+    }
+}
+
+fn level_of(level: Isolation) -> live::Level {
+    match level {
+        Isolation::Serializable => live::Level::Serializable,
+        Isolation::RepeatableRead => live::Level::RepeatableRead,
+        Isolation::ReadCommitted | Isolation::Unknown => live::Level::ReadCommitted,
+    }
+}
+
+/// A table with one row on each of two shards.
+struct Rows<'a> {
+    site: &'a Site,
+    tables: Option<Tables>,
+    referee: Player,
+}
+
+impl<'a> Rows<'a> {
+    fn make(site: &'a Site, script: &mut Vec<String>) -> Result<Rows<'a>, HermitageError> {
+        let tables = Tables::make(site, &[SHAPE])?;
+        let mut referee = Player::open("referee", &site.nodes[site.primary()])?;
+        for shard in [1, 2] {
+            referee.quietly(&format!("INSERT INTO {SCHEMA}.hermitage VALUES ({shard}, {shard}, 0)"))?;
+        }
+        let names = &tables.shards;
+        script.push(format!(
+            "-- {SCHEMA}.hermitage (shard, id, value) holds (1, 1, 0) on {} and (2, 2, 0) on {}",
+            names.first().map_or("one shard", String::as_str),
+            names.get(1).map_or("another", String::as_str)
+        ));
+        Ok(Rows { site, tables: Some(tables), referee })
+    }
+
+    fn open(&self, who: &str) -> Result<Player, HermitageError> {
+        Player::open(who, &self.site.nodes[self.site.primary()])
+    }
+
+    fn remove(mut self) -> Result<(), HermitageError> {
+        match self.tables.take() {
+            Some(tables) => Ok(tables.remove(self.site)?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Rows<'_> {
+    fn drop(&mut self) {
+        if let Some(tables) = self.tables.take() {
+            // The script has broken off; the next proof drops the schema, too.
+            let _ = tables.remove(self.site);
+        }
+    }
+}
+
+fn read(shard: u32) -> String {
+    format!("SELECT value FROM {SCHEMA}.hermitage WHERE shard = {shard}")
+}
+
+fn add(shard: u32, amount: i32) -> String {
+    let sign = if amount < 0 { '-' } else { '+' };
+    format!("UPDATE {SCHEMA}.hermitage SET value = value {sign} {} WHERE shard = {shard}", amount.abs())
+}
+
+/// FR2: a reader between the two halves of a transfer from one shard to the other.
+fn half_a_transfer(site: &Site, level: Isolation, answer: &mut Answer) -> Result<(), HermitageError> {
+    let script = &mut answer.script;
+    let rows = Rows::make(site, script)?;
+    let (mut reader, mut writer) = (rows.open("a")?, rows.open("b")?);
+    reader.ask(script, &begin(level))?;
+    let near = reader.value(script, &read(1))?;
+    writer.ask(script, &begin(level))?;
+    writer.ask(script, &add(1, -10))?;
+    writer.ask(script, &add(2, 10))?;
+    let committed = writer.try_ask(script, "COMMIT")?;
+    let distant = reader.try_ask(script, &read(2))?;
+    let seen = match &distant.error {
+        None => distant.text(0).unwrap_or_default(),
+        Some(error) => error.sqlstate.to_string(),
+    };
+    let last = reader.try_ask(script, "COMMIT")?;
+    let ended = last.sqlstate().map_or_else(|| last.tag().to_owned(), str::to_owned);
+    answer.happened = Some((near.as_str(), seen.as_str(), last.tag()) == ("0", "10", "COMMIT"));
+    answer.line = format!("a read {near} here and {seen} there, {ended}; b {}", committed.tag());
+    drop((reader, writer));
+    rows.remove()
+}
+
+/// FR: the same by chance.
+fn sums(
+    site: &Site,
+    options: &live::Options,
+    stop: &std::sync::atomic::AtomicBool,
+    answer: &mut Answer,
+) -> Result<(), HermitageError> {
+    let report = bank::run(site, options, stop)?;
+    answer.happened = (report.reads > 0).then_some(report.wrong > 0);
+    answer.counted = Some((report.reads, report.wrong, "sums read"));
+    answer.control = Some(Control {
+        what: "sums read shard by shard, each in a statement of its own".to_owned(),
+        n: report.control_reads,
+        seen: report.control_wrong,
+    });
+    answer.script = report.witnesses;
+    answer.line = format!(
+        "{} of {} sums wrong; the last one {}",
+        report.wrong,
+        report.reads,
+        match report.last_sum == report.expected {
+            true => "right".to_owned(),
+            false => format!("{} instead of {}", report.last_sum, report.expected),
+        }
+    );
+    // Nobody who moved money met a reader: that none was wrong says nothing.
+    if report.wrong == 0 && report.control_wrong == 0 {
+        answer.happened = None;
+        answer.line.push_str("; the control saw none either: there was too little going on at once");
+    }
+    Ok(())
+}
+
+/// Whether one of our statements waits for a lock on some node.
+struct Locks {
+    watchers: Vec<Player>,
+}
+
+impl Locks {
+    fn watch(site: &Site) -> Result<Locks, HermitageError> {
+        let mut watchers = Vec::new();
+        for node in &site.nodes {
+            let mut watcher = Player::open("referee", node)?;
+            if watcher.quietly("select pg_catalog.pg_blocking_pids(0)").is_ok() {
+                watchers.push(watcher);
+            }
+        }
+        Ok(Locks { watchers })
+    }
+
+    /// How many of our statements wait, on all nodes; `None`: the servers do not say.
+    fn waiting(&mut self) -> Result<Option<usize>, HermitageError> {
+        let sql = format!(
+            "select count(*) from pg_catalog.pg_stat_activity where pg_catalog.pg_blocking_pids(pid) <> '{{}}' \
+             and query like '%{SCHEMA}%' and datname = pg_catalog.current_database()"
+        );
+        let mut count = 0;
+        for watcher in &mut self.watchers {
+            count += watcher.quietly(&sql)?.parse::<usize>().unwrap_or(0);
+        }
+        Ok((!self.watchers.is_empty()).then_some(count))
+    }
+
+    /// Whether `count` statements wait, or nobody can be asked and it has been quiet for long enough.
+    fn are(&mut self, count: usize, since: Instant) -> Result<bool, HermitageError> {
+        Ok(match self.waiting()? {
+            Some(waiting) => waiting >= count,
+            None => since.elapsed() >= QUIET,
+        })
+    }
+
+    /// Longer than a detector waits.
+    fn patience(&mut self) -> Result<Duration, HermitageError> {
+        let sql = "select setting from pg_catalog.pg_settings where name = 'deadlock_timeout'";
+        let mut longest = PATIENCE_MIN;
+        for watcher in &mut self.watchers {
+            let wait = Duration::from_millis(watcher.quietly(sql)?.parse().unwrap_or(1_000));
+            longest = longest.max(wait * DETECTORS);
+        }
+        Ok(longest)
+    }
+}
+
+/// DD: two transactions lock rows of two nodes in opposite order.
+fn deadlock(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
+    let script = &mut answer.script;
+    let rows = Rows::make(site, script)?;
+    let mut locks = Locks::watch(site)?;
+    let patience = locks.patience()?;
+    let (mut a, mut b) = (rows.open("a")?, rows.open("b")?);
+    a.ask(script, &begin(Isolation::ReadCommitted))?;
+    b.ask(script, &begin(Isolation::ReadCommitted))?;
+    a.ask(script, &add(1, 1))?;
+    b.ask(script, &add(2, 1))?;
+    b.send(script, &add(1, 1))?;
+    let sent = Instant::now();
+    let mut refused = None;
+    let mut done = 0;
+    let mut take = |who: &'static str, reply: crate::talk::Reply| match reply.sqlstate() {
+        Some(code) => refused = refused.take().or(Some((who, code.to_owned()))),
+        None => done += 1,
+    };
+    if let Some(reply) = b.settle(|_| locks.are(1, sent))? {
+        take("b", reply);
+    }
+    a.send(script, &add(2, 1))?;
+    let sent = Instant::now();
+    // Whoever answers at once does not wait; a refusal frees the other one.
+    if let Some(reply) = a.settle(|_| locks.are(2, sent))? {
+        take("a", reply);
+    }
+    let seen = Instant::now();
+    // Whoever is refused ends it: a detector says 40P01, a time limit something else. The other one then goes on, and may be heard first.
+    while refused.is_none() && done < 2 && seen.elapsed() < patience {
+        for (who, player) in [("a", &mut a), ("b", &mut b)] {
+            if refused.is_none()
+                && player.session.is_waiting()
+                && let Some(reply) = player.session.reply_within(LOOK)?
+            {
+                match reply.sqlstate() {
+                    Some(code) => refused = Some((who, code.to_owned())),
+                    None => done += 1,
+                }
+            }
+        }
+    }
+    // 40001 comes from engines that let nobody wait; anything but these two is a limit of time.
+    let is_detected = |code: &str| {
+        code == "40P01" || code == "40001" || (code == "55P03" && site.engine != Engine::FdwSharded)
+    };
+    answer.happened = Some(match &refused {
+        Some((_, code)) => !is_detected(code),
+        None => done < 2,
+    });
+    answer.line = match refused {
+        Some((who, code)) if code == "40P01" => format!("{who} {code}: a deadlock detector ended it"),
+        Some((who, code)) if is_detected(&code) => format!("{who} {code}: nobody was left waiting"),
+        Some((who, code)) => format!(
+            "a and b wait for each other; {who} {code}: a time limit ended it, no server saw the deadlock"
+        ),
+        None if done < 2 => format!(
+            "a and b waited for each other for {:.1} s, no server saw it",
+            seen.elapsed().as_secs_f64()
+        ),
+        None => "neither waited".to_owned(),
+    };
+    // Cancelled by their sessions' ends.
+    drop((a, b));
+    rows.remove()
+}
+
+/// ID: a transaction is prepared on two nodes and committed on one.
+fn in_doubt(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
+    let holders = of_role(site, target::Role::Shard);
+    let [first, second, ..] = holders[..] else {
+        answer.is_impossible = true;
+        answer.line = "it takes two shards".to_owned();
+        return Ok(());
+    };
+    for node in [first, second] {
+        let count = Player::open("referee", &site.nodes[node])?.quietly("show max_prepared_transactions")?;
+        if count == "0" {
+            answer.is_impossible = true;
+            answer.line = format!("max_prepared_transactions is 0 on {}", site.nodes[node].name);
+            return Ok(());
+        }
+    }
+    let script = &mut answer.script;
+    let mut rows = Rows::make(site, script)?;
+    let mut locks = Locks::watch(site)?;
+    let name = format!("pgfathom-doubt-{}-{}", std::process::id(), record::clock::monotonic_ns());
+    let mut prepared = Vec::new();
+    for (node, leaf, amount) in [(first, 1, -10), (second, 2, 10)] {
+        let at = &site.nodes[node];
+        let mut coordinator = Player::open("a", at)?;
+        let undo = Undo::RollBack { connection: at.spec.describe(), name: name.clone() };
+        let id = site.journal().note(undo)?;
+        let debt = Prepared { site, node, name: &name, id: Some(id) };
+        coordinator.ask(script, "BEGIN")?;
+        let sign = if amount < 0 { '-' } else { '+' };
+        coordinator.ask(script, &format!("UPDATE {SCHEMA}.hermitage_{leaf} SET value = value {sign} 10"))?;
+        coordinator.ask(script, &format!("PREPARE TRANSACTION '{name}'"))?;
+        prepared.push((coordinator, debt));
+    }
+    let commit = format!("COMMIT PREPARED '{name}'");
+    prepared[0].0.ask(script, &commit)?;
+    script.push(format!("-- the coordinator is gone before it says the same to {}", site.nodes[second].name));
+    let both = format!("SELECT string_agg(value::text, ' and ' ORDER BY shard) FROM {SCHEMA}.hermitage");
+    let (mut b, mut c) = (rows.open("b")?, rows.open("c")?);
+    let half = b.value(script, &both)?;
+    c.send(script, &add(2, 1))?;
+    let sent = Instant::now();
+    let is_locked = c.settle(|_| locks.are(1, sent))?.is_none();
+    if is_locked {
+        c.session.cancel()?;
+        c.session.reply_within(super::LIMIT)?;
+        script.push(format!("-- {} waits, and is cancelled", c.who));
+    }
+    prepared[1].0.ask(script, &commit)?;
+    let whole = rows.referee.quietly(&both)?;
+    answer.happened = Some(half != whole && half == "-10 and 0");
+    answer.line = format!(
+        "b read {half}{}; when somebody had decided, {whole}",
+        if is_locked {
+            format!(", and a write to {} waited", site.nodes[second].name)
+        } else {
+            String::new()
+        }
+    );
+    for (_, debt) in &mut prepared {
+        debt.settled();
+    }
+    drop((b, c, prepared));
+    rows.remove()
+}
+
+/// A prepared transaction of ours; rolled back when the script breaks off.
+struct Prepared<'a> {
+    site: &'a Site,
+    node: usize,
+    name: &'a str,
+    id: Option<u64>,
+}
+
+impl Prepared<'_> {
+    fn settled(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.site.journal().forget(id);
+        }
+    }
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        if self.id.is_none() {
+            return;
+        }
+        let gone = Player::open("referee", &self.site.nodes[self.node]).and_then(|mut referee| {
+            let there =
+                format!("select count(*) from pg_catalog.pg_prepared_xacts where gid = '{}'", self.name);
+            if referee.quietly(&there)? == "1" {
+                referee.quietly(&format!("ROLLBACK PREPARED '{}'", self.name))?;
+            }
+            Ok(())
+        });
+        // Otherwise the journal has it, for `prove --heal`.
+        if gone.is_ok() {
+            self.settled();
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Cases of a primary and a standby that follows it: long forks, cancelled waits, reads that are late.
+
+use target::Role;
+
+use super::super::{Answer, HermitageError};
+use super::{Debt, LIMIT, LOOK, Player, Stage, begin, expected, of_role, stale_reads, timed_out};
+use crate::fault::Site;
+use crate::history::Isolation;
+use crate::live::tables::{SCHEMA, Shape, Tables};
+
+const SHAPE: Shape =
+    Shape { name: "hermitage", columns: "id int not null, value int not null", key: Some("shard, id") };
+/// What replays and what does not.
+const RESUME: &str = "select pg_catalog.pg_wal_replay_resume() where pg_catalog.pg_is_in_recovery() and pg_catalog.pg_is_wal_replay_paused()";
+const PAUSED: &str = "select pg_catalog.pg_get_wal_replay_pause_state() = 'paused'";
+
+/// Plays them all, with the first standby.
+pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
+    let site = stage.site;
+    let (primary, Some(standby)) = (site.primary(), of_role(site, Role::Standby).first().copied()) else {
+        return Ok(());
+    };
+    let (chance, stop) = (*stage.chance, stage.stop);
+    let engine = site.engine;
+    let both = [primary, standby];
+    let answer = Answer {
+        level: Isolation::RepeatableRead,
+        ..expected(
+            "LF",
+            "LF",
+            engine,
+            "long fork: primary and standby show two writes in opposite orders",
+            "primary and standby show commits in one order",
+        )
+    };
+    stage.play(answer, &both, |site, answer| long_fork(site, both, answer))?;
+    let answer = expected(
+        "SC",
+        "SC",
+        engine,
+        "cancelled wait: a commit whose wait for a standby is cancelled stays, on the primary only",
+        "what is acknowledged is on a synchronous standby",
+    );
+    stage.play(answer, &both, |site, answer| cancelled_wait(site, both, answer))?;
+    let answer = Answer {
+        level: Isolation::Serializable,
+        ..expected(
+            "ST",
+            "ST",
+            engine,
+            "SERIALIZABLE on a standby is refused, so that nobody relies on it",
+            "SERIALIZABLE is refused where it cannot be kept",
+        )
+    };
+    stage.play(answer, &[], |site, answer| serializable(site, standby, answer))?;
+    let commit = Player::open("referee", &site.nodes[primary])
+        .and_then(|mut referee| {
+            Ok((
+                referee.quietly("show synchronous_commit")?,
+                referee.quietly("show synchronous_standby_names")?,
+            ))
+        })
+        .unwrap_or_default();
+    let is_applied = commit.0 == "remote_apply" && !commit.1.is_empty();
+    let title = "read your writes: an acknowledged write is not there on the standby";
+    let promise = "a standby shows at once what was acknowledged on the primary";
+    let own = Answer {
+        setting: format!("synchronous_commit = {}", commit.0),
+        ..expected("RYW", if is_applied { "RYW-applied" } else { "RYW" }, engine, title, promise)
+    };
+    stage.play(own.clone(), &[standby], |site, answer| paused_read(site, both, None, answer))?;
+    if !is_applied {
+        let answer = Answer {
+            setting: "synchronous_commit = remote_apply".to_owned(),
+            ..expected("RYW", "RYW-applied", engine, title, promise)
+        };
+        stage.play(answer, &both, |site, answer| paused_read(site, both, Some("remote_apply"), answer))?;
+    }
+    let answer = Answer {
+        title: "read your writes by chance: read on the standby right after the acknowledgement",
+        ..own
+    };
+    stage.play(answer, &[], |site, answer| {
+        let table = Rows::make(site, both)?;
+        let nodes = (&site.nodes[primary], &site.nodes[standby]);
+        stale_reads(answer, nodes, &format!("{SCHEMA}.hermitage"), chance.reads, stop)?;
+        table.remove()
+    })
+}
+
+/// Two rows that the standby has, too.
+struct Rows<'a> {
+    site: &'a Site,
+    tables: Option<Tables>,
+    referee: Player,
+    there: Player,
+}
+
+impl<'a> Rows<'a> {
+    fn make(site: &'a Site, [primary, standby]: [usize; 2]) -> Result<Rows<'a>, HermitageError> {
+        let tables = Tables::make(site, &[SHAPE])?;
+        let mut referee = Player::open("referee", &site.nodes[primary])?;
+        referee.quietly(&format!("INSERT INTO {SCHEMA}.hermitage VALUES (1, 1, 0), (1, 2, 0)"))?;
+        let position = referee.quietly("select pg_catalog.pg_current_wal_insert_lsn()")?;
+        let mut there = Player::open("referee", &site.nodes[standby])?;
+        there.until("replaying", &format!("select pg_catalog.pg_last_wal_replay_lsn() >= '{position}'"))?;
+        Ok(Rows { site, tables: Some(tables), referee, there })
+    }
+
+    fn remove(mut self) -> Result<(), HermitageError> {
+        match self.tables.take() {
+            Some(tables) => Ok(tables.remove(self.site)?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Rows<'_> {
+    fn drop(&mut self) {
+        if let Some(tables) = self.tables.take() {
+            // The script has broken off; the next proof drops the schema, too.
+            let _ = tables.remove(self.site);
+        }
+    }
+}
+
+/// The replay of a standby stands still until this is paid.
+fn pause<'a>(
+    site: &'a Site,
+    standby: usize,
+    player: &mut Player,
+    script: &mut Vec<String>,
+) -> Result<Debt<'a>, HermitageError> {
+    let debt = Debt::note(site, standby, vec![RESUME.to_owned()])?;
+    player.ask(script, "SELECT pg_wal_replay_pause()")?;
+    player.until("pausing the replay", PAUSED)?;
+    Ok(debt)
+}
+
+/// Another value of `synchronous_standby_names` until this is paid: then what ALTER SYSTEM had set before comes back, or else the file's value.
+fn wait_for<'a>(
+    site: &'a Site,
+    primary: usize,
+    referee: &mut Player,
+    names: &str,
+    script: &mut Vec<String>,
+) -> Result<Debt<'a>, HermitageError> {
+    let before = referee.quietly(
+        "select coalesce((select setting from pg_catalog.pg_file_settings where name = 'synchronous_standby_names' \
+         and sourcefile like '%postgresql.auto.conf' order by seqno desc limit 1), '')",
+    )?;
+    let back = match before.as_str() {
+        "" => "ALTER SYSTEM RESET synchronous_standby_names".to_owned(),
+        value => format!("ALTER SYSTEM SET synchronous_standby_names = '{}'", value.replace('\'', "''")),
+    };
+    let debt = Debt::note(site, primary, vec![back, "select pg_catalog.pg_reload_conf()".to_owned()])?;
+    referee.ask(script, &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"))?;
+    referee.ask(script, "SELECT pg_reload_conf()")?;
+    referee.until("changing a setting", &knows(names))?;
+    Ok(debt)
+}
+
+fn knows(names: &str) -> String {
+    format!("select pg_catalog.current_setting('synchronous_standby_names') = '{names}'")
+}
+
+/// Whether a session waits for a standby.
+fn waits(player: &Player) -> String {
+    format!(
+        "select count(*) > 0 from pg_catalog.pg_stat_activity where pid = {} and wait_event = 'SyncRep'",
+        player.session.process_id()
+    )
+}
+
+/// LF: a transaction waits for a standby that does not exist, while the one that exists has replayed it: there it is visible, on the primary it is not yet.
+fn long_fork(site: &Site, [primary, standby]: [usize; 2], answer: &mut Answer) -> Result<(), HermitageError> {
+    let mut rows = Rows::make(site, [primary, standby])?;
+    let at = |who: &str, node: usize| Player::open(who, &site.nodes[node]);
+    let (mut writer, mut second, mut here) = (at("a", primary)?, at("b", primary)?, at("c", primary)?);
+    let mut there = at("d", standby)?;
+    let script = &mut answer.script;
+    let mut setting = wait_for(site, primary, &mut rows.referee, "nosuch", script)?;
+    // The session that is to wait must know the setting, too.
+    writer.until("changing a setting", &knows("nosuch"))?;
+    writer.ask(script, "SET synchronous_commit = on")?;
+    writer.send(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 1"))?;
+    let replayed = format!("select value = 1 from {SCHEMA}.hermitage where id = 1");
+    rows.there.until("replaying", &replayed)?;
+    let mut replay = pause(site, standby, &mut there, script)?;
+    second.ask(script, "SET synchronous_commit = local")?;
+    second.ask(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 2"))?;
+    let both = format!("SELECT string_agg(value::text, ' ' ORDER BY id) FROM {SCHEMA}.hermitage");
+    let mut read = |player: &mut Player| -> Result<String, HermitageError> {
+        player.ask(script, &begin(Isolation::RepeatableRead))?;
+        let seen = player.value(script, &both)?;
+        player.ask(script, "COMMIT")?;
+        Ok(seen)
+    };
+    let (on_primary, on_standby) = (read(&mut here)?, read(&mut there)?);
+    answer.happened = Some((on_primary.as_str(), on_standby.as_str()) == ("0 1", "1 0"));
+    answer.line = format!("the primary showed ({on_primary}), the standby ({on_standby})");
+    replay.pay()?;
+    setting.pay()?;
+    // The waiting transaction ends when the setting is back.
+    writer.session.reply_within(LIMIT)?;
+    rows.remove()
+}
+
+/// SC: a transaction waits for a standby that does not exist; somebody cancels the statement, as a client's time limit would.
+fn cancelled_wait(
+    site: &Site,
+    [primary, standby]: [usize; 2],
+    answer: &mut Answer,
+) -> Result<(), HermitageError> {
+    let mut rows = Rows::make(site, [primary, standby])?;
+    let mut writer = Player::open("a", &site.nodes[primary])?;
+    let (mut here, mut there) =
+        (Player::open("b", &site.nodes[primary])?, Player::open("c", &site.nodes[standby])?);
+    let script = &mut answer.script;
+    let mut replay = pause(site, standby, &mut there, script)?;
+    let mut setting = wait_for(site, primary, &mut rows.referee, "nosuch", script)?;
+    writer.until("changing a setting", &knows("nosuch"))?;
+    writer.ask(script, "SET synchronous_commit = on")?;
+    writer.send(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 1"))?;
+    rows.referee.until("waiting for a standby", &waits(&writer))?;
+    let pid = writer.session.process_id();
+    rows.referee.ask(script, &format!("SELECT pg_cancel_backend({pid})"))?;
+    let reply = writer.session.reply_within(LIMIT)?.ok_or_else(timed_out)?;
+    let said = match (&reply.error, reply.notices.iter().find(|notice| notice.severity == "WARNING")) {
+        (Some(error), _) => error.sqlstate.to_string(),
+        (None, Some(warning)) => format!("{} with WARNING {}", reply.tag(), warning.sqlstate),
+        (None, None) => reply.tag().to_owned(),
+    };
+    script.push(format!("-- a was told {said}"));
+    let read = format!("SELECT value FROM {SCHEMA}.hermitage WHERE id = 1");
+    let (on_primary, on_standby) = (here.value(script, &read)?, there.value(script, &read)?);
+    let is_there = reply.error.is_none() && on_primary == "1" && on_standby == "0";
+    answer.happened = Some(is_there);
+    answer.line =
+        format!("a was told {said}; b reads {on_primary} on the primary, c {on_standby} on the standby");
+    if is_there && !said.contains("WARNING") {
+        let silent = expected("SC", "SC-silent", site.engine, answer.title, answer.promise);
+        (answer.expected, answer.why, answer.change) = (silent.expected, silent.why, silent.change);
+    }
+    setting.pay()?;
+    replay.pay()?;
+    rows.remove()
+}
+
+/// ST: SERIALIZABLE on a standby.
+fn serializable(site: &Site, standby: usize, answer: &mut Answer) -> Result<(), HermitageError> {
+    let mut reader = Player::open("a", &site.nodes[standby])?;
+    let reply = reader.try_ask(&mut answer.script, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT 1")?;
+    answer.happened = Some(reply.error.is_none());
+    answer.line = match &reply.error {
+        Some(error) => format!("a {}: {}", error.sqlstate, error.message),
+        None => "a standby gave a SERIALIZABLE transaction".to_owned(),
+    };
+    Ok(())
+}
+
+/// RYW: what the primary has acknowledged, read on a standby whose replay stands still. `commit`: with this setting instead of the server's, and every
+/// standby synchronous.
+fn paused_read(
+    site: &Site,
+    [primary, standby]: [usize; 2],
+    commit: Option<&str>,
+    answer: &mut Answer,
+) -> Result<(), HermitageError> {
+    let mut rows = Rows::make(site, [primary, standby])?;
+    let mut writer = Player::open("a", &site.nodes[primary])?;
+    let mut reader = Player::open("b", &site.nodes[standby])?;
+    let script = &mut answer.script;
+    let mut setting = None;
+    if let Some(commit) = commit {
+        let count = rows.referee.quietly("select count(*) from pg_catalog.pg_stat_replication")?;
+        if count == "0" {
+            answer.is_impossible = true;
+            answer.line = "no standby is connected to the primary".to_owned();
+            return rows.remove();
+        }
+        let names = format!("FIRST {count} (*)");
+        setting = Some(wait_for(site, primary, &mut rows.referee, &names, script)?);
+        writer.until("changing a setting", &knows(&names))?;
+        writer.ask(script, &format!("SET synchronous_commit = {commit}"))?;
+        // A wait begins only when the servers agree that there is somebody to wait for.
+        rows.referee.until(
+            "becoming synchronous",
+            "select count(*) > 0 from pg_catalog.pg_stat_replication where sync_state = 'sync'",
+        )?;
+    }
+    let mode = writer.quietly("show synchronous_commit")?;
+    let mut replay = pause(site, standby, &mut reader, script)?;
+    writer.send(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 1"))?;
+    let waits = waits(&writer);
+    let deadline = std::time::Instant::now() + LIMIT;
+    let is_acknowledged = loop {
+        if writer.session.reply_within(LOOK)?.is_some() {
+            break true;
+        }
+        // With remote_apply the writer waits for this very replay, and the promise is kept by waiting.
+        if mode == "remote_apply" && rows.referee.quietly(&waits)? == "t" {
+            break false;
+        }
+        if std::time::Instant::now() > deadline {
+            let message = format!("it had no answer for {} s", LIMIT.as_secs());
+            return Err(HermitageError::Refused { doing: "writing on the primary", message });
+        }
+    };
+    let read = reader.value(script, &format!("SELECT value FROM {SCHEMA}.hermitage WHERE id = 1"))?;
+    answer.happened = Some(is_acknowledged && read == "0");
+    answer.line = match is_acknowledged {
+        true => {
+            format!("a was told that 1 is committed (synchronous_commit = {mode}), b read {read} afterwards")
+        }
+        false => format!("a is not told before the standby has replayed it (synchronous_commit = {mode})"),
+    };
+    replay.pay()?;
+    if !is_acknowledged {
+        writer.session.reply_within(LIMIT)?;
+    }
+    if let Some(setting) = &mut setting {
+        setting.pay()?;
+    }
+    rows.remove()
+}

@@ -1,0 +1,495 @@
+//! `verreg` and `append`: random transactions over all entry nodes, written down as they happen, and judged by the checker.
+//!
+//! `verreg` counts versions of rows, `append` makes lists grow; in both the order of versions is known, so the check takes linear time. Transactions are short (1 to
+//! 4 operations), keys few and hot, one write in seven a row that was not there before: the SERIALIZABLE bug of PostgreSQL up to 12.3 showed only with those. One
+//! transaction in seven reads several rows in one statement, because only such a statement can tell whether it saw half of something.
+//!
+//! What happened goes to a file while it happens ([`crate::history::HistoryWriter`]); memory does not grow with time. The check reads it afterwards.
+//!
+//! "Not refuted" needs a control: the same load at the next weaker level has to show what the level forbids, and an anomaly that is planted into the very same
+//! history has to be found.
+
+mod session;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use target::{ConnSpec, Engine, Role};
+
+use super::ack::Outcomes;
+use super::tables::{SCHEMA, Shape, Tables, converge};
+use super::{Draws, Lasting, Level, LiveError, Options, under_faults};
+use crate::check::{self, Base, Order};
+use crate::client::Client;
+use crate::fault::{Happened, Plan, Site};
+use crate::history::{History, HistoryError, HistoryWriter, Isolation, Kind, Model, Names, Op, Txn};
+
+const REGISTERS: Shape = Shape {
+    name: "verreg",
+    columns: "k bigint not null, ver int not null, tok bigint not null",
+    key: Some("shard, k"),
+};
+const LISTS: Shape =
+    Shape { name: "lists", columns: "k bigint not null, val text not null", key: Some("shard, k") };
+/// Keys in use at a time, for each session that writes; half of them are hot and live long, half are new.
+const KEYS_PER_SESSION: usize = 4;
+/// And at least so many.
+const KEYS_MIN: usize = 8;
+/// A hot key makes room for a new one after so many writes: lists stay short.
+const WRITES_OF_KEY_MAX: u32 = 48;
+/// Transactions that sessions may be ahead of the file.
+const QUEUE_TXNS: usize = 4_096;
+/// A history takes so many operations at most: what a check can hold in memory on a small machine. The load goes on, and what follows is not written down.
+const OPS_MAX: u64 = 20_000_000;
+/// How long a statement outside of the load may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The control gets this part of the time, and so many attempts.
+const CONTROL_PART: u32 = 4;
+const CONTROL_RUNS: u64 = 6;
+/// But at least so long.
+const CONTROL_MIN: Duration = Duration::from_millis(500);
+/// Words of refusals that are kept.
+const REFUSALS_MAX: usize = 5;
+
+/// What is written down where.
+#[derive(Clone, Copy, Debug)]
+pub struct Paper<'a> {
+    /// Versioned registers or lists.
+    pub model: Model,
+    /// The history; there must be no such file yet.
+    pub history: &'a Path,
+    /// Whether the control at the next weaker level is run.
+    pub has_control: bool,
+    /// Threads of the checker.
+    pub threads: usize,
+}
+
+/// What came out.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Report {
+    /// The level that was asked for.
+    pub level: Level,
+    /// Transactions by outcome.
+    pub outcomes: Outcomes,
+    /// Rows that were not there before, and all writes that were done.
+    pub fresh: [u64; 2],
+    /// What the history says.
+    pub report: check::Report,
+    /// The same load at the next weaker level, and what its histories say about this level: transactions, anomalies.
+    pub control: Option<(Level, u64, u64)>,
+    /// Whether an anomaly that was planted into the history was found; `None`: the history has its own.
+    pub planted: Option<bool>,
+    /// The nodes that took transactions.
+    pub entries: Vec<String>,
+    /// Bytes of the history's file.
+    pub bytes: u64,
+    /// Transactions that were not written down, because the history was full.
+    pub unwritten: u64,
+    /// The first refusals, in words.
+    pub refusals: Vec<String>,
+    /// What was done meanwhile.
+    pub happened: Vec<Happened>,
+}
+
+/// What a level promises, in the checker's words.
+pub fn base_of(level: Level) -> Base {
+    match level {
+        Level::ReadCommitted => Base::ReadCommitted,
+        // PostgreSQL's, and that of its relatives.
+        Level::RepeatableRead => Base::SnapshotIsolation,
+        Level::Serializable => Base::Serializable,
+    }
+}
+
+fn weaker(level: Level) -> Option<Level> {
+    match level {
+        Level::ReadCommitted => None,
+        Level::RepeatableRead => Some(Level::ReadCommitted),
+        Level::Serializable => Some(Level::RepeatableRead),
+    }
+}
+
+fn isolation(level: Level) -> Isolation {
+    match level {
+        Level::ReadCommitted => Isolation::ReadCommitted,
+        Level::RepeatableRead => Isolation::RepeatableRead,
+        Level::Serializable => Isolation::Serializable,
+    }
+}
+
+/// The number of anomalies without an order that refute a level.
+pub fn anomalies(report: &check::Report, base: Base, is_ordered: bool) -> Vec<(check::Class, u64)> {
+    let mut found: Vec<(check::Class, u64)> = Vec::new();
+    let mut known: Vec<String> = Vec::new();
+    for witness in &report.witnesses {
+        let finding = &witness.finding;
+        let fits = (finding.order != Order::Data) == is_ordered
+            && finding.refutes().any(|level| level.base.is_implied_by(base));
+        let code = finding.code();
+        if fits && !known.contains(&code) {
+            found.push((finding.class, report.counts.get(&code).copied().unwrap_or(1)));
+            known.push(code);
+        }
+    }
+    found
+}
+
+/// A transaction as it was recorded. Places of read lists count from the beginning of `elements`.
+struct Recorded {
+    txn: Txn,
+    ops: Vec<Op>,
+    elements: Vec<u64>,
+}
+
+/// An entry of the load.
+struct Entry {
+    node: u8,
+    spec: ConnSpec,
+    /// A standby takes reads only.
+    is_standby: bool,
+}
+
+/// What the sessions share.
+struct Shared<'a> {
+    site: &'a Site,
+    model: Model,
+    level: Level,
+    table: String,
+    shards: u32,
+    is_spread: bool,
+    /// Keys in use: the first half is hot, the second is new.
+    pool: Vec<AtomicU32>,
+    /// Writes of the hot ones.
+    writes: Vec<AtomicU32>,
+    next_key: AtomicU32,
+    next_session: AtomicU32,
+    start: Instant,
+    ops: AtomicU64,
+    unwritten: AtomicU64,
+}
+
+impl Shared<'_> {
+    fn now(&self) -> u64 {
+        // From 1: the time 0 means "unknown".
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+
+    fn shard(&self, key: u32) -> u32 {
+        key % self.shards + 1
+    }
+}
+
+/// What one session brings home.
+#[derive(Default)]
+struct Part {
+    outcomes: Outcomes,
+    fresh: [u64; 2],
+    refusals: Vec<String>,
+    /// The load cannot go on: a transaction has another level than it was asked for, or an answer makes no sense.
+    trouble: Option<String>,
+}
+
+fn unfit(error: HistoryError) -> LiveError {
+    let mut words = error.to_string();
+    if let Some(source) = std::error::Error::source(&error) {
+        words.push_str(&format!(": {source}"));
+    }
+    LiveError::Unfit(words)
+}
+
+/// Runs it at the level that `options` name, and checks what was written down.
+///
+/// # Errors
+/// When the tables cannot be made, the history not be written, or a transaction has another level than it was asked for.
+pub fn run(
+    site: &Site,
+    options: &Options,
+    paper: &Paper<'_>,
+    stop: &AtomicBool,
+) -> Result<Report, LiveError> {
+    let mut report = load(site, options, paper, stop)?;
+    let base = base_of(options.level);
+    let level = check::Level::new(base, Order::Data);
+    let how = check::Options { threads: paper.threads, ..check::Options::default() };
+    let mut history = History::read(paper.history).map_err(unfit)?;
+    report.report = check::check(&history, &how);
+    if !report.report.refutes(level) {
+        plant(&mut history, base);
+        report.planted = Some(check::check(&history, &how).refutes(level));
+    }
+    drop(history);
+    if let Some(weaker) = weaker(options.level).filter(|_| paper.has_control) {
+        let mut control = (weaker, 0, 0);
+        for attempt in 0..CONTROL_RUNS {
+            let path = beside(paper.history, "control");
+            // What an attempt has shown is a number; the file is of no further use.
+            let _ = std::fs::remove_file(&path);
+            let options = Options {
+                level: weaker,
+                duration: (options.duration / CONTROL_PART).max(CONTROL_MIN),
+                plan: Plan::default(),
+                seed: options.seed.wrapping_add(attempt + 1),
+                ..options.clone()
+            };
+            let paper = Paper { history: &path, ..*paper };
+            let loaded = load(site, &options, &paper, stop);
+            let read = History::read(&path);
+            let _ = std::fs::remove_file(&path);
+            loaded?;
+            let read = read.map_err(unfit)?;
+            let found = check::check(&read, &how);
+            control.1 += found.txns.values().sum::<u64>();
+            control.2 += anomalies(&found, base, false).iter().map(|(_, count)| count).sum::<u64>();
+            if control.2 > 0 || stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        report.control = Some(control);
+    }
+    Ok(report)
+}
+
+fn beside(path: &Path, word: &str) -> PathBuf {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    path.with_file_name(format!("{word}-{name}"))
+}
+
+/// The ways in: every node that takes writes, and every standby.
+fn entries(site: &Site, options: &Options) -> Vec<Entry> {
+    let of = |role: Role| (0..site.nodes.len()).filter(move |node| site.nodes[*node].role == role);
+    let entry = |node: usize, is_standby: bool| Entry {
+        node: node as u8,
+        spec: options.dressed(site.nodes[node].client_spec()),
+        is_standby,
+    };
+    let writers: Vec<Entry> = match site.engine {
+        Engine::FdwSharded => of(Role::Shard).map(|node| entry(node, false)).collect(),
+        Engine::Multimaster => of(Role::Peer).map(|node| entry(node, false)).collect(),
+        // Whoever takes writes, also after a promotion.
+        _ => vec![Entry { spec: options.dressed(site.entry()), ..entry(site.primary(), false) }],
+    };
+    writers.into_iter().chain(of(Role::Standby).map(|node| entry(node, true))).collect()
+}
+
+/// Runs the load and writes it down.
+fn load(site: &Site, options: &Options, paper: &Paper<'_>, stop: &AtomicBool) -> Result<Report, LiveError> {
+    let entries = entries(site, options);
+    let shape = if paper.model == Model::Append { LISTS } else { REGISTERS };
+    let holders: Vec<usize> =
+        entries.iter().filter(|entry| !entry.is_standby).map(|entry| usize::from(entry.node)).collect();
+    let tables = Tables::make_for(site, &holders, &[shape])?;
+    let sessions = options.clients.max(1);
+    let keys = (sessions * KEYS_PER_SESSION).max(KEYS_MIN);
+    let shared = Shared {
+        site,
+        model: paper.model,
+        level: options.level,
+        table: format!("{SCHEMA}.{}", shape.name),
+        shards: tables.shards.len().max(1) as u32,
+        is_spread: tables.is_spread,
+        pool: (0..keys as u32).map(AtomicU32::new).collect(),
+        writes: (0..keys).map(|_| AtomicU32::new(0)).collect(),
+        next_key: AtomicU32::new(keys as u32),
+        next_session: AtomicU32::new(0),
+        start: Instant::now(),
+        ops: AtomicU64::new(0),
+        unwritten: AtomicU64::new(0),
+    };
+    fill(&shared, keys as u32)?;
+    if site.engine == Engine::Multimaster {
+        let stuck = converge(site, &holders)?;
+        if !stuck.is_empty() {
+            return Err(LiveError::Unfit(format!("replication does not work: {}", stuck.join("; "))));
+        }
+    }
+    let mut names = Names {
+        nodes: site.nodes.iter().map(|node| node.name.clone()).collect(),
+        shards: tables.shards.clone(),
+        ..Names::default()
+    };
+    let writer = HistoryWriter::create(paper.history, paper.model, &names).map_err(unfit)?;
+    let writing: Vec<&Entry> = entries.iter().filter(|entry| !entry.is_standby).collect();
+    let reading: Vec<&Entry> = entries.iter().filter(|entry| entry.is_standby).collect();
+    let (sink, queue) = sync_channel(QUEUE_TXNS);
+    let (parts, happened, healed, written) = std::thread::scope(|scope| {
+        let written = scope.spawn(move || write_down(writer, queue));
+        let (parts, happened, healed) =
+            under_faults(site, options, stop, sessions + reading.len(), |number, watch| {
+                let entry = match number.checked_sub(sessions) {
+                    Some(reader) => reading[reader],
+                    None => writing[number % writing.len()],
+                };
+                let lasting = Lasting::new(entry.spec.clone(), options.patience);
+                let draws = Draws::new(options.seed, number);
+                session::run(&shared, entry, number, (lasting, draws), &sink, watch)
+            });
+        drop(sink);
+        let written = written.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (parts, happened, healed, written)
+    });
+    healed?;
+    let mut writer = written.map_err(unfit)?;
+    let all = shared.next_key.load(Ordering::Relaxed);
+    // Witnesses name shards; keys came into being one by one.
+    names.shard_of_key = (0..all).map(|key| (shared.shard(key) - 1) as u8).collect();
+    writer.name(&names).and_then(|()| writer.finish()).map_err(unfit)?;
+    let mut report = Report {
+        level: options.level,
+        entries: entries.iter().map(|entry| site.nodes[usize::from(entry.node)].name.clone()).collect(),
+        bytes: std::fs::metadata(paper.history).map_or(0, |data| data.len()),
+        unwritten: shared.unwritten.load(Ordering::Relaxed),
+        happened,
+        ..Report::default()
+    };
+    let mut trouble = None;
+    for part in parts {
+        report.outcomes = report.outcomes.and(part.outcomes);
+        report.fresh = [report.fresh[0] + part.fresh[0], report.fresh[1] + part.fresh[1]];
+        report.refusals.extend(part.refusals);
+        trouble = trouble.or(part.trouble);
+    }
+    report.refusals.sort();
+    report.refusals.dedup();
+    report.refusals.truncate(REFUSALS_MAX);
+    site.quiesce()?;
+    tables.remove(site)?;
+    match trouble {
+        Some(words) => Err(LiveError::Unfit(words)),
+        None => Ok(report),
+    }
+}
+
+/// The rows that are there from the beginning: version 0, or an empty list.
+fn fill(shared: &Shared<'_>, keys: u32) -> Result<(), LiveError> {
+    let mut client = Client::connect(&shared.site.entry(), PATIENCE)?;
+    let value = if shared.model == Model::Append { "''" } else { "0, 0" };
+    let rows: Vec<String> = (0..keys).map(|key| format!("({}, {key}, {value})", shared.shard(key))).collect();
+    // One row a statement: not every engine takes rows of several shards in one.
+    for row in rows {
+        client.tell(&format!("insert into {} values {row}", shared.table))?;
+    }
+    Ok(())
+}
+
+/// Takes transactions until the last session has gone.
+fn write_down(mut writer: HistoryWriter, queue: Receiver<Recorded>) -> Result<HistoryWriter, HistoryError> {
+    let mut result = Ok(());
+    for Recorded { txn, ops, elements } in queue {
+        // A disk that is full is told in the end; who waits for the queue must not hang until then.
+        if result.is_ok() {
+            result = writer.push(&txn, &ops, &elements);
+        }
+    }
+    result.map(|()| writer)
+}
+
+/// Hands a transaction to the file, unless that is full.
+fn hand_over(shared: &Shared<'_>, sink: &SyncSender<Recorded>, recorded: Recorded) {
+    let count = recorded.ops.len() as u64;
+    if shared.ops.fetch_add(count, Ordering::Relaxed) + count > OPS_MAX {
+        shared.unwritten.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    // The other end lives as long as there are sessions.
+    let _ = sink.send(recorded);
+}
+
+/// Adds transactions on keys of their own that no database of this level may show.
+fn plant(history: &mut History, base: Base) {
+    let key = history.ops().iter().map(|op| op.key).max().map_or(0, |key| key + 1);
+    let token = 1 << 60;
+    let session = history.txns().iter().map(|txn| txn.session).max().map_or(0, |session| session + 1);
+    let begin = history.txns().iter().map(|txn| txn.end_ns).max().unwrap_or(0) + 1;
+    let is_list = history.model() == Model::Append;
+    let read = |history: &mut History, key: u32, seen: &[u64]| match is_list {
+        true => history.read_list(key, seen),
+        false => Op::new(Kind::Read, key, seen.len() as u32, seen.last().copied().unwrap_or(0)),
+    };
+    let write = |key: u32, token: u64| match is_list {
+        true => Op::new(Kind::Append, key, 1, token),
+        false => Op::new(Kind::Insert, key, 1, token),
+    };
+    let (one, two) = (write(key, token), write(key + 1, token + 1));
+    let txns = match base {
+        // Both read two rows, each writes another one.
+        Base::Serializable => {
+            let reads = [read(history, key, &[]), read(history, key + 1, &[])];
+            vec![vec![reads[0], reads[1], one], vec![reads[0], reads[1], two]]
+        }
+        // One saw the first write and not the second, another one the other way round.
+        Base::SnapshotIsolation | Base::RepeatableRead => vec![
+            vec![one],
+            vec![two],
+            vec![read(history, key, &[token]), read(history, key + 1, &[])],
+            vec![read(history, key, &[]), read(history, key + 1, &[token + 1])],
+        ],
+        // One statement saw half of a transaction.
+        _ => vec![vec![one, two], vec![read(history, key, &[]), read(history, key + 1, &[token + 1])]],
+    };
+    let is_one_statement =
+        !matches!(base, Base::Serializable | Base::SnapshotIsolation | Base::RepeatableRead);
+    for (at, ops) in txns.into_iter().enumerate() {
+        let ops: Vec<Op> = ops
+            .into_iter()
+            .enumerate()
+            .map(|(statement, op)| Op {
+                statement: if is_one_statement && !op.kind.is_write() { 0 } else { statement as u16 },
+                ..op
+            })
+            .collect();
+        history.push(Txn::ok(session + at as u32).between(begin, begin + 1), &ops);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate;
+
+    #[test]
+    fn what_is_planted_is_found_at_its_level_and_not_below() {
+        for model in [Model::VersionedRegister, Model::Append] {
+            for (level, weaker) in [
+                (Level::ReadCommitted, Base::ReadUncommitted),
+                (Level::RepeatableRead, Base::MonotonicAtomicView),
+                (Level::Serializable, Base::SnapshotIsolation),
+            ] {
+                let plan = simulate::Plan { model, txns: 200, ..simulate::Plan::default() };
+                let mut history = simulate::serial(&plan);
+                let base = base_of(level);
+                let refutes = |history: &History, base| {
+                    check::check(history, &check::Options::default())
+                        .refutes(check::Level::new(base, Order::Data))
+                };
+                assert!(!refutes(&history, base));
+                plant(&mut history, base);
+                assert!(refutes(&history, base), "{model:?} {level}");
+                assert!(!refutes(&history, weaker), "{model:?} {level}");
+            }
+        }
+    }
+
+    #[test]
+    fn anomalies_are_counted_by_level_and_order() {
+        let mut history = History::new(Model::VersionedRegister);
+        let op = |kind, key, ver| Op::new(kind, key, ver, u64::from(key) * 10 + u64::from(ver));
+        let reads = [Op::new(Kind::Read, 0, 0, 0), Op::new(Kind::Read, 1, 0, 0)];
+        for key in [0, 1] {
+            history.push(Txn::ok(key).between(1, 9), &[reads[0], reads[1], op(Kind::Insert, key, 1)]);
+        }
+        let report = check::check(&history, &check::Options::default());
+        assert!(anomalies(&report, Base::SnapshotIsolation, false).is_empty());
+        assert_eq!(anomalies(&report, Base::Serializable, false), [(check::Class::WriteSkew, 1)]);
+        assert!(anomalies(&report, Base::Serializable, true).is_empty());
+    }
+
+    #[test]
+    fn a_control_stands_beside_its_history() {
+        assert_eq!(
+            beside(Path::new("runs/x/history.bin"), "control"),
+            Path::new("runs/x/control-history.bin")
+        );
+    }
+}

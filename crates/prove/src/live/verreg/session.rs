@@ -1,0 +1,361 @@
+//! One session of the load: draws transactions, runs them statement by statement, and writes down what it did and saw.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+
+use target::Engine;
+
+use super::super::{Draws, Lasting, Level, Watch};
+use super::{Entry, Part, REFUSALS_MAX, Recorded, Shared, WRITES_OF_KEY_MAX, hand_over, isolation};
+use crate::client::{Broken, Client, Reply, number, text};
+use crate::history::{Isolation, Kind, Model, Op, Txn};
+use crate::outcome::{At, Ended, Outcome, of_broken, of_reply};
+
+/// Of a hundred transactions, so many read several rows in one statement and write nothing.
+const WIDE_PERCENT: u64 = 15;
+/// Of a hundred writes, so many are of a row that was not there.
+const FRESH_PERCENT: u64 = 15;
+/// Of a hundred operations of the others, so many write.
+const WRITE_PERCENT: u64 = 55;
+/// Of a hundred operations, so many are about hot keys.
+const HOT_PERCENT: u64 = 60;
+/// Rows of one statement at most.
+const WIDE_MAX: u64 = 4;
+/// Operations of a transaction at most.
+const OPS_MAX: u64 = 4;
+/// How long a statement may take where deadlocks are not seen.
+const GIVE_UP_MS: u32 = 1_000;
+/// Where a session's number stands in its tokens: unique over the whole load, whoever writes.
+const SESSION_SHIFT: u32 = 40;
+
+/// Why a transaction does not go on.
+enum Stop {
+    /// The server refused a statement.
+    Refused(Box<Reply>),
+    /// The connection broke.
+    Broken(Broken),
+    /// An answer that makes no sense.
+    Senseless(String),
+}
+
+impl From<Broken> for Stop {
+    fn from(broken: Broken) -> Stop {
+        Stop::Broken(broken)
+    }
+}
+
+/// A running transaction.
+#[derive(Default)]
+struct Running {
+    ops: Vec<Op>,
+    elements: Vec<u64>,
+    statement: u16,
+    /// Shards that it wrote on, as bits; which one does not matter beyond 64.
+    wrote: u64,
+    fresh: [u64; 2],
+}
+
+/// A session with what it needs.
+struct Session<'a, 'b> {
+    shared: &'a Shared<'b>,
+    entry: &'a Entry,
+    draws: Draws,
+    token: u64,
+    /// Under which the history knows it.
+    number: u32,
+}
+
+/// Runs transactions until the end.
+pub(super) fn run(
+    shared: &Shared<'_>,
+    entry: &Entry,
+    number: usize,
+    (mut lasting, draws): (Lasting, Draws),
+    sink: &SyncSender<Recorded>,
+    watch: &Watch<'_>,
+) -> Part {
+    let mut part = Part::default();
+    let token = (number as u64 + 1) << SESSION_SHIFT;
+    let first = shared.next_session.fetch_add(1, Ordering::Relaxed);
+    let mut session = Session { shared, entry, draws, token, number: first };
+    let mut is_dressed = false;
+    while watch.goes_on() && part.trouble.is_none() {
+        let Some(client) = lasting.get() else {
+            is_dressed = false;
+            continue;
+        };
+        if !is_dressed {
+            // Small tables are read whole otherwise, and SERIALIZABLE then refuses everybody. Whoever does not know the setting does without.
+            is_dressed = client.ask("set enable_seqscan = off").is_ok();
+            if shared.site.engine == Engine::FdwSharded {
+                // Nobody else sees a deadlock over two of its nodes.
+                is_dressed &= client.ask(&format!("set statement_timeout = {GIVE_UP_MS}")).is_ok();
+            }
+        }
+        let (recorded, is_lost) = session.transaction(client, &mut part);
+        hand_over(shared, sink, recorded);
+        if is_lost {
+            lasting.lose();
+            is_dressed = false;
+        }
+    }
+    part
+}
+
+impl Session<'_, '_> {
+    /// The level that can be asked for here.
+    fn level(&self) -> Level {
+        match self.shared.level {
+            Level::Serializable if self.entry.is_standby => Level::RepeatableRead,
+            level => level,
+        }
+    }
+
+    /// One transaction; true: the connection is gone.
+    fn transaction(&mut self, client: &mut Client, part: &mut Part) -> (Recorded, bool) {
+        let shared = self.shared;
+        let engine = shared.site.engine;
+        let mut txn = Txn {
+            isolation: Isolation::Unknown,
+            begin_ns: shared.now(),
+            node: self.entry.node,
+            ..Txn::ok(self.number)
+        };
+        let mut running = Running::default();
+        let stopped = self.statements(client, &mut txn, &mut running, part).err();
+        txn.commit_sent_ns = shared.now();
+        let at = At::Commit { wide: shared.is_spread && running.wrote.count_ones() > 1 };
+        let (ended, is_lost) = match stopped {
+            None => match client.ask("commit") {
+                Ok(reply) => (of_reply(engine, at, &reply), false),
+                Err(broken) => (of_broken(engine, at, &broken), true),
+            },
+            Some(Stop::Refused(reply)) => {
+                (of_reply(engine, At::BeforeCommit, &reply), client.ask("rollback").is_err())
+            }
+            Some(Stop::Broken(broken)) => (of_broken(engine, At::BeforeCommit, &broken), true),
+            Some(Stop::Senseless(words)) => {
+                part.trouble = Some(words);
+                let is_lost = client.ask("rollback").is_err();
+                (Ended { outcome: Outcome::Fail, why: String::new(), sqlstate: None }, is_lost)
+            }
+        };
+        txn.end_ns = shared.now();
+        self.finish(&mut txn, &ended, part);
+        if ended.outcome.is_acknowledged() {
+            part.fresh = [part.fresh[0] + running.fresh[0], part.fresh[1] + running.fresh[1]];
+        }
+        (Recorded { txn, ops: running.ops, elements: running.elements }, is_lost)
+    }
+
+    fn finish(&mut self, txn: &mut Txn, ended: &Ended, part: &mut Part) {
+        txn.outcome = ended.outcome;
+        let code = ended.sqlstate.map_or([0; 5], |code| code.0);
+        match ended.outcome {
+            Outcome::OkWeak => txn.notice = code,
+            _ => txn.sqlstate = code,
+        }
+        if matches!(ended.outcome, Outcome::Info | Outcome::Partial) {
+            // What it did is perhaps not over, so nothing that follows is known to come after it.
+            self.number = self.shared.next_session.fetch_add(1, Ordering::Relaxed);
+        }
+        part.outcomes = part.outcomes.and(super::Outcomes::one(ended.outcome));
+        if !ended.why.is_empty() && part.refusals.len() < REFUSALS_MAX && !part.refusals.contains(&ended.why)
+        {
+            part.refusals.push(ended.why.clone());
+        }
+    }
+
+    fn statements(
+        &mut self,
+        client: &mut Client,
+        txn: &mut Txn,
+        running: &mut Running,
+        part: &mut Part,
+    ) -> Result<(), Stop> {
+        let level = self.level();
+        let reply = asked(client, &format!("{}; show transaction_isolation", level.begin()))?;
+        let got = reply.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default();
+        // Poolers and settings may say one thing and do another.
+        if !got.eq_ignore_ascii_case(level.name()) {
+            part.trouble = Some(format!("{level} was asked for, and the transaction has {got:?}"));
+        }
+        txn.isolation = isolation(level);
+        if self.entry.is_standby || self.draws.below(100) < WIDE_PERCENT {
+            for _ in 0..=self.draws.below(2) {
+                let count = 2 + self.draws.below(WIDE_MAX - 1);
+                let keys: Vec<u32> = (0..count).map(|_| self.draw()).collect();
+                self.read(client, running, &keys)?;
+            }
+            return Ok(());
+        }
+        for _ in 0..=self.draws.below(OPS_MAX) {
+            match self.draws.below(100) < WRITE_PERCENT {
+                true => self.write(client, running)?,
+                false => {
+                    let key = self.draw();
+                    self.read(client, running, &[key])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A key in use; the first ones are drawn more often than the others.
+    fn draw(&mut self) -> u32 {
+        let shared = self.shared;
+        let half = shared.pool.len() / 2;
+        let place = match self.draws.below(100) < HOT_PERCENT {
+            true => self.draws.below(half as u64).min(self.draws.below(half as u64)) as usize,
+            false => half + self.draws.below(half as u64) as usize,
+        };
+        shared.pool[place].load(Ordering::Relaxed)
+    }
+
+    /// Reads keys in one statement.
+    fn read(&mut self, client: &mut Client, running: &mut Running, keys: &[u32]) -> Result<(), Stop> {
+        let shared = self.shared;
+        let mut keys = keys.to_vec();
+        keys.sort_unstable();
+        keys.dedup();
+        let places: Vec<String> =
+            keys.iter().map(|key| format!("(shard = {} and k = {key})", shared.shard(*key))).collect();
+        let columns = if shared.model == Model::Append { "k, val" } else { "k, ver, tok" };
+        let start_ns = shared.now();
+        let sql = format!("select {columns} from {} where {}", shared.table, places.join(" or "));
+        let reply = asked(client, &sql)?;
+        for key in keys {
+            let row = reply.rows().iter().find(|row| row.first().and_then(number) == Some(i64::from(key)));
+            let op = match shared.model {
+                Model::Append => {
+                    let list = match row {
+                        Some(row) => row.get(1).and_then(text).unwrap_or_default(),
+                        None => String::new(),
+                    };
+                    let place = running.elements.len();
+                    for element in list.split(',').filter(|element| !element.is_empty()) {
+                        let element = element.parse().map_err(|_| senseless(&sql, &list))?;
+                        running.elements.push(element);
+                    }
+                    let count = (running.elements.len() - place) as u32;
+                    Op::new(Kind::Read, key, count, place as u64)
+                }
+                _ => {
+                    let column = |at: usize| match row {
+                        Some(row) => row.get(at).and_then(number).ok_or_else(|| senseless(&sql, "no number")),
+                        None => Ok(0),
+                    };
+                    let ver = u32::try_from(column(1)?).map_err(|_| senseless(&sql, "a version below 0"))?;
+                    Op::new(Kind::Read, key, ver, column(2)? as u64)
+                }
+            };
+            running.push(op, self.entry.node, start_ns);
+        }
+        running.statement += 1;
+        Ok(())
+    }
+
+    /// Writes a key: one in use, or one that was not there. Who finds no row makes it.
+    fn write(&mut self, client: &mut Client, running: &mut Running) -> Result<(), Stop> {
+        let shared = self.shared;
+        let half = shared.pool.len() / 2;
+        if self.draws.below(100) < FRESH_PERCENT {
+            let place = half + self.draws.below(half as u64) as usize;
+            let key = shared.next_key.fetch_add(1, Ordering::Relaxed);
+            // Others meet it before it is committed, and some of them would make it, too.
+            shared.pool[place].store(key, Ordering::Relaxed);
+            return self.insert(client, running, key);
+        }
+        let key = self.draw();
+        if let Some(place) = shared.pool[..half].iter().position(|slot| slot.load(Ordering::Relaxed) == key)
+            && shared.writes[place].fetch_add(1, Ordering::Relaxed) >= WRITES_OF_KEY_MAX
+        {
+            let next = shared.next_key.fetch_add(1, Ordering::Relaxed);
+            shared.writes[place].store(0, Ordering::Relaxed);
+            shared.pool[place].store(next, Ordering::Relaxed);
+            return self.insert(client, running, next);
+        }
+        self.token += 1;
+        let token = self.token;
+        let start_ns = shared.now();
+        let place = format!("where shard = {} and k = {key}", shared.shard(key));
+        let (sql, kind) = match shared.model {
+            Model::Append => {
+                (format!("update {} set val = val || ',{token}' {place}", shared.table), Kind::Append)
+            }
+            _ => (
+                format!("update {} set ver = ver + 1, tok = {token} {place} returning ver", shared.table),
+                Kind::Update,
+            ),
+        };
+        let reply = match asked(client, &sql) {
+            Ok(reply) => reply,
+            Err(stop) => {
+                // What it would have written is known by its token alone.
+                running.push(Op::new(kind, key, 0, token), self.entry.node, start_ns);
+                return Err(stop);
+            }
+        };
+        let is_there = reply.tag().is_some_and(|tag| tag.ends_with(" 1"));
+        let op = match (shared.model, is_there) {
+            // It looked and found nothing: that is a reading.
+            (Model::Append, false) => Op::new(Kind::Read, key, 0, running.elements.len() as u64),
+            (_, false) => Op::new(Kind::Read, key, 0, 0),
+            (Model::Append, true) => Op::new(kind, key, 1, token),
+            (_, true) => {
+                let ver = reply.number().and_then(|ver| u32::try_from(ver).ok());
+                Op::new(kind, key, ver.ok_or_else(|| senseless(&sql, "no version"))?, token)
+            }
+        };
+        running.push(op, self.entry.node, start_ns);
+        running.statement += 1;
+        if !is_there {
+            // Between peers one key from two nodes would stop replication for good, and that is the business of another case.
+            return match shared.site.engine {
+                Engine::Multimaster => Ok(()),
+                _ => self.insert(client, running, key),
+            };
+        }
+        running.wrote |= 1 << (shared.shard(key) % 64);
+        running.fresh[1] += 1;
+        Ok(())
+    }
+
+    fn insert(&mut self, client: &mut Client, running: &mut Running, key: u32) -> Result<(), Stop> {
+        let shared = self.shared;
+        self.token += 1;
+        let token = self.token;
+        let start_ns = shared.now();
+        let (value, kind) = match shared.model {
+            Model::Append => (format!("',{token}'"), Kind::Append),
+            _ => (format!("1, {token}"), Kind::Insert),
+        };
+        let sql = format!("insert into {} values ({}, {key}, {value})", shared.table, shared.shard(key));
+        let done = asked(client, &sql);
+        let ver = u32::from(done.is_ok());
+        running.push(Op::new(kind, key, ver, token), self.entry.node, start_ns);
+        running.statement += 1;
+        done?;
+        running.wrote |= 1 << (shared.shard(key) % 64);
+        running.fresh = [running.fresh[0] + 1, running.fresh[1] + 1];
+        Ok(())
+    }
+}
+
+impl Running {
+    fn push(&mut self, op: Op, node: u8, start_ns: u64) {
+        self.ops.push(Op { statement: self.statement, node, start_ns, ..op });
+    }
+}
+
+fn senseless(sql: &str, answer: &str) -> Stop {
+    Stop::Senseless(format!("the server answered {answer:?} to {sql}"))
+}
+
+fn asked(client: &mut Client, sql: &str) -> Result<Reply, Stop> {
+    let reply = client.ask(sql)?;
+    match reply.error {
+        Some(_) => Err(Stop::Refused(Box::new(reply))),
+        None => Ok(reply),
+    }
+}
