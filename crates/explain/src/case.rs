@@ -381,6 +381,15 @@ impl Case {
         recorded.or_else(target)
     }
 
+    /// A setting of a node as it was at a moment.
+    pub fn setting_at(&self, node: &str, name: &str, t_us: u64) -> Option<&str> {
+        let later = self
+            .setting_changes
+            .iter()
+            .find(|change| change.node == node && change.name == name && change.t_us > t_us);
+        later.map(|change| change.before.as_str()).or_else(|| self.setting(node, name))
+    }
+
     /// Events of a kind.
     pub fn events_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Event> {
         self.events.iter().filter(move |event| event.kind == kind)

@@ -86,6 +86,45 @@ impl Waits {
         (all > 0.0).then(|| self.seen_in(who, fits) / all)
     }
 
+    /// The same within windows; `None` if none was seen there.
+    pub fn share_within(
+        &self,
+        who: Who,
+        windows: &[Window],
+        fits: impl Fn(&str, &str) -> bool,
+    ) -> Option<f64> {
+        let all = self.seen_within(who, windows);
+        let fitting = self.of(who).filter(|(event, _)| fits(&event.0, &event.1));
+        (all > 0.0).then(|| fitting.map(|(_, series)| series.within(windows).sum()).sum::<f64>() / all)
+    }
+
+    /// The stretch in which events that fit held most above `share` of the sessions seen: of all stretches the one in which the fitting
+    /// sessions are the most beyond that share of all. A day of one trouble must not hide the hour of the next.
+    pub fn densest(&self, who: Who, share: f64, fits: impl Fn(&str, &str) -> bool) -> Option<Window> {
+        let all = self.totals.get(&who)?.points();
+        let mut surplus: Vec<f64> = all.iter().map(|point| -share * point.sum).collect();
+        for (_, series) in self.of(who).filter(|(event, _)| fits(&event.0, &event.1)) {
+            for point in series.points() {
+                // Series of different length are thinned differently: each point counts where it ends.
+                let at = all.partition_point(|other| other.to_us < point.to_us).min(all.len() - 1);
+                surplus[at] += point.sum;
+            }
+        }
+        // Kadane's scan: a stretch that has fallen below nothing is no use to what follows it.
+        let (mut best, mut found) = (0.0, None);
+        let (mut sum, mut from) = (0.0, 0);
+        for (at, value) in surplus.iter().enumerate() {
+            sum += value;
+            if sum > best {
+                (best, found) = (sum, Some(Window::new(all[from].from_us, all[at].to_us)));
+            }
+            if sum <= 0.0 {
+                (sum, from) = (0.0, at + 1);
+            }
+        }
+        found
+    }
+
     /// Every event of somebody with its series.
     pub fn of(&self, who: Who) -> impl Iterator<Item = (&Event, &Series)> {
         self.series
@@ -96,9 +135,17 @@ impl Waits {
 
     /// The largest events, with their share of all seen.
     pub fn top(&self, who: Who, most: usize) -> Vec<(String, f64)> {
-        let all = self.seen(who).max(1.0);
-        let mut events: Vec<(String, f64)> =
-            self.of(who).map(|(event, series)| (name(event), series.sum() / all)).collect();
+        self.top_within(who, most, &[Window::new(0, u64::MAX)])
+    }
+
+    /// The same within windows.
+    pub fn top_within(&self, who: Who, most: usize, windows: &[Window]) -> Vec<(String, f64)> {
+        let all = self.seen_within(who, windows).max(1.0);
+        let mut events: Vec<(String, f64)> = self
+            .of(who)
+            .map(|(event, series)| (name(event), series.within(windows).sum() / all))
+            .filter(|(_, share)| *share > 0.0)
+            .collect();
         events.sort_by(|left, right| right.1.total_cmp(&left.1));
         events.truncate(most);
         events
@@ -181,5 +228,28 @@ mod tests {
         assert_eq!(waits.worst_statement(|kind, _| kind == "LWLock"), Some(("42", 1.0)));
         assert_eq!(waits.seen_within(Who::Client, &[Window::new(0, 5_000_000)]), 40.0);
         assert_eq!(waits.windows(Who::Client, |kind, _| kind == "LWLock"), [Window::new(0, 10_000_000)]);
+    }
+
+    #[test]
+    fn the_hour_after_a_day_of_something_else_is_found() {
+        let mut waits = Waits::default();
+        for second in 1..=500u64 {
+            let event = match second {
+                // Before, the one is seen now and then.
+                ..=400 if second % 5 == 0 => ("LWLock", "WALWrite"),
+                ..=400 => ("Timeout", "VacuumDelay"),
+                _ if second % 10 == 0 => ("CPU", "CPU"),
+                _ => ("LWLock", "WALWrite"),
+            };
+            waits.take(second * 1_000_000, 1_000_000, &line("autovacuum worker", "active", event, 2));
+        }
+        let is_wal = |kind: &str, _: &str| kind == "LWLock";
+        assert!(waits.share(Who::Vacuum, is_wal).is_some_and(|share| share < 0.5));
+        let window = waits.densest(Who::Vacuum, 0.5, is_wal).expect("there is one");
+        assert_eq!(window, Window::new(399_000_000, 499_000_000), "it begins with the last that fits before");
+        assert_eq!(waits.share_within(Who::Vacuum, &[window], is_wal), Some(91.0 / 100.0));
+        assert_eq!(waits.top_within(Who::Vacuum, 1, &[window])[0].0, "LWLock:WALWrite");
+        assert_eq!(waits.densest(Who::Vacuum, 0.5, |kind, _| kind == "IO"), None);
+        assert_eq!(waits.densest(Who::Client, 0.5, is_wal), None);
     }
 }

@@ -4,7 +4,7 @@ mod scene;
 
 use explain::{Detail, decompose};
 use record::finding::{Said, Window};
-use scene::{Scene, explain_folder, wait};
+use scene::{Scene, explain_folder, vacuum_wait, wait};
 use serde_json::json;
 use std::fs;
 
@@ -188,4 +188,73 @@ fn a_client_that_stood_still_is_told_from_a_target_that_hung() {
     scene.drop_source("wait").drop_source("server");
     let told = stalled(&scene.explain());
     assert!(told.len() == 1 && told[0].contains("nobody looked at the server"), "{told:?}");
+}
+
+/// R0's storm: it slept for its cost limit, somebody took the limit away, and the WAL was next. Whichever phase was longer, both are told.
+#[test]
+fn a_vacuum_that_slept_and_then_waited_for_the_wal_has_two_causes() {
+    let phases = |slept_s: u64| {
+        let mut scene = Scene::healthy();
+        for (kind, event, seconds) in
+            [("Timeout", "VacuumDelay", 1..=slept_s), ("LWLock", "WALWrite", slept_s + 1..=scene.seconds)]
+        {
+            let keys = vacuum_wait("n1", kind, event);
+            scene.set("wait", keys.clone(), json!({"sessions": 3})).during("wait", keys, seconds);
+        }
+        let findings = scene.explain();
+        let found = |rule: &str| findings.findings.iter().find(|finding| finding.rule == rule).cloned();
+        (found("VAC-01"), found("VAC-02"))
+    };
+    for slept_s in [40, 140] {
+        let (Some(slept), Some(waited)) = phases(slept_s) else { panic!("a phase of {slept_s} s is lost") };
+        let edge_us = slept_s * 1_000_000;
+        assert!(slept.windows.iter().all(|window| window.to_us <= edge_us), "{slept:#?}");
+        assert!(waited.windows.iter().all(|window| window.from_us >= edge_us), "{waited:#?}");
+        // The longer phase is judged over all of the watch, the other by itself.
+        let shares = [slept.numbers["delay_share"], waited.numbers["wal_share"]];
+        assert!(shares.iter().all(|share| *share > 0.7) && shares.contains(&1.0), "{shares:?}");
+    }
+    let (slept, waited) = phases(140);
+    assert!(slept.is_some());
+    let told = waited.expect("found").evidence.join(" ");
+    assert!(told.contains("slept for its cost limit (VAC-01)"), "{told}");
+    let (slept, waited) = phases(170);
+    assert!(slept.is_some() && waited.is_none(), "ten seconds are no phase");
+}
+
+#[test]
+fn wal_and_tables_on_two_partitions_share_a_disk_all_the_same() {
+    let told = |wal: &str| {
+        let mut scene = Scene::healthy();
+        scene.set("wait", wait("n1", "LWLock", "WALWrite"), json!({"sessions": 9}));
+        let host = json!({"host": "h1"});
+        scene.fact(host.clone(), "disk", "n1 pgdata lies on", "nvme0n1,nvme1n1").fact(
+            host,
+            "disk",
+            "n1 wal lies on",
+            wal,
+        );
+        let findings = scene.explain().findings;
+        findings.into_iter().find(|finding| finding.rule == "WAL-05").map(|finding| finding.claim)
+    };
+    assert_eq!(told("nvme2n1"), None);
+    let claim = told("nvme1n1").expect("they share it");
+    assert!(claim.contains("two file systems of one disk (nvme1n1)"), "{claim}");
+}
+
+#[test]
+fn a_data_directory_behind_a_link_is_a_mount_point_if_the_machine_says_so() {
+    let told = |is_point: &str| {
+        let mut scene = Scene::healthy();
+        scene.fact(json!({"node": "n1"}), "server", "data_directory", "/var/lib/pg").fact(
+            json!({"host": "h1"}),
+            "mount",
+            "n1 pgdata is a mount point",
+            is_point,
+        );
+        let findings = scene.explain().findings;
+        findings.into_iter().find(|finding| finding.rule == "FS-04").map(|finding| finding.claim)
+    };
+    assert_eq!(told("no"), None);
+    assert_eq!(told("yes").as_deref(), Some("n1: the data directory /var/lib/pg is a mount point itself"));
 }

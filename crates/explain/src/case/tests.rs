@@ -33,6 +33,9 @@ fn facts_and_gaps_keep_what_was_said_last() {
     ]);
     assert_eq!(case.setting("n1", "wal_level"), Some("logical"));
     assert_eq!(case.setting("n2", "wal_level"), None);
+    assert_eq!(case.setting_at("n1", "wal_level", 1), Some("replica"));
+    assert_eq!(case.setting_at("n1", "wal_level", 2), Some("logical"));
+    assert_eq!(case.setting_at("n2", "wal_level", 1), None);
     assert_eq!(case.gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>(), ["perf"]);
 }
 

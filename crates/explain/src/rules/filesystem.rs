@@ -35,7 +35,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "FS-04",
         title: "the data directory is the mount point itself",
-        needs: &[Field("mount", "used_for"), Facts("setting")],
+        needs: &[Field("mount", "used_for"), Any(&[Facts("server"), Facts("mount")])],
         limits: "data_directory is a mount point",
         judge: mount_point,
         links: &[
@@ -298,16 +298,29 @@ fn zfs(case: &Case) -> Answer {
 
 fn mount_point(case: &Case) -> Answer {
     let mut claims = vec![];
-    for fact in case.facts("setting").filter(|fact| fact.name == "data_directory") {
-        let directory = fact.value.trim_end_matches('/');
-        let host = case.host_of(&fact.node).unwrap_or("");
-        let is_mount = |mount: &crate::case::Thing<'_>| {
-            mount.name.trim_end_matches('/') == directory && (host.is_empty() || mount.place == host)
+    let directory_of = |node: &str| {
+        let said = case.facts("server").find(|fact| fact.name == "data_directory" && fact.node == node)?;
+        Some(said.value.trim_end_matches('/')).filter(|directory| !directory.is_empty())
+    };
+    // Whoever looked at the machine followed links; without that the names are compared.
+    let looked: Vec<(&str, bool)> = case
+        .facts("mount")
+        .filter_map(|fact| Some((fact.name.strip_suffix(" pgdata is a mount point")?, fact.value == "yes")))
+        .collect();
+    for node in case.nodes() {
+        let directory = directory_of(node);
+        let is_point = match looked.iter().find(|(of, _)| *of == node) {
+            Some((_, is_point)) => *is_point,
+            None => case.things("mount").any(|mount| {
+                Some(mount.name.trim_end_matches('/')) == directory
+                    && case.host_of(node).is_none_or(|host| host == mount.place)
+            }),
         };
-        if !directory.is_empty() && case.things("mount").any(|mount| is_mount(&mount)) {
+        if is_point {
+            let directory = directory.unwrap_or("PGDATA");
             claims.push(
-                Claim::new(Severity::Note, Level::DiscriminatingCounter, format!("{}: the data directory {directory} is a mount point itself", fact.node))
-                    .on_node(&fact.node)
+                Claim::new(Severity::Note, Level::DiscriminatingCounter, format!("{node}: the data directory {directory} is a mount point itself"))
+                    .on_node(node)
                     .during([case.span])
                     .because("if the mount fails at boot, the server starts on an empty directory of the disk below; and lost+found lies among its files")
                     .remedy("put the data directory one folder below the mount point", &[&format!("$ pg_ctl stop; mkdir {directory}/data; mv {directory}/[!d]* {directory}/data/")]),

@@ -4,15 +4,17 @@ use crate::case::{Case, Lines, Thing};
 use crate::rule::Need::{Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::say;
+use crate::series::Series;
 use crate::waits::{Waits, Who};
-use record::finding::{Level, Severity};
+use record::finding::{Level, Severity, Window};
+use std::borrow::Cow;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "VAC-01",
         title: "vacuum against wraparound sleeps for its cost limit",
         needs: &[Field("server", "autovacuum_workers"), Looked("wait")],
-        limits: "half of the samples of autovacuum workers in Timeout:VacuumDelay (R0: a day for 3.2 of 9.3 TB)",
+        limits: "half of the samples of autovacuum workers in Timeout:VacuumDelay, of all or for 30 s (R0: a day for 3.2 of 9.3 TB)",
         judge: delayed,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND"],
     },
@@ -20,7 +22,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "VAC-02",
         title: "vacuum waits for the WAL",
         needs: &[Field("server", "autovacuum_workers"), Looked("wait")],
-        limits: "half of the samples of autovacuum workers in LWLock:WALWrite, IO:WALSync or IO:WALWrite (R0)",
+        limits: "half of the samples of autovacuum workers in LWLock:WALWrite, IO:WALSync or IO:WALWrite, of all or for 30 s (R0)",
         judge: wal_bound,
         links: &[],
     },
@@ -72,6 +74,10 @@ pub(super) const RULES: &[Rule] = &[
 pub(crate) const SHARE: f64 = 0.5;
 /// Samples of workers below which a share says nothing.
 const SAMPLES_MIN: f64 = 5.0;
+/// A phase of a longer watch counts by itself from here on ...
+const PHASE_US: u64 = 30_000_000;
+/// ... and if it has so much of what was seen: in a week there is half a minute of everything.
+const PHASE_SHARE: f64 = 0.02;
 /// Share of the ticks with all workers busy.
 const SATURATION: f64 = 0.8;
 /// For so long.
@@ -146,24 +152,70 @@ fn with_pace(case: &Case, node: &str, mut claim: Claim) -> Claim {
     if worst > 0.0 { claim.number("left_s", worst) } else { claim }
 }
 
+/// When vacuum waited mostly for one thing, and for which share of its samples then: all the time, or in a phase of it. R0's vacuums slept for a
+/// day, and waited for the WAL once they were let: each is a finding.
+struct Phase {
+    share: f64,
+    within: Window,
+}
+
+impl Phase {
+    fn of(waits: &Waits, fits: impl Fn(&str, &str) -> bool + Copy) -> Option<Phase> {
+        let all = waits.seen(Who::Vacuum);
+        let whole = Window::new(0, u64::MAX);
+        let phase = match waits.share(Who::Vacuum, fits)? {
+            share if share >= SHARE => Phase { share, within: whole },
+            _ => {
+                let within = waits.densest(Who::Vacuum, SHARE, fits)?;
+                let share = waits.share_within(Who::Vacuum, &[within], fits)?;
+                Phase { share, within }
+            }
+        };
+        let seen = waits.seen_within(Who::Vacuum, &[phase.within]);
+        let is_long = phase.within.length_us() >= PHASE_US && seen >= all * PHASE_SHARE;
+        (seen >= SAMPLES_MIN && is_long).then_some(phase)
+    }
+
+    /// When, for the claim: the moments that were seen.
+    fn windows(&self, waits: &Waits, fits: impl Fn(&str, &str) -> bool) -> Vec<Window> {
+        match self.is_whole() {
+            true => waits.windows(Who::Vacuum, fits),
+            false => vec![self.within],
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.within.to_us == u64::MAX
+    }
+
+    fn share_of(&self, waits: &Waits, fits: impl Fn(&str, &str) -> bool) -> f64 {
+        waits.share_within(Who::Vacuum, &[self.within], fits).unwrap_or(0.0)
+    }
+
+    /// What belongs to the phase and not to the rest of the watch.
+    fn series<'a>(&self, lines: &'a Lines, field: &str) -> Option<Cow<'a, Series>> {
+        let series = lines.series(field)?;
+        Some(if self.is_whole() { Cow::Borrowed(series) } else { Cow::Owned(series.within(&[self.within])) })
+    }
+}
+
 fn delayed(case: &Case) -> Answer {
     let mut claims = vec![];
     for (node, waits) in case.waiting_nodes() {
-        let Some(share) = waits.share(Who::Vacuum, is_delay).filter(|share| *share >= SHARE) else {
-            continue;
-        };
-        if waits.seen(Who::Vacuum) < SAMPLES_MIN {
-            continue;
-        }
+        let Some(phase) = Phase::of(waits, is_delay) else { continue };
+        let share = phase.share;
         let forced = vacuums(case, node).any(|progress| progress.lines.word("wraparound") == "true");
-        let delay = case.setting(node, "autovacuum_vacuum_cost_delay").unwrap_or("2ms");
-        let limit = case
-            .setting(node, "autovacuum_vacuum_cost_limit")
+        // As it was then: whoever has changed it meanwhile must not read that a delay of 0 made them sleep.
+        let setting = |name: &str| case.setting_at(node, name, phase.within.from_us);
+        let delay = setting("autovacuum_vacuum_cost_delay").unwrap_or("2ms");
+        let limit = setting("autovacuum_vacuum_cost_limit")
             .filter(|limit| *limit != "-1")
-            .or(case.setting(node, "vacuum_cost_limit"))
+            .or(setting("vacuum_cost_limit"))
             .unwrap_or("200");
-        let workers =
-            case.one("server", node).and_then(|server| server.max("autovacuum_workers")).unwrap_or(1.0);
+        let workers = case
+            .one("server", node)
+            .and_then(|server| phase.series(server, "autovacuum_workers"))
+            .map_or(1.0, |series| series.max());
         let claim = Claim::new(
             if forced { Severity::High } else { Severity::Low },
             Level::DiscriminatingCounter,
@@ -175,12 +227,12 @@ fn delayed(case: &Case) -> Answer {
             ),
         )
         .on_node(node)
-        .during(waits.windows(Who::Vacuum, is_delay))
+        .during(phase.windows(waits, is_delay))
         .number("delay_share", share)
         .number("workers", workers)
         .because(format!("{} of their samples are in Timeout:VacuumDelay", say::percent(share)))
         .because(format!("autovacuum_vacuum_cost_delay is {delay}, the limit {limit}, shared by all workers: more of them divide it, they do not raise it"))
-        .not(format!("disk or WAL: {} of their samples wait for those", say::percent(waits.share(Who::Vacuum, |kind, _| kind == "IO").unwrap_or(0.0))));
+        .not(format!("disk or WAL: {} of their samples wait for those", say::percent(phase.share_of(waits, |kind, _| kind == "IO"))));
         claims.push(
             with_pace(case, node, claim)
                 .because(format!("without the delay it goes up to {} times as fast, until another resource is the limit (VAC-02: the WAL)", say::short(1.0 / (1.0 - share).max(0.01))))
@@ -196,24 +248,29 @@ fn delayed(case: &Case) -> Answer {
 fn wal_bound(case: &Case) -> Answer {
     let mut claims = vec![];
     for (node, waits) in case.waiting_nodes() {
-        let Some(share) = waits.share(Who::Vacuum, is_wal).filter(|share| *share >= SHARE) else { continue };
-        if waits.seen(Who::Vacuum) < SAMPLES_MIN {
-            continue;
-        }
-        let wal = case.one("server", node).and_then(|server| server.rate("wal_bytes")).unwrap_or(0.0);
-        let holder = holder(waits);
+        let Some(phase) = Phase::of(waits, is_wal) else { continue };
+        let share = phase.share;
+        let wal = case
+            .one("server", node)
+            .and_then(|server| phase.series(server, "wal_bytes"))
+            .map_or(0.0, |series| series.rate());
+        let holder = holder(waits, phase.within);
+        let slept = waits.densest(Who::Vacuum, SHARE, is_delay).filter(|slept| {
+            slept.to_us <= phase.within.from_us && slept.length_us() >= PHASE_US && !phase.is_whole()
+        });
         let claim = Claim::new(
             Severity::High,
             Level::DiscriminatingCounter,
             format!("{node}: vacuum waits {} of its time for the WAL, at {} a second", say::percent(share), say::bytes(wal)),
         )
         .on_node(node)
-        .during(waits.windows(Who::Vacuum, is_wal))
+        .during(phase.windows(waits, is_wal))
         .number("wal_share", share)
         .number("wal_bytes_per_s", wal)
-        .because(format!("seen in {}", waits.top(Who::Vacuum, 3).iter().map(|(event, share)| format!("{event} {}", say::percent(*share))).collect::<Vec<_>>().join(", ")))
+        .because(format!("seen in {}", waits.top_within(Who::Vacuum, 3, &[phase.within]).iter().map(|(event, share)| format!("{event} {}", say::percent(*share))).collect::<Vec<_>>().join(", ")))
         .with(holder, |claim, told| claim.because(told))
-        .not(format!("the cost limit: {} of the samples sleep for it", say::percent(waits.share(Who::Vacuum, is_delay).unwrap_or(0.0))))
+        .with(slept, |claim, slept| claim.because(format!("until {} into the record it slept for its cost limit (VAC-01): that was the first limit, the WAL is the next", say::seconds(slept.to_us as f64 / 1e6))))
+        .not(format!("the cost limit: {} of the samples sleep for it", say::percent(phase.share_of(waits, is_delay))))
         .lacking("pg_stat_wal counts a backend's time only when its transaction ends: it shows nothing while a vacuum runs");
         claims.push(with_pace(case, node, claim).remedy(
             "a faster device for the WAL, larger wal_buffers, wal_compression; more workers change nothing. A WAL in memory loses the database with the power: only for data that can be loaded again",
@@ -224,9 +281,10 @@ fn wal_bound(case: &Case) -> Answer {
 }
 
 /// One writes, the others queue: the pattern of a WAL at its limit.
-fn holder(waits: &Waits) -> Option<String> {
-    let queue = waits.seen_in(Who::Vacuum, |kind, event| (kind, event) == ("LWLock", "WALWrite"));
-    let writing = waits.seen_in(Who::Vacuum, |kind, event| kind == "IO" && event.starts_with("WAL"));
+fn holder(waits: &Waits, within: Window) -> Option<String> {
+    let share = |fits: fn(&str, &str) -> bool| waits.share_within(Who::Vacuum, &[within], fits);
+    let queue = share(|kind, event| (kind, event) == ("LWLock", "WALWrite"))?;
+    let writing = share(|kind, event| kind == "IO" && event.starts_with("WAL"))?;
     (queue > writing && writing > 0.0)
         .then(|| format!("one writes and {} queue behind it", say::short(queue / writing)))
 }

@@ -11,6 +11,7 @@ use crate::statistics;
 use crate::waits::{self, Who};
 use record::event;
 use record::finding::{Level, Severity, Window};
+use std::collections::BTreeSet;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -419,19 +420,39 @@ fn extra(case: &Case) -> Answer {
     Answer::of(claims, || "wal_level, logical slots, replica identities".to_string())
 }
 
+/// Where WAL and tables of a node meet, in words: on one file system, or on several that stand on the same disk.
+fn meeting(case: &Case, node: &str) -> Option<(String, Option<String>)> {
+    let host = case.host_of(node);
+    let shared = case.things("mount").find(|mount| {
+        let parts: Vec<&str> = mount.lines.word("used_for").split(',').map(str::trim).collect();
+        let tables = parts.iter().any(|part| *part == "pgdata" || part.starts_with("tablespace"));
+        tables && parts.contains(&"wal") && host.is_none_or(|host| host == mount.place)
+    });
+    if let Some(mount) = shared {
+        let told = format!("lie on {} ({})", mount.name, mount.lines.word("device"));
+        return Some((told, Some(mount.place.to_string())));
+    }
+    let disks = |of_tables: bool| -> BTreeSet<&str> {
+        let parts = case.facts("disk").filter_map(|fact| {
+            let part = fact.name.strip_prefix(node)?.strip_prefix(' ')?.strip_suffix(" lies on")?;
+            let is_table = part == "pgdata" || part.starts_with("tablespace");
+            (if of_tables { is_table } else { part == "wal" }).then_some(fact.value.as_str())
+        });
+        parts.flat_map(|disks| disks.split(',')).filter(|disk| !disk.is_empty()).collect()
+    };
+    let (wal, tables) = (disks(false), disks(true));
+    let disk = wal.intersection(&tables).next()?;
+    Some((format!("lie on two file systems of one disk ({disk})"), host.map(str::to_string)))
+}
+
 fn shared_device(case: &Case) -> Answer {
     let mut claims = vec![];
     for (node, waits) in case.waiting_nodes() {
         let Some(share) = wal_share(case, node, waits) else { continue };
-        let host = case.host_of(node);
-        let shared = case.things("mount").find(|mount| {
-            let parts: Vec<&str> = mount.lines.word("used_for").split(',').map(str::trim).collect();
-            let tables = parts.iter().any(|part| *part == "pgdata" || part.starts_with("tablespace"));
-            tables && parts.contains(&"wal") && host.is_none_or(|host| host == mount.place)
-        });
-        let Some(mount) = shared else { continue };
+        let Some((told, host)) = meeting(case, node) else { continue };
+        let host = host.unwrap_or_default();
         let reads: f64 = case
-            .at("disk", mount.place)
+            .at("disk", &host)
             .filter(|disk| disk.lines.word("used_for").contains("wal"))
             .filter_map(|disk| disk.lines.rate("read_bytes"))
             .sum();
@@ -439,10 +460,10 @@ fn shared_device(case: &Case) -> Answer {
             Claim::new(
                 Severity::Low,
                 Level::CoOccurrence,
-                format!("{node}: WAL and tables lie on {} ({}), and {} of the active sessions wait for the WAL", mount.name, mount.lines.word("device"), say::percent(share)),
+                format!("{node}: WAL and tables {told}, and {} of the active sessions wait for the WAL", say::percent(share)),
             )
             .on_node(node)
-            .on_host(mount.place)
+            .on_host(&host)
             .during([case.span])
             .number("wal_share", share)
             .number("read_bytes_per_s", reads)
@@ -451,7 +472,7 @@ fn shared_device(case: &Case) -> Answer {
             .remedy("move the WAL to a device of its own", &["$ pg_ctl stop; mv PGDATA/pg_wal /wal/pg_wal; ln -s /wal/pg_wal PGDATA/pg_wal; pg_ctl start"]),
         );
     }
-    Answer::of(claims, || "mounts of WAL and tables, waits for the WAL".to_string())
+    Answer::of(claims, || "file systems and disks of WAL and tables, waits for the WAL".to_string())
 }
 
 fn buffers(case: &Case) -> Answer {

@@ -112,7 +112,7 @@ pub(crate) const CASES: &[(&str, Level, Change)] = &[
         );
     }),
     ("FS-04", Counter, |scene| {
-        scene.fact(json!({"node": "n1"}), "setting", "data_directory", "/data");
+        scene.fact(json!({"node": "n1"}), "server", "data_directory", "/data");
     }),
     ("MEM-01", Counter, |scene| {
         for line in include_str!("../fixtures/edac.txt").lines() {
