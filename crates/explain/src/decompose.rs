@@ -6,6 +6,7 @@
 //! printed always, also when it is negative.
 
 use crate::case::Case;
+use crate::rule::Need;
 use crate::waits::{self, Who};
 use record::finding::{ClientTime, Part, Window};
 use record::watched::WAIT_CPU;
@@ -106,7 +107,8 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     };
     let response_us = mean_of("response_us_mean")?;
     let service_us = mean_of("service_us_mean").unwrap_or(response_us).min(response_us);
-    if count <= 0.0 || response_us <= 0.0 || case.waiting_nodes().next().is_none() {
+    // A server that was looked at and never seen at work has no waits: all of the time is elsewhere.
+    if count <= 0.0 || response_us <= 0.0 || Need::Looked("wait").check(case).is_err() {
         return None;
     }
     let seconds = window.length_us() as f64 / 1e6;

@@ -4,7 +4,7 @@ mod scene;
 
 use explain::{Detail, decompose};
 use record::finding::{Said, Window};
-use scene::{Scene, explain_folder, vacuum_wait, wait};
+use scene::{Scene, disk, explain_folder, vacuum_wait, wait};
 use serde_json::json;
 use std::fs;
 
@@ -35,7 +35,10 @@ fn without_a_round_trip_or_waits_less_is_said_and_not_more() {
     assert!(time.parts.iter().all(|part| part.name != decompose::ROUND_TRIPS));
     assert!(time.notes.iter().any(|note| note.contains("not measured")), "{:?}", time.notes);
     scene.drop_source("wait");
-    assert!(scene.explain().client_time.is_empty(), "without waits nothing is decomposed");
+    let time = scene.explain().client_time.remove(0);
+    assert_eq!(time.parts.len(), 2, "a server that is never seen at work has no waits: {:#?}", time.parts);
+    scene.missing("wait");
+    assert!(scene.explain().client_time.is_empty(), "without a look at the waits nothing is decomposed");
 }
 
 #[test]
@@ -210,9 +213,7 @@ fn a_vacuum_that_slept_and_then_waited_for_the_wal_has_two_causes() {
         let edge_us = slept_s * 1_000_000;
         assert!(slept.windows.iter().all(|window| window.to_us <= edge_us), "{slept:#?}");
         assert!(waited.windows.iter().all(|window| window.from_us >= edge_us), "{waited:#?}");
-        // The longer phase is judged over all of the watch, the other by itself.
-        let shares = [slept.numbers["delay_share"], waited.numbers["wal_share"]];
-        assert!(shares.iter().all(|share| *share > 0.7) && shares.contains(&1.0), "{shares:?}");
+        assert!(slept.numbers["delay_share"] >= 0.5 && waited.numbers["wal_share"] >= 0.5);
     }
     let (slept, waited) = phases(140);
     assert!(slept.is_some());
@@ -257,4 +258,68 @@ fn a_data_directory_behind_a_link_is_a_mount_point_if_the_machine_says_so() {
     };
     assert_eq!(told("no"), None);
     assert_eq!(told("yes").as_deref(), Some("n1: the data directory /var/lib/pg is a mount point itself"));
+}
+
+#[test]
+fn waits_for_the_wal_are_known_by_their_old_and_their_new_names() {
+    for event in ["WALSync", "WalSync", "WalWrite", "WalInitWrite"] {
+        let mut scene = Scene::healthy();
+        scene.set("wait", wait("n1", "IO", event), json!({"sessions": 20}));
+        let keys = vacuum_wait("n1", "IO", event);
+        scene.set("wait", keys, json!({"sessions": 3}));
+        let findings = scene.explain().findings;
+        for rule in ["WAL-01", "VAC-02"] {
+            assert!(findings.iter().any(|finding| finding.rule == rule), "{rule} does not know {event}");
+        }
+    }
+    let mut scene = Scene::healthy();
+    scene.set("wait", wait("n1", "IO", "WalsenderTimelineHistoryRead"), json!({"sessions": 20}));
+    assert!(scene.explain().findings.iter().all(|finding| finding.rule != "WAL-01"));
+}
+
+/// A disk that took what it needed and then stays as it is does not fill, however a line through all of it may slope.
+#[test]
+fn a_disk_that_has_stopped_filling_is_not_full_soon() {
+    let told = |falls_until_s: u64| {
+        let mut scene = Scene::healthy();
+        let keys = json!({"host": "h1", "mount": "/wal"});
+        scene.vary("mount", keys, "free_bytes", move |second| 9e11 - second.min(falls_until_s) as f64 * 2e9);
+        let findings = scene.explain().findings;
+        findings.into_iter().find(|finding| finding.rule == "CAP-03").map(|finding| finding.claim)
+    };
+    assert_eq!(told(60), None);
+    let claim = told(180).expect("it is full in minutes");
+    assert!(claim.contains("full in"), "{claim}");
+}
+
+/// A server writes in waves: between two of them the slowest disk answers at once, and its rate is none.
+#[test]
+fn a_slow_disk_with_moments_of_rest_is_slow_and_at_its_limit() {
+    let mut scene = Scene::healthy();
+    let keys = disk("h1", "nvme3n1");
+    let rests = |second: u64| second.is_multiple_of(9);
+    scene.set("disk", keys.clone(), json!({"queue": 20.0}));
+    for (field, busy, rest) in [("writes", 300.0, 2.0), ("write_await_ms", 150.0, 0.25)] {
+        scene.vary("disk", keys.clone(), field, move |second| {
+            if rests(second) { rest } else { busy + (second % 2) as f64 }
+        });
+    }
+    let findings = scene.explain().findings;
+    for rule in ["IO-01", "IO-05", "IO-06"] {
+        let found = findings.iter().find(|finding| finding.rule == rule).unwrap_or_else(|| panic!("{rule}"));
+        assert!(found.claim.contains("nvme3n1"), "{}", found.claim);
+        assert!(found.windows.iter().any(|window| window.length_us() > 100_000_000), "{found:#?}");
+    }
+}
+
+/// From far away the server seems to do nothing at all: no session is ever seen at work, and all of the time is on the way.
+#[test]
+fn round_trips_to_a_server_that_is_never_seen_at_work_are_found() {
+    let mut scene = Scene::healthy();
+    scene.drop_source("wait");
+    for (node, _) in scene::NODES {
+        scene.set("clock", json!({"node": node}), json!({"error_us": 4_000}));
+    }
+    let findings = scene.explain().findings;
+    assert!(findings.iter().any(|finding| finding.rule == "NET-03"), "{findings:#?}");
 }

@@ -5,8 +5,9 @@ use crate::case::{Case, Thing};
 use crate::rule::Need::{Field, Peers};
 use crate::rule::{Answer, Claim, Rule};
 use crate::say;
+use crate::series::Series;
 use crate::statistics::contrasts;
-use record::finding::{Level, Severity};
+use record::finding::{Level, Severity, Window};
 use std::collections::BTreeMap;
 
 pub(super) const RULES: &[Rule] = &[
@@ -214,7 +215,7 @@ fn fills(case: &Case) -> Answer {
             continue;
         };
         let now = free.last().unwrap_or(0.0);
-        let falling = -free.slope().unwrap_or(0.0);
+        let falling = falling(free);
         let left_s = (falling > 0.0).then(|| now / falling);
         // A slope over two readings is a guess.
         let soon = left_s.is_some_and(|left| left < SOON_S) && free.readings() >= 5;
@@ -240,6 +241,15 @@ fn fills(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "free space of every mount, and what loads still need".to_string())
+}
+
+/// Bytes a second by which a file system fills, and still does: the WAL takes its disk once and then keeps to it, so a line through all readings
+/// is not enough.
+fn falling(free: &Series) -> f64 {
+    let all = free.window();
+    let half = all.from_us + all.length_us() / 2;
+    let late = free.within(&[Window::new(half, all.to_us)]);
+    -free.slope().unwrap_or(0.0).max(late.slope().unwrap_or(0.0))
 }
 
 /// `usertable` of `public.usertable_p17`: partitions of one table are one.

@@ -4,6 +4,7 @@ use crate::case::{Case, Thing};
 use crate::rule::Need::{Any, Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule, grouped};
 use crate::say;
+use crate::series::Series;
 use crate::statistics::{self, contrasts};
 use record::event;
 use record::finding::{Level, Severity};
@@ -53,7 +54,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "IO-06",
         title: "a disk at its limit of requests or bytes",
         needs: &[Field("disk", "queue")],
-        limits: "requests or bytes vary less than 3 % for 60 s while the queue is above 1 and requests wait (ours)",
+        limits: "half of the rates of requests or bytes are within 2 % of their median for 60 s while the queue is above 1 and requests wait (ours)",
         judge: cap,
         links: &[],
     },
@@ -81,12 +82,15 @@ const HOST_DIFFERENCE_MS_MIN: f64 = 0.1;
 const AWAIT_MS_MAX: f64 = 100.0;
 /// The same work, so many times slower than at first.
 const SLOWER: f64 = 1.5;
-/// A rate that varies less is at its limit.
+/// A rate that varies less is at its limit: median deviation, as a standard deviation (half of the readings are then within 2 %).
 const FLAT: f64 = 0.03;
 /// ... for so long.
 const FLAT_US: u64 = 60_000_000;
 /// Points of a flat stretch at least.
 const FLAT_POINTS_MIN: usize = 30;
+
+/// Requests are judged in steps of this length: between two checkpoints there are moments with three requests, which say nothing.
+const STEP_US: u64 = 5_000_000;
 
 /// Reads and writes are judged apart: R0's slow writers were its fastest readers.
 const DIRECTIONS: [(&str, &str, &str, &str); 2] =
@@ -115,6 +119,45 @@ fn peers<'a>(case: &'a Case) -> Vec<(String, Vec<Thing<'a>>)> {
     groups
 }
 
+/// The mean wait of a disk's requests, step by step, each reading weighed by its requests. Steps with fewer than so many requests a second are left out.
+fn waits(disk: &Thing<'_>, count: &str, wait: &str, least_per_s: f64) -> Series {
+    let mut steps = Series::default();
+    let (Some(counts), Some(waits)) = (disk.lines.series(count), disk.lines.series(wait)) else {
+        return steps;
+    };
+    let counts = counts.points();
+    // (first moment, last moment, requests, their waits)
+    let mut open: Option<(u64, u64, f64, f64)> = None;
+    let mut close = |step: Option<(u64, u64, f64, f64)>| {
+        let Some((from_us, to_us, requests, sum)) = step else { return };
+        if requests >= least_per_s * STEP_US as f64 / 1e6 {
+            steps.push(to_us, to_us - from_us, sum / requests);
+        }
+    };
+    for point in waits.points() {
+        let at = counts.partition_point(|other| other.to_us < point.to_us);
+        let requests = counts.get(at).map_or(0.0, |point| point.sum);
+        if open.is_some_and(|(from_us, ..)| from_us / STEP_US != point.from_us / STEP_US) {
+            close(open.take());
+        }
+        let (from_us, _, before, sum) = open.unwrap_or((point.from_us, 0, 0.0, 0.0));
+        open = Some((from_us, point.to_us, before + requests, sum + requests * point.mean()));
+    }
+    close(open);
+    steps
+}
+
+/// The means of a series, step by step.
+fn steps(series: &Series) -> Series {
+    let mut steps = Series::default();
+    for points in series.points().chunk_by(|one, next| one.from_us / STEP_US == next.from_us / STEP_US) {
+        let values: Vec<f64> = points.iter().map(crate::series::Point::mean).collect();
+        let (from_us, to_us) = (points[0].from_us, points[points.len() - 1].to_us);
+        steps.push(to_us, to_us - from_us, statistics::mean(&values).unwrap_or(0.0));
+    }
+    steps
+}
+
 fn slow_member(case: &Case) -> Answer {
     let mut claims = vec![];
     let mut looked = 0;
@@ -133,7 +176,7 @@ fn slow_member(case: &Case) -> Answer {
                 if !slow(contrast.value) {
                     continue;
                 }
-                let Some(series) = disk.lines.series(wait) else { continue };
+                let series = waits(&disk, count, wait, REQUESTS_MIN_PER_S);
                 let windows = series.stretches(MEMBER_US, |point| slow(point.mean()));
                 if windows.is_empty() {
                     continue;
@@ -397,9 +440,10 @@ fn latency(case: &Case) -> Answer {
             if requests.rate() < REQUESTS_MIN_PER_S / 5.0 {
                 continue;
             }
-            let windows = series.stretches(MEMBER_US, |point| point.mean() >= AWAIT_MS_MAX);
+            let slow = waits(&disk, count, wait, REQUESTS_MIN_PER_S / 5.0);
+            let windows = slow.stretches(MEMBER_US, |point| point.mean() >= AWAIT_MS_MAX);
             if !windows.is_empty() {
-                let inside = series.within(&windows).mean();
+                let inside = slow.within(&windows).mean();
                 claims.push(
                     Claim::new(
                         Severity::High,
@@ -458,15 +502,17 @@ fn cap(case: &Case) -> Answer {
     let mut claims = vec![];
     for disk in case.things("disk") {
         let Some(queue) = disk.lines.series("queue") else { continue };
+        let full = steps(queue).stretches(FLAT_US, |point| point.mean() > 1.0);
         for (verb, count, bytes, wait) in DIRECTIONS {
             for (field, unit) in [(count, "requests"), (bytes, "bytes")] {
                 let Some(series) = disk.lines.series(field) else { continue };
-                let full = queue.stretches(FLAT_US, |point| point.mean() > 1.0);
                 let Some(window) = full.first().copied() else { continue };
                 let rates = series.within(&full).rates();
-                let flat = statistics::variation(&rates).is_some_and(|variation| variation < FLAT);
+                // Not the standard deviation: the moment between two checkpoints is no other rate, but none.
+                let rate = statistics::median(rates.iter().copied()).unwrap_or(0.0);
+                let variation = statistics::deviation(&rates).unwrap_or(0.0) / rate.max(f64::MIN_POSITIVE);
+                let flat = variation < FLAT;
                 let waits = disk.lines.series(wait).map_or(0.0, |series| series.within(&full).mean());
-                let rate = statistics::mean(&rates).unwrap_or(0.0);
                 let requests = disk.lines.series(count).map_or(0.0, |series| series.within(&full).rate());
                 if rates.len() < FLAT_POINTS_MIN
                     || !flat
@@ -495,7 +541,7 @@ fn cap(case: &Case) -> Answer {
                     .on_host(disk.place)
                     .during([window])
                     .number(&format!("{field}_per_s"), rate)
-                    .number("variation", statistics::variation(&rates).unwrap_or(0.0))
+                    .number("variation", variation)
                     .number("queue", queue.within(&full).mean())
                     .with(stalled, |claim, stalled| claim.number("psi_io_full_pct", stalled))
                     .because("a device below its limit gives uneven rates; this one is flat while requests queue")

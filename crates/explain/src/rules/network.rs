@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::decompose;
-use crate::rule::Need::{Any, Driven, Facts, Field};
+use crate::rule::Need::{Any, Driven, Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::say;
 use crate::statistics;
@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "NET-03",
         title: "round trips take most of the time",
-        needs: &[Driven, Field("clock", "error_us"), Field("wait", "sessions")],
+        needs: &[Driven, Field("clock", "error_us"), Looked("wait")],
         limits: "round trips of a transaction are half of its response time, and one takes 0.2 ms (R3, R4)",
         judge: round_trips,
         links: &["docs/explain.md"],

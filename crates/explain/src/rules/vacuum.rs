@@ -113,7 +113,13 @@ pub(crate) fn is_delay(_: &str, event: &str) -> bool {
 
 /// Waits for the WAL.
 pub(crate) fn is_wal(kind: &str, event: &str) -> bool {
-    matches!((kind, event), ("LWLock", "WALWrite") | ("IO", "WALSync" | "WALWrite"))
+    (kind, event) == ("LWLock", "WALWrite") || is_wal_io(kind, event)
+}
+
+/// Somebody writes the WAL, or waits until it is on the disk: `WALSync` until 16, `WalSync` since 17 (`wait_event_names.txt`), also of a new segment.
+fn is_wal_io(kind: &str, event: &str) -> bool {
+    const EVENTS: [&str; 4] = ["WalSync", "WalWrite", "WalInitSync", "WalInitWrite"];
+    kind == "IO" && EVENTS.iter().any(|name| name.eq_ignore_ascii_case(event))
 }
 
 /// Vacuums of a node at work, with their progress.
@@ -284,7 +290,7 @@ fn wal_bound(case: &Case) -> Answer {
 fn holder(waits: &Waits, within: Window) -> Option<String> {
     let share = |fits: fn(&str, &str) -> bool| waits.share_within(Who::Vacuum, &[within], fits);
     let queue = share(|kind, event| (kind, event) == ("LWLock", "WALWrite"))?;
-    let writing = share(|kind, event| kind == "IO" && event.starts_with("WAL"))?;
+    let writing = share(is_wal_io)?;
     (queue > writing && writing > 0.0)
         .then(|| format!("one writes and {} queue behind it", say::short(queue / writing)))
 }
