@@ -2,16 +2,19 @@
 //! directory is still being written.
 
 use crate::support::{Ended, Folder, pgfathom};
+use crate::sys;
 use postgres::{CancelToken, Client, NoTls};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use target::throwaway::{Throwaway, installations};
+use target::throwaway::{Options, Throwaway, installations};
 
 /// What has not shown by then will not show.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -25,10 +28,31 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) fn new(settings: &[(&str, &str)]) -> Ground {
+        Ground::with(settings, Options::default())
+    }
+
+    /// The same with more than settings: a data directory or a WAL somewhere else.
+    pub(crate) fn with(settings: &[(&str, &str)], mut options: Options) -> Ground {
         let installation =
             installations().into_iter().next().expect("no PostgreSQL on this machine: make test installs it");
-        let cluster = Throwaway::start(&installation, settings).expect("the throwaway server starts");
+        let settings = settings.iter().map(|(name, value)| ((*name).to_string(), (*value).to_string()));
+        options.settings.extend(settings);
+        let cluster = options.start(&installation).expect("the throwaway server starts");
         Ground { folder: Folder::new(), cluster }
+    }
+
+    /// A tablespace in a folder of its own on the file system that is mounted there.
+    pub(crate) fn tablespace(&self, name: &str, mount: &Path) {
+        let folder = mount.join(name);
+        fs::create_dir(&folder).expect("the mount is writable");
+        let owner = fs::metadata(self.cluster.data_dir()).expect("the server has one").uid();
+        chown(&folder, Some(owner), None).expect("we are root");
+        self.sql(&format!("CREATE TABLESPACE {name} LOCATION '{}'", folder.display()));
+    }
+
+    /// The processes of the server.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        target::local::servers_in(&self.cluster.data_dir())
     }
 
     pub(crate) fn session(&self) -> Client {
@@ -37,6 +61,15 @@ impl Ground {
 
     pub(crate) fn sql(&self, text: &str) {
         self.session().batch_execute(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+    }
+
+    /// Waits until a query says yes.
+    pub(crate) fn wait_for(&self, query: &str) {
+        let begun = Instant::now();
+        while self.cluster.value(query).expect("a query").as_deref() != Some("t") {
+            assert!(begun.elapsed() < PATIENCE, "{query} did not become true");
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 
     pub(crate) fn watch(&self, name: &str) -> Watching<'_> {
@@ -115,6 +148,9 @@ impl Watching<'_> {
     pub(crate) fn begin<'a>(folder: &'a Folder, words: &str, name: &str) -> Watching<'a> {
         let mut command = pgfathom(folder.path());
         command.args(words.split_whitespace()).args(["-o", name]);
+        // It is killed in the end: what it has not tidied up goes with our folder.
+        command.env("TMPDIR", folder.path());
+        sys::end_with_us(&mut command);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
         Watching { folder, child, name: name.to_string(), begun: Instant::now() }
     }
@@ -183,13 +219,13 @@ impl Watching<'_> {
 
     /// Waits until the server was looked at a few times, and asserts that these rules looked and found nothing.
     pub(crate) fn is_silent(&self, rules: &[&str]) {
-        self.looked(CALM_LOOKS);
-        let findings = self.findings();
-        let wrong: Vec<_> = rules.iter().filter_map(|rule| findings.get(*rule)).collect();
-        assert!(wrong.is_empty(), "a healthy server: {wrong:#?}");
-        for rule in rules {
-            eprintln!("drill {rule}: silent in the control");
-        }
+        self.is_silent_for(CALM_LOOKS, rules);
+    }
+
+    /// The same for rules that ask for a certain time: they must have had it.
+    pub(crate) fn is_silent_for(&self, looks: usize, rules: &[&str]) {
+        self.looked(looks);
+        silent(&explain(self.folder, &self.name), rules);
     }
 
     /// Waits until the server was looked at so often.
@@ -207,18 +243,36 @@ impl Watching<'_> {
     }
 }
 
-/// What `explain` says of a directory, by rule.
-pub(crate) fn findings(folder: &Folder, name: &str) -> BTreeMap<String, Value> {
+/// What `explain` says of a directory; nothing as long as there is none.
+pub(crate) fn explain(folder: &Folder, name: &str) -> Value {
     let mut command = pgfathom(folder.path());
     command.args(["explain", "-q", "--format", "json", name]);
     let ended: Ended = command.output().expect("the command starts").into();
-    // The first look may come before the directory is there.
-    let Ok(told) = serde_json::from_str::<Value>(&ended.stdout) else { return BTreeMap::new() };
-    let findings = told["findings"].as_array().cloned().unwrap_or_default();
-    findings
-        .into_iter()
-        .map(|finding| (finding["rule"].as_str().unwrap_or("").to_string(), finding))
-        .collect()
+    serde_json::from_str(&ended.stdout).unwrap_or_default()
+}
+
+/// The findings of a directory by rule.
+pub(crate) fn findings(folder: &Folder, name: &str) -> BTreeMap<String, Value> {
+    by_rule(&explain(folder, name), "findings")
+}
+
+/// What a list of `explain` says of each rule.
+pub(crate) fn by_rule(told: &Value, list: &str) -> BTreeMap<String, Value> {
+    let entries = told[list].as_array().cloned().unwrap_or_default();
+    entries.into_iter().map(|entry| (entry["rule"].as_str().unwrap_or("").to_string(), entry)).collect()
+}
+
+/// Asserts that these rules looked and found nothing.
+pub(crate) fn silent(told: &Value, rules: &[&str]) {
+    let (findings, checked) = (by_rule(told, "findings"), by_rule(told, "checked"));
+    let wrong: Vec<_> = rules.iter().filter_map(|rule| findings.get(*rule)).collect();
+    assert!(wrong.is_empty(), "a healthy server: {wrong:#?}");
+    let blind: Vec<_> =
+        rules.iter().filter_map(|rule| checked.get(*rule)).filter(|rule| rule["said"] != "clean").collect();
+    assert!(blind.is_empty(), "silent for want of evidence: {blind:#?}");
+    for rule in rules {
+        eprintln!("drill {rule}: silent in the control");
+    }
 }
 
 /// Sends a signal to a process.

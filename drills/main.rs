@@ -4,9 +4,14 @@
 //!
 //! Nothing here waits for a time: a drill explains the directory that is being written again and again until its rules have fired.
 
+mod capacity;
 mod clients;
 mod commits;
+mod disk;
+mod filesystem;
 mod ground;
+mod island;
+mod network;
 mod nodes;
 #[allow(dead_code, reason = "what it counts is for others")]
 #[path = "../crates/pgfathom/tests/support/relay.rs"]
@@ -15,4 +20,6 @@ mod sessions;
 mod standby;
 #[path = "../crates/pgfathom/tests/support/mod.rs"]
 mod support;
+mod sys;
 mod vacuum;
+mod wal;
