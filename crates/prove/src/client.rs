@@ -47,9 +47,24 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The last statement's command tag.
-    pub fn tag(&self) -> Option<&str> {
-        self.done.last().map(|done| done.tag.as_str())
+    /// The last statement's command tag; empty when none was done.
+    pub fn tag(&self) -> &str {
+        self.done.last().map_or("", |done| done.tag.as_str())
+    }
+
+    /// The SQLSTATE of the error.
+    pub fn sqlstate(&self) -> Option<&str> {
+        self.error.as_ref().map(|error| error.sqlstate.as_str())
+    }
+
+    /// The rows of all statements.
+    pub fn all_rows(&self) -> impl Iterator<Item = &TextRow> {
+        self.done.iter().flat_map(|done| &done.rows)
+    }
+
+    /// One of these rows with commas between its columns, as `1,10`; NULL is empty.
+    pub fn text(&self, row: usize) -> Option<String> {
+        self.all_rows().nth(row).map(row_text)
     }
 
     /// The last statement's rows.
@@ -66,6 +81,11 @@ impl Reply {
 /// A column as a number.
 pub fn number(column: &Option<Vec<u8>>) -> Option<i64> {
     std::str::from_utf8(column.as_deref()?).ok()?.parse().ok()
+}
+
+/// A row's columns with commas between; NULL is empty.
+pub fn row_text(row: &TextRow) -> String {
+    row.iter().map(|column| text(column).unwrap_or_default()).collect::<Vec<_>>().join(",")
 }
 
 /// A column as text.
@@ -125,11 +145,15 @@ impl Client {
     pub fn connect(spec: &ConnSpec, timeout: Duration) -> Result<Client, ConnectError> {
         let mut spec = spec.clone();
         spec.connect_timeout = Some(spec.connect_timeout.map_or(timeout, |other| other.min(timeout)));
-        let connection = hot::connect(&spec)?;
-        let client = Client { connection, received: Vec::new() };
+        let client = Client::of(hot::connect(&spec)?);
         // A socket that takes no timeout would block for ever at worst; the caller's deadline then is the server's end.
         let _ = client.connection.socket().set_timeout(Some(timeout));
         Ok(client)
+    }
+
+    /// On a connection that is there. The server may be silent for ever: it may be waiting for a lock.
+    pub fn of(connection: HotConnection) -> Client {
+        Client { connection, received: Vec::new() }
     }
 
     /// Changes how long the server may be silent; `None`: for ever.
@@ -150,6 +174,11 @@ impl Client {
     /// The host that answered, in words.
     pub fn host(&self) -> String {
         self.connection.host().to_string()
+    }
+
+    /// Which of the hosts of its specification it is, from 0.
+    pub fn host_index(&self) -> usize {
+        self.connection.host_index()
     }
 
     /// What ends a running statement from elsewhere.

@@ -100,7 +100,7 @@ pub fn of_reply(engine: Engine, at: At, reply: &Reply) -> Ended {
     let At::Commit { .. } = at else {
         return Ended::new(Outcome::Fail, "the block was left before COMMIT", None);
     };
-    let tag = reply.tag().unwrap_or_default();
+    let tag = reply.tag();
     if tag == "ROLLBACK" {
         return Ended::new(Outcome::Fail, "COMMIT was answered with ROLLBACK: the block had failed", None);
     }

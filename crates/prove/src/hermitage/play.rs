@@ -7,8 +7,9 @@ use target::ConnSpec;
 
 use super::cases::Case;
 use super::{HermitageError, MARKER, TABLE};
+use crate::client::{Reply, row_text};
 use crate::history::Isolation;
-use crate::talk::{Reply, Session};
+use crate::talk::Session;
 
 /// How often the locks are looked at while a statement has no answer.
 const LOOK: Duration = Duration::from_millis(5);
@@ -246,10 +247,7 @@ impl Stage {
 
 /// Rows of id and value as one word each.
 fn rows_text(reply: &Reply) -> String {
-    let rows: Vec<String> = (0..reply.rows.len())
-        .filter_map(|row| reply.text(row))
-        .map(|row| row.replacen(',', "=", 1))
-        .collect();
+    let rows: Vec<String> = reply.all_rows().map(row_text).map(|row| row.replacen(',', "=", 1)).collect();
     rows.join(" ")
 }
 

@@ -182,7 +182,7 @@ fn replies_keep_statements_apart() {
     let mut reply = Reply::default();
     assert!(read_reply(&mut bytes, &mut reply).unwrap());
     assert_eq!(reply.done.len(), 2);
-    assert_eq!((reply.tag(), reply.rows().len()), (Some("SELECT 2"), 2));
+    assert_eq!((reply.tag(), reply.rows().len()), ("SELECT 2", 2));
     assert_eq!(reply.number(), Some(7));
     assert_eq!(reply.error.as_ref().map(|error| error.sqlstate), Some(SqlState(*b"22012")));
     assert_eq!(reply.status, Some(wire::backend::TransactionStatus::Failed));

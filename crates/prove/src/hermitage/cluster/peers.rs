@@ -270,7 +270,7 @@ impl Applying {
             &mut Vec::new(),
             "select pg_catalog.quote_ident(subname) from pg_catalog.pg_subscription where subenabled order by 1",
         )?;
-        let subscriptions = (0..names.rows.len()).filter_map(|row| names.text(row)).collect();
+        let subscriptions = names.all_rows().map(crate::client::row_text).collect();
         let errors = Applying::errors(&mut referee)?;
         Ok(Applying { name: site.nodes[node].name.clone(), referee, subscriptions, errors })
     }

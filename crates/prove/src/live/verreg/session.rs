@@ -296,7 +296,7 @@ impl Session<'_, '_> {
                 return Err(stop);
             }
         };
-        let is_there = reply.tag().is_some_and(|tag| tag.ends_with(" 1"));
+        let is_there = reply.tag().ends_with(" 1");
         let op = match (shared.model, is_there) {
             // It looked and found nothing: that is a reading.
             (Model::Append, false) => Op::new(Kind::Read, key, 0, running.elements.len() as u64),
