@@ -145,6 +145,10 @@ fn figure(name: &str, value: &Value) -> Option<String> {
             None => format!("{:.2}", number.as_f64()?),
         }),
         Value::Array(items) if items.is_empty() => None,
+        // What several repeats have measured after each fault of a plan.
+        Value::Array(items) if items.iter().all(Value::is_object) => {
+            Some(items.iter().filter_map(|item| figure(name, item)).collect::<Vec<_>>().join(", then "))
+        }
         Value::Array(items) => Some(
             items
                 .iter()
@@ -348,6 +352,9 @@ mod tests {
             figure("rto_write_us", &spread).unwrap(),
             "900 us / 1.20 ms / 4.00 ms (min / median / max of 10, 1 never)"
         );
+        let both = figure("rto_write_us", &json!([spread, spread])).unwrap();
+        assert_eq!(both.matches("(min / median / max of 10, 1 never)").count(), 2);
+        assert!(both.contains("), then 900 us"), "{both}");
         let calm = json!({"min": 0, "median": 0, "max": 0, "of": 3});
         assert_eq!(figure("rpo_us", &calm).unwrap(), "0 / 0 / 0 (min / median / max of 3)");
         assert_eq!(

@@ -132,6 +132,7 @@ fn write(
             sent_ns: monotonic_ns(),
             ended_ns: 0,
             lsn: 0,
+            server: client.host_index(),
         };
         let values: Vec<String> = (1..=count as u32)
             .filter(|shard| shards >> shard & 1 == 1)
@@ -200,13 +201,17 @@ fn read(client: &mut Client, tables: &Tables) -> Result<Rows, ClientError> {
     Ok(rows)
 }
 
-/// When acknowledged rows may have been lost: with a fault, and with the end of a primary that a promotion had replaced before.
+/// When servers ended, and acknowledged rows with them: by a fault, or because a promotion had replaced a primary that was mended later. A server that is only
+/// cut off or stopped acknowledges on.
 fn ends(happened: &[Happened]) -> Vec<Span> {
     let mut is_replaced = false;
     let ends = happened.iter().filter(|one| {
-        let is_done = one.error.is_none();
-        is_replaced |= is_done && one.step.fault == Some(Fault::Promote);
-        is_done && (one.step.fault.is_some() || is_replaced)
+        let is_end = match one.step.fault {
+            Some(fault) => !matches!(fault, Fault::Partition | Fault::Pause | Fault::Promote),
+            None => is_replaced,
+        };
+        is_replaced |= one.error.is_none() && one.step.fault == Some(Fault::Promote);
+        one.error.is_none() && is_end
     });
     ends.map(span).collect()
 }

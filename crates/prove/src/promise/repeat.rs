@@ -55,7 +55,7 @@ fn figures(group: &[Promise]) -> Map<String, Value> {
         }
         let values: Vec<&Value> = group.iter().filter_map(|one| one.figures.get(name)).collect();
         let value = match values.first() {
-            _ if is_measured(name) => distribution(&values),
+            _ if is_measured(name) => distributions(&values),
             Some(Value::Object(_)) => Value::Object(sums(&values)),
             _ => sum(&values),
         };
@@ -89,6 +89,20 @@ fn sums(values: &[&Value]) -> Map<String, Value> {
         sums.insert(name.clone(), sum(&[&before, value]));
     }
     sums
+}
+
+/// One distribution; of lists, which have a value for each fault of a plan, one for each place.
+fn distributions(values: &[&Value]) -> Value {
+    let lists: Option<Vec<&Vec<Value>>> = values.iter().map(|value| value.as_array()).collect();
+    let places = lists.as_ref().and_then(|lists| lists.iter().map(|list| list.len()).max()).unwrap_or(0);
+    match lists {
+        Some(lists) if places > 1 => {
+            let at =
+                |place: usize| -> Vec<&Value> { lists.iter().filter_map(|list| list.get(place)).collect() };
+            Value::Array((0..places).map(|place| distribution(&at(place))).collect())
+        }
+        _ => distribution(values),
+    }
 }
 
 /// Smallest, middle and largest of all values; `never` counts those that did not come (`null`).
@@ -192,6 +206,20 @@ mod tests {
                 "ahead": {"n1": 3, "n2": 4},
                 "repeats": 5,
             })
+        );
+    }
+
+    #[test]
+    fn every_fault_of_a_plan_has_its_own_distribution() {
+        let trials = [[300, 100], [500, 120]]
+            .map(|times| vec![one(Standing::Kept, 0, json!({"rto_write_us": times}))]);
+        let all = together(trials.into());
+        assert_eq!(
+            all[0].figures["rto_write_us"],
+            json!([
+                {"min": 300, "median": 400, "max": 500, "of": 2},
+                {"min": 100, "median": 110, "max": 120, "of": 2},
+            ])
         );
     }
 

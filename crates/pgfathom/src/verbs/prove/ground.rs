@@ -224,11 +224,20 @@ impl Ground {
         !matches!(self.servers, Servers::Theirs)
     }
 
-    /// Whether a promotion has made another cluster of it, or nobody answers any more.
+    /// Whether a promotion has made another cluster of it, nobody answers any more, or a subscription has stopped: with `disable_on_error` not only a conflict
+    /// does that, but also a publisher that is killed.
     pub fn is_used_up(&self) -> bool {
         let is_promoted =
             self.site.nodes.get(self.site.primary()).is_some_and(|node| node.role == Role::Standby);
-        is_promoted || target::control::connect(&self.site.entry()).is_err()
+        let has_stopped = |node: &Node| match target::control::connect(&node.spec) {
+            Err(_) => true,
+            Ok(mut client) => {
+                let stopped = "select exists (select from pg_catalog.pg_subscription where not subenabled)";
+                client.query_one(stopped, &[]).map_or(true, |row| row.get(0))
+            }
+        };
+        let is_torn = self.site.engine == Engine::Multimaster && self.site.nodes.iter().any(has_stopped);
+        is_promoted || is_torn || target::control::connect(&self.site.entry()).is_err()
     }
 
     /// The faults of a random plan that can be injected here. Not the promotion: after it, it is another cluster.

@@ -21,6 +21,8 @@ pub struct Entry {
     pub ended_ns: u64,
     /// Where the WAL stood when it wrote; 0: unknown.
     pub lsn: u64,
+    /// The server that was asked, by its place among those that clients may find: after a promotion there may be two for a while.
+    pub server: usize,
 }
 
 impl Entry {
@@ -124,7 +126,7 @@ pub struct Findings {
     pub partial_committed: u64,
     /// Said to have failed, and there all the same: our judgement of outcomes, or the engine, is wrong.
     pub risen: u64,
-    /// Among what is lost: survivors that began after a lost one was acknowledged, on a shard of its, before the fault. Worse than a lag.
+    /// Among what is lost: survivors that began after a lost one was acknowledged, by the same server, on a shard of its, before the fault. Worse than a lag.
     pub holes: u64,
     /// From the oldest lost acknowledgement to the fault after it.
     pub rpo_us: u64,
@@ -241,18 +243,22 @@ fn measure_loss(found: &mut Findings, entries: &[Entry], lost: &[&Entry], rows: 
     // The fault that a lost transaction fell victim to: the first one that was not over when its COMMIT was sent. A server that is being killed still answers
     // for a moment, and a busy client may read that answer long afterwards; what was sent before can have come from no other server.
     let victim_of = |entry: &Entry| faults.iter().find(|fault| fault.end_ns >= entry.sent_ns);
-    let age =
-        |entry: &&Entry| victim_of(entry).map_or(0, |fault| fault.begin_ns.saturating_sub(entry.ended_ns));
+    // What outlived every fault that is known is measured from the last of them.
+    let last_ns = lost.iter().map(|entry| entry.ended_ns).max().unwrap_or(0);
+    let age = |entry: &&Entry| {
+        victim_of(entry).map_or(last_ns, |fault| fault.begin_ns).saturating_sub(entry.ended_ns)
+    };
     found.rpo_us = lost.iter().map(age).max().unwrap_or(0) / 1_000;
     let survivors =
         || entries.iter().filter(|entry| entry.outcome.is_acknowledged() && rows.of(entry).0 == entry.shards);
-    // Per end of a fault and shard: when the last survivor before it began.
-    let mut last_begun: HashMap<u64, [u64; 32]> = HashMap::new();
+    // Per end of a fault and server, by shard: when the last survivor before it began.
+    let mut last_begun: HashMap<(u64, usize), [u64; 32]> = HashMap::new();
     for entry in lost {
         let end_ns = victim_of(entry).map_or(u64::MAX, |fault| fault.end_ns);
-        let begun = last_begun.entry(end_ns).or_insert_with(|| {
+        let begun = last_begun.entry((end_ns, entry.server)).or_insert_with(|| {
             let mut begun = [0; 32];
-            for other in survivors().filter(|other| other.ended_ns <= end_ns) {
+            let is_before = |other: &&Entry| other.ended_ns <= end_ns && other.server == entry.server;
+            for other in survivors().filter(is_before) {
                 for shard in (0..32).filter(|shard| other.shards >> shard & 1 == 1) {
                     begun[shard] = begun[shard].max(other.sent_ns);
                 }
@@ -263,9 +269,12 @@ fn measure_loss(found: &mut Findings, entries: &[Entry], lost: &[&Entry], rows: 
             (0..32).any(|shard| entry.shards >> shard & 1 == 1 && begun[shard] > entry.ended_ns);
         found.holes += u64::from(is_overtaken);
     }
-    let Some(last_lost) = lost.iter().map(|entry| entry.lsn).max().filter(|lsn| *lsn > 0) else { return };
+    let last = lost.iter().max_by_key(|entry| entry.lsn).filter(|entry| entry.lsn > 0);
+    let Some((last_lost, server)) = last.map(|entry| (entry.lsn, entry.server)) else { return };
     let end_ns = lost.iter().filter_map(|entry| victim_of(entry)).map(|fault| fault.end_ns).max();
-    let before = survivors().filter(|entry| entry.ended_ns <= end_ns.unwrap_or(u64::MAX));
+    // Another server may have begun another history, whose positions are not to be compared with these.
+    let before =
+        survivors().filter(|entry| entry.ended_ns <= end_ns.unwrap_or(u64::MAX) && entry.server == server);
     let last_survivor = before.map(|entry| entry.lsn).max().unwrap_or(0);
     // Nothing survived: the distance is that to the first one.
     let from = if last_survivor > 0 {
@@ -292,6 +301,7 @@ mod tests {
             sent_ns: at,
             ended_ns: at + MS,
             lsn: 1_000 * u64::from(sequence),
+            server: 0,
         }
     }
 
@@ -411,5 +421,21 @@ mod tests {
         let all: Vec<(u32, u32)> = (1..=9).map(|sequence| (sequence, 1)).collect();
         let found = judge(&entries, &rows(&all), &rows(&all), &[fault], &names());
         assert!(!found.is_broken() && found.rpo_bytes.is_none() && found.witnesses.is_empty());
+    }
+
+    /// Where a promotion has left two servers for a while, the newer one's survivors say nothing of the older one's order.
+    #[test]
+    fn survivors_of_another_server_make_no_hole() {
+        let mut all: Vec<Entry> = (1..=6).map(|sequence| entry(sequence, 2, Outcome::Ok)).collect();
+        // 3 and 4 were acknowledged by a server that ended while 5 and 6 were being acknowledged by the next one.
+        all[4].server = 1;
+        all[5].server = 1;
+        let there = rows(&[(1, 1), (2, 1), (5, 1), (6, 1)]);
+        let found = judge(&all, &there, &there, &[span(65)], &names());
+        assert_eq!((found.lost, found.holes), (2, 0), "{found:?}");
+        // From the acknowledgement of the older one to that server's end.
+        assert_eq!(found.rpo_us, 34_000, "{found:?}");
+        all.iter_mut().for_each(|entry| entry.server = 0);
+        assert_eq!(judge(&all, &there, &there, &[span(65)], &names()).holes, 2);
     }
 }
