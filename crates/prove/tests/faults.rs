@@ -170,6 +170,29 @@ fn only_a_power_cut_tells_whether_fsync_is_on() {
     });
 }
 
+/// A process with mounts of its own keeps a file system that is cut off: it can be mounted anew only when that process is gone.
+#[test]
+fn a_disk_comes_back_when_nobody_holds_it_any_more() {
+    let (dir, journal) = journal("held");
+    let namespace = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/mnt"));
+    if disk::probe(&journal).is_ok() {
+        let disk = Disk::make(&journal, 8 << 20).unwrap();
+        let holder = Command::new("unshare").args(["--mount", "sleep", "1"]).spawn();
+        if let Ok(mut holder) = holder {
+            wait_for("the other mounts", || {
+                !matches!(holder.try_wait(), Ok(None))
+                    || namespace(holder.id()).ok() != namespace(std::process::id()).ok()
+            });
+            disk.cut_power().unwrap();
+            disk.power_on().unwrap();
+            std::fs::write(disk.path().join("file"), "is written").unwrap();
+            holder.wait().unwrap();
+        }
+    }
+    drop(journal);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 /// Everything written so far reaches the disk.
 fn sync(path: &Path) {
     assert!(Command::new("sync").arg("-f").arg(path).status().unwrap().success());

@@ -17,6 +17,10 @@ use crate::sys;
 const PREFIX: &str = "pgfathom-d-";
 /// How long an unmount is tried: the last process of a killed server may still be ending.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a disk that was cut off is mounted anew: until the last mount namespace that holds it is gone.
+const POWER_ON_TIMEOUT: Duration = Duration::from_secs(180);
+/// Between two tries.
+const POWER_ON_PAUSE: Duration = Duration::from_millis(100);
 /// The size of a disk that is only tried.
 const PROBE_BYTES: u64 = 4 << 20;
 /// The size of a disk for a small cluster. The file is sparse: it takes what is written.
@@ -90,8 +94,19 @@ impl Disk {
     /// # Errors
     /// When somebody still uses it.
     pub fn power_on(&self) -> Result<(), FaultError> {
-        unmount(&self.mount)?;
-        self.mount()
+        let begin = Instant::now();
+        let probe = self.mount.join("pgfathom-probe");
+        loop {
+            unmount(&self.mount)?;
+            self.mount()?;
+            // A process with a mount namespace of its own (a browser's sandbox, a network namespace) took all mounts along when it was started: as long as it lives the file
+            // system is mounted there, and mounting it here is only one more view of what is cut off.
+            match fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe)) {
+                Ok(()) => return Ok(()),
+                Err(_) if begin.elapsed() < POWER_ON_TIMEOUT => std::thread::sleep(POWER_ON_PAUSE),
+                Err(error) => return Err(FaultError::io("write on the newly mounted", &self.mount)(error)),
+            }
+        }
     }
 
     /// Fills it to the last block with one file, which is the way to undo it.
