@@ -41,17 +41,20 @@ fn judge(site: &Site, level: Level, class: Class, is_ordered: bool) -> Rule {
     // A standby refuses SERIALIZABLE, so its readers are a level below.
     let level = if standbys && level == Level::Serializable { Level::RepeatableRead } else { level };
     let of = |anomaly: Anomaly| rule(site.engine, standbys, level, anomaly);
-    let takes_writes = site.nodes.iter().filter(|node| matches!(node.role, Role::Peer)).count();
-    // Where a later write overwrites an acknowledged one there is no order of versions, and what contradicts one is the same anomaly.
-    let is_about_order = matches!(
+    let peers = site.nodes.iter().filter(|node| node.role == Role::Peer).count();
+    // Where a later write overwrites an acknowledged one there is no order of versions, and whatever contradicts one is the same anomaly. What nobody has
+    // committed, or finished, is not.
+    let needs_order = !matches!(
         class,
-        Class::DirtyWrite
-            | Class::CircularFlow
-            | Class::IncompatibleOrder
-            | Class::DuplicateVersion
+        Class::Garbage
+            | Class::AmbiguousWrite
+            | Class::DuplicateElement
             | Class::Internal
+            | Class::FutureRead
+            | Class::AbortedRead
+            | Class::IntermediateRead
     );
-    if takes_writes > 1 && is_about_order {
+    if peers > 1 && needs_order {
         return of(Anomaly::LostUpdate);
     }
     // Long forks and stale reads take several nodes: one server has one order, and its clock.
@@ -153,7 +156,9 @@ fn standing(
         let allowed = if *rule == Rule::Allowed { "allows it" } else { "promises nothing about it" };
         let why = match site.engine {
             Engine::FdwSharded => "each node has a snapshot of its own, which begins with its first use",
-            Engine::Multimaster => "each node applies the others' writes in its own order",
+            Engine::Multimaster => {
+                "nobody resolves conflicts, and each node applies the others' writes in its own order"
+            }
             _ => "the engine's documentation",
         };
         return (Standing::ByDesign, format!("{}, and the engine {allowed}: {why}", class.says()));
@@ -182,7 +187,12 @@ fn witness(report: &Report, base: Base, is_ordered: bool, broken: Option<Class>)
             && witness.finding.refutes().any(|level| level.base.is_implied_by(base))
             && broken.is_none_or(|class| witness.finding.class == class)
     };
-    let chosen = report.report.witnesses.iter().filter(fits).min_by_key(|witness| witness.text.len());
+    let chosen = report
+        .report
+        .witnesses
+        .iter()
+        .filter(fits)
+        .min_by_key(|witness| (witness.finding.class, witness.text.len()));
     chosen.map(|witness| witness.text.clone()).unwrap_or_default()
 }
 
@@ -219,4 +229,49 @@ fn figures(report: &Report) -> Map<String, Value> {
         "refuted": report.report.weakest_refuted().iter().map(|level| level.name()).collect::<Vec<_>>().join(", "),
         "not_refuted": report.report.strongest_left().iter().map(|level| level.name()).collect::<Vec<_>>().join(", "),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::{Journal, Node};
+    use std::sync::Arc;
+    use target::ConnSpec;
+
+    fn site(engine: Engine, roles: &[Role]) -> Site {
+        let dir = std::env::temp_dir().join(format!("pgfathom-judge-{}", std::process::id()));
+        let journal = Arc::new(Journal::begin(&dir).unwrap());
+        let spec = ConnSpec::new("localhost", 5432, "nobody", "nothing");
+        let nodes =
+            roles.iter().map(|role| Node::spared("n", *role, spec.clone(), "it is no server")).collect();
+        Site::new(engine, nodes, journal)
+    }
+
+    #[test]
+    fn an_anomaly_is_judged_by_engine_level_and_place() {
+        use Level::{ReadCommitted, RepeatableRead, Serializable};
+        let one = site(Engine::Postgres, &[Role::Primary]);
+        assert_eq!(judge(&one, ReadCommitted, Class::FracturedStatement, false), Rule::Forbidden);
+        assert_eq!(judge(&one, RepeatableRead, Class::LongFork, false), Rule::Forbidden);
+        assert_eq!(judge(&one, RepeatableRead, Class::ReadSkew, true), Rule::Forbidden);
+        assert_eq!(judge(&one, Serializable, Class::WriteSkew, true), Rule::Forbidden);
+        let standby = site(Engine::Postgres, &[Role::Primary, Role::Standby]);
+        assert_eq!(judge(&standby, RepeatableRead, Class::LongFork, false), Rule::Allowed);
+        assert_eq!(judge(&standby, RepeatableRead, Class::ReadSkew, false), Rule::Forbidden);
+        assert_eq!(judge(&standby, RepeatableRead, Class::ReadSkew, true), Rule::Allowed);
+        // Its readers are a level below SERIALIZABLE.
+        assert_eq!(judge(&standby, Serializable, Class::WriteSkew, false), Rule::Allowed);
+        let shards = site(Engine::FdwSharded, &[Role::Shard, Role::Shard]);
+        assert_eq!(judge(&shards, Serializable, Class::FracturedStatement, false), Rule::Allowed);
+        assert_eq!(judge(&shards, ReadCommitted, Class::StatementFork, false), Rule::Allowed);
+        assert_eq!(judge(&shards, RepeatableRead, Class::LostUpdate, false), Rule::Forbidden);
+        assert_eq!(judge(&shards, RepeatableRead, Class::DirtyWrite, false), Rule::Forbidden);
+        let peers = site(Engine::Multimaster, &[Role::Peer, Role::Peer]);
+        for class in
+            [Class::DuplicateVersion, Class::IncompatibleOrder, Class::FracturedStatement, Class::DirtyWrite]
+        {
+            assert_eq!(judge(&peers, RepeatableRead, class, false), Rule::Allowed, "{class:?}");
+        }
+        assert_eq!(judge(&peers, RepeatableRead, Class::AbortedRead, false), Rule::Forbidden);
+    }
 }

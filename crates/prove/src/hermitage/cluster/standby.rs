@@ -201,7 +201,13 @@ fn long_fork(site: &Site, [primary, standby]: [usize; 2], answer: &mut Answer) -
     answer.line = format!("the primary showed ({on_primary}), the standby ({on_standby})");
     replay.pay()?;
     setting.pay()?;
-    // The waiting transaction ends when the setting is back.
+    // The waiting transaction ends when the setting is back and the standby has said something again, which it does at once only of what is new.
+    rows.referee.until(
+        "becoming synchronous",
+        "select pg_catalog.current_setting('synchronous_standby_names') = '' or exists (select from \
+         pg_catalog.pg_stat_replication where sync_state in ('sync', 'quorum'))",
+    )?;
+    rows.referee.quietly(&format!("UPDATE {SCHEMA}.hermitage SET value = 2 WHERE id = 2"))?;
     writer.session.reply_within(LIMIT)?;
     rows.remove()
 }
