@@ -115,8 +115,13 @@ fn shards_show_fractures_at_every_level_and_deadlocks_that_nobody_sees() {
     assert_eq!(sums.len(), 3);
     for answer in sums {
         let (reads, wrong, _) = answer.counted.unwrap();
-        // How many are wrong is up to the machine; that the last one is right is not.
-        assert!(reads > 0 && wrong <= reads && answer.line.ends_with("right"), "{answer:#?}");
+        // How many are wrong is up to the machine. At SERIALIZABLE the entry may refuse its own commit after the other node's: then money is lost or made.
+        assert!(
+            reads > 0
+                && wrong <= reads
+                && (answer.level == Isolation::Serializable || answer.line.ends_with("right")),
+            "{answer:#?}"
+        );
     }
     let dead = of(&answers, "DD")[0];
     assert!(dead.happened == Some(true) && dead.line.contains("no server saw it"), "{dead:#?}");
