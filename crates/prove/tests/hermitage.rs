@@ -117,9 +117,7 @@ fn shards_show_fractures_at_every_level_and_deadlocks_that_nobody_sees() {
         let (reads, wrong, _) = answer.counted.unwrap();
         // How many are wrong is up to the machine. At SERIALIZABLE the entry may refuse its own commit after the other node's: then money is lost or made.
         assert!(
-            reads > 0
-                && wrong <= reads
-                && (answer.level == Isolation::Serializable || answer.line.ends_with("right")),
+            wrong <= reads && (answer.level == Isolation::Serializable || answer.line.ends_with("right")),
             "{answer:#?}"
         );
     }

@@ -158,6 +158,8 @@ struct Shared<'a> {
     level: Level,
     table: String,
     shards: u32,
+    /// On which nodes they are, where that is known.
+    places: Vec<String>,
     is_spread: bool,
     /// Keys in use: the first half is hot, the second is new.
     pool: Vec<AtomicU32>,
@@ -174,6 +176,15 @@ impl Shared<'_> {
     fn now(&self) -> u64 {
         // From 1: the time 0 means "unknown".
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Whether a transaction through this node, which wrote on these shards (bits), has a commit of several steps. With postgres_fdw one foreign shard is enough: that
+    /// node commits first, and then the entry may still refuse.
+    fn is_wide(&self, entry: &Entry, wrote: u64) -> bool {
+        let name = &self.site.nodes[usize::from(entry.node)].name;
+        let own = self.places.iter().position(|place| place == name).map_or(0, |at| 1 << ((at + 1) % 64));
+        self.is_spread
+            && (wrote.count_ones() > 1 || (self.site.engine == Engine::FdwSharded && wrote & !own != 0))
     }
 
     fn shard(&self, key: u32) -> u32 {
@@ -288,6 +299,7 @@ fn load(site: &Site, options: &Options, paper: &Paper<'_>, stop: &AtomicBool) ->
         level: options.level,
         table: format!("{SCHEMA}.{}", shape.name),
         shards: tables.shards.len().max(1) as u32,
+        places: tables.shards.clone(),
         is_spread: tables.is_spread,
         pool: (0..keys as u32).map(AtomicU32::new).collect(),
         writes: (0..keys).map(|_| AtomicU32::new(0)).collect(),

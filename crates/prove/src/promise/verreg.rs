@@ -8,6 +8,7 @@ use target::{Engine, Role};
 use super::{Rule, explain_missing, faults_of, has_standbys, rule};
 use crate::check::{Base, Class, Order};
 use crate::fault::Site;
+use crate::history::Outcome;
 use crate::live::Level;
 use crate::live::verreg::{Report, anomalies, base_of};
 
@@ -92,7 +93,13 @@ pub fn verreg(site: &Site, report: &Report, workload: &str, place: &str) -> Vec<
             let seen: u64 = found.iter().map(|(_, count)| count).sum();
             let rules: Vec<(Class, Rule)> = found
                 .iter()
-                .map(|(class, _)| (*class, judge(site, report.level, *class, is_ordered)))
+                .map(|(class, _)| match judge(site, report.level, *class, is_ordered) {
+                    // Half of a transaction that was refused in part is a torn commit, whatever it looks like.
+                    Rule::Forbidden if is_torn(report, *class, is_ordered) => {
+                        (*class, rule(site.engine, has_standbys(site), report.level, Anomaly::TornCommit))
+                    }
+                    rule => (*class, rule),
+                })
                 .collect();
             let broken = rules.iter().find(|(_, rule)| *rule == Rule::Forbidden).map(|(class, _)| *class);
             let (standing, why) = standing(site, report, acknowledged, &rules, broken);
@@ -123,6 +130,15 @@ pub fn verreg(site: &Site, report: &Report, workload: &str, place: &str) -> Vec<
             promise
         })
         .collect()
+}
+
+/// Whether every witness of a class has a transaction in it of which a part may be committed.
+fn is_torn(report: &Report, class: Class, is_ordered: bool) -> bool {
+    let partial = format!("-- {}", Outcome::Partial.name());
+    let mut witnesses = report.report.witnesses.iter().filter(|witness| {
+        witness.finding.class == class && (witness.finding.order != Order::Data) == is_ordered
+    });
+    witnesses.all(|witness| witness.text.iter().any(|line| line.contains(&partial)))
 }
 
 fn control(report: &Report) -> Option<Control> {

@@ -124,7 +124,7 @@ impl Session<'_, '_> {
         let mut running = Running::default();
         let stopped = self.statements(client, &mut txn, &mut running, part).err();
         txn.commit_sent_ns = shared.now();
-        let at = At::Commit { wide: shared.is_spread && running.wrote.count_ones() > 1 };
+        let at = At::Commit { wide: shared.is_wide(self.entry, running.wrote) };
         let (ended, is_lost) = match stopped {
             None => match client.ask("commit") {
                 Ok(reply) => (of_reply(engine, at, &reply), false),
