@@ -173,6 +173,22 @@ impl Series {
         Series { points: self.points.iter().filter(inside).copied().collect(), per_point: self.per_point }
     }
 
+    /// The same with points of at least this length; a rest at the end that is shorter is left out. A server hands in its counters about once a
+    /// second: looks of that length see nothing in one and twice as much in the next.
+    pub fn coarse(&self, least_us: u64) -> Series {
+        let mut points: Vec<Point> = vec![];
+        for point in &self.points {
+            match points.last_mut() {
+                Some(last) if last.interval_us < least_us => last.absorb(*point),
+                _ => points.push(*point),
+            }
+        }
+        if points.last().is_some_and(|last| last.interval_us < least_us) {
+            points.pop();
+        }
+        Series { points, per_point: self.per_point }
+    }
+
     /// Change of the mean per second, by a line through the points.
     pub fn slope(&self) -> Option<f64> {
         let points: Vec<(f64, f64)> =
@@ -240,6 +256,17 @@ mod tests {
         assert_eq!(series.stretches(8 * SECOND, high), [Window::new(4 * SECOND, 14 * SECOND)]);
         assert_eq!(series.stretches(SECOND, high).len(), 2);
         assert_eq!(Series::default().stretches(0, |_| true), []);
+    }
+
+    #[test]
+    fn coarse_points_even_out_what_is_handed_in_late() {
+        let mut series = Series::default();
+        for half in 1..=45u64 {
+            series.push(half * SECOND / 2, SECOND / 2, if half % 2 == 0 { 100.0 } else { 0.0 });
+        }
+        let coarse = series.coarse(10 * SECOND);
+        assert_eq!(coarse.rates(), [100.0, 100.0]);
+        assert_eq!(coarse.window(), Window::new(0, 20 * SECOND));
     }
 
     #[test]

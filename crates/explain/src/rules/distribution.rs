@@ -76,6 +76,8 @@ pub(super) const RULES: &[Rule] = &[
 const NODE_DIFFERENCE: f64 = 0.2;
 /// For so long.
 const NODE_US: u64 = 60_000_000;
+/// Work is compared over so long: a server counts in gusts.
+const NODE_LOOK_US: u64 = 10_000_000;
 /// Rates a second below which nodes are idle.
 const NODE_RATE_MIN: f64 = 10.0;
 /// Of a node's own.
@@ -123,7 +125,8 @@ fn behind(case: &Case) -> Answer {
     let mut claims = vec![];
     let rates: Vec<f64> = nodes.iter().map(|(_, series)| series.rate()).collect();
     for contrast in contrasts(&rates) {
-        let (node, series) = nodes[contrast.index];
+        let node = nodes[contrast.index].0;
+        let series = &nodes[contrast.index].1.coarse(NODE_LOOK_US);
         let far = |value: f64| (value - contrast.others).abs() > contrast.others * NODE_DIFFERENCE;
         let windows = series.stretches(NODE_US, |point| far(point.rate()));
         if !far(contrast.value) || contrast.deviations.abs() < 3.0 || windows.is_empty() {
