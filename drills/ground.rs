@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use target::throwaway::{Options, Throwaway, installations};
+use target::throwaway::{Installation, Options, Throwaway, installations};
 
 /// What has not shown by then will not show.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,12 +32,22 @@ impl Ground {
     }
 
     /// The same with more than settings: a data directory or a WAL somewhere else.
-    pub(crate) fn with(settings: &[(&str, &str)], mut options: Options) -> Ground {
+    pub(crate) fn with(settings: &[(&str, &str)], options: Options) -> Ground {
         let installation =
             installations().into_iter().next().expect("no PostgreSQL on this machine: make test installs it");
+        Ground::on(&installation, settings, options)
+    }
+
+    /// The same with a release before that one, for what newer ones cannot suffer from any more; `None` if there is none on this machine.
+    pub(crate) fn before(major: u32, settings: &[(&str, &str)]) -> Option<Ground> {
+        let older = installations().into_iter().find(|installation| installation.version.major < major)?;
+        Some(Ground::on(&older, settings, Options::default()))
+    }
+
+    fn on(installation: &Installation, settings: &[(&str, &str)], mut options: Options) -> Ground {
         let settings = settings.iter().map(|(name, value)| ((*name).to_string(), (*value).to_string()));
         options.settings.extend(settings);
-        let cluster = options.start(&installation).expect("the throwaway server starts");
+        let cluster = options.start(installation).expect("the throwaway server starts");
         Ground { folder: Folder::new(), cluster }
     }
 

@@ -6,7 +6,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use target::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 
 /// A standby's process that is stopped, and goes on when the drill ends, however it ends.
@@ -79,6 +80,9 @@ int gettimeofday(struct timeval *restrict at, void *restrict zone) {
 }
 "#;
 
+/// A server that has not started by then does not.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
 /// A server process of ours that ends with the drill.
 struct Server(Child);
 
@@ -117,6 +121,11 @@ fn a_server_whose_clock_is_wrong() {
         command.uid(owner.uid()).gid(owner.gid());
     }
     let _server = Server(command.spawn().expect("the server starts"));
+    let begun = Instant::now();
+    while ground.cluster.value("SELECT 1").is_err() {
+        assert!(begun.elapsed() < START_PATIENCE, "the server did not start");
+        thread::sleep(Duration::from_millis(50));
+    }
     let fired = ground.watch("wrong").until(&["REP-05"]);
     let offset_us = fired["REP-05"]["numbers"]["offset_us"].as_f64().unwrap_or(0.0);
     assert!((1e6..3e6).contains(&offset_us), "two seconds ahead: {offset_us}");
