@@ -56,15 +56,17 @@ macro_rules! line {
     };
 }
 
+pub mod cost;
 mod database;
 mod machine;
 mod relations;
 
+pub use cost::Cost;
 pub use database::{
     Block, ClockOffset, Horizon, Progress, Replication, Server, Session, Slot, Subscription, Wait,
     WaitProfile,
 };
-pub use machine::{Backend, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net};
+pub use machine::{Backend, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net, Schedule, Watching};
 pub use relations::{Io, Statement, Table};
 
 /// `wait_type` and `wait_event` of an active session that waits for nothing: it computes, or wants to.
@@ -147,6 +149,10 @@ sampled! {
     Net,
     /// A server process.
     Backend,
+    /// What the scheduler gave to our sessions' processes, or to the client's threads.
+    Schedule,
+    /// What watching itself cost.
+    Watching,
     /// A mounted file system.
     Mount,
     /// A hardware counter.
@@ -186,6 +192,8 @@ impl Sampled {
             Sampled::Fact(line) => &line.node,
             Sampled::Missing(line) => &line.node,
             Sampled::Backend(line) => &line.node,
+            Sampled::Schedule(line) => &line.node,
+            Sampled::Watching(line) => &line.node,
             Sampled::Host(_)
             | Sampled::Core(_)
             | Sampled::Disk(_)

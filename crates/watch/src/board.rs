@@ -35,6 +35,10 @@ pub struct NodeState {
     pub tablespaces: Vec<(String, PathBuf)>,
     /// Processes that were active: client backends that run a statement, and all others of the server that do not idle.
     pub active: Vec<Process>,
+    /// Processes that serve our own sessions, as many of them as are looked at.
+    pub ours: Vec<u32>,
+    /// How many there are.
+    pub ours_count: u64,
     /// Active client sessions.
     pub sessions_active: u64,
     /// Sessions that wait for a lock.

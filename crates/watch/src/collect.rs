@@ -82,10 +82,31 @@ impl Place {
     }
 }
 
+/// What a collector spent besides the time of its own thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Spent {
+    /// CPU time of the server's process that answers it, if that can be read.
+    pub server_cpu_us: Option<u64>,
+    /// CPU time of programs it started.
+    pub programs_cpu_us: Option<u64>,
+    /// Time it waited for answers of the server.
+    pub asked_us: Option<u64>,
+    /// Statements it sent.
+    pub questions: Option<u64>,
+}
+
 /// Something that is asked once per tick.
 pub trait Collect: Send {
     /// Who it looks at. Must not change.
     fn place(&self) -> Place;
+
+    /// Which part of watching it is, in the account of what watching costs: `views`, `machine`, ... Must not change.
+    fn part(&self) -> &'static str;
+
+    /// What it spent since it was last asked this, besides the time of its own thread.
+    fn spent(&mut self) -> Spent {
+        Spent::default()
+    }
 
     /// Looks, and says what it saw. It may take its time (a stuck server, a slow ssh): it has a thread of its own, and the ticks it misses
     /// become a `gap` event. It must come back by itself, and within a second or two where it can, because the end of a run waits for it.

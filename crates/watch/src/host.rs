@@ -7,6 +7,7 @@
 //! | [`topology`], [`mount`], [`hardware`], [`security`], [`facts`] | what changes slowly |
 //! | [`kernel_log`] | `/dev/kmsg`, `dmesg` |
 //! | [`tools`] | `smartctl`, `chronyc`, `auditctl`, `zpool` |
+//! | [`schedule`] | processor time of our own sessions and threads |
 //! | [`machine`], [`slow`], [`backends`] | put it together, tick by tick |
 //!
 //! Reading needs no privilege but for what `docs/watch-host.md` lists; what may not be read becomes a `missing` line.
@@ -24,6 +25,7 @@ pub mod mount;
 pub mod net;
 pub mod process;
 pub mod said;
+pub mod schedule;
 pub mod security;
 pub mod slow;
 pub mod sys;
@@ -37,6 +39,7 @@ use files::{Files, Tree};
 use kernel_log::{Follower, Message};
 use machine::{Machine, Part, Server};
 use record::event;
+use schedule::{Ours, Schedules};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -85,6 +88,7 @@ pub struct LocalHost {
     log_absent: Option<files::Absent>,
     /// Whether the messages of before the run were counted.
     is_log_caught_up: bool,
+    schedules: Schedules,
 }
 
 impl LocalHost {
@@ -113,6 +117,7 @@ impl LocalHost {
             log: None,
             log_absent: None,
             is_log_caught_up: false,
+            schedules: Schedules::default(),
         }
     }
 
@@ -141,6 +146,18 @@ impl LocalHost {
                 server(node, &state, parts)
             })
             .collect()
+    }
+
+    /// Files opened so far by its looks at the kernel.
+    pub fn opened(&self) -> u64 {
+        self.files.opened()
+    }
+
+    /// Our own sessions on this machine.
+    fn ours(&self) -> Vec<Ours> {
+        let local =
+            self.board.nodes().into_iter().filter(|(_, state)| state.is_local && !state.ours.is_empty());
+        local.map(|(node, state)| Ours { node, pids: state.ours, count: state.ours_count }).collect()
     }
 
     fn follow_log(&mut self, tick: &Tick, batch: &mut Batch) {
@@ -255,12 +272,20 @@ impl Collect for LocalHost {
         self.machine.place().clone()
     }
 
+    fn part(&self) -> &'static str {
+        "machine"
+    }
+
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         self.follow_log(tick, batch);
         let servers = self.servers(tick.now_us);
         // The moment of the reading, not of the schedule: rates are per the time that really passed.
         let now_us = tick.clock.now_us().max(tick.now_us);
         self.machine.tick(&mut self.files, now_us, &servers, batch);
+        if self.files.is_live() {
+            let ours = self.ours();
+            self.schedules.tick(self.machine.host(), tick.clock.now_us(), &ours, batch);
+        }
         self.pulse.set(self.machine.system_pct());
     }
 }

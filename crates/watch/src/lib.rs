@@ -15,6 +15,7 @@ pub mod lineup;
 pub mod live;
 pub mod log;
 pub mod machines;
+mod meter;
 pub mod perf;
 pub mod sampler;
 pub mod sql;

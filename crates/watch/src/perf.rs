@@ -1,27 +1,34 @@
-//! Stacks of the bad seconds: the system's `perf` records slice after slice, and only those around an anomaly are kept.
+//! Stacks of the bad seconds: the system's `perf` records into a ring in memory, and only what is around an anomaly leaves it.
 //!
 //! `perf record` samples a software clock (no hardware counters needed, so it works in virtual machines), follows frame pointers, and
-//! stamps with CLOCK_MONOTONIC, the axis of everything else. Each slice is a process that ends by itself, so nothing is left behind
-//! if we die. What is kept is the raw text of `perf script`, time stamps and all, under `stacks/`: a flame graph of any part of it, or the
-//! difference of two parts, can be made later.
+//! stamps with CLOCK_MONOTONIC, the axis of everything else. It ends when we do. What is kept is the raw text of `perf script`, time
+//! stamps and all, under `stacks/`: a flame graph of any part of it, or the difference of two parts, can be made later.
 //!
-//! | slice | next |
+//! | the ring is | next |
 //! |---|---|
-//! | recording | ends by itself, to judged; the next one begins at once |
-//! | judged: something was odd during it, or `always` | to printing, together with the calm slice before it |
-//! | judged: calm | remembered until the next one is judged |
-//! | printing (`perf script`) | to a file under `stacks/` and an event |
+//! | not there: too early, given up, or the budget is used up | started when nothing speaks against it, to turning |
+//! | turning | an oddity, to odd; `always`: the slice is full, to asked |
+//! | odd: half a slice goes on, so that the bad seconds are in it, too | to asked, or to turning if this kind was kept often enough |
+//! | asked: perf writes what it has | its file, to the queue; the ring turns on |
+//!
+//! What is queued is printed (`perf script`, at the lowest priority) when its price lies within [`BUDGET_SHARE`] of the CPU time that has passed, else
+//! at the end, when nothing is measured any more: printing one slice takes a second of CPU, a hundred times what recording it took.
+//!
+//! A printed ring is cut where the oddity began: what was before is the calm slice that the odd one is compared with.
 
 mod client;
 pub mod detect;
+mod ring;
+mod text;
 
 use crate::board::Board;
-use crate::collect::{Batch, Collect, Place, Tick, With};
+use crate::collect::{Batch, Collect, Place, Spent, Tick, With};
 use crate::host::{Pulse, tools};
+use crate::meter::Meter;
 use client::ClientTail;
 use detect::{Detector, Oddity, Second};
 use record::event;
-use rustix::process::{Pid, Signal, kill_process};
+use ring::Ring;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
 use std::io::Read;
@@ -33,18 +40,26 @@ use std::time::{Duration, Instant};
 
 /// Length of a slice.
 pub const SLICE: Duration = Duration::from_secs(15);
-/// Samples per second and processor. Not 100, so that they do not march in step with timers.
-const FREQUENCY: &str = "99";
 /// Text kept of one slice; the rest is cut at a line's end.
 const TEXT_BYTES_MAX: u64 = 8 << 20;
+/// Text read of one printed ring, before it is cut.
+const PRINTED_BYTES_MAX: u64 = 4 * TEXT_BYTES_MAX;
 /// Text kept of a run.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 /// Slices kept for one kind of oddity: a machine that is always odd is not recorded for ever.
 const KEPT_PER_ODDITY_MAX: u32 = 8;
+/// The same for kernel time, which is a level and not a jump: where it is high it is high all the time, and looks alike.
+const KEPT_OF_LEVEL_MAX: u32 = 2;
 /// Slices that may wait to be printed.
 const QUEUE_MAX: usize = 4;
 /// Recordings that may fail one after the other before it is given up.
 const FAILURES_MAX: u32 = 3;
+/// Share of all processors that programs may take while something is measured, recording apart.
+const BUDGET_SHARE: f64 = 0.002;
+/// What printing a slice takes, until it was seen.
+const PRINT_US: u64 = 1_000_000;
+/// A ring that has not handed out anything for so long is asked again.
+const ASK_AGAIN_US: u64 = 5_000_000;
 /// How long the end of the last slice and its printing are waited for.
 const FINISH_PATIENCE: Duration = Duration::from_secs(5);
 /// The fields of `perf script`, said explicitly because its default differs between versions.
@@ -108,21 +123,25 @@ impl Options {
     }
 }
 
-#[derive(Debug)]
-struct Recording {
-    child: Child,
-    path: PathBuf,
-    complaint: PathBuf,
-    from_us: u64,
-    odd: Option<Oddity>,
-}
-
+/// What perf handed out.
 #[derive(Debug)]
 struct Slice {
     path: PathBuf,
+    /// What was handed out before ends here.
     from_us: u64,
     to_us: u64,
-    reason: &'static str,
+    /// What is odd, and since when.
+    odd: Option<(Oddity, u64)>,
+}
+
+/// A `perf script` at work.
+#[derive(Debug)]
+struct Printing {
+    child: Child,
+    meter: Option<Meter>,
+    slice: Slice,
+    text: PathBuf,
+    took_us: u64,
 }
 
 /// The collector of stacks.
@@ -136,20 +155,30 @@ pub struct Stacks {
     /// Raw slices live here.
     folder: PathBuf,
     number: u64,
-    recording: Option<Recording>,
-    /// The last slice that was calm: what the odd one is compared with.
-    calm: Option<Slice>,
+    ring: Option<Ring>,
+    /// What is odd in the ring's seconds, and since when.
+    odd: Option<(Oddity, u64)>,
+    /// When the ring was asked for what it has.
+    asked_us: Option<u64>,
+    /// What was handed out so far ends here.
+    until_us: u64,
     queue: VecDeque<Slice>,
-    printing: Option<(Child, Slice, PathBuf)>,
+    printing: Vec<Printing>,
+    /// When the first tick was, and what printing took since then; what the last one took.
+    begun_us: Option<u64>,
+    printed_us: u64,
+    print_us: u64,
     kept_bytes: u64,
     /// The budget is used up.
     is_full: bool,
-    kept: BTreeMap<&'static str, u32>,
+    kept: BTreeMap<Oddity, u32>,
     failures: u32,
     /// It was said that nothing is recorded (any more).
     is_given_up: bool,
     /// When the last line of each node was seen, so that an old rate is not seen twice.
     seen_us: u64,
+    /// CPU time of programs that was not told yet.
+    programs_us: u64,
 }
 
 impl Stacks {
@@ -165,16 +194,22 @@ impl Stacks {
             detector: Detector::default(),
             folder,
             number: 0,
-            recording: None,
-            calm: None,
+            ring: None,
+            odd: None,
+            asked_us: None,
+            until_us: 0,
             queue: VecDeque::new(),
-            printing: None,
+            printing: vec![],
+            begun_us: None,
+            printed_us: 0,
+            print_us: PRINT_US,
             kept_bytes: 0,
             is_full: false,
             kept: BTreeMap::new(),
             failures: 0,
             is_given_up: false,
             seen_us: 0,
+            programs_us: 0,
         }
     }
 
@@ -196,145 +231,198 @@ impl Stacks {
         batch.reading(tick.now_us, self.place().missing("perf", why, LOST));
     }
 
+    fn slice_us(&self) -> u64 {
+        self.options.slice.as_micros() as u64
+    }
+
     fn record(&mut self, tick: &Tick, batch: &mut Batch) {
         let Some(program) = self.options.program.clone() else {
             return self.give_up(tick, "perf is not installed".to_string(), batch);
         };
-        let started = fs::create_dir_all(&self.folder).and_then(|()| {
-            self.number += 1;
-            let path = self.folder.join(format!("{}.data", self.number));
-            let complaint = self.folder.join(format!("{}.err", self.number));
-            let mut command = Command::new(&program);
-            command.args([
-                "record",
-                "-q",
-                "-e",
-                "cpu-clock",
-                "-F",
-                FREQUENCY,
-                "-a",
-                "-g",
-                "-k",
-                "mono",
-                "-o",
-            ]);
-            command.arg(&path).args(["--", "sleep", &self.options.slice.as_secs_f64().to_string()]);
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&complaint)?);
-            // Ctrl-C is for us.
-            let child = command.process_group(0).spawn()?;
-            Ok(Recording { child, path, complaint, from_us: tick.clock.now_us(), odd: None })
-        });
-        match started {
-            Ok(recording) => self.recording = Some(recording),
+        self.number += 1;
+        (self.asked_us, self.until_us) = (None, tick.clock.now_us());
+        match Ring::start(&program, &self.folder, self.number, self.options.mode == Mode::Always) {
+            Ok(ring) => self.ring = Some(ring),
             Err(error) => self.give_up(tick, format!("perf could not be started: {error}"), batch),
         }
     }
 
-    /// Looks whether the slice has ended, and judges it.
-    fn judge(&mut self, tick: &Tick, batch: &mut Batch) {
-        let Some(recording) = &mut self.recording else { return };
-        let Ok(Some(status)) = recording.child.try_wait() else { return };
-        let Some(recording) = self.recording.take() else { return };
-        let complaint = fs::read_to_string(&recording.complaint).unwrap_or_default();
-        let _ = fs::remove_file(&recording.complaint);
-        let has_data = fs::metadata(&recording.path).is_ok_and(|data| data.len() > 0);
-        if !has_data {
-            self.failures += 1;
+    /// Whether this oddity was kept often enough.
+    fn is_worn(&self, oddity: Oddity) -> bool {
+        let most = if oddity == Oddity::SystemTime { KEPT_OF_LEVEL_MAX } else { KEPT_PER_ODDITY_MAX };
+        self.kept.get(&oddity).copied().unwrap_or(0) >= most
+    }
+
+    /// Takes what the ring handed out, looks whether it has ended, and asks it for more when it is time.
+    fn turn(&mut self, tick: &Tick, batch: &mut Batch) {
+        let Some(ring) = &mut self.ring else { return };
+        self.programs_us += ring.spent_us();
+        let ended = ring.ended();
+        // Nothing is handed out that was not asked for: perf is left alone.
+        let files = if self.asked_us.is_some() || ended.is_some() { ring.handed_out() } else { vec![] };
+        let has_files = !files.is_empty();
+        if has_files {
+            let to_us = self.asked_us.take().unwrap_or(tick.clock.now_us());
+            let from_us = std::mem::replace(&mut self.until_us, to_us);
+            let odd = self.odd.take();
+            self.failures = 0;
+            for path in files {
+                self.keep(Slice { path, from_us, to_us, odd });
+            }
+        }
+        if let Some(status) = ended {
+            let complaint = self.ring.take().map(|ring| ring.complaint()).unwrap_or_default();
+            self.failures += u32::from(!has_files);
             if self.failures >= FAILURES_MAX {
-                let line = complaint
-                    .lines()
-                    .find(|line| !line.trim().is_empty())
-                    .unwrap_or("no reason given")
-                    .trim();
                 let why = format!(
-                    "perf record ended with {status}: {line} (needs root, CAP_PERFMON, or kernel.perf_event_paranoid <= 0)"
+                    "perf record ended with {status}: {complaint} (needs root, CAP_PERFMON, or kernel.perf_event_paranoid <= 0)"
                 );
                 self.give_up(tick, why, batch);
             }
             return;
         }
-        self.failures = 0;
-        let slice =
-            Slice { path: recording.path, from_us: recording.from_us, to_us: tick.now_us, reason: "calm" };
-        match (recording.odd, self.options.mode) {
-            (Some(oddity), _) => self.keep(Slice { reason: oddity.word(), ..slice }),
-            (None, Mode::Always) => self.keep(Slice { reason: "always", ..slice }),
-            (None, _) => {
-                if let Some(old) = self.calm.replace(slice) {
-                    let _ = fs::remove_file(&old.path);
-                }
-            }
+        let now_us = tick.clock.now_us();
+        // A signal that comes before perf samples is lost.
+        if self.asked_us.is_some_and(|asked_us| now_us.saturating_sub(asked_us) < ASK_AGAIN_US) {
+            return;
+        }
+        let slice_us = self.slice_us();
+        let is_due = match (self.odd, self.options.mode) {
+            (_, Mode::Always) => now_us.saturating_sub(self.until_us) >= slice_us,
+            (Some((_, since_us)), _) => now_us.saturating_sub(since_us) >= slice_us / 2,
+            (None, _) => false,
+        };
+        if is_due && self.ring.as_ref().is_some_and(Ring::ask) {
+            self.asked_us = Some(now_us);
         }
     }
 
     fn keep(&mut self, slice: Slice) {
-        let kept = self.kept.entry(slice.reason).or_default();
-        let is_limited = self.options.mode == Mode::Auto && *kept >= KEPT_PER_ODDITY_MAX;
+        let is_limited =
+            self.options.mode == Mode::Auto && slice.odd.is_none_or(|(oddity, _)| self.is_worn(oddity));
         if is_limited || self.queue.len() >= QUEUE_MAX || self.is_full {
             let _ = fs::remove_file(&slice.path);
             return;
         }
-        *kept += 1;
-        self.queue.extend(self.calm.take());
+        if let Some((oddity, _)) = slice.odd {
+            *self.kept.entry(oddity).or_default() += 1;
+        }
         self.queue.push_back(slice);
     }
 
-    /// Starts and ends the printing of slices, one at a time.
-    fn print(&mut self, tick: &Tick, batch: &mut Batch) {
-        if let Some((child, _, _)) = &mut self.printing
-            && let Ok(Some(status)) = child.try_wait()
-            && let Some((_, slice, text)) = self.printing.take()
-        {
-            self.printed(tick, status.success(), &slice, &text, batch);
+    /// Whether another slice may be printed while something is measured. Who wants every slice wants it at once.
+    fn may_print(&self, now_us: u64) -> bool {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let passed_us = now_us.saturating_sub(self.begun_us.unwrap_or(now_us));
+        let budget_us = (passed_us * cores as u64) as f64 * BUDGET_SHARE;
+        self.options.mode == Mode::Always || (self.printed_us + self.print_us) as f64 <= budget_us
+    }
+
+    /// Takes what was printed, and starts to print more, `most` slices at a time.
+    fn print(&mut self, tick: &Tick, most: usize, batch: &mut Batch) {
+        for mut printing in std::mem::take(&mut self.printing) {
+            let took_us = printing.meter.as_mut().and_then(Meter::spent).unwrap_or(0);
+            printing.took_us += took_us;
+            self.programs_us += took_us;
+            self.printed_us += took_us;
+            match printing.child.try_wait() {
+                Ok(Some(status)) => {
+                    self.print_us = printing.took_us;
+                    self.printed(tick, status.success(), &printing.slice, &printing.text, batch);
+                }
+                _ => self.printing.push(printing),
+            }
         }
-        let Some(program) = self.options.program.clone().filter(|_| self.printing.is_none()) else { return };
-        let Some(slice) = self.queue.pop_front() else { return };
-        let text = slice.path.with_extension("txt");
+        // The end has nothing beside it that must come first, and little time.
+        let is_beside = most <= 1;
+        while self.printing.len() < most && self.start_print(is_beside) {}
+    }
+
+    /// Starts to print the next slice; false if there is none.
+    fn start_print(&mut self, is_beside: bool) -> bool {
+        let Some(program) = self.options.program.clone() else { return false };
+        let Some(slice) = self.queue.pop_front() else { return false };
+        let mut text = slice.path.clone().into_os_string();
+        text.push(".txt");
+        let text = PathBuf::from(text);
         let started = File::create(&text).and_then(|out| {
             let mut command = Command::new(&program);
-            command.args(["script", "-F", FIELDS, "-i"]).arg(&slice.path);
+            // Functions that were inlined are left with their callers: naming them takes many times as long.
+            command.args(["script", "--no-inline", "-F", FIELDS, "-i"]).arg(&slice.path);
             command.stdin(Stdio::null()).stdout(out).stderr(Stdio::null()).process_group(0).spawn()
         });
         match started {
-            Ok(child) => self.printing = Some((child, slice, text)),
+            Ok(child) => {
+                if is_beside {
+                    ring::lowest_priority(&child);
+                }
+                let meter = Meter::of(child.id());
+                self.printing.push(Printing { child, meter, slice, text, took_us: 0 });
+            }
             Err(_) => {
                 let _ = fs::remove_file(&slice.path);
             }
         }
+        true
     }
 
+    /// Keeps what was printed: the odd seconds, and apart from them the calm ones before.
     fn printed(&mut self, tick: &Tick, is_whole: bool, slice: &Slice, path: &Path, batch: &mut Batch) {
-        let left = self.options.kept_bytes_max.saturating_sub(self.kept_bytes).min(TEXT_BYTES_MAX);
-        let mut text = vec![];
-        let read = File::open(path).and_then(|file| file.take(left).read_to_end(&mut text));
-        let is_cut = read.as_ref().is_ok_and(|read| *read as u64 == left);
+        let mut printed = vec![];
+        let read = File::open(path).and_then(|file| file.take(PRINTED_BYTES_MAX).read_to_end(&mut printed));
+        let is_whole = is_whole && read.as_ref().is_ok_and(|read| (*read as u64) < PRINTED_BYTES_MAX);
         let _ = fs::remove_file(path);
         let _ = fs::remove_file(&slice.path);
+        let origin_us = tick.clock.monotonic_us;
+        let Some((oddity, since_us)) = slice.odd else {
+            return self.keep_text(tick, printed, is_whole, (slice.from_us, slice.to_us), "always", batch);
+        };
+        // What was kept of an earlier oddity is not kept twice.
+        let odd_us = since_us.max(slice.from_us);
+        let calm_us = slice.from_us.max(odd_us.saturating_sub(self.slice_us()));
+        let before = text::between(&printed, origin_us + calm_us, origin_us + odd_us);
+        let after = text::between(&printed, origin_us + odd_us, u64::MAX);
+        if !before.is_empty() && self.options.mode == Mode::Auto {
+            self.keep_text(tick, before, is_whole, (calm_us, odd_us), "calm", batch);
+        } else if !before.is_empty() {
+            self.keep_text(tick, before, is_whole, (calm_us, odd_us), "always", batch);
+        }
+        self.keep_text(tick, after, is_whole, (odd_us, slice.to_us), oddity.word(), batch);
+    }
+
+    fn keep_text(
+        &mut self,
+        tick: &Tick,
+        mut text: Vec<u8>,
+        is_whole: bool,
+        (from_us, to_us): (u64, u64),
+        reason: &str,
+        batch: &mut Batch,
+    ) {
+        let left = self.options.kept_bytes_max.saturating_sub(self.kept_bytes).min(TEXT_BYTES_MAX);
+        let is_cut = text.len() as u64 > left;
         if is_cut {
             // Stacks are separated by empty lines; half of one would be read as another one.
-            let end = text.windows(2).rposition(|pair| pair == b"\n\n").map_or(0, |at| at + 2);
-            text.truncate(end);
+            text.truncate(left as usize);
+            text::truncate(&mut text);
         }
         if text.is_empty() {
             return self.note_full(tick, left, is_cut, batch);
         }
         let header = format!(
-            "# pgfathom stacks 1\n# clock: monotonic\n# started_monotonic_us: {}\n# host: {}\n# from_us: {}\n# to_us: {}\n# reason: {}\n# whole: {}\n",
+            "# pgfathom stacks 1\n# clock: monotonic\n# started_monotonic_us: {}\n# host: {}\n# from_us: {from_us}\n# to_us: {to_us}\n# reason: {reason}\n# whole: {}\n",
             tick.clock.monotonic_us,
             self.options.host,
-            slice.from_us,
-            slice.to_us,
-            slice.reason,
             is_whole && !is_cut
         );
         let mut content = header.into_bytes();
         content.extend(text);
         self.kept_bytes += content.len() as u64;
-        let name = format!("stacks/{}-{}.perf", slice.from_us, slice.reason);
-        let message = format!("stacks of {} kept: {}", self.options.host, slice.reason);
-        let mut told = self.place().event(slice.from_us, event::STACKS, message);
-        told = told.with("file", name.as_str()).with("reason", slice.reason).with("bytes", content.len());
-        told.duration_us = Some(slice.to_us.saturating_sub(slice.from_us));
+        let name = format!("stacks/{from_us}-{reason}.perf");
+        let message = format!("stacks of {} kept: {reason}", self.options.host);
+        let mut told = self.place().event(from_us, event::STACKS, message);
+        told = told.with("file", name.as_str()).with("reason", reason).with("bytes", content.len());
+        told.duration_us = Some(to_us.saturating_sub(from_us));
         batch.event(told);
         batch.file(name, content);
         self.note_full(tick, left, is_cut, batch);
@@ -350,13 +438,10 @@ impl Stacks {
     }
 
     fn clean(&mut self) {
-        if let Some(mut recording) = self.recording.take() {
-            let _ = recording.child.kill();
-            let _ = recording.child.wait();
-        }
-        if let Some((mut child, _, _)) = self.printing.take() {
-            let _ = child.kill();
-            let _ = child.wait();
+        self.ring = None;
+        for mut printing in self.printing.drain(..) {
+            let _ = printing.child.kill();
+            let _ = printing.child.wait();
         }
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -367,36 +452,48 @@ impl Collect for Stacks {
         Place::Host(self.options.host.clone())
     }
 
+    fn part(&self) -> &'static str {
+        "stacks"
+    }
+
+    fn spent(&mut self) -> Spent {
+        Spent { programs_cpu_us: Some(std::mem::take(&mut self.programs_us)), ..Spent::default() }
+    }
+
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         let second = self.second();
-        let odd = self.detector.see(second);
-        if let (Some(recording), Some(odd)) = (&mut self.recording, odd) {
+        if let Some(oddity) = self.detector.see(second).filter(|oddity| !self.is_worn(*oddity)) {
             // The first oddity names the slice: what follows is often its consequence.
-            recording.odd.get_or_insert(odd);
+            let since_us = tick.now_us.saturating_sub(oddity.seconds() * tick.cadence_us);
+            self.odd.get_or_insert((oddity, since_us));
         }
-        self.judge(tick, batch);
-        self.print(tick, batch);
-        if self.recording.is_none() && !self.is_given_up && !self.is_full {
+        self.begun_us.get_or_insert(tick.now_us);
+        self.turn(tick, batch);
+        self.print(tick, usize::from(self.may_print(tick.now_us)), batch);
+        if self.is_full {
+            self.ring = None;
+        } else if self.ring.is_none() && !self.is_given_up {
             self.record(tick, batch);
         }
     }
 
     fn finish(&mut self, tick: &Tick, batch: &mut Batch) {
         let deadline = Instant::now() + FINISH_PATIENCE;
-        let is_wanted = |recording: &Recording| recording.odd.is_some() || self.options.mode == Mode::Always;
-        if let Some(recording) = self.recording.as_ref().filter(|recording| is_wanted(recording)) {
-            // perf writes what it has when it is asked to end. SIGTERM, because SIGINT is ignored below a background job.
-            if let Some(pid) = i32::try_from(recording.child.id()).ok().and_then(Pid::from_raw) {
-                let _ = kill_process(pid, Signal::TERM);
-            }
-            while self.recording.is_some() && Instant::now() < deadline {
-                self.judge(tick, batch);
+        let is_wanted = self.odd.is_some() || self.options.mode == Mode::Always;
+        if let Some(ring) = self.ring.as_mut().filter(|_| is_wanted) {
+            ring.end();
+            while self.ring.is_some() && Instant::now() < deadline {
+                self.turn(tick, batch);
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        while (self.printing.is_some() || !self.queue.is_empty()) && Instant::now() < deadline {
-            self.print(tick, batch);
+        // All of them at once: whoever measures has ended, and the processors are free.
+        while !(self.printing.is_empty() && self.queue.is_empty()) && Instant::now() < deadline {
+            self.print(tick, QUEUE_MAX + 1, batch);
             std::thread::sleep(Duration::from_millis(10));
+        }
+        if let Some(ring) = &mut self.ring {
+            self.programs_us += ring.spent_us();
         }
         self.clean();
     }

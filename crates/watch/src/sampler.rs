@@ -9,11 +9,15 @@
 //!
 //! Starts are `begin + n * interval`, so a slow answer delays nothing but itself, and all collectors look at the same moments.
 //!
+//! Each thread keeps account of what it costs: every [`ACCOUNT_EVERY_US`] and at its end it writes a line of [`Watching`].
+//!
 //! The budget: while more than half of it is free, every start is taken. Each time the free part halves, every second start of those
 //! before is left out, and an event says so: a run of days becomes coarser and coarser before it ends blind. Events are written even then.
 
 use crate::collect::{Batch, Collect, Place, Tick, With};
+use record::watched::Watching;
 use record::{Clock, RecordError, RunDir, StepId, event};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,6 +32,8 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 pub const COARSENESS_MAX: u64 = 256;
 /// How long the end waits for collectors that are asking.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two lines about what watching costs: the account must not be what is dear.
+pub const ACCOUNT_EVERY_US: u64 = 10_000_000;
 /// A start that is this part of the interval late is missed rather than taken late.
 const LATE_PART: u64 = 2;
 
@@ -191,6 +197,7 @@ impl Shared {
     fn run(&self, mut collector: Box<dyn Collect>, begin_us: u64) {
         let place = collector.place();
         let interval_us = (self.options.interval.as_micros() as u64).max(1);
+        let mut account = Account { t_us: begin_us, ..Account::default() };
         let mut number = 0;
         loop {
             let due_us = begin_us + number * interval_us;
@@ -202,7 +209,16 @@ impl Shared {
             if is_over {
                 collector.finish(&tick, &mut batch);
             }
-            self.write(&place, batch);
+            self.lock().totals.ticks += 1;
+            account.looks += 1;
+            account.bytes += self.write(&place, batch);
+            if is_over || tick.now_us.saturating_sub(account.t_us) >= ACCOUNT_EVERY_US {
+                let now_us = self.dir.now_us();
+                let mut batch = Batch::default();
+                batch.counted(now_us, now_us - account.t_us, account.line(collector.as_mut()));
+                account.t_us = now_us;
+                account.bytes += self.write(&place, batch);
+            }
             if is_over {
                 return;
             }
@@ -246,12 +262,12 @@ impl Shared {
         self.write(place, Batch { events: vec![gap], ..Batch::default() });
     }
 
-    /// Writes what a tick brought. A line that is lost must not end the sampling: the first one is kept for whoever stops it.
-    fn write(&self, place: &Place, mut batch: Batch) {
+    /// Writes what a tick brought. A line that is lost must not end the sampling: the first one is kept for whoever stops it. Returns the bytes of lines and files.
+    fn write(&self, place: &Place, mut batch: Batch) -> u64 {
         let used = {
             let state = self.lock();
             if state.is_closed {
-                return;
+                return 0;
             }
             state.totals.bytes
         };
@@ -292,13 +308,13 @@ impl Shared {
             }
         }
         let mut state = self.lock();
-        state.totals.ticks += 1;
         state.totals.lines += batch.lines.len() as u64;
         state.totals.events += batch.events.len() as u64;
         state.totals.bytes += bytes;
         if state.lost.is_none() {
             state.lost = lost;
         }
+        bytes
     }
 
     /// Takes fewer starts as the budget runs low; the event that says so, when that has changed.
@@ -315,6 +331,41 @@ impl Shared {
             self.options.interval.as_secs_f64() * wanted as f64
         );
         Some(place.event(self.dir.now_us(), event::NOTE, message))
+    }
+}
+
+/// What a collector cost since the last line about it.
+#[derive(Debug, Default)]
+struct Account {
+    t_us: u64,
+    cpu_us: u64,
+    looks: u64,
+    bytes: u64,
+}
+
+impl Account {
+    /// The line, with which a new account begins. To be called on the collector's own thread.
+    fn line(&mut self, collector: &mut dyn Collect) -> Watching {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let cpu_us = time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000;
+        let spent = collector.spent();
+        let (node, host) = match collector.place() {
+            Place::Node(name) => (name, String::new()),
+            Place::Host(name) => (String::new(), name),
+        };
+        Watching {
+            node,
+            host,
+            part: collector.part().to_string(),
+            cpu_us: Some(cpu_us - std::mem::replace(&mut self.cpu_us, cpu_us)),
+            server_cpu_us: spent.server_cpu_us,
+            programs_cpu_us: spent.programs_cpu_us,
+            asked_us: spent.asked_us,
+            questions: spent.questions,
+            looks: Some(std::mem::take(&mut self.looks)),
+            bytes: Some(std::mem::take(&mut self.bytes)),
+            cores: std::thread::available_parallelism().ok().map(|cores| cores.get() as u64),
+        }
     }
 }
 

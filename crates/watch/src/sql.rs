@@ -19,8 +19,9 @@ mod relations;
 pub mod session;
 
 use crate::board::{Board, NodeState};
-use crate::collect::{Batch, Collect, Place, Said, Tick, With};
+use crate::collect::{Batch, Collect, Place, Said, Spent, Tick, With};
 use crate::log;
+use crate::meter::Meter;
 use counters::Counters;
 use probe::Probe;
 use record::event;
@@ -151,6 +152,8 @@ struct Up {
     probe: Probe,
     core: String,
     blocks: String,
+    /// What the server's process that answers us takes, if it runs here.
+    backend: Option<Meter>,
 }
 
 impl Node {
@@ -265,11 +268,13 @@ impl Node {
         let begin_us = tick.clock.now_us();
         let answer = up.session.ask(&up.core, &[])?;
         let t_us = tick.clock.now_us();
+        let rtt_us = up.session.round_trip_us()?;
         let asked = core::Asked {
             node: &self.name,
             t_us,
             interval_us: self.last_us.map_or(0, |last| t_us - last),
-            rtt_us: t_us - begin_us,
+            asked_us: t_us - begin_us,
+            rtt_us: Some(rtt_us),
         };
         // A server that was started again since the last tick is noticed before anything is compared with it.
         let started_us = answer["started"].as_i64().unwrap_or(0);
@@ -437,7 +442,8 @@ impl Node {
         let answer = session.ask(&sql, &[])?;
         let t_us = tick.clock.now_us();
         let interval_us = last_us.map_or(0, |last| t_us - last);
-        let asked = core::Asked { node: &self.name, t_us, interval_us, rtt_us: t_us - begin_us };
+        let asked =
+            core::Asked { node: &self.name, t_us, interval_us, asked_us: t_us - begin_us, rtt_us: None };
         match part {
             Part::Tables => relations::tables_answer(&asked, &answer, counters, batch),
             Part::WaitProfile => relations::wait_profile_answer(&asked, &answer, counters, batch),
@@ -485,6 +491,9 @@ impl Node {
         let (known, changed) = facts::answer(&place, t_us, &answer, &mut self.said, &mut self.slow, batch);
         let is_first = self.known == facts::Known::default();
         self.is_local = is_local(&self.spec, known.backend_pid);
+        if self.is_local && up.backend.is_none() {
+            up.backend = known.backend_pid.and_then(Meter::of);
+        }
         self.known = facts::Known { backend_pid: None, ..known };
         if !changed.is_empty() {
             let message = format!("{}: {}", self.name, changed.join(", "));
@@ -577,14 +586,25 @@ impl Up {
     fn open(spec: &ConnSpec) -> Result<Up, Failed> {
         let mut session = Session::open(spec)?;
         let probe = Probe::of(&mut session)?;
-        let (core, blocks) = (core::question(&probe), blocks::question(&probe));
-        Ok(Up { session, probe, core, blocks })
+        let (core, blocks) = (core::question(&probe, &spec.application_name), blocks::question(&probe));
+        Ok(Up { session, probe, core, blocks, backend: None })
     }
 }
 
 impl Collect for Node {
     fn place(&self) -> Place {
         Place::Node(self.name.clone())
+    }
+
+    fn part(&self) -> &'static str {
+        "views"
+    }
+
+    fn spent(&mut self) -> Spent {
+        let Link::Up(up) = &mut self.link else { return Spent::default() };
+        let server_cpu_us = up.backend.as_mut().and_then(Meter::spent);
+        let (questions, asked_us) = up.session.spent();
+        Spent { server_cpu_us, questions: Some(questions), asked_us: Some(asked_us), programs_cpu_us: None }
     }
 
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {

@@ -384,6 +384,10 @@ impl Collect for RemoteHost {
         self.machine.place().clone()
     }
 
+    fn part(&self) -> &'static str {
+        "ssh"
+    }
+
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         if self.link.is_none() && tick.now_us >= self.retry_due_us {
             match self.connect(tick.clock, tick.now_us) {

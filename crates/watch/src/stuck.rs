@@ -144,6 +144,10 @@ impl Collect for Stuck {
         Place::Host(self.host.clone())
     }
 
+    fn part(&self) -> &'static str {
+        "stuck"
+    }
+
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         for (node, state) in self.board.nodes() {
             if !state.is_local {

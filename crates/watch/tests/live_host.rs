@@ -109,6 +109,46 @@ fn this_machine_is_described_and_its_server_seen_at_work() {
     }
 }
 
+/// What a look costs, in things that can be counted: files of the machine stay open, those of a process at work are opened each time.
+#[test]
+fn a_look_opens_no_files_but_those_of_processes_at_work() {
+    const LOOKS: u64 = 10;
+    const FILES_PER_PROCESS: u64 = 4;
+    let server = server();
+    let mut sessions: Vec<_> =
+        (0..3).map(|_| target::control::connect(&server.spec()).expect("connected")).collect();
+    let pid = |session: &mut target::control::Control| {
+        session.query_one("select pg_backend_pid()", &[]).expect("answered").get::<_, i32>(0) as u32
+    };
+    let pids: Vec<u32> = sessions.iter_mut().map(pid).collect();
+    let board = Arc::new(Board::new());
+    // Files opened in looks that follow on two others, with processes at work and sessions of ours.
+    let looks = |host: &mut LocalHost, active: &[u32], ours: &[u32]| {
+        set_node(&board, &server, active);
+        board.change("n1", |state| (state.ours, state.ours_count) = (ours.to_vec(), ours.len() as u64));
+        let clock = Clock::start();
+        let mut look = || tick(host, clock);
+        (look(), look());
+        let before = host.opened();
+        for _ in 0..LOOKS {
+            tick(host, clock);
+        }
+        host.opened() - before
+    };
+    // What is read every 10 s is not of these looks: on a machine that takes so long for them they are taken again.
+    let counted = (0..20).find_map(|_| {
+        let mut host = LocalHost::new("here", Arc::clone(&board));
+        let begun = Instant::now();
+        let counted =
+            (looks(&mut host, &[], &[]), looks(&mut host, &pids, &[]), looks(&mut host, &[], &pids));
+        (begun.elapsed() < Duration::from_secs(9)).then_some(counted)
+    });
+    let (quiet, busy, ours) = counted.expect("30 looks within 9 s");
+    assert_eq!(quiet, 0, "files are kept open");
+    assert!(busy <= LOOKS * FILES_PER_PROCESS * pids.len() as u64, "{busy}");
+    assert_eq!(ours, 0, "files of our own sessions are kept open");
+}
+
 /// The figures of docs/watch-host.md: `cargo test -p pgfathom-watch --release --test live_host -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]

@@ -5,8 +5,10 @@ line! {
     Server, "server" {
         /// The node.
         node: String,
-        /// How long the round trip took that brought these values.
+        /// A round trip with an empty statement, made right after the question: what the way alone takes.
         rtt_us: Option<u64>,
+        /// How long the question took that brought these values.
+        asked_us: Option<u64>,
         /// Client sessions, ours excluded.
         sessions_total: Option<u64>,
         /// Of these, running a statement.

@@ -169,6 +169,57 @@ line! {
 }
 
 line! {
+    /// What the kernel's scheduler gave to many tasks together: the server's processes that serve our own sessions, or the threads of our
+    /// own client that drive them. Unlike a look at one process it misses nothing between two looks.
+    Schedule, "schedule" {
+        /// The machine.
+        host: String,
+        /// The node whose sessions they serve; empty for threads of the client.
+        node: String,
+        /// `sessions` or `client`.
+        who: String,
+        /// How many there are.
+        tasks: u64,
+        /// How many of them were read at both ends of the interval: the sums are theirs.
+        looked: u64,
+        /// Time on a CPU.
+        run_us: Option<u64>,
+        /// Time they wanted a CPU and had none.
+        wait_us: Option<u64>,
+        /// How often they were put on a CPU.
+        turns: Option<u64>,
+    }
+}
+
+line! {
+    /// What watching itself cost in an interval, by part of it.
+    Watching, "watching" {
+        /// The node that this part asks; empty for a part that looks at a machine.
+        node: String,
+        /// The machine that this part looks at; empty for a part that asks a node.
+        host: String,
+        /// `views`, `machine`, `stuck`, `stacks`, `ssh`.
+        part: String,
+        /// CPU time of its thread, on the machine that records.
+        cpu_us: Option<u64>,
+        /// CPU time of the server's process that answered it; absent where that is not on this machine.
+        server_cpu_us: Option<u64>,
+        /// CPU time of the programs it started and that have ended or were looked at.
+        programs_cpu_us: Option<u64>,
+        /// Time it waited for answers of the server: more than the server computed for them.
+        asked_us: Option<u64>,
+        /// Statements it sent.
+        questions: Option<u64>,
+        /// Looks it took.
+        looks: Option<u64>,
+        /// Bytes it left in the run directory.
+        bytes: Option<u64>,
+        /// CPUs of the machine that records.
+        cores: Option<u64>,
+    }
+}
+
+line! {
     /// A mounted file system that the database uses.
     Mount, "mount" {
         /// The machine.

@@ -83,10 +83,11 @@ pub fn number(files: &mut dyn Files, path: &str) -> Option<u64> {
 pub struct Tree {
     root: PathBuf,
     live: bool,
-    open: HashMap<String, File>,
+    kept: HashMap<String, File>,
     buffer: Vec<u8>,
     /// Text that was not UTF-8, made so.
     lossy: String,
+    opened: u64,
 }
 
 impl Tree {
@@ -100,16 +101,27 @@ impl Tree {
         Tree {
             root: root.to_path_buf(),
             live: false,
-            open: HashMap::new(),
+            kept: HashMap::new(),
             buffer: vec![0; BUFFER_BYTES],
             lossy: String::new(),
+            opened: 0,
         }
+    }
+
+    /// How many files were opened so far: a look that opens many is dear.
+    pub fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    fn open(&mut self, path: &str) -> Result<File, Absent> {
+        self.opened += 1;
+        File::open(self.at(path)).map_err(|error| Absent::of(&error))
     }
 
     /// Goes on in another tree, the same machine recorded later.
     pub fn move_to(&mut self, root: &Path) {
         self.root = root.to_path_buf();
-        self.open.clear();
+        self.kept.clear();
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -151,24 +163,24 @@ impl Tree {
 
 impl Files for Tree {
     fn text(&mut self, path: &str) -> Result<&str, Absent> {
-        let file = File::open(self.at(path)).map_err(|error| Absent::of(&error))?;
+        let file = self.open(path)?;
         let length = Tree::fill(&mut self.buffer, &file).map_err(|error| Absent::of(&error))?;
         Ok(self.as_text(length))
     }
 
     fn kept(&mut self, path: &str) -> Result<&str, Absent> {
-        if !self.open.contains_key(path) {
-            if self.open.len() >= HANDLES_MAX {
+        if !self.kept.contains_key(path) {
+            if self.kept.len() >= HANDLES_MAX {
                 return self.text(path);
             }
-            let file = File::open(self.at(path)).map_err(|error| Absent::of(&error))?;
-            self.open.insert(path.to_string(), file);
+            let file = self.open(path)?;
+            self.kept.insert(path.to_string(), file);
         }
-        let read = Tree::fill(&mut self.buffer, &self.open[path]);
+        let read = Tree::fill(&mut self.buffer, &self.kept[path]);
         match read {
             Ok(length) => Ok(self.as_text(length)),
             Err(error) => {
-                self.open.remove(path);
+                self.kept.remove(path);
                 Err(Absent::of(&error))
             }
         }

@@ -67,12 +67,14 @@ pub struct Schedule {
     pub run_ns: u64,
     /// Time ready to run but waiting for a processor.
     pub wait_ns: u64,
+    /// How often it was put on one.
+    pub turns: u64,
 }
 
 /// Reads `/proc/PID/schedstat`.
 pub fn schedule(text: &str) -> Option<Schedule> {
     let mut words = text.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
-    Some(Schedule { run_ns: words.next()??, wait_ns: words.next()?? })
+    Some(Schedule { run_ns: words.next()??, wait_ns: words.next()??, turns: words.next()?? })
 }
 
 /// The kernel function in which a process sleeps; `None` if it does not or nobody may know.
@@ -142,7 +144,10 @@ mod tests {
         let text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 0\n";
         assert_eq!(io(text), Some(Io { read_bytes: 4096, write_bytes: 8192 }));
         assert_eq!(io("rchar: 1\n"), None);
-        assert_eq!(schedule("1500000 20000 7\n"), Some(Schedule { run_ns: 1_500_000, wait_ns: 20_000 }));
+        assert_eq!(
+            schedule("1500000 20000 7\n"),
+            Some(Schedule { run_ns: 1_500_000, wait_ns: 20_000, turns: 7 })
+        );
         assert_eq!(schedule("15"), None);
         assert_eq!(
             (wchan("0"), wchan("do_epoll_wait"), wchan("")),

@@ -44,6 +44,15 @@ impl Oddity {
             Oddity::SystemTime => "system-time",
         }
     }
+
+    /// Seconds that it lasts before it is told.
+    pub fn seconds(self) -> u64 {
+        match self {
+            Oddity::RateDrop => DROP_SECONDS.into(),
+            Oddity::LatencyJump => 1,
+            Oddity::SystemTime => SYSTEM_SECONDS.into(),
+        }
+    }
 }
 
 /// What is known of one second.

@@ -39,6 +39,10 @@ impl Collect for Fake {
         Place::Node("n1".to_string())
     }
 
+    fn part(&self) -> &'static str {
+        "fake"
+    }
+
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         self.ticks += 1;
         batch.counted(tick.now_us, tick.cadence_us, Server { node: "n1".to_string(), ..Server::default() });

@@ -5,6 +5,7 @@
 
 use crate::board::{NodeState, Process};
 use crate::collect::Batch;
+use crate::host::schedule::SESSIONS_MAX;
 use crate::sql::counters::Counters;
 use crate::sql::json::{self, age, count, flag, list, micros, number, text};
 use crate::sql::probe::{Probe, column};
@@ -64,8 +65,9 @@ pub(crate) struct Moment {
     pub(crate) checkpoints: Option<Server>,
 }
 
-/// The question for a server that has what `probe` found.
-pub(crate) fn question(probe: &Probe) -> String {
+/// The question for a server that has what `probe` found. `ours` is the `application_name` of the sessions that we drive.
+pub(crate) fn question(probe: &Probe, ours: &str) -> String {
+    let is_ours = format!("client and application_name = {}", json::literal(ours));
     let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
     let leader = column(&probe.activity_columns, "leader_pid", "null::int");
     let lsn = "case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else pg_catalog.pg_current_wal_insert_lsn() end";
@@ -74,11 +76,12 @@ pub(crate) fn question(probe: &Probe) -> String {
         format!("'waits', (select json_agg(w) from (select backend_type backend, state, case wait_type when '' then '{WAIT_CPU}' else wait_type end wait_type,
             case wait_type when '' then '{WAIT_CPU}' else wait_event end wait_event, query_id::text query_id, count(*) sessions
           from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' group by 1, 2, 3, 4, 5) w)"),
-        "'counts', (select row_to_json(c) from (select count(*) filter (where client) total, count(*) filter (where client and state = 'active') active,
+        format!("'counts', (select row_to_json(c) from (select count(*) filter (where client) total, count(*) filter (where client and state = 'active') active,
             count(*) filter (where client and state like 'idle in transaction%') idle_in_transaction, count(*) filter (where wait_type = 'Lock') waiting_lock,
             count(*) filter (where backend_type = 'autovacuum worker') autovacuum, count(*) filter (where backend_type is null) masked,
-            extract(epoch from clock_timestamp() - min(xact_start) filter (where client)) oldest,
-            coalesce(bool_or(reports), false) reports from a) c)".to_string(),
+            extract(epoch from clock_timestamp() - min(xact_start) filter (where client)) oldest, count(*) filter (where {is_ours}) ours,
+            coalesce(bool_or(reports), false) reports from a) c)"),
+        format!("'ours', (select json_agg(pid) from (select pid from a where {is_ours} order by pid limit {SESSIONS_MAX}) o)"),
         format!("'processes', (select json_agg(json_build_array(pid, backend_type, case wait_type when '' then '' else wait_type || ':' || wait_event end))
           from (select * from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' limit {PROCESSES_MAX}) p)"),
         format!("'lockers', (select json_agg(pid) from (select pid from a where wait_type = 'Lock' order by query_start limit {LOCKERS_MAX}) l)"),
@@ -205,7 +208,10 @@ pub(crate) struct Asked<'a> {
     pub(crate) t_us: u64,
     /// Since the last one; 0 for the first.
     pub(crate) interval_us: u64,
-    pub(crate) rtt_us: u64,
+    /// From sending the question to having its answer.
+    pub(crate) asked_us: u64,
+    /// An empty round trip made beside it.
+    pub(crate) rtt_us: Option<u64>,
 }
 
 /// Turns an answer into lines.
@@ -230,7 +236,8 @@ pub(crate) fn answer(
     };
     let mut server = Server {
         node: node(),
-        rtt_us: Some(asked.rtt_us),
+        rtt_us: asked.rtt_us,
+        asked_us: Some(asked.asked_us),
         sessions_total: count(counts, "total"),
         sessions_active: count(counts, "active"),
         sessions_idle_in_transaction: count(counts, "idle_in_transaction"),
@@ -257,6 +264,8 @@ pub(crate) fn answer(
     counted(answer, memory, &mut server, &mut moment);
 
     state.active = list(answer, "processes").iter().filter_map(process).collect();
+    state.ours = list(answer, "ours").iter().filter_map(|pid| u32::try_from(pid.as_i64()?).ok()).collect();
+    state.ours_count = count(counts, "ours").unwrap_or(0);
     state.sessions_active = server.sessions_active.unwrap_or(0);
     state.sessions_blocked = server.sessions_waiting_lock.unwrap_or(0);
     state.oldest_transaction_s = server.oldest_transaction_s.unwrap_or(0.0);

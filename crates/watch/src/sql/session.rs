@@ -6,6 +6,7 @@
 
 use crate::sql::json;
 use postgres::types::ToSql;
+use record::clock::monotonic_us;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -94,6 +95,10 @@ pub struct Session {
     client: control::Control,
     prepared: HashMap<String, postgres::Statement>,
     asked: u64,
+    /// Time spent waiting for answers.
+    asked_us: u64,
+    /// What of both was told as spent.
+    told: (u64, u64),
 }
 
 impl Session {
@@ -103,7 +108,7 @@ impl Session {
     /// [`Failed::Gone`] with the reason.
     pub fn open(spec: &ConnSpec) -> Result<Session, Failed> {
         let client = control::connect(&sampling(spec)).map_err(|error| Failed::Gone(words(&error)))?;
-        let mut session = Session { client, prepared: HashMap::new(), asked: 0 };
+        let mut session = Session { client, prepared: HashMap::new(), asked: 0, asked_us: 0, told: (0, 0) };
         // Without it (15 and later) the first look at a statistic would be repeated to us, not read again. It cannot be a startup
         // option, because older servers would refuse the connection.
         session.client.batch_execute(
@@ -139,6 +144,13 @@ impl Session {
     /// # Errors
     /// What the server says.
     pub fn ask(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Value, Failed> {
+        let begin_us = monotonic_us();
+        let answer = self.answer(sql, parameters);
+        self.asked_us += monotonic_us() - begin_us;
+        answer
+    }
+
+    fn answer(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Value, Failed> {
         if !self.prepared.contains_key(sql) {
             let statement = self.client.prepare(sql)?;
             self.prepared.insert(sql.to_string(), statement);
@@ -148,6 +160,25 @@ impl Session {
         let row = self.client.query_one(&statement, parameters)?;
         let text: Option<&str> = row.try_get(0)?;
         Ok(text.map_or(Value::Null, json::parse))
+    }
+
+    /// How long a round trip takes in which the server has nothing to do: an empty statement needs no transaction and no snapshot.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn round_trip_us(&mut self) -> Result<u64, Failed> {
+        let begin_us = monotonic_us();
+        self.client.batch_execute("")?;
+        let rtt_us = monotonic_us() - begin_us;
+        self.asked += 1;
+        self.asked_us += rtt_us;
+        Ok(rtt_us)
+    }
+
+    /// Statements sent, and microseconds waited for their answers, since this was last asked.
+    pub fn spent(&mut self) -> (u64, u64) {
+        let (asked, asked_us) = std::mem::replace(&mut self.told, (self.asked, self.asked_us));
+        (self.asked - asked, self.asked_us - asked_us)
     }
 }
 

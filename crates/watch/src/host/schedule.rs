@@ -1,0 +1,199 @@
+//! What the scheduler gave to our own sessions' server processes, and to the client's threads that drive them: time on a processor, and
+//! time ready to run without one.
+//!
+//! A look at the sessions sees a state or misses it; and a process that has a statement to read but no processor to read it with still counts
+//! as idle. The scheduler's counters miss nothing, so with them the part of a transaction that is CPU, or waiting for CPU, is an account and
+//! not a sample. One short read per process and look, by files that stay open.
+
+use crate::collect::Batch;
+use crate::host::process::Schedule as Account;
+use crate::meter::Meter;
+use record::watched::Schedule;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Server processes read per node; of more sessions these stand for all. Each is an open file.
+pub const SESSIONS_MAX: usize = 64;
+/// The client's threads that drive have names that begin so.
+const CLIENT_THREADS: &str = "worker ";
+/// Threads of the client that are read.
+const THREADS_MAX: usize = 64;
+
+/// `who` of the server's processes.
+pub const SESSIONS: &str = "sessions";
+/// `who` of the client's threads.
+pub const CLIENT: &str = "client";
+
+/// Tasks that are read together.
+#[derive(Debug, Default)]
+struct Group {
+    /// When it was read last.
+    t_us: Option<u64>,
+    tasks: BTreeMap<u32, (Meter, Account)>,
+}
+
+impl Group {
+    /// Reads these tasks, and says what those did that were there the last time, too.
+    fn look(&mut self, ids: &[u32], now_us: u64, open: impl Fn(u32) -> Option<Meter>) -> Option<Sum> {
+        let ids: BTreeSet<u32> = ids.iter().copied().collect();
+        self.tasks.retain(|id, _| ids.contains(id));
+        let mut sum = Sum::default();
+        for id in ids {
+            let Some((meter, before)) = self.tasks.get_mut(&id) else {
+                if let Some(mut meter) = open(id)
+                    && let Some(now) = meter.read()
+                {
+                    self.tasks.insert(id, (meter, now));
+                }
+                continue;
+            };
+            let Some(now) = meter.read() else {
+                // It has ended; another one with its number is opened anew.
+                self.tasks.remove(&id);
+                continue;
+            };
+            sum.looked += 1;
+            sum.run_ns += now.run_ns.saturating_sub(before.run_ns);
+            sum.wait_ns += now.wait_ns.saturating_sub(before.wait_ns);
+            sum.turns += now.turns.saturating_sub(before.turns);
+            *before = now;
+        }
+        let since_us = self.t_us.replace(now_us)?;
+        (sum.looked > 0).then_some(Sum { interval_us: now_us.saturating_sub(since_us), ..sum })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    interval_us: u64,
+    looked: u64,
+    run_ns: u64,
+    wait_ns: u64,
+    turns: u64,
+}
+
+impl Sum {
+    fn tell(self, host: &str, node: &str, who: &str, tasks: u64, now_us: u64, batch: &mut Batch) {
+        batch.counted(
+            now_us,
+            self.interval_us,
+            Schedule {
+                host: host.to_string(),
+                node: node.to_string(),
+                who: who.to_string(),
+                tasks: tasks.max(self.looked),
+                looked: self.looked,
+                run_us: Some(self.run_ns / 1000),
+                wait_us: Some(self.wait_ns / 1000),
+                turns: Some(self.turns),
+            },
+        );
+    }
+}
+
+/// Our own sessions of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ours {
+    /// Node.
+    pub node: String,
+    /// Process ids, [`SESSIONS_MAX`] at most.
+    pub pids: Vec<u32>,
+    /// How many there are.
+    pub count: u64,
+}
+
+/// Reads them tick by tick.
+#[derive(Debug, Default)]
+pub struct Schedules {
+    sessions: BTreeMap<String, Group>,
+    client: Group,
+    /// Threads of this process that drive, and those that do not.
+    threads: BTreeMap<u32, bool>,
+}
+
+impl Schedules {
+    /// Looks at our sessions on this machine, and at our own threads.
+    pub fn tick(&mut self, host: &str, now_us: u64, ours: &[Ours], batch: &mut Batch) {
+        self.sessions.retain(|node, _| ours.iter().any(|one| one.node == *node));
+        for one in ours {
+            let group = self.sessions.entry(one.node.clone()).or_default();
+            if let Some(sum) = group.look(&one.pids, now_us, Meter::of) {
+                sum.tell(host, &one.node, SESSIONS, one.count, now_us, batch);
+            }
+        }
+        let threads = self.driving_threads();
+        if let Some(sum) = self.client.look(&threads, now_us, Meter::of_thread) {
+            sum.tell(host, "", CLIENT, threads.len() as u64, now_us, batch);
+        }
+    }
+
+    /// The threads of this process that drive sessions, by their names. A name is read once.
+    fn driving_threads(&mut self) -> Vec<u32> {
+        let Ok(entries) = std::fs::read_dir("/proc/self/task") else { return vec![] };
+        let ids: BTreeSet<u32> =
+            entries.flatten().filter_map(|entry| entry.file_name().to_string_lossy().parse().ok()).collect();
+        self.threads.retain(|id, _| ids.contains(id));
+        for id in ids {
+            self.threads.entry(id).or_insert_with(|| {
+                let name = std::fs::read_to_string(format!("/proc/self/task/{id}/comm"));
+                name.is_ok_and(|name| name.starts_with(CLIENT_THREADS))
+            });
+        }
+        self.threads.iter().filter(|(_, drives)| **drives).map(|(id, _)| *id).take(THREADS_MAX).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::watched::Sampled;
+    use std::sync::mpsc::channel;
+
+    fn lines(schedules: &mut Schedules, now_us: u64, ours: &[Ours]) -> Vec<(u64, Schedule)> {
+        let mut batch = Batch::default();
+        schedules.tick("h", now_us, ours, &mut batch);
+        let line = |(_, interval_us, line)| match line {
+            Sampled::Schedule(line) => (interval_us, line),
+            other => panic!("{other:?}"),
+        };
+        batch.lines.into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn sessions_and_threads_that_drive_are_summed_apart() {
+        let (go, wait) = channel::<()>();
+        let (done, told) = channel::<()>();
+        let driving = std::thread::Builder::new()
+            .name("worker 0".into())
+            .spawn(move || {
+                while wait.recv().is_ok() {
+                    // Something that takes a moment of a processor.
+                    std::hint::black_box((0..100_000u64).map(std::hint::black_box).sum::<u64>());
+                    done.send(()).expect("somebody waits");
+                }
+            })
+            .expect("a thread");
+        let mut schedules = Schedules::default();
+        let me = Ours { node: "n1".into(), pids: vec![std::process::id(), u32::MAX >> 1], count: 100 };
+        let round = || {
+            go.send(()).expect("it is there");
+            told.recv().expect("it worked");
+        };
+        round();
+        assert!(lines(&mut schedules, 1_000_000, std::slice::from_ref(&me)).is_empty(), "no basis yet");
+        round();
+        let told_now = lines(&mut schedules, 3_000_000, &[me]);
+        let [(interval_us, sessions), (_, client)] = &told_now[..] else { panic!("{told_now:?}") };
+        assert_eq!(
+            (*interval_us, sessions.who.as_str(), sessions.node.as_str()),
+            (2_000_000, SESSIONS, "n1")
+        );
+        assert_eq!((sessions.tasks, sessions.looked), (100, 1), "one stands for all");
+        assert_eq!((client.who.as_str(), client.node.as_str()), (CLIENT, ""));
+        assert_eq!((client.tasks, client.looked), (1, 1));
+        assert!(client.run_us > Some(0) && client.turns > Some(0), "{client:?}");
+        drop(go);
+        driving.join().expect("ends");
+        let after = lines(&mut schedules, 4_000_000, &[]);
+        assert!(after.is_empty(), "who has ended says nothing: {after:?}");
+    }
+}

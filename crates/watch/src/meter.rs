@@ -1,0 +1,68 @@
+//! How much CPU time a process took, from the scheduler's own account of it.
+//!
+//! `/proc/PID/schedstat` counts nanoseconds, where `/proc/PID/stat` counts ticks of 10 ms: a process that takes 3 ms a second would show nothing
+//! for seconds there. It can be read until the process's parent has asked how it ended. It is the account of one thread, which is all
+//! that a server process, `perf` and `ssh` have.
+
+use crate::host::process::{self, Schedule};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Longer than any line of it.
+const LINE_BYTES: usize = 96;
+
+/// Reads one process or thread again and again, by a file that stays open.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    file: File,
+    told_ns: u64,
+}
+
+impl Meter {
+    /// Of a process of this machine, counted from its beginning; `None` if it cannot be read.
+    pub(crate) fn of(pid: u32) -> Option<Meter> {
+        Meter::open(&format!("/proc/{pid}/schedstat"))
+    }
+
+    /// Of a thread of this process.
+    pub(crate) fn of_thread(id: u32) -> Option<Meter> {
+        Meter::open(&format!("/proc/self/task/{id}/schedstat"))
+    }
+
+    fn open(path: &str) -> Option<Meter> {
+        let file = File::open(path).ok()?;
+        let mut meter = Meter { file, told_ns: 0 };
+        meter.read().map(|_| meter)
+    }
+
+    /// The account as it is now; `None` when the process is gone.
+    pub(crate) fn read(&mut self) -> Option<Schedule> {
+        let mut line = [0; LINE_BYTES];
+        let length = self.file.read_at(&mut line, 0).ok()?;
+        process::schedule(std::str::from_utf8(&line[..length]).ok()?)
+    }
+
+    /// Microseconds on a CPU since this was last asked.
+    pub(crate) fn spent(&mut self) -> Option<u64> {
+        const NS_PER_US: u64 = 1000;
+        let spent_us = self.read()?.run_ns.saturating_sub(self.told_ns) / NS_PER_US;
+        // What is less than a microsecond is told the next time.
+        self.told_ns += spent_us * NS_PER_US;
+        Some(spent_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_is_not_told_again() {
+        let mut meter = Meter::of(std::process::id()).expect("we are there");
+        let first_us = meter.spent().expect("counted");
+        // The main thread of a test program only waits, but it has started.
+        let again_us = meter.spent().expect("counted");
+        assert!(first_us > 0 && again_us < first_us, "{first_us} {again_us}");
+        assert!(Meter::of(u32::MAX >> 1).is_none(), "there is no such process");
+    }
+}
