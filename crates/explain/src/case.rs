@@ -22,7 +22,7 @@ pub const THINGS_MAX: usize = 4_096;
 pub const EVENTS_MAX: usize = 200_000;
 
 /// Which fields of a line name its thing. Sources that are not listed have one thing per place.
-const KEYS: [(&str, &[&str]); 17] = [
+const KEYS: [(&str, &[&str]); 19] = [
     ("core", &["cpu"]),
     ("disk", &["device"]),
     ("net", &["interface"]),
@@ -39,6 +39,8 @@ const KEYS: [(&str, &[&str]); 17] = [
     ("session", &["pid"]),
     ("block", &["root"]),
     ("io", &["backend", "object", "context"]),
+    ("schedule", &["who"]),
+    ("watching", &["part"]),
     ("node", &[]),
 ];
 

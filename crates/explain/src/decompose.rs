@@ -1,25 +1,39 @@
-//! Where the time went that clients waited: lag and backlog, round trips, the server's CPU, its waits by class, and what nobody explains.
+//! Where the time went that clients waited: lag and backlog, the client itself, round trips, the server's CPU and its waiting for one, its
+//! waits by class, and what nobody explains.
 //!
 //! By Little's law, sessions seen active in the server divided by transactions per second are seconds inside the server per
-//! transaction; the same holds for every wait event. Round trips are measured by the watching connection and multiplied by the
-//! statements of a transaction. Each part is measured apart from the others, so what they leave over is an honest remainder: it is
+//! transaction; the same holds for every wait event. CPU and waiting for it are counted by the scheduler where it could be read, else CPU is
+//! what sessions were seen in. Round trips are measured by the watching connection and multiplied by the statements of a transaction; where
+//! client and server share a machine there is no way between them but CPU, which is counted already. Each part is measured apart from the others, so what they leave over is an honest remainder: it is
 //! printed always, also when it is negative.
+
+mod scheduler;
 
 use crate::case::Case;
 use crate::rule::Need;
 use crate::waits::{self, Who};
 use record::finding::{ClientTime, Part, Window};
 use record::watched::WAIT_CPU;
+use scheduler::Taken;
 use std::collections::BTreeMap;
 
 /// Name of the part of round trips.
 pub const ROUND_TRIPS: &str = "round trips";
 /// Name of the part that the client and full sessions cause.
 pub const LAG: &str = "lag and backlog";
+/// Name of the part that replies and requests spend with the client's threads.
+pub const CLIENT: &str = "client";
+/// Name of the part in which the server's processes compute, as the scheduler counts it.
+pub const SERVER_CPU: &str = "server CPU";
+/// Name of the part in which they could compute but have no processor.
+pub const SERVER_QUEUE: &str = "server waits for CPU";
 /// Name of the remainder.
 pub const UNEXPLAINED: &str = "unexplained";
 /// Wait events told per part.
 const EVENTS_MAX: usize = 3;
+
+/// Of what sessions were seen computing, this part must lie beyond what the scheduler counted for ours before it is told.
+const OTHERS_MIN: f64 = 0.2;
 
 /// Microseconds of a class of waits, and the shares of its events.
 type Class = (f64, Vec<(String, f64)>);
@@ -52,13 +66,22 @@ fn trips(case: &Case, step: &str, window: Window, transactions: f64) -> (f64, St
     (1.0, "one round trip per transaction is assumed: nobody counted its statements".to_string())
 }
 
-/// The shortest round trip to a server that the watching connection saw, averaged over the nodes: twice the error of the clock's offset,
-/// which is half of the best of several trips. The trips that bring samples take far longer, as their queries do.
+/// The shortest round trip to a server that the watching connection saw, averaged over the nodes. Older directories have only what
+/// the clock's offset gives: twice its error, which is half of the best of several trips with a small query.
 pub fn round_trip_us(case: &Case) -> Option<f64> {
-    let best = |clock: &crate::case::Lines| {
-        Some(clock.series("error_us")?.values().into_iter().reduce(f64::min)? * 2.0)
+    let best = |lines: &crate::case::Lines, field: &str| {
+        lines.series(field)?.points().iter().map(|point| point.mean()).filter(|us| *us > 0.0).reduce(f64::min)
     };
-    let trips: Vec<f64> = case.things("clock").filter_map(|clock| best(clock.lines)).collect();
+    let of_node = |clock: crate::case::Thing<'_>| {
+        // Where the question's own time is told apart, the round trip is one.
+        let empty = case
+            .one("server", clock.place)
+            .filter(|server| server.series("asked_us").is_some())
+            .and_then(|server| best(server, "rtt_us"));
+        let by_clock = best(clock.lines, "error_us").map(|error| error * 2.0);
+        [empty, by_clock].into_iter().flatten().reduce(f64::min)
+    };
+    let trips: Vec<f64> = case.things("clock").filter_map(of_node).collect();
     crate::statistics::mean(&trips)
 }
 
@@ -114,15 +137,27 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     let seconds = window.length_us() as f64 / 1e6;
     let mut notes = vec!["sessions are sampled: a share below 1 % may be missed".to_string()];
     let mut classes: BTreeMap<String, Class> = BTreeMap::new();
+    let (mut server, mut is_apart) = (None::<Taken>, false);
+    let client_side = scheduler::client(case, window, count);
     for (node, waits) in case.waiting_nodes() {
         let looks = case.looks(node, &[window]);
         if looks <= 0.0 {
             notes.push(format!("{node}: its sessions were not looked at during this step"));
             continue;
         }
+        let counted = scheduler::sessions(case, node, window, count);
+        is_apart |= counted.is_none_or(|(host, _)| client_side.is_none_or(|(ours, _)| ours != host));
         for (event, series) in waits.of(Who::Client) {
             let sessions = series.within(&[window]).sum() / looks;
-            let us = sessions * seconds * 1e6 / count;
+            let mut us = sessions * seconds * 1e6 / count;
+            if event.0 == WAIT_CPU
+                && let Some((_, taken)) = counted
+            {
+                // What the scheduler counted for our sessions is told from there; parallel workers and others may have computed, too.
+                let seen_us = us;
+                us -= taken.run_us + taken.wait_us;
+                us = if us > seen_us * OTHERS_MIN { us } else { 0.0 };
+            }
             if us <= 0.0 {
                 continue;
             }
@@ -131,6 +166,10 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
             if event.0 != WAIT_CPU {
                 class.1.push((waits::name(event), us / response_us));
             }
+        }
+        if let Some((_, taken)) = counted {
+            let sum = server.get_or_insert_default();
+            (sum.run_us, sum.wait_us) = (sum.run_us + taken.run_us, sum.wait_us + taken.wait_us);
         }
     }
     let rtt_us = round_trip_us(case);
@@ -141,15 +180,33 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
         events,
     };
     let mut parts = vec![part(LAG, (response_us - service_us).max(0.0), vec![])];
+    let (trips, how) = trips(case, step, window, count);
+    if let Some((_, taken)) = client_side {
+        parts.push(part(CLIENT, taken.in_client_us(trips).min(service_us), vec![]));
+        notes.push(format!(
+            "the client's threads computed {} per transaction and waited {} for a processor; a reply waits for all that are found together with it",
+            crate::say::us(taken.run_us),
+            crate::say::us(taken.wait_us)
+        ));
+    }
     match rtt_us {
+        _ if !is_apart => {
+            notes.push("client and server share a machine: a round trip there is CPU and waiting for it, which both sides' processes were counted for".to_string());
+            notes.push(how);
+        }
         Some(rtt_us) => {
-            let (trips, how) = trips(case, step, window, count);
             // It holds a small query, too: an upper bound, and never more than the service time.
             parts.push(part(ROUND_TRIPS, (rtt_us * trips).min(service_us), vec![]));
             notes.push(how);
-            notes.push("the round trip is the best that the watching connection saw, its own small query included: an upper bound".to_string());
+            notes.push(
+                "the round trip is the best that the watching connection saw: an upper bound".to_string(),
+            );
         }
         None => notes.push("the round trip was not measured: it is part of what is unexplained".to_string()),
+    }
+    if let Some(taken) = server {
+        parts.push(part(SERVER_CPU, taken.run_us, vec![]));
+        parts.push(part(SERVER_QUEUE, taken.wait_us, vec![]));
     }
     let mut waits: Vec<(String, Class)> = classes.into_iter().collect();
     waits.sort_by(|left, right| {
@@ -160,12 +217,14 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
         events.truncate(EVENTS_MAX);
         parts.push(part(&class, us, events));
     }
-    notes.extend(starved(case, window));
+    if server.is_none() {
+        notes.extend(starved(case, window));
+    }
     let explained: f64 = parts.iter().map(|part| part.us).sum();
     parts.push(part(UNEXPLAINED, response_us - explained, vec![]));
     if explained > response_us {
         notes.push(
-            "the parts add up to more than the whole: round trips overlap with what sessions waited for"
+            "the parts add up to more than the whole: they are measured apart, and a process that was woken up from a wait counts as waiting until it has a processor"
                 .to_string(),
         );
     }

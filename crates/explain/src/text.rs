@@ -128,7 +128,7 @@ fn client_time(out: &mut String, time: &ClientTime) {
         let events: Vec<String> =
             part.events.iter().map(|(name, share)| format!("{name} {}", say::percent(*share))).collect();
         let line = format!(
-            "  {:<16} {:>8} {:>10}  {}",
+            "  {:<20} {:>8} {:>10}  {}",
             part.name,
             say::percent(part.share),
             say::us(part.us),

@@ -41,6 +41,61 @@ fn without_a_round_trip_or_waits_less_is_said_and_not_more() {
     assert!(scene.explain().client_time.is_empty(), "without a look at the waits nothing is decomposed");
 }
 
+/// What the scheduler says of our sessions on each node and of the client's threads.
+fn scheduled(scene: &mut Scene) {
+    for (node, _) in scene::NODES {
+        // 20 sessions of which 10 are read: together 1 s of CPU and 2 s without one in each second.
+        let ours = json!({"host": "here", "node": node, "who": "sessions"});
+        let took = json!({"tasks": 20, "looked": 10, "run_us": 500_000, "wait_us": 1_000_000, "turns": 900});
+        scene.set("schedule", ours, took);
+    }
+    let client = json!({"host": "here", "who": "client"});
+    scene.set(
+        "schedule",
+        client,
+        json!({"tasks": 1, "looked": 1, "run_us": 300_000, "wait_us": 600_000, "turns": 1500}),
+    );
+}
+
+#[test]
+fn the_schedulers_account_replaces_what_sessions_were_seen_computing() {
+    let mut scene = Scene::healthy();
+    scheduled(&mut scene);
+    let time = scene.explain().client_time.remove(0);
+    let us = |name: &str| time.parts.iter().find(|part| part.name == name).map(|part| part.us.round());
+    // 3 nodes, 1 s a second at 3000 transactions a second: 1 ms each.
+    assert_eq!(us(decompose::SERVER_CPU), Some(1000.0), "{time:#?}");
+    assert_eq!(us(decompose::SERVER_QUEUE), Some(2000.0));
+    // 100 us of CPU and 200 us without, two replies a turn: 200 and 300.
+    assert_eq!(us(decompose::CLIENT), Some(500.0));
+    // Seen computing were 5 ms: 2 ms more than ours were counted for, by somebody else.
+    assert_eq!(us("CPU"), Some(2000.0));
+    assert_eq!(us(decompose::ROUND_TRIPS), None, "on one machine there is no way between them");
+    assert!(time.notes.iter().any(|note| note.contains("share a machine")), "{:?}", time.notes);
+    let sum: f64 = time.parts.iter().map(|part| part.share).sum();
+    assert!((sum - 1.0).abs() < 1e-9, "{time:#?}");
+    assert_eq!(time.parts.last().map(|part| part.name.as_str()), Some(decompose::UNEXPLAINED));
+    assert!(!time.notes.iter().any(|note| note.contains("wanted a processor")), "{:?}", time.notes);
+    // The same sessions from a client on another machine: the way is between them.
+    scene.drop_source("schedule");
+    scheduled(&mut scene);
+    scene.set("schedule", json!({"host": "here", "who": "client"}), json!({"host": "elsewhere"}));
+    let time = scene.explain().client_time.remove(0);
+    let trips = time.parts.iter().find(|part| part.name == decompose::ROUND_TRIPS).map(|part| part.us);
+    assert_eq!(trips, Some(200.0), "{time:#?}");
+}
+
+#[test]
+fn an_empty_round_trip_is_better_than_the_clocks_error() {
+    let mut scene = Scene::healthy();
+    for (node, _) in scene::NODES {
+        scene.set("server", json!({"node": node}), json!({"rtt_us": 50, "asked_us": 2000}));
+    }
+    let time = scene.explain().client_time.remove(0);
+    let trips = time.parts.iter().find(|part| part.name == decompose::ROUND_TRIPS).map(|part| part.us);
+    assert_eq!(trips, Some(50.0));
+}
+
 #[test]
 fn a_starved_server_explains_why_so_little_is_explained() {
     let starved = |findings: &record::Findings| {

@@ -1,4 +1,4 @@
-//! OBS: how much of the time somebody really looked.
+//! OBS: how much of the time somebody really looked, and what looking cost.
 
 use crate::case::Case;
 use crate::rule::Need::{Any, Field};
@@ -7,15 +7,30 @@ use crate::say;
 use crate::statistics;
 use record::event;
 use record::finding::{Level, Severity, Window};
+use record::watched::Watching;
+use record::watched::cost::{COST_SHARE_MAX, Cost};
 
-pub(super) const RULES: &[Rule] = &[Rule {
-    id: "OBS-01",
-    title: "the watch was blind for a while",
-    needs: &[Any(&[Field("server", "*"), Field("host", "*")])],
-    limits: "coverage below 95 %, any reset or restart (ours)",
-    judge: blind,
-    links: &["docs/watch.md"],
-}];
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "OBS-01",
+        title: "the watch was blind for a while",
+        needs: &[Any(&[Field("server", "*"), Field("host", "*")])],
+        limits: "coverage below 95 %, any reset or restart (ours)",
+        judge: blind,
+        links: &["docs/watch.md"],
+    },
+    Rule {
+        id: "OBS-02",
+        title: "watching itself takes CPU that can be felt",
+        needs: &[Field("watching", "cpu_us")],
+        limits: "1 % of the CPUs of the machine that records, over 60 s (ours)",
+        judge: costly,
+        links: &["docs/watch.md"],
+    },
+];
+
+/// A shorter watch is not judged: its first look, which is dear, weighs too much in it.
+const COST_SECONDS_MIN: f64 = 60.0;
 
 /// Ticks seen of ticks due.
 const COVERAGE: f64 = 0.95;
@@ -85,4 +100,59 @@ fn blind(case: &Case) -> Answer {
         }
     }
     Answer::of(claims, || "ticks seen of ticks due, resets, restarts".to_string())
+}
+
+fn costly(case: &Case) -> Answer {
+    let mut cost = Cost::default();
+    let mut parts: Vec<(String, f64)> = vec![];
+    for thing in case.things("watching") {
+        let sum = |field: &str| thing.lines.series(field).map(|series| series.sum() as u64);
+        let interval_us = thing
+            .lines
+            .series("cpu_us")
+            .map_or(0, |series| series.points().iter().map(|point| point.interval_us).sum::<u64>());
+        let line = Watching {
+            node: thing.lines.word("node").to_string(),
+            host: thing.lines.word("host").to_string(),
+            part: thing.name.to_string(),
+            cpu_us: sum("cpu_us"),
+            server_cpu_us: sum("server_cpu_us"),
+            programs_cpu_us: sum("programs_cpu_us"),
+            asked_us: sum("asked_us"),
+            questions: sum("questions"),
+            cores: thing.lines.max("cores").map(|cores| cores as u64),
+            ..Watching::default()
+        };
+        cost.add(interval_us, &line);
+        let cpu_us =
+            [line.cpu_us, line.server_cpu_us, line.programs_cpu_us].into_iter().flatten().sum::<u64>();
+        parts.push((format!("{} of {}", thing.name, thing.place), cpu_us as f64));
+    }
+    let (Some(share), Some(words)) = (cost.share(), cost.words()) else {
+        return Answer::CannotTell(
+            "nobody wrote down how many processors the machine has that recorded".to_string(),
+        );
+    };
+    let seconds = cost.watched_us() as f64 / 1e6;
+    if share <= COST_SHARE_MAX || seconds < COST_SECONDS_MIN {
+        return Answer::Clean(words);
+    }
+    parts.sort_by(|left, right| right.1.total_cmp(&left.1));
+    let dearest = parts.first().map_or("", |(name, _)| name.as_str());
+    Answer::Found(vec![
+        Claim::new(
+            Severity::Note,
+            Level::DiscriminatingCounter,
+            format!("watching took {} of the CPU of the machine that records", say::percent(share)),
+        )
+        .during([case.span])
+        .number("share", share)
+        .number("cpu_us", cost.cpu_us() as f64)
+        .because(words)
+        .because(format!("the dearest part is {dearest}"))
+        .remedy(
+            "where every percent counts, look less often or leave out stacks, and compare with a run that nobody watched",
+            &["$ pgfathom watch --interval 5 --perf off ...", "$ pgfathom run --watch off ..."],
+        ),
+    ])
 }

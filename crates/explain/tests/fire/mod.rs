@@ -506,6 +506,11 @@ pub(crate) const CASES: &[(&str, Level, Change)] = &[
         );
         scene.event(71, event::GAP, "12 ticks were missed", json!({"node": "n1", "ticks": 12}));
     }),
+    ("OBS-02", Counter, |scene| {
+        // 2.1 s of 80 in ten seconds.
+        let views = json!({"node": "n1", "part": "views"});
+        scene.set("watching", views, json!({"cpu_us": 100_000, "server_cpu_us": 2_000_000}));
+    }),
 ];
 
 fn matrix(rates: &[Vec<f64>]) -> Matrix {

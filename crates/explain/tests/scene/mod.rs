@@ -50,8 +50,8 @@ impl Drop for Folder {
 /// How long the healthy cluster is watched.
 const SECONDS: u64 = 180;
 /// Sources whose lines come more rarely than each second.
-const CADENCE: [(&str, u64); 5] =
-    [("table", 60), ("statement", 10), ("mount", 10), ("hardware", 10), ("clock", 10)];
+const CADENCE: [(&str, u64); 6] =
+    [("table", 60), ("statement", 10), ("mount", 10), ("hardware", 10), ("clock", 10), ("watching", 10)];
 pub(crate) const NODES: [(&str, &str); 3] = [("n1", "h1"), ("n2", "h2"), ("n3", "h3")];
 
 /// Counts are whole numbers in the files, and their readers insist.
@@ -274,6 +274,9 @@ impl Scene {
             .set("load", json!({"step": "load"}), json!({
                 "phase": "copy", "rows": 10_000, "bytes": 11_000_000, "rows_goal": 10_000_000u64, "chunks": 1, "streams": 6,
                 "client_cpu_us": 200_000}))
+            .set("watching", json!({"node": "n1", "part": "views"}), json!({
+                "cpu_us": 30_000, "server_cpu_us": 90_000, "asked_us": 120_000, "questions": 22, "cores": 8}))
+            .set("watching", json!({"host": "h1", "part": "machine"}), json!({"cpu_us": 20_000, "cores": 8}))
             .vary("load", json!({"step": "load"}), "rows_total", |second| second as f64 * 1e4)
             .stacks(include_str!("../fixtures/healthy.perf"));
         scene

@@ -1,0 +1,78 @@
+//! What the scheduler's counters say of a step: processor time, and waiting for a processor, of our sessions' server processes and of the
+//! client's threads.
+//!
+//! Sampled sessions miss what matters most on a full machine: a process that has a statement to read but no processor to read it with
+//! still counts as idle. The scheduler counts both, for every moment.
+
+use crate::case::{Case, Lines, Thing};
+use record::finding::Window;
+
+/// What tasks took per transaction, in microseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Taken {
+    /// On a processor.
+    pub(super) run_us: f64,
+    /// Ready to run, without one.
+    pub(super) wait_us: f64,
+    /// Times they were put on one.
+    pub(super) turns: f64,
+}
+
+/// The machine where the client's threads ran, and what they took.
+pub(super) fn client(case: &Case, window: Window, transactions: f64) -> Option<(&str, Taken)> {
+    let thing = case.things("schedule").find(|thing| thing.name == "client")?;
+    Some((thing.lines.word("host"), taken(thing.lines, window, transactions)?))
+}
+
+/// What a node's processes that serve our sessions took, and the machine they ran on.
+pub(super) fn sessions<'a>(
+    case: &'a Case,
+    node: &'a str,
+    window: Window,
+    transactions: f64,
+) -> Option<(&'a str, Taken)> {
+    let is_theirs = |thing: &Thing<'_>| thing.name == "sessions";
+    let thing = case.at("schedule", node).find(is_theirs)?;
+    Some((thing.lines.word("host"), taken(thing.lines, window, transactions)?))
+}
+
+fn taken(lines: &Lines, window: Window, transactions: f64) -> Option<Taken> {
+    let inside = |field: &str| lines.series(field).map(|series| series.within(&[window]));
+    let seconds = window.length_us() as f64 / 1e6;
+    // Those that were read stand for all.
+    let (all, looked) = (inside("tasks")?.sum(), inside("looked")?.sum());
+    let per_transaction = |field: &str| {
+        let series = inside(field).filter(|series| !series.is_empty())?;
+        Some(series.rate() * seconds * (all / looked.max(1.0)) / transactions)
+    };
+    Some(Taken {
+        run_us: per_transaction("run_us")?,
+        wait_us: per_transaction("wait_us")?,
+        turns: per_transaction("turns").unwrap_or(0.0),
+    })
+}
+
+impl Taken {
+    /// How long a transaction of `trips` replies is with the client's threads: all replies that a turn finds are in their hands until its
+    /// end, and while a thread waits for a processor, first one reply waits for it and in the end all of them.
+    pub(super) fn in_client_us(&self, trips: f64) -> f64 {
+        let replies = if self.turns > 0.0 { (trips / self.turns).max(1.0) } else { 1.0 };
+        self.run_us * replies + self.wait_us * (1.0 + replies) / 2.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_of_one_turn_share_its_time() {
+        let alone = Taken { run_us: 5.0, wait_us: 2.0, turns: 1.0 };
+        assert_eq!(alone.in_client_us(1.0), 7.0);
+        // Four replies a turn: each is there while the other three are worked on.
+        assert_eq!(Taken { turns: 0.25, ..alone }.in_client_us(1.0), 25.0);
+        // Thirty round trips of one transaction, each a turn of its own.
+        assert_eq!(Taken { turns: 30.0, ..alone }.in_client_us(30.0), 7.0);
+        assert_eq!(Taken { turns: 0.0, ..alone }.in_client_us(1.0), 7.0);
+    }
+}
