@@ -222,6 +222,62 @@ fn a_server_that_speaks_russian_is_understood_as_far_as_it_goes() {
     assert_eq!(error.more["severity"], "ERROR", "{error:?}");
 }
 
+/// The seconds of client time are taken apart with what the scheduler says of both sides, and watching says what it cost.
+#[test]
+fn client_time_is_cpu_and_waiting_for_cpu_and_watching_keeps_account_of_itself() {
+    let (folder, server) = (Folder::new(), server());
+    let target = uri(&server);
+    let ended =
+        run(folder.path(), &["load", "ycsb", "--rows", "1000", "--watch", "off", "-o", "load", &target]);
+    assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
+    let has_schedule = |reader: &RunReader, who: &str| {
+        lines(reader).iter().any(|line| {
+            matches!(line, Sampled::Schedule(line) if line.who == who && line.looked > 0 && line.run_us > Some(0))
+        })
+    };
+    // Two looks at the same processes make a line: how long that takes is the machine's affair.
+    let mut seconds = 4;
+    let reader = loop {
+        let name = format!("run-{seconds}");
+        let time = seconds.to_string();
+        let ended =
+            run(folder.path(), &["run", "-b", "ycsb-c", "-c", "2", "-T", &time, "-o", &name, &target]);
+        assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
+        let reader = RunReader::open(&folder.path().join(&name)).expect("a run directory");
+        if has_schedule(&reader, "sessions") && has_schedule(&reader, "client") {
+            break reader;
+        }
+        seconds *= 2;
+        assert!(seconds <= 64, "the scheduler's account is missing: {:#?}", lines(&reader));
+    };
+    let parts: Vec<String> = lines(&reader)
+        .into_iter()
+        .filter_map(|line| match line {
+            Sampled::Watching(line) if line.cpu_us > Some(0) => Some(line.part),
+            _ => None,
+        })
+        .collect();
+    assert!(["views", "machine"].iter().all(|part| parts.iter().any(|told| told == part)), "{parts:?}");
+    let of_server = |line: &Sampled| matches!(line, Sampled::Watching(line) if line.part == "views" && line.server_cpu_us > Some(0));
+    assert!(lines(&reader).iter().any(of_server), "the server runs here: what it computed for us is known");
+    let pure = |line: &Sampled| matches!(line, Sampled::Server(line) if line.rtt_us.is_some() && line.asked_us.is_some());
+    assert!(lines(&reader).iter().any(pure));
+    let name = format!("run-{seconds}");
+    let ended = run(folder.path(), &["explain", "--format", "json", &name]);
+    assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
+    let told: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let parts = told["client_time"][0]["parts"].as_array().expect("parts");
+    let sum: f64 = parts.iter().filter_map(|part| part["share"].as_f64()).sum();
+    assert!((sum - 1.0).abs() < 1e-6, "{parts:#?}");
+    for part in ["client", "server CPU", "server waits for CPU", "unexplained"] {
+        assert!(parts.iter().any(|told| told["name"] == part), "{part} is missing: {parts:#?}");
+    }
+    let ended = run(folder.path(), &["report", &name]);
+    assert!(ended.stdout.contains("watching took "), "{}", ended.stdout);
+    let ended = run(folder.path(), &["watch", "-T", "300ms", "-o", "seen", &target]);
+    assert!(ended.stdout.contains("\nwatching took "), "{}", ended.stdout);
+}
+
 #[test]
 fn mistakes_have_an_answer() {
     check(

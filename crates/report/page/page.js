@@ -618,7 +618,7 @@
   };
   toggle.onclick = () => { state.theme = darkNow() ? 'light' : 'dark'; writeHash(); applyTheme(); };
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', applyTheme);
-  addEventListener('hashchange', () => { readHash(); applyTheme(); });
+  addEventListener('hashchange', () => { readHash(); applyTheme(); if (flames) flames.apply(); });
   for (const button of document.querySelectorAll('.zoomed')) {
     const step = data.steps.find(one => one.key === button.dataset.step);
     button.onclick = () => zoomTo(step, 0, step.charts.find(isTimed).x_max);
@@ -636,6 +636,7 @@
 
   readHash();
   applyTheme();
+  const flames = flameGraphs({ state, writeHash, announce });
   const linked = data.steps.find(one => one.key === state.step);
   if (linked && state.t) toStep(linked);
   window.pgfathomPage = { data, plots, state, troubles, draw, applyTheme, zoomTo, root };
@@ -711,6 +712,7 @@
       details.open = false;
       check(chart.lanes || chart.x.length <= 600, chart.id + ' has ' + chart.x.length + ' columns');
     }
+    if (flames) flames.check(check);
     check(root.scrollWidth <= innerWidth, 'the page scrolls sideways: ' + root.scrollWidth + ' > ' + innerWidth);
     check(performance.getEntriesByType('resource').length === 0, 'something was loaded');
     for (const element of document.querySelectorAll('[id]')) check(document.querySelectorAll('[id="' + element.id + '"]').length === 1, 'id twice: ' + element.id);

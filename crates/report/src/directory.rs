@@ -108,6 +108,7 @@ fn keeps(stride: u64, line: &Line) -> bool {
             | Sampled::Fact(_)
             | Sampled::Missing(_)
             | Sampled::Hardware(_)
+            | Sampled::Watching(_)
     );
     is_rare || (line.t_us / TICK_US).is_multiple_of(stride)
 }

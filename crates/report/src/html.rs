@@ -19,6 +19,7 @@ use serde::Serialize;
 const STYLE: &str = include_str!("../page/page.css");
 const STYLE_DARK: &str = include_str!("../page/dark.css");
 const SCRIPT: &str = include_str!("../page/page.js");
+const FLAME_SCRIPT: &str = include_str!("../page/flame.js");
 const UPLOT_SCRIPT: &str = include_str!("../vendor/uplot/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("../vendor/uplot/uPlot.min.css");
 /// uPlot's licence, kept with every copy of it, as the licence asks.
@@ -156,7 +157,7 @@ fn frame(title: &str, body: &str, data: &str) -> String {
 {UPLOT_LICENCE}*/
 </script>
 <script>
-{SCRIPT}</script>
+{FLAME_SCRIPT}{SCRIPT}</script>
 </body>
 </html>
 "##,
@@ -240,7 +241,7 @@ mod tests {
     #[test]
     fn the_vendored_script_keeps_its_banner_and_ends_no_element() {
         assert!(UPLOT_SCRIPT.starts_with("/*! https://github.com/leeoniya/uPlot (v1.6.32) */"));
-        for text in [UPLOT_SCRIPT, SCRIPT, UPLOT_LICENCE] {
+        for text in [UPLOT_SCRIPT, FLAME_SCRIPT, SCRIPT, UPLOT_LICENCE] {
             assert!(!text.to_lowercase().contains("</script"));
         }
         assert!(!UPLOT_LICENCE.contains("*/"), "the licence stands in a comment");

@@ -1,10 +1,10 @@
-//! What `watch` could not see, and what can therefore not be said.
+//! What `watch` could not see, what can therefore not be said, and what looking cost.
 
 use crate::facts::Facts;
 use crate::findings::plain;
 use crate::html::markup::{Cell, Row, table};
 use crate::text::{fold, push};
-use record::watched::{Missing, Sampled};
+use record::watched::{Cost, Missing, Sampled};
 use std::collections::BTreeMap;
 
 /// Lines on the terminal.
@@ -32,6 +32,17 @@ fn unseen<'a>(facts: &Facts<'a>) -> Vec<(&'a Missing, Vec<&'a str>)> {
 /// Names, or how many there are.
 fn places(names: &[&str]) -> String {
     if names.len() > 3 { format!("{} and {} more", names[0], names.len() - 1) } else { names.join(", ") }
+}
+
+/// What watching cost, by its own account.
+pub(crate) fn cost(facts: &Facts) -> Cost {
+    let mut cost = Cost::default();
+    for line in facts.directory.watched.all() {
+        if let Sampled::Watching(watching) = &line.what {
+            cost.add(line.interval_us, watching);
+        }
+    }
+    cost
 }
 
 /// Writes the section; nothing if everything was seen.
@@ -67,5 +78,8 @@ pub(crate) fn print(out: &mut String, facts: &Facts) {
     }
     if all.len() > TEXT_MAX {
         push(out, &format!("        and {} more on the page", all.len() - TEXT_MAX));
+    }
+    if let Some(words) = cost(facts).words() {
+        fold(out, "watch   ", &words);
     }
 }

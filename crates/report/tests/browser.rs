@@ -273,9 +273,37 @@ fn a_page_with_a_fault_is_caught() {
         ("an id used twice", "</main>", "<i id=\"tested\"></i></main>", "id twice"),
         ("blank charts", "hooks: {", "drawOrder: [], hooks: {}, unused: {", "is blank"),
     ];
+    all_caught(&browser, &sound, &faults);
+}
+
+/// The same of flame graphs: they must zoom, come back, and find.
+#[test]
+fn a_flame_graph_with_a_fault_is_caught() {
+    let Some(browser) = browser() else { return };
+    let sound = page_of(Scene::Watched);
+    let faults = [
+        ("a zoom that does nothing", "frame.width / width * 100", "frame.width", "does not fill the width"),
+        (
+            "a zoom that stays",
+            "graph.zoom = frame && frame.width < 99.99 ? frame : null;\n    const",
+            "graph.zoom = frame || graph.zoom;\n    const",
+            "does not bring back",
+        ),
+        (
+            "a search that finds nothing",
+            "name.toLowerCase().includes(small)",
+            "name.includes('\\n')",
+            "does not find",
+        ),
+        ("arrows that do nothing", "ArrowDown: (all, at) =>", "Unknown: (all, at) =>", "does not lead down"),
+    ];
+    all_caught(&browser, &sound, &faults);
+}
+
+fn all_caught(browser: &Path, sound: &str, faults: &[(&str, &str, &str, &str)]) {
     for (fault, from, to, expected) in faults {
         assert!(sound.contains(from), "{fault}: nothing to break");
-        let problems = problems(&browser, &sound.replacen(from, to, 1), DESKTOP);
+        let problems = problems(browser, &sound.replacen(from, to, 1), DESKTOP);
         assert!(
             problems.iter().any(|problem| problem.contains(expected)),
             "{fault} was not caught: {problems:?}"

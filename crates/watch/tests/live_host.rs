@@ -128,7 +128,8 @@ fn a_look_opens_no_files_but_those_of_processes_at_work() {
         board.change("n1", |state| (state.ours, state.ours_count) = (ours.to_vec(), ours.len() as u64));
         let clock = Clock::start();
         let mut look = || tick(host, clock);
-        (look(), look());
+        look();
+        look();
         let before = host.opened();
         for _ in 0..LOOKS {
             tick(host, clock);

@@ -11,7 +11,7 @@ use crate::recording::Recording;
 use crate::terminal;
 use clap::Args;
 use record::sample::Sample;
-use record::watched::Sampled;
+use record::watched::{Cost, Sampled};
 use record::{Exit, RunReader, State};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -190,6 +190,8 @@ struct Seen {
     by_node: BTreeMap<String, u64>,
     /// (where, what) to (why, lost), the last word of each.
     missing: BTreeMap<(String, String), (String, String)>,
+    /// What looking took.
+    cost: Cost,
 }
 
 impl Seen {
@@ -211,6 +213,7 @@ impl Seen {
                     *self.by_node.entry(server.node).or_default() += ended;
                     self.transactions += ended;
                 }
+                Sampled::Watching(line) => self.cost.add(sample.interval_us, &line),
                 Sampled::Missing(missing) => {
                     let place = if missing.node.is_empty() { missing.host } else { missing.node };
                     let key = (place, missing.what);
@@ -238,6 +241,9 @@ impl Seen {
                 "\n{node}: {} transactions, {tps:.0} per second",
                 human::count(*transactions)
             ));
+        }
+        if let Some(words) = self.cost.words() {
+            text.push_str(&format!("\n{words}"));
         }
         for (index, ((place, what), (why, lost))) in self.missing.iter().enumerate() {
             if index == MISSING_PRINTED_MAX {

@@ -320,6 +320,9 @@ pub(super) fn method(out: &mut String, facts: &Facts) {
              named when its mean is more than 1.5 times the median of its peers.</p>\n",
         );
     }
+    if let Some(words) = crate::unseen::cost(facts).words() {
+        out.push_str(&format!("<p><b>The instrument</b>: {}.</p>\n", escape(&words)));
+    }
     out.push_str(
         "<p>Times are CLOCK_MONOTONIC of the client. A chart column that covers several samples shows their total, with lowest and \
          highest as a band.</p>\n",

@@ -79,6 +79,13 @@ fn it_ticks_until_the_end_and_finishes_each_collector() {
     assert!(lost.is_none());
     let lines = lines_of(dir.path());
     assert_eq!((totals.lines, totals.ticks > 3), (lines.len() as u64, true));
+    // The last line is the account of what it cost.
+    let Some(Sampled::Watching(account)) = lines.last() else { panic!("{lines:?}") };
+    assert_eq!(
+        (account.node.as_str(), account.part.as_str(), account.looks),
+        ("n1", "fake", Some(totals.ticks))
+    );
+    assert!(account.cpu_us > Some(0) && account.bytes > Some(0) && account.cores > Some(0), "{account:?}");
     let reader = RunReader::open(dir.path()).expect("readable");
     assert!(reader.samples.iter().all(|sample| sample.step == "watch"));
     assert_eq!(reader.events.iter().filter(|event| event.message == "finished").count(), 1);
