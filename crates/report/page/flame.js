@@ -34,7 +34,7 @@ function flameGraphs(page) {
       frame.box.classList.toggle('above', !!above);
       let text = frame.box.querySelector('text');
       if (!text && wide > WIDE_ENOUGH) {
-        text = frame.box.appendChild(document.createElementNS('http://www.w3.org/2000/svg', 'text'));
+        text = frame.box.appendChild(document.createElementNS(frame.box.namespaceURI, 'text'));
         text.setAttribute('x', 4); text.setAttribute('y', 13);
         text.textContent = frame.label;
       }
