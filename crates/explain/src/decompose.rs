@@ -15,7 +15,7 @@ use crate::waits::{self, Who};
 use record::finding::{ClientTime, Part, Window};
 use record::watched::WAIT_CPU;
 use scheduler::Taken;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Name of the part of round trips.
 pub const ROUND_TRIPS: &str = "round trips";
@@ -137,9 +137,11 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     let seconds = window.length_us() as f64 / 1e6;
     let mut notes = vec!["sessions are sampled: a share below 1 % may be missed".to_string()];
     let mut classes: BTreeMap<String, Class> = BTreeMap::new();
-    let (mut server, mut is_apart) = (None::<Taken>, false);
+    let nodes: BTreeSet<&str> =
+        case.waiting_nodes().map(|(node, _)| node).chain(scheduler::counted_nodes(case)).collect();
+    let (mut server, mut is_apart) = (None::<Taken>, nodes.is_empty());
     let client_side = scheduler::client(case, window, count);
-    for (node, waits) in case.waiting_nodes() {
+    for node in nodes {
         let looks = case.looks(node, &[window]);
         if looks <= 0.0 {
             notes.push(format!("{node}: its sessions were not looked at during this step"));
@@ -147,7 +149,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
         }
         let counted = scheduler::sessions(case, node, window, count);
         is_apart |= counted.is_none_or(|(host, _)| client_side.is_none_or(|(ours, _)| ours != host));
-        for (event, series) in waits.of(Who::Client) {
+        for (event, series) in case.waits(node).into_iter().flat_map(|waits| waits.of(Who::Client)) {
             let sessions = series.within(&[window]).sum() / looks;
             let mut us = sessions * seconds * 1e6 / count;
             if event.0 == WAIT_CPU
@@ -181,14 +183,6 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     };
     let mut parts = vec![part(LAG, (response_us - service_us).max(0.0), vec![])];
     let (trips, how) = trips(case, step, window, count);
-    if let Some((_, taken)) = client_side {
-        parts.push(part(CLIENT, taken.in_client_us(trips).min(service_us), vec![]));
-        notes.push(format!(
-            "the client's threads computed {} per transaction and waited {} for a processor; a reply waits for all that are found together with it",
-            crate::say::us(taken.run_us),
-            crate::say::us(taken.wait_us)
-        ));
-    }
     match rtt_us {
         _ if !is_apart => {
             notes.push("client and server share a machine: a round trip there is CPU and waiting for it, which both sides' processes were counted for".to_string());
@@ -219,6 +213,20 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     }
     if server.is_none() {
         notes.extend(starved(case, window));
+    }
+    if let Some((_, taken)) = client_side {
+        let (least_us, most_us) = (taken.in_client_us_min(trips), taken.in_client_us_max(service_us));
+        let rest_us = response_us - parts.iter().map(|part| part.us).sum::<f64>();
+        // On one machine what is not in the server's processes is with the client, as far as its threads can have had it.
+        let us = if is_apart { least_us } else { rest_us.clamp(least_us, most_us.max(least_us)) };
+        parts.insert(1, part(CLIENT, us.min(service_us), vec![]));
+        notes.push(format!(
+            "the client's threads computed {} per transaction and waited {} for a processor; replies that are found together wait for each other: {} at least, {} at most",
+            crate::say::us(taken.run_us),
+            crate::say::us(taken.wait_us),
+            crate::say::us(least_us),
+            crate::say::us(most_us.max(least_us))
+        ));
     }
     let explained: f64 = parts.iter().map(|part| part.us).sum();
     parts.push(part(UNEXPLAINED, response_us - explained, vec![]));

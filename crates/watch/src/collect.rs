@@ -7,6 +7,7 @@ use record::event::Event;
 use record::watched::{Fact, Missing, Sampled};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// One moment of sampling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +103,11 @@ pub trait Collect: Send {
 
     /// Which part of watching it is, in the account of what watching costs: `views`, `machine`, ... Must not change.
     fn part(&self) -> &'static str;
+
+    /// How long the end waits for it, where that is longer than for others: what it holds is worth it.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
 
     /// What it spent since it was last asked this, besides the time of its own thread.
     fn spent(&mut self) -> Spent {

@@ -61,7 +61,7 @@ const PRINT_US: u64 = 1_000_000;
 /// A ring that has not handed out anything for so long is asked again.
 const ASK_AGAIN_US: u64 = 5_000_000;
 /// How long the end of the last slice and its printing are waited for.
-const FINISH_PATIENCE: Duration = Duration::from_secs(5);
+const FINISH_PATIENCE: Duration = Duration::from_secs(30);
 /// The fields of `perf script`, said explicitly because its default differs between versions.
 const FIELDS: &str = "comm,pid,tid,cpu,time,event,ip,sym,dso";
 /// What cannot be said without stacks.
@@ -456,6 +456,11 @@ impl Collect for Stacks {
         "stacks"
     }
 
+    /// On a busy machine a slice that takes a second to print takes many.
+    fn patience(&self) -> Option<Duration> {
+        Some(FINISH_PATIENCE + Duration::from_secs(2))
+    }
+
     fn spent(&mut self) -> Spent {
         Spent { programs_cpu_us: Some(std::mem::take(&mut self.programs_us)), ..Spent::default() }
     }
@@ -494,6 +499,11 @@ impl Collect for Stacks {
         }
         if let Some(ring) = &mut self.ring {
             self.programs_us += ring.spent_us();
+        }
+        let lost = self.printing.len() + self.queue.len();
+        if lost > 0 {
+            let text = format!("{lost} slices of stacks could not be printed in time and are lost");
+            batch.event(self.place().event(tick.now_us, event::NOTE, text));
         }
         self.clean();
     }

@@ -22,7 +22,7 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of lines and files that the sampling of one run may leave: at a typical 20 kB a second, half of it is seven hours.
 pub const DISK_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -34,6 +34,8 @@ pub const COARSENESS_MAX: u64 = 256;
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two lines about what watching costs: the account must not be what is dear.
 pub const ACCOUNT_EVERY_US: u64 = 10_000_000;
+/// How often the end looks whether a thread has ended, if nobody told it.
+const BEAT: Duration = Duration::from_millis(10);
 /// A start that is this part of the interval late is missed rather than taken late.
 const LATE_PART: u64 = 2;
 
@@ -75,7 +77,8 @@ pub struct Totals {
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
-    threads: Vec<(Place, JoinHandle<()>)>,
+    /// With how long the end waits for each.
+    threads: Vec<(Place, Duration, JoinHandle<()>)>,
 }
 
 #[derive(Debug)]
@@ -93,8 +96,6 @@ struct State {
     is_over: bool,
     /// Nothing is written any more: who comes back now comes too late.
     is_closed: bool,
-    /// Threads that have ended.
-    ended: usize,
     totals: Totals,
     /// The first line that could not be written.
     lost: Option<RecordError>,
@@ -122,13 +123,14 @@ impl Sampler {
         for collector in collectors {
             let shared = Arc::clone(&shared);
             let place = collector.place();
+            let patience = collector.patience().unwrap_or_default().max(options.patience);
             let thread =
                 std::thread::Builder::new().name(format!("watch {}", place.name())).spawn(move || {
                     let ending = Ending(Arc::clone(&shared));
                     shared.run(collector, begin_us);
                     drop(ending);
                 })?;
-            sampler.threads.push((place, thread));
+            sampler.threads.push((place, patience, thread));
         }
         Ok(sampler)
     }
@@ -149,13 +151,15 @@ impl Sampler {
         let mut state = self.shared.lock();
         state.is_over = true;
         self.shared.over.notify_all();
-        let threads = self.threads.len();
-        let all_ended = self
-            .shared
-            .over
-            .wait_timeout_while(state, self.shared.options.patience, |state| state.ended < threads);
-        drop(all_ended.unwrap_or_else(PoisonError::into_inner));
-        for (place, thread) in self.threads.drain(..) {
+        let begun = Instant::now();
+        let is_awaited = |threads: &[(Place, Duration, JoinHandle<()>)]| {
+            threads.iter().any(|(_, patience, thread)| !thread.is_finished() && begun.elapsed() < *patience)
+        };
+        while is_awaited(&self.threads) {
+            state = self.shared.over.wait_timeout(state, BEAT).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(state);
+        for (place, _, thread) in self.threads.drain(..) {
             if thread.is_finished() {
                 // A collector that panicked has ended by itself; the others' lines are worth keeping.
                 let _ = thread.join();
@@ -169,12 +173,11 @@ impl Sampler {
     }
 }
 
-/// Counts a thread as ended, also when it panics.
+/// Tells that a thread ends, also when it panics.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.lock().ended += 1;
         self.0.over.notify_all();
     }
 }

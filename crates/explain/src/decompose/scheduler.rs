@@ -16,12 +16,19 @@ pub(super) struct Taken {
     pub(super) wait_us: f64,
     /// Times they were put on one.
     pub(super) turns: f64,
+    /// The share of the time in which one of them was on a processor or wanted one.
+    pub(super) busy: f64,
 }
 
 /// The machine where the client's threads ran, and what they took.
 pub(super) fn client(case: &Case, window: Window, transactions: f64) -> Option<(&str, Taken)> {
     let thing = case.things("schedule").find(|thing| thing.name == "client")?;
     Some((thing.lines.word("host"), taken(thing.lines, window, transactions)?))
+}
+
+/// Nodes whose processes for our sessions were counted.
+pub(super) fn counted_nodes(case: &Case) -> impl Iterator<Item = &str> {
+    case.things("schedule").filter(|thing| thing.name == "sessions").map(|thing| thing.place)
 }
 
 /// What a node's processes that serve our sessions took, and the machine they ran on.
@@ -45,19 +52,28 @@ fn taken(lines: &Lines, window: Window, transactions: f64) -> Option<Taken> {
         let series = inside(field).filter(|series| !series.is_empty())?;
         Some(series.rate() * seconds * (all / looked.max(1.0)) / transactions)
     };
+    let (run_us, wait_us) = (per_transaction("run_us")?, per_transaction("wait_us")?);
+    let tasks = inside("tasks")?.mean().max(1.0);
     Some(Taken {
-        run_us: per_transaction("run_us")?,
-        wait_us: per_transaction("wait_us")?,
+        run_us,
+        wait_us,
         turns: per_transaction("turns").unwrap_or(0.0),
+        busy: ((run_us + wait_us) * transactions / (seconds * 1e6 * tasks)).min(1.0),
     })
 }
 
 impl Taken {
-    /// How long a transaction of `trips` replies is with the client's threads: all replies that a turn finds are in their hands until its
-    /// end, and while a thread waits for a processor, first one reply waits for it and in the end all of them.
-    pub(super) fn in_client_us(&self, trips: f64) -> f64 {
+    /// How long a transaction of `trips` replies is with the client's threads at least: all replies that a turn finds are in their hands until
+    /// its end, and while a thread waits for a processor, first one reply waits for it and in the end all of them. It is more where
+    /// a few turns find most of the replies.
+    pub(super) fn in_client_us_min(&self, trips: f64) -> f64 {
         let replies = if self.turns > 0.0 { (trips / self.turns).max(1.0) } else { 1.0 };
         self.run_us * replies + self.wait_us * (1.0 + replies) / 2.0
+    }
+
+    /// And at most: a thread that neither runs nor wants to has no reply before it.
+    pub(super) fn in_client_us_max(&self, service_us: f64) -> f64 {
+        self.busy * service_us
     }
 }
 
@@ -67,12 +83,13 @@ mod tests {
 
     #[test]
     fn replies_of_one_turn_share_its_time() {
-        let alone = Taken { run_us: 5.0, wait_us: 2.0, turns: 1.0 };
-        assert_eq!(alone.in_client_us(1.0), 7.0);
+        let alone = Taken { run_us: 5.0, wait_us: 2.0, turns: 1.0, busy: 0.5 };
+        assert_eq!(alone.in_client_us_min(1.0), 7.0);
         // Four replies a turn: each is there while the other three are worked on.
-        assert_eq!(Taken { turns: 0.25, ..alone }.in_client_us(1.0), 25.0);
+        assert_eq!(Taken { turns: 0.25, ..alone }.in_client_us_min(1.0), 25.0);
         // Thirty round trips of one transaction, each a turn of its own.
-        assert_eq!(Taken { turns: 30.0, ..alone }.in_client_us(30.0), 7.0);
-        assert_eq!(Taken { turns: 0.0, ..alone }.in_client_us(1.0), 7.0);
+        assert_eq!(Taken { turns: 30.0, ..alone }.in_client_us_min(30.0), 7.0);
+        assert_eq!(Taken { turns: 0.0, ..alone }.in_client_us_min(1.0), 7.0);
+        assert_eq!(alone.in_client_us_max(100.0), 50.0);
     }
 }
