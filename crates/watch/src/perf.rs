@@ -64,6 +64,8 @@ const ASK_AGAIN_US: u64 = 5_000_000;
 const FINISH_PATIENCE: Duration = Duration::from_secs(30);
 /// The fields of `perf script`, said explicitly because its default differs between versions.
 const FIELDS: &str = "comm,pid,tid,cpu,time,event,ip,sym,dso";
+/// What the name of a folder with raw slices begins with; the process id and the machine follow.
+const FOLDER: &str = "pgfathom-perf-";
 /// What cannot be said without stacks.
 const LOST: &str = "in which functions the processors spend their time";
 
@@ -155,6 +157,8 @@ pub struct Stacks {
     /// Raw slices live here.
     folder: PathBuf,
     number: u64,
+    /// Slices that were handed out.
+    taken: u64,
     ring: Option<Ring>,
     /// What is odd in the ring's seconds, and since when.
     odd: Option<(Oddity, u64)>,
@@ -184,8 +188,7 @@ pub struct Stacks {
 impl Stacks {
     /// A collector that begins at its first tick. `pulse` is the machine's collector's.
     pub fn new(options: Options, board: Arc<Board>, pulse: Pulse) -> Stacks {
-        let folder =
-            std::env::temp_dir().join(format!("pgfathom-perf-{}-{}", std::process::id(), options.host));
+        let folder = std::env::temp_dir().join(format!("{FOLDER}{}-{}", std::process::id(), options.host));
         Stacks {
             client: ClientTail::new(&options.run_dir),
             options,
@@ -194,6 +197,7 @@ impl Stacks {
             detector: Detector::default(),
             folder,
             number: 0,
+            taken: 0,
             ring: None,
             odd: None,
             asked_us: None,
@@ -239,6 +243,9 @@ impl Stacks {
         let Some(program) = self.options.program.clone() else {
             return self.give_up(tick, "perf is not installed".to_string(), batch);
         };
+        if self.number == 0 {
+            remove_orphans(&self.options.host);
+        }
         self.number += 1;
         (self.asked_us, self.until_us) = (None, tick.clock.now_us());
         match Ring::start(&program, &self.folder, self.number, self.options.mode == Mode::Always) {
@@ -259,7 +266,8 @@ impl Stacks {
         self.programs_us += ring.spent_us();
         let ended = ring.ended();
         // Nothing is handed out that was not asked for: perf is left alone.
-        let files = if self.asked_us.is_some() || ended.is_some() { ring.handed_out() } else { vec![] };
+        let files =
+            if self.asked_us.is_some() || ended.is_some() { ring.take(&mut self.taken) } else { vec![] };
         let has_files = !files.is_empty();
         if has_files {
             let to_us = self.asked_us.take().unwrap_or(tick.clock.now_us());
@@ -506,6 +514,21 @@ impl Collect for Stacks {
             batch.event(self.place().event(tick.now_us, event::NOTE, text));
         }
         self.clean();
+    }
+}
+
+/// Removes what processes left that were killed: their `perf` ended with them, and wrote what it had.
+fn remove_orphans(host: &str) {
+    const OLD: Duration = Duration::from_secs(3600);
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(FOLDER).and_then(|rest| rest.strip_suffix(&format!("-{host}")));
+        let Some(pid) = pid.filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit())) else { continue };
+        // A process of another container has its number elsewhere: what is young is left alone.
+        let age = entry.metadata().and_then(|data| data.modified()).ok().and_then(|at| at.elapsed().ok());
+        if !Path::new("/proc").join(pid).exists() && age.is_some_and(|age| age > OLD) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -87,8 +87,9 @@ impl Ring {
         }
     }
 
-    /// Files that were handed out and not yet taken, the oldest first. perf gives a file its last name, with the time in it, when it is whole.
-    pub(super) fn handed_out(&self) -> Vec<PathBuf> {
+    /// Takes the files that were handed out, the oldest first: each gets a name of its own, `taken` counts them. perf gives a file its last name,
+    /// with the time in it, when it is whole.
+    pub(super) fn take(&self, taken: &mut u64) -> Vec<PathBuf> {
         let prefix = format!("{}.", self.name);
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let mut found: Vec<PathBuf> = entries
@@ -96,9 +97,13 @@ impl Ring {
             .filter(|entry| entry.metadata().is_ok_and(|data| data.is_file() && data.len() > 0))
             .map(|entry| entry.path())
             .collect();
-        found.retain(|path| path.extension().is_some_and(|end| end != "txt"));
         found.sort();
-        found
+        let mut named = |path: PathBuf| {
+            *taken += 1;
+            let name = self.folder.join(format!("slice-{taken}"));
+            fs::rename(path, &name).ok().map(|()| name)
+        };
+        found.into_iter().filter_map(&mut named).collect()
     }
 
     /// Its first words of complaint.
