@@ -41,6 +41,10 @@ impl Collect for Nowhere {
         Place::Node(self.absent.name.clone())
     }
 
+    fn part(&self) -> &'static str {
+        "views"
+    }
+
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         let why = format!("{}; {}", self.absent.why, self.absent.hint);
         let missing = self.place().missing("server", why, "everything that the server's views say");
