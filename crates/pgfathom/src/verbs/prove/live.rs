@@ -430,7 +430,8 @@ impl Prove {
         }));
         let faults = if plan.is_empty() { String::new() } else { format!(", {plan}") };
         let seed = trial.plan.seed.map(|seed| format!(" (random:{seed})")).unwrap_or_default();
-        context.terminal.say(&format!("prove {} {}{faults}{seed}", word(trial.what), ground.name));
+        let title = format!("prove {} {}", word(trial.what), ground.name);
+        context.terminal.say(&format!("{}{faults}{seed}", title.trim_end()));
         let desk = history::Desk { dir: recording.path(), elle: self.elle.as_deref() };
         let begin = Instant::now();
         let mut repeats = Vec::new();
