@@ -125,6 +125,8 @@ pub struct Node {
     slow: core::Slow,
     turns: Vec<Turn>,
     last_us: Option<u64>,
+    /// A question of the tick that the server refuses for good is asked again then, as each try is a line in its log.
+    core_due_us: u64,
     started_us: i64,
     loaded_us: i64,
     offset_us: i64,
@@ -170,6 +172,7 @@ impl Node {
             slow: core::Slow::default(),
             turns: PARTS.map(turn).into(),
             last_us: None,
+            core_due_us: 0,
             started_us: 0,
             loaded_us: 0,
             offset_us: 0,
@@ -225,6 +228,7 @@ impl Node {
                 self.found_as = None;
                 let place = self.place();
                 self.said.found(batch, tick.now_us, &place, "server");
+                self.core_due_us = 0;
                 for turn in &mut self.turns {
                     turn.due_us = 0;
                 }
@@ -609,13 +613,18 @@ impl Collect for Node {
 
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         if self.connect(tick, batch) {
-            let asked = match self.ask_core(tick, batch) {
-                Ok(moment) => {
+            let answer = if tick.now_us < self.core_due_us { None } else { Some(self.ask_core(tick, batch)) };
+            let asked = match answer {
+                None => Ok(()),
+                Some(Ok(moment)) => {
                     let place = self.place();
                     self.said.found(batch, tick.now_us, &place, "core");
                     self.follow_up(tick, &moment, batch)
                 }
-                Err(failed) => {
+                Some(Err(failed)) => {
+                    if !failed.is_passing() {
+                        self.core_due_us = tick.now_us + tick.cadence_us * REFUSED_FACTOR;
+                    }
                     let lost = "sessions, waits, counters, WAL and standbys of these ticks";
                     self.refused("core", lost, failed, tick.now_us, batch)
                 }

@@ -5,6 +5,7 @@
 //! costs more than reading them.
 
 use crate::sql::json;
+use postgres::SimpleQueryMessage;
 use postgres::types::ToSql;
 use record::clock::monotonic_us;
 use serde_json::Value;
@@ -19,6 +20,8 @@ pub const APPLICATION_NAME: &str = "pgfathom watch";
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_millis(500);
 /// A lock that is held longer is not waited for.
 pub const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
+/// `server_version_num` from which on WITH may say MATERIALIZED.
+const MATERIALIZE_SINCE: u32 = 120_000;
 /// How long a connection may take to open, unless the user says otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Sent data that the other side does not acknowledge for this long means that it is gone.
@@ -93,6 +96,8 @@ fn words(error: &dyn std::error::Error) -> String {
 #[derive(Debug)]
 pub struct Session {
     client: control::Control,
+    /// Whether WITH may say MATERIALIZED (PostgreSQL 12). Before, it always was; the word is a syntax error there, and to try it a line in the server's log.
+    can_materialize: bool,
     prepared: HashMap<String, postgres::Statement>,
     asked: u64,
     /// Time spent waiting for answers.
@@ -108,13 +113,31 @@ impl Session {
     /// [`Failed::Gone`] with the reason.
     pub fn open(spec: &ConnSpec) -> Result<Session, Failed> {
         let client = control::connect(&sampling(spec)).map_err(|error| Failed::Gone(words(&error)))?;
-        let mut session = Session { client, prepared: HashMap::new(), asked: 0, asked_us: 0, told: (0, 0) };
+        let mut session = Session {
+            client,
+            can_materialize: true,
+            prepared: HashMap::new(),
+            asked: 0,
+            asked_us: 0,
+            told: (0, 0),
+        };
         // Without it (15 and later) the first look at a statistic would be repeated to us, not read again. It cannot be a startup
         // option, because older servers would refuse the connection.
         session.client.batch_execute(
             "select pg_catalog.set_config(name, 'none', false) from pg_catalog.pg_settings where name = 'stats_fetch_consistency'",
         )?;
+        let version = session.word("show server_version_num")?.and_then(|number| number.parse::<u32>().ok());
+        session.can_materialize = version.is_none_or(|number| number >= MATERIALIZE_SINCE);
         Ok(session)
+    }
+
+    /// The first value of an answer, as text.
+    fn word(&mut self, sql: &str) -> Result<Option<String>, Failed> {
+        let rows = self.client.simple_query(sql)?;
+        Ok(rows.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_string),
+            _ => None,
+        }))
     }
 
     /// The host that answered.
@@ -132,6 +155,12 @@ impl Session {
     /// # Errors
     /// When the connection is gone.
     pub fn columns(&mut self, relation: &str) -> Result<BTreeSet<String>, Failed> {
+        // What is not there is not asked for: each refusal is a line in the server's log. A call has no such look-up.
+        if !relation.contains('(')
+            && let Ok(None) = self.word(&format!("select pg_catalog.to_regclass('{relation}')"))
+        {
+            return Ok(BTreeSet::new());
+        }
         match self.client.prepare(&format!("select * from {relation} limit 0")).map_err(Failed::from) {
             Ok(statement) => Ok(statement.columns().iter().map(|column| column.name().to_string()).collect()),
             Err(Failed::Refused { .. }) => Ok(BTreeSet::new()),
@@ -152,7 +181,8 @@ impl Session {
 
     fn answer(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Value, Failed> {
         if !self.prepared.contains_key(sql) {
-            let statement = self.client.prepare(sql)?;
+            let plain = (!self.can_materialize).then(|| sql.replace(" as materialized (", " as ("));
+            let statement = self.client.prepare(plain.as_deref().unwrap_or(sql))?;
             self.prepared.insert(sql.to_string(), statement);
         }
         let statement = self.prepared[sql].clone();
