@@ -188,7 +188,8 @@ struct Job {
 struct Found {
     looked_at: u64,
     broken: u64,
-    witnesses: Vec<String>,
+    /// With the range and the node that they were found in, and in that order, whoever was first.
+    witnesses: Vec<(i64, usize, String)>,
     error: Option<String>,
 }
 
@@ -348,7 +349,10 @@ fn prove_watched(
     for (condition, found) in work.found.into_inner().unwrap_or_else(PoisonError::into_inner) {
         let outcome = match found.error {
             // A difference that was seen stands, whatever else could not be looked at.
-            _ if found.broken > 0 => Outcome::Broken { count: found.broken, witnesses: found.witnesses },
+            _ if found.broken > 0 => Outcome::Broken {
+                count: found.broken,
+                witnesses: found.witnesses.into_iter().map(|(_, _, witness)| witness).collect(),
+            },
             Some(error) => Outcome::Failed { error },
             None => Outcome::Kept,
         };
@@ -505,8 +509,9 @@ fn judge(hand: &mut Hand, work: &Work<'_>, job: &Job) -> Result<(), QueryError> 
         let Some(found) = found.get_mut(condition) else { continue };
         found.looked_at += counts[0];
         found.broken += broken;
-        let room = WITNESSES_MAX.saturating_sub(found.witnesses.len());
-        found.witnesses.extend(witnesses.into_iter().take(room));
+        found.witnesses.extend(witnesses.into_iter().map(|witness| (job.from, job.node, witness)));
+        found.witnesses.sort_by_key(|(from, node, _)| (*from, *node));
+        found.witnesses.truncate(WITNESSES_MAX);
     }
     work.looked_at.fetch_add(counts[0], Ordering::Relaxed);
     Ok(())
