@@ -1,6 +1,6 @@
 //! Nodes that ought to be alike: one that takes more space, and rows that are far away.
 
-use crate::ground::{Watching, findings};
+use crate::ground::{Watching, findings, repeat};
 use crate::relay::Relay;
 use crate::support::{Ended, Folder, pgfathom};
 use std::time::Duration;
@@ -39,6 +39,40 @@ fn the_same_rows_in_more_bytes() {
     }
     let fired = Watching::begin(&folder, &watch(&cluster), "wider").until(&["CAP-04"]);
     assert_eq!(fired["CAP-04"]["node"], "n3", "{:#?}", fired["CAP-04"]);
+}
+
+/// Looks at two a second over which a node must differ, and a little.
+const BEHIND_LOOKS: usize = 150;
+
+#[test]
+#[ignore = "a node must be behind for 60 s, and must not be for as long in health"]
+fn one_node_commits_more_slowly_than_its_peers() {
+    let cluster = three_nodes();
+    let folder = Folder::new();
+    on_all(&cluster, "CREATE TABLE item (id bigint GENERATED ALWAYS AS IDENTITY, v text)");
+    // Sessions that think: three machines that keep up get the same, whatever else they do.
+    let batch = "INSERT INTO item (v) SELECT 'x' FROM generate_series(1, 20)";
+    let think = Duration::from_millis(100);
+    let _load: Vec<_> = cluster.nodes().iter().map(|node| repeat(node, batch, think)).collect();
+    {
+        let watching = Watching::begin(&folder, &watch(&cluster), "alike");
+        watching.is_silent_for(3 * BEHIND_LOOKS, &["DIST-01"]);
+    }
+    // The delay stands in for a slow disk.
+    let third = cluster.node(2);
+    for statement in [
+        "ALTER SYSTEM SET fsync = on",
+        "ALTER SYSTEM SET commit_siblings = 0",
+        "ALTER SYSTEM SET commit_delay = 100000",
+        "SELECT pg_reload_conf()",
+    ] {
+        third.execute(statement).expect(statement);
+    }
+    let watching = Watching::begin(&folder, &watch(&cluster), "behind");
+    watching.looked(3 * BEHIND_LOOKS);
+    let fired = watching.until(&["DIST-01"]);
+    assert_eq!(fired["DIST-01"]["node"], "n3", "{:#?}", fired["DIST-01"]);
+    assert!(fired["DIST-01"]["claim"].as_str().unwrap_or("").contains("behind"), "{:#?}", fired["DIST-01"]);
 }
 
 #[test]
