@@ -6,7 +6,7 @@ use crate::decompose;
 use crate::rule::Need::{Any, Driven, Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::say;
-use crate::series::Point;
+use crate::series::Series;
 use crate::statistics;
 use crate::waits::{self, Who};
 use record::event;
@@ -76,6 +76,8 @@ const WAL_SHARE_HIGH: f64 = 0.5;
 const ACTIVE_MIN: f64 = 0.5;
 /// A peak is a second this many times above the median p99 ...
 const PEAK_FACTOR: f64 = 3.0;
+/// Of the tallest: peaks that are worth a name beside it (ours).
+const PEAK_TALL: f64 = 0.1;
 /// ... and peaks so close together are one.
 const PEAK_GAP_US: u64 = 5_000_000;
 /// Peaks needed.
@@ -194,6 +196,20 @@ fn checkpoints(case: &Case) -> Vec<u64> {
     times
 }
 
+/// Stretches above a floor; those that follow closely are one peak.
+fn peaks_above(p99: &Series, floor: f64) -> Vec<Window> {
+    let mut joined: Vec<Window> = vec![];
+    for stretch in p99.stretches(0, |point| point.max >= floor) {
+        match joined.last_mut() {
+            Some(last) if stretch.from_us.saturating_sub(last.to_us) <= PEAK_GAP_US => {
+                last.to_us = stretch.to_us;
+            }
+            _ => joined.push(stretch),
+        }
+    }
+    joined
+}
+
 fn peaks(case: &Case) -> Answer {
     let mut claims = vec![];
     let all = checkpoints(case);
@@ -203,29 +219,26 @@ fn peaks(case: &Case) -> Answer {
         };
         let p99 = p99.within(&[window]);
         let usual = statistics::median(p99.values()).unwrap_or(0.0);
-        let is_peak = |point: &Point| point.max >= usual * PEAK_FACTOR && usual > 0.0;
-        let mut stretches = p99.stretches(0, is_peak);
-        let mut joined: Vec<Window> = vec![];
-        for stretch in stretches.drain(..) {
-            match joined.last_mut() {
-                Some(last) if stretch.from_us.saturating_sub(last.to_us) <= PEAK_GAP_US => {
-                    last.to_us = stretch.to_us
-                }
-                _ => joined.push(stretch),
-            }
-        }
         let inside: Vec<u64> =
             all.iter().filter(|t_us| window.holds(**t_us)).map(|t_us| t_us - window.from_us).collect();
-        let moments: Vec<u64> =
-            joined.iter().map(|peak| peak.from_us.saturating_sub(window.from_us)).collect();
-        if moments.len() < PEAKS_MIN || inside.is_empty() {
+        if usual <= 0.0 || inside.is_empty() {
             continue;
         }
-        let (hits, p) = statistics::coincidence(&moments, &inside, window.length_us(), BEFORE_US, AFTER_US);
-        let share = hits as f64 / moments.len() as f64;
-        if share < PEAK_SHARE || p >= P_MAX {
-            continue;
-        }
+        // Among peaks of seconds those of milliseconds are noise, whatever they are to the usual: if all of them do not fit, the tall ones may.
+        let floors = [usual * PEAK_FACTOR, (usual * PEAK_FACTOR).max(p99.max() * PEAK_TALL)];
+        let coincide = |floor: f64| {
+            let joined = peaks_above(&p99, floor);
+            let moments: Vec<u64> =
+                joined.iter().map(|peak| peak.from_us.saturating_sub(window.from_us)).collect();
+            if moments.len() < PEAKS_MIN {
+                return None;
+            }
+            let (hits, p) =
+                statistics::coincidence(&moments, &inside, window.length_us(), BEFORE_US, AFTER_US);
+            let share = hits as f64 / moments.len() as f64;
+            (share >= PEAK_SHARE && p < P_MAX).then_some((joined, moments, hits, p))
+        };
+        let Some((joined, moments, hits, p)) = floors.into_iter().find_map(coincide) else { continue };
         let height = p99.within(&joined).max();
         let sync = |kind: &str, event: &str| (kind, event) == ("IPC", "SyncRep");
         let mut claim = Claim::new(
