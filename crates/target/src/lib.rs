@@ -20,6 +20,7 @@ mod socket;
 mod sys;
 pub mod throwaway;
 pub mod tls;
+pub mod waiting;
 
 pub use cluster::{Absent, Cluster, ClusterError, ClusterNode, Role, Survey};
 pub use connect::{Attempt, Cause, ConnectError};

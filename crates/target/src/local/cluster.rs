@@ -272,9 +272,10 @@ fn make(
         // Only now: a primary that waits for standbys which are not there yet commits nothing.
         let sync = (SYNC_NAMES.to_owned(), replication.sync.setting());
         let settings: Vec<(String, String)> = settings.iter().cloned().chain([sync]).collect();
-        primary.write_settings(options.tcp, &settings)?;
-        primary.reload()?;
-        topology::replicated::await_synchronous(&primary.peer(), &replication.sync)?;
+        topology::replicated::wait_for_standbys(&primary.peer(), &replication.sync, || {
+            primary.write_settings(options.tcp, &settings)?;
+            primary.reload()
+        })?;
     }
     let connect_s = if several { begin.elapsed().as_secs_f64() } else { 0.0 };
 

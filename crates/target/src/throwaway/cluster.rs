@@ -95,9 +95,10 @@ impl ThrowawayCluster {
         {
             let mut options = options.clone();
             options.settings.push(("synchronous_standby_names".to_owned(), replication.sync.setting()));
-            primary.write_settings(&options)?;
-            primary.reload()?;
-            topology::replicated::await_synchronous(peer, &replication.sync)?;
+            topology::replicated::wait_for_standbys(peer, &replication.sync, || {
+                primary.write_settings(&options)?;
+                primary.reload()
+            })?;
         }
         let file = ClusterFile {
             format: CLUSTER_FILE_FORMAT,

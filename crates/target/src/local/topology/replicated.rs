@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::{Link, LocalError, Peer, Statement, literal};
 use crate::conninfo::quoted;
 use crate::control;
+use crate::waiting::{self, NOBODY, WaitError};
 
 /// How long a new standby may take until it streams.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(120);
@@ -231,10 +232,39 @@ pub(super) fn await_streaming(primary: &Peer, standbys: &[String]) -> Result<(),
     await_names(primary, streaming, |found| standbys.iter().find(|name| !found.contains(name)).cloned())
 }
 
-/// Waits until as many standbys as a commit waits for are in that state.
-pub(crate) fn await_synchronous(primary: &Peer, sync: &SyncStandbys) -> Result<(), LocalError> {
-    let synchronous = "select application_name::text from pg_catalog.pg_stat_replication where sync_state in ('sync', 'quorum')";
-    await_names(primary, synchronous, |found| {
+/// Lets commits wait for standbys: `configure` writes the setting down and makes the server read it. Returns when every commit waits for them; the very next one may be one
+/// that somebody relies on.
+pub(crate) fn wait_for_standbys(
+    primary: &Peer,
+    sync: &SyncStandbys,
+    configure: impl FnOnce() -> Result<(), LocalError>,
+) -> Result<(), LocalError> {
+    if sync.method.is_none() {
+        return configure();
+    }
+    // First a name that nobody has, and a commit that waits for it: then it is known that the server lets commits wait at all.
+    let reload = || {
+        Statement::new("read the settings again".to_owned(), "select pg_catalog.pg_reload_conf()".to_owned())
+    };
+    let set = |value: String| {
+        Statement::new("change synchronous_standby_names".to_owned(), format!("alter system {value}"))
+    };
+    super::tell(primary, &[set(format!("set synchronous_standby_names = '{NOBODY}'")), reload()])?;
+    waiting::until_commits_wait(&primary.spec, FOLLOW_TIMEOUT).map_err(|error| match error {
+        WaitError::Connect(error) => LocalError::from(error),
+        WaitError::Sql(source) => LocalError::Sql { what: "look whether commits wait".to_owned(), source },
+        WaitError::Late(limit) => {
+            LocalError::NotFollowing { node: sync.names.join(", "), waited_s: limit.as_secs() }
+        }
+    })?;
+    configure()?;
+    super::tell(primary, &[set("reset synchronous_standby_names".to_owned()), reload()])?;
+    let synchronous = format!(
+        "select application_name::text from pg_catalog.pg_stat_replication where sync_state in ('sync', 'quorum') \
+         and pg_catalog.current_setting('synchronous_standby_names') = {}",
+        literal(&sync.setting())
+    );
+    await_names(primary, &synchronous, |found| {
         (found.len() < sync.count as usize).then(|| sync.names.join(", "))
     })
 }
