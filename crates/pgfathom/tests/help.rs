@@ -75,7 +75,7 @@ fn the_flags_of_each_verb_are_these() {
             "prove",
             format!(
                 "{connection} --allow-faults --client --conditions --elle --fault --heal --isolation --jobs --level --local --output-dir --progress \
-                 --random-seed --repeat --set --synchronous-commit --time --warehouses --watch"
+                 --random-seed --repeat --set --strict --synchronous-commit --time --warehouses --watch"
             ),
         ),
         (

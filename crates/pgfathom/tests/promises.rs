@@ -94,9 +94,18 @@ fn promises_are_watched_on_clusters_made_for_it() {
     }
     let page = std::fs::read_to_string(folder.path().join("kept/report.html")).expect("a page");
     assert!(page.contains("id=\"promises\""));
+    // What was not read in one snapshot is not said to be.
+    assert!(
+        !page.contains("in one snapshot") && page.contains("each SELECT by itself, in no common snapshot")
+    );
+    faults_stand_where_they_happened(&folder.path().join("kept"));
     let sharded = run(folder.path(), &["prove", "bank", "--local", "sharded", "-T", "2", "-o", "sharded"]);
     assert_eq!(sharded.exit, Some(0), "{}\n{}", sharded.stdout, sharded.stderr);
     assert!(sharded.stdout.contains("by design") && sharded.stdout.contains("change:"), "{}", sharded.stdout);
+    let strict =
+        run(folder.path(), &["prove", "bank", "--local", "sharded", "-T", "2", "--strict", "-o", "strict"]);
+    let is_seen = strict.stdout.contains("by design");
+    assert_eq!(strict.exit, Some(if is_seen { 3 } else { 0 }), "{}\n{}", strict.stdout, strict.stderr);
     // A server alone cannot be cut off from others: that is an answer, and not a skipped test.
     let impossible = run(
         folder.path(),
@@ -113,6 +122,35 @@ fn promises_are_watched_on_clusters_made_for_it() {
     assert_eq!(healed.exit, Some(0), "{}\n{}", healed.stdout, healed.stderr);
     let more = run(folder.path(), &["prove", "--heal", "--local", "single"]);
     assert_eq!(more.exit, Some(1), "--heal stands alone: {}", more.stderr);
+}
+
+/// Two repeats of `kill@300ms,heal@400ms`: each has a load of its own, from whose begin the times of the plan count.
+fn faults_stand_where_they_happened(dir: &std::path::Path) {
+    let text = std::fs::read_to_string(dir.join("events.ndjson")).expect("events");
+    let events: Vec<serde_json::Value> =
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let at = |event: &serde_json::Value| event["t_us"].as_u64().expect("a time");
+    let phase = |name: &str| {
+        let is_it = |event: &&serde_json::Value| event["kind"] == "phase" && event["phase"] == name;
+        at(events.iter().find(is_it).unwrap_or_else(|| panic!("no phase {name:?}: {text}")))
+    };
+    for repeat in [1, 2] {
+        let [begin, end] = ["load", "judge"].map(|word| phase(&format!("{word}, repeat {repeat}")));
+        let mine = |event: &&serde_json::Value| event["kind"] == "fault" && event["repeat"] == repeat;
+        let faults: Vec<&serde_json::Value> = events.iter().filter(mine).collect();
+        let words: Vec<&str> = faults.iter().filter_map(|event| event["fault"].as_str()).collect();
+        assert_eq!(words, ["kill", "heal", "heal"], "{text}");
+        for (fault, planned_us) in std::iter::zip(&faults, [300_000, 400_000]) {
+            // As late as the machine was busy, and never early; never after the end, when all of it was written down.
+            assert!((begin + planned_us..end).contains(&at(fault)), "{begin} {end} {fault}");
+            assert_eq!(fault["planned_s"].as_f64(), Some(planned_us as f64 / 1e6));
+        }
+        assert!(
+            at(faults[1]) >= at(faults[0]) + faults[0]["duration_us"].as_u64().expect("it lasted"),
+            "{text}"
+        );
+    }
+    assert!(phase("load, repeat 2") >= phase("judge, repeat 1"));
 }
 
 #[test]

@@ -71,6 +71,8 @@ fn a_server_plays_every_script_as_its_levels_promise() {
     ];
     let played = typed(&folder, "prove hermitage -d postgres -o played", &environment);
     assert_eq!(played.exit, Some(0), "{}{}", played.stdout, played.stderr);
+    let strict = typed(&folder, "prove hermitage -d postgres --strict -o strict", &environment);
+    assert_eq!(strict.exit, Some(3), "what is allowed was seen: {}{}", strict.stdout, strict.stderr);
     assert_eq!(
         // Witnesses on the page are indented.
         played

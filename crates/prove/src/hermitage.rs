@@ -31,10 +31,12 @@ const MARKER: &str = "made by pgfathom prove hermitage";
 /// What an answer means to who trusts the engine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
-    /// The anomaly was prevented, as it must be, or although it need not be.
+    /// The anomaly was prevented, as it must be.
     Kept,
-    /// It happened, and the level allows it.
+    /// It happened, and the level allows it, or nobody has said anything about it.
     ByDesign,
+    /// It did not happen, although it may.
+    AllowedNotSeen,
     /// It happened, although the level promises that it does not.
     Broken,
     /// There is no answer.
@@ -49,6 +51,7 @@ impl Verdict {
         match self {
             Verdict::Kept => "kept",
             Verdict::ByDesign => "by design",
+            Verdict::AllowedNotSeen => "allowed, not seen",
             Verdict::Broken => "broken",
             Verdict::NotTested => "not tested",
             Verdict::NotPossible => "not possible",
@@ -97,7 +100,8 @@ impl Answer {
         match (self.happened, self.expected) {
             (None, _) if self.is_impossible => Verdict::NotPossible,
             (None, _) => Verdict::NotTested,
-            (Some(false), _) => Verdict::Kept,
+            (Some(false), Some(false)) => Verdict::Kept,
+            (Some(false), Some(true) | None) => Verdict::AllowedNotSeen,
             (Some(true), Some(false)) => Verdict::Broken,
             (Some(true), Some(true)) => Verdict::ByDesign,
             // Without a promise, what happened is told and nobody is blamed.
@@ -126,6 +130,9 @@ pub enum HermitageError {
     /// The tables of a cluster's cases.
     #[error(transparent)]
     Live(#[from] LiveError),
+    /// Nobody knows whether commits wait for standbys.
+    #[error(transparent)]
+    Wait(#[from] target::waiting::WaitError),
     /// What has to be undone could not be noted.
     #[error("what has to be undone could not be written down")]
     Journal(#[from] FaultError),
@@ -145,7 +152,7 @@ impl HermitageError {
             HermitageError::Live(error) => error.hint(),
             HermitageError::Journal(error) => error.hint(),
             HermitageError::ForeignTable => Some(format!("drop or rename {TABLE}, or name another database")),
-            HermitageError::Talk(_) | HermitageError::Io(_) => None,
+            HermitageError::Talk(_) | HermitageError::Io(_) | HermitageError::Wait(_) => None,
         }
     }
 }

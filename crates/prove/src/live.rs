@@ -15,6 +15,7 @@
 pub mod ack;
 pub mod bank;
 pub mod conflict;
+pub mod diary;
 pub mod heartbeat;
 pub mod skew;
 pub mod tables;
@@ -22,11 +23,13 @@ pub mod twin;
 pub mod verreg;
 pub mod wide;
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use diary::{Diary, Noted};
+use record::clock::monotonic_ns;
+pub use target::profile::Level;
 use target::{ConnSpec, ConnectError};
 
 use crate::client::{Client, ClientError};
@@ -36,42 +39,6 @@ use crate::fault::{FaultError, Happened, Plan, Site};
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// How long what happens after the last step of a plan is watched at least.
 const TAIL: Duration = Duration::from_secs(1);
-
-/// An isolation level.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Level {
-    /// READ COMMITTED.
-    #[default]
-    ReadCommitted,
-    /// REPEATABLE READ.
-    RepeatableRead,
-    /// SERIALIZABLE.
-    Serializable,
-}
-
-impl Level {
-    /// Weakest first.
-    pub const ALL: [Level; 3] = [Level::ReadCommitted, Level::RepeatableRead, Level::Serializable];
-
-    /// As SQL has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::ReadCommitted => "READ COMMITTED",
-            Level::RepeatableRead => "REPEATABLE READ",
-            Level::Serializable => "SERIALIZABLE",
-        }
-    }
-
-    pub(crate) fn begin(self) -> String {
-        format!("begin isolation level {}", self.name())
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// How a workload is run.
 #[derive(Clone, Debug)]
@@ -90,6 +57,8 @@ pub struct Options {
     pub plan: Plan,
     /// A server that is silent for so long counts as gone.
     pub patience: Duration,
+    /// Where it is noted what happened when.
+    pub diary: Arc<Diary>,
 }
 
 impl Default for Options {
@@ -102,6 +71,7 @@ impl Default for Options {
             settings: Vec::new(),
             plan: Plan::default(),
             patience: Duration::from_secs(10),
+            diary: Arc::default(),
         }
     }
 }
@@ -185,18 +155,22 @@ fn under_faults<T: Send>(
     work: impl Fn(usize, &Watch<'_>) -> T + Sync,
 ) -> (Vec<T>, Vec<Happened>, Result<(), FaultError>) {
     let begin = Instant::now();
+    options.diary.note(Noted::Load { at_ns: monotonic_ns() });
     let watch = Watch { begin, end: Mutex::new(None), is_over: stop };
     let (watch, work) = (&watch, &work);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number, watch))).collect();
         let happened = site.follow(&options.plan, begin, stop);
+        happened.iter().for_each(|one| options.diary.note(Noted::Step(one.clone())));
         let asked = begin + options.duration;
         let end = if happened.is_empty() { asked } else { asked.max(Instant::now() + TAIL) };
         *watch.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
         while watch.goes_on() && !workers.iter().all(|worker| worker.is_finished()) {
             std::thread::sleep(RECONNECT_PAUSE);
         }
+        let at_ns = monotonic_ns();
         let healed = site.heal(None);
+        options.diary.note(Noted::Undone { at_ns, end_ns: monotonic_ns() });
         let results = workers
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))

@@ -11,47 +11,19 @@ mod wide;
 
 pub use hermitage::hermitage;
 pub use repeat::together;
-pub use settings::Settings;
+pub use settings::{Settings, Span, rule};
+pub use target::profile::Rule;
 pub use verreg::verreg;
 pub use wide::wide;
 
-use record::promise::{Control, Promise, Standing, bound};
+use record::promise::{Control, Promise, Reading, Standing, bound};
 use serde_json::{Map, Value, json};
-use target::profile::{Anomaly, Verdict};
+use target::profile::Anomaly;
 use target::{Engine, Role};
 
 use crate::fault::{Fault, Happened, Plan, Site};
 use crate::live::conflict::Fight;
 use crate::live::{Level, ack, bank, conflict, heartbeat, skew, twin};
-
-/// The rule of the engine for one anomaly at one level.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rule {
-    /// Seeing it once breaks a promise.
-    Forbidden,
-    /// It may happen.
-    Allowed,
-    /// No promise was found.
-    Measured,
-}
-
-/// What the profile of an engine says about an anomaly at a level.
-pub fn rule(engine: Engine, has_standbys: bool, level: Level, anomaly: Anomaly) -> Rule {
-    let promises = engine.profile().promises;
-    let fits = |with_standbys: bool| {
-        promises.iter().find(|promise| {
-            promise.level.contains(level.name()) && promise.level.contains("standby") == with_standbys
-        })
-    };
-    let promise = fits(has_standbys).or_else(|| fits(false)).or_else(|| promises.first());
-    match promise.map(|promise| promise.verdict(anomaly)) {
-        Some(Verdict::Forbidden) => Rule::Forbidden,
-        Some(Verdict::Allowed) => Rule::Allowed,
-        Some(Verdict::Depends(words)) if words.starts_with("forbidden") => Rule::Forbidden,
-        Some(Verdict::Depends(words)) if words.starts_with("allowed") => Rule::Allowed,
-        _ => Rule::Measured,
-    }
-}
 
 fn has_standbys(site: &Site) -> bool {
     site.nodes.iter().any(|node| node.role == Role::Standby)
@@ -127,6 +99,7 @@ struct Count<'a> {
     seen: u64,
     control: Option<Control>,
     rule: Rule,
+    reading: Reading,
     why: (&'a str, &'a str),
     change: &'a str,
 }
@@ -141,9 +114,10 @@ fn counted(count: Count<'_>) -> Promise {
         }
         (Rule::Forbidden, 0) => (Standing::Kept, count.why.0),
         (Rule::Forbidden, _) => (Standing::Broken, count.why.0),
+        (Rule::Allowed | Rule::Measured, 0) => (Standing::AllowedNotSeen, count.why.1),
         (Rule::Allowed | Rule::Measured, _) => (Standing::ByDesign, count.why.1),
     };
-    let is_bad = matches!(standing, Standing::Broken | Standing::ByDesign);
+    let is_bad = matches!(standing, Standing::Broken | Standing::ByDesign | Standing::AllowedNotSeen);
     Promise {
         workload: count.workload.to_owned(),
         promise: count.promise.to_owned(),
@@ -151,6 +125,7 @@ fn counted(count: Count<'_>) -> Promise {
         standing,
         n: count.n,
         unit: count.unit.to_owned(),
+        reading: count.reading,
         seen: count.seen,
         bound: if count.seen == 0 { bound(count.n) } else { None },
         control: count.control,
@@ -180,6 +155,7 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         seen: found.lost + found.vanished,
         control,
         rule: if excuse.is_some() { Rule::Allowed } else { Rule::Forbidden },
+        reading: Reading::Statements,
         why: (
             "a commit is acknowledged after its WAL is on disk, here and on the standbys that are waited for",
             excuse.map_or("", |(why, _)| why),
@@ -212,7 +188,7 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         "replies_dropped": (report.dropped > 0).then_some(report.dropped),
     }));
     let level = Level::ReadCommitted;
-    let torn_rule = rule(site.engine, has_standbys(site), level, Anomaly::TornCommit);
+    let torn_rule = rule(site, settings, Span::Entry, level, Anomaly::TornCommit);
     let mut torn = counted(Count {
         workload: "ack",
         promise: "a transaction is there whole and once, or not at all",
@@ -227,6 +203,7 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
             seen: u64::from(shows),
         }),
         rule: if found.duplicated + found.risen > 0 { Rule::Forbidden } else { torn_rule },
+        reading: Reading::Statements,
         why: (
             "a commit is one record of the log, or a two-phase commit",
             match site.engine {
@@ -265,7 +242,7 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
 fn explain_missing(promise: &mut Promise, happened: &[Happened]) {
     if let Some(missing) = happened.iter().find(|one| one.error.is_some() && one.step.fault.is_some()) {
         promise.standing = match promise.standing {
-            Standing::Kept => Standing::NotTested,
+            Standing::Kept | Standing::AllowedNotSeen => Standing::NotTested,
             other => other,
         };
         promise.why = missing.to_string();
@@ -273,8 +250,14 @@ fn explain_missing(promise: &mut Promise, happened: &[Happened]) {
 }
 
 /// Sums over shards.
-pub fn bank(site: &Site, report: &bank::Report, level: Level, setting: &str) -> Vec<Promise> {
-    let anomaly_rule = rule(site.engine, has_standbys(site), level, Anomaly::FracturedRead);
+pub fn bank(
+    site: &Site,
+    report: &bank::Report,
+    settings: &Settings,
+    level: Level,
+    setting: &str,
+) -> Vec<Promise> {
+    let anomaly_rule = rule(site, settings, Span::Entry, level, Anomaly::FracturedRead);
     let setting = setting_with(level, setting);
     let (fault, _) = faults_of(&report.happened);
     let mut sums = counted(Count {
@@ -290,6 +273,7 @@ pub fn bank(site: &Site, report: &bank::Report, level: Level, setting: &str) -> 
             seen: report.control_wrong,
         }),
         rule: anomaly_rule,
+        reading: Reading::Statements,
         why: (
             "a statement has one snapshot, and a commit becomes visible in one step",
             why_fractured(site.engine),
@@ -317,7 +301,8 @@ pub fn bank(site: &Site, report: &bank::Report, level: Level, setting: &str) -> 
             n: 1,
             seen: u64::from(report.last_control),
         }),
-        rule: rule(site.engine, has_standbys(site), level, Anomaly::TornCommit),
+        rule: rule(site, settings, Span::Entry, level, Anomaly::TornCommit),
+        reading: Reading::Statements,
         why: (
             "both sides of a transfer are committed together",
             "a transfer over several nodes is not committed in one step: it may be there in half after a crash, or after an entry node that refuses its own part at COMMIT (40001) when the others have committed theirs",
@@ -326,10 +311,6 @@ pub fn bank(site: &Site, report: &bank::Report, level: Level, setting: &str) -> 
     });
     if is_off {
         last.witness.push(format!("the sum is {} in the end, and was {}", report.last_sum, report.expected));
-    } else if last.standing == Standing::ByDesign {
-        // Allowed after a crash; without one it has to hold, and it did.
-        last.standing = Standing::Kept;
-        last.change.clear();
     }
     sums.fault.clone_from(&fault);
     last.fault = fault;
@@ -356,7 +337,13 @@ fn why_fractured(engine: Engine) -> &'static str {
 }
 
 /// Rows of several shards.
-pub fn twin(site: &Site, report: &twin::Report, level: Level, setting: &str) -> Vec<Promise> {
+pub fn twin(
+    site: &Site,
+    report: &twin::Report,
+    settings: &Settings,
+    level: Level,
+    setting: &str,
+) -> Vec<Promise> {
     let setting = setting_with(level, setting);
     let [_, _, apart] = &report.ways;
     let mut promises = Vec::new();
@@ -378,7 +365,11 @@ pub fn twin(site: &Site, report: &twin::Report, level: Level, setting: &str) -> 
                 n: apart.reads,
                 seen: apart.fractured,
             }),
-            rule: rule(site.engine, has_standbys(site), at, anomaly),
+            rule: rule(site, settings, Span::Entry, at, anomaly),
+            reading: match way {
+                twin::Way::Statement => Reading::Statements,
+                _ => Reading::Transactions,
+            },
             why: ("all of it is read in one snapshot", why_fractured(site.engine)),
             change: "read what must agree from one shard, or take an engine with a snapshot for all nodes",
         });
@@ -396,13 +387,34 @@ pub fn twin(site: &Site, report: &twin::Report, level: Level, setting: &str) -> 
         promise.fault = faults_of(&report.happened).0;
         promises.push(promise);
     }
+    // A transaction that reads in one statement is a transaction, too: what refutes the statement refutes it.
+    if let [statement, transaction] = promises.as_mut_slice() {
+        bound_by(transaction, statement);
+    }
     promises
 }
 
+/// A promise that contains another one is not better than that one.
+fn bound_by(stronger: &mut Promise, weaker: &Promise) {
+    let standing = weaker.standing.bounds(stronger.standing);
+    if standing != stronger.standing {
+        stronger.standing = standing;
+        stronger.why = format!("it contains \"{}\", which is {}", weaker.promise, weaker.standing.says());
+        stronger.change.clone_from(&weaker.change);
+        stronger.bound = None;
+    }
+}
+
 /// Write skew.
-pub fn skew(site: &Site, report: &skew::Report, level: Level, setting: &str) -> Vec<Promise> {
+pub fn skew(
+    site: &Site,
+    report: &skew::Report,
+    settings: &Settings,
+    level: Level,
+    setting: &str,
+) -> Vec<Promise> {
     let setting = setting_with(level, setting);
-    let skew_rule = rule(site.engine, has_standbys(site), level, Anomaly::WriteSkew);
+    let skew_rule = rule(site, settings, Span::Entry, level, Anomaly::WriteSkew);
     let forms = [
         ("of two transactions that each write what the other one read, one is refused", report.rows),
         ("the same where a count was read and a row is added", report.predicates),
@@ -423,6 +435,7 @@ pub fn skew(site: &Site, report: &skew::Report, level: Level, setting: &str) -> 
                     seen: report.control.both,
                 }),
                 rule: skew_rule,
+                reading: Reading::Answers,
                 why: (
                     "SERIALIZABLE watches what transactions read of what others write, and refuses one of a dangerous pair",
                     "snapshot isolation checks only what two transactions both write",
@@ -440,12 +453,12 @@ pub fn skew(site: &Site, report: &skew::Report, level: Level, setting: &str) -> 
 }
 
 /// Writing the same rows on several nodes.
-pub fn conflict(site: &Site, report: &conflict::Report, setting: &str) -> Vec<Promise> {
+pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, setting: &str) -> Vec<Promise> {
     let is_one = report.nodes < 2;
     let at = if is_one { "one node" } else { "every node writes" };
     let lost_rule = match is_one {
         true => Rule::Forbidden,
-        false => rule(site.engine, false, Level::ReadCommitted, Anomaly::LostUpdate),
+        false => rule(site, settings, Span::Everywhere, Level::ReadCommitted, Anomaly::LostUpdate),
     };
     let damage = |fight: &Fight| fight.overwritten + fight.diverged + fight.stuck.len() as u64;
     // Conflicts on the same rows are the control of own rows; where there must be none, carelessness is the control of both.
@@ -473,6 +486,7 @@ pub fn conflict(site: &Site, report: &conflict::Report, setting: &str) -> Vec<Pr
             seen: damage(fight),
             control: Some(control.clone()),
             rule,
+            reading: Reading::Nodes,
             why: (
                 "an update waits for the other one's end, or fails, and every node gets every row",
                 "nobody resolves conflicts: what arrives by replication overwrites what is there, on each node in another order",
@@ -535,6 +549,7 @@ pub fn heartbeat(
                 seen: u64::from(shows),
             }),
             rule: if excuse.is_some() { Rule::Allowed } else { Rule::Forbidden },
+            reading: Reading::Statements,
             why: ("what is acknowledged is on disk", excuse.map_or("", |(why, _)| why)),
             change: excuse.map_or("", |(_, change)| change),
         });
@@ -543,9 +558,6 @@ pub fn heartbeat(
         if never {
             promise.standing = Standing::Broken;
             promise.why = "after a fault no probe was answered any more".to_owned();
-        } else if promise.standing == Standing::ByDesign && shard.doomed == 0 {
-            promise.standing = Standing::Kept;
-            promise.change.clear();
         }
         let all = |of: fn(&[heartbeat::Outage; 2]) -> Option<u64>| -> Vec<Option<u64>> {
             shard.outages.iter().map(of).collect()
@@ -579,6 +591,7 @@ pub fn heartbeat(
                 seen: node.control[1],
             }),
             rule: if is_applied { Rule::Forbidden } else { Rule::Allowed },
+            reading: Reading::Statements,
             why: (
                 "remote_apply waits until the synchronous standbys have applied it",
                 "another node shows a write only when it has applied it, and the acknowledgement does not wait for that",

@@ -92,6 +92,8 @@ pub struct Report {
     pub orders_since_load: u64,
     /// Connections that worked.
     pub jobs: usize,
+    /// Snapshots that were read in: one for each node that was asked. None spans two of them.
+    pub snapshots: usize,
     /// What a reader should know.
     pub notes: Vec<String>,
     /// From first to last.
@@ -311,6 +313,7 @@ fn prove_watched(
     }
     let jobs = options.jobs.max(1);
     let snapshots = nodes::share_snapshots(&mut nodes, &mut notes)?;
+    let snapshots_taken = nodes.len();
     let list = jobs_of(&conditions, from, to, if snapshots.is_some() { jobs } else { 1 }, nodes.len());
     let names: Vec<Names> = nodes.iter().map(|node| node.names.clone()).collect();
     let work = Work {
@@ -363,6 +366,7 @@ fn prove_watched(
         warehouses,
         orders_since_load,
         jobs,
+        snapshots: snapshots_taken,
         notes,
         duration: begun.elapsed(),
     })

@@ -188,6 +188,58 @@ fn a_standby_forks_lags_and_refuses() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// Stops a process for a while again and again, until it is dropped.
+struct Late {
+    is_over: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Late {
+    fn make(pid: i32) -> Late {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        let signal = move |signal| rustix::process::kill_process(pid, signal).unwrap();
+        let thread = std::thread::spawn(move || {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                signal(rustix::process::Signal::STOP);
+                std::thread::sleep(Duration::from_millis(700));
+                signal(rustix::process::Signal::CONT);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        Late { is_over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The checkpointer decides whether commits wait, and it reads a changed setting when it likes. A session that knows the setting already would be
+/// acknowledged without a wait: SC would find nobody waiting, and remote_apply would look broken.
+#[test]
+fn scripts_wait_for_a_checkpointer_that_reads_a_changed_setting_late() {
+    let installation = local::newest();
+    for sync in ["async", "FIRST 1 (s1)"] {
+        let cluster = ThrowawayCluster::replicated(&installation, 1, sync).unwrap();
+        let pid = "select pid::text from pg_stat_activity where backend_type = 'checkpointer'";
+        let pid = cluster.node(0).value(pid).unwrap().unwrap();
+        let late = Late::make(pid.parse().unwrap());
+        let answers = play(&cluster, &format!("late-{}", sync.len()));
+        drop(late);
+        for (answer, happened) in std::iter::zip(&answers, [true, true, false, true, false]) {
+            assert_eq!(answer.happened, Some(happened), "{sync}: {answer:#?}");
+        }
+        assert!(answers[4].line.contains("not told before"), "{sync}: {}", answers[4].line);
+    }
+}
+
 #[test]
 fn peers_overwrite_each_other_and_stop() {
     let installation = local::newest();

@@ -14,7 +14,7 @@ use prove::fault::{Plan, Site};
 use prove::history::{History, Model, elle};
 use prove::live::verreg::{self, Paper, Report};
 use prove::live::{Level, Options};
-use prove::promise;
+use prove::promise::{self, Settings};
 use record::promise::Standing;
 use target::local::Topology;
 use target::throwaway::{Throwaway, ThrowawayCluster};
@@ -62,7 +62,7 @@ fn each_level_keeps_its_promise_and_not_more() {
             let outcomes = report.outcomes;
             assert!(outcomes.info + outcomes.partial + outcomes.ok_weak == 0, "{report:#?}");
             assert!(report.fresh[0] <= report.fresh[1], "{report:#?}");
-            let promises = promise::verreg(&site, &report, word(model), "single");
+            let promises = promise::verreg(&site, &report, &Settings::default(), word(model), "single");
             let control = report.control.unwrap();
             let expected = if control.2 > 0 { Standing::Kept } else { Standing::NotTested };
             assert_eq!(promises[0].standing, expected, "{promises:#?}");
@@ -85,6 +85,56 @@ fn word(model: Model) -> &'static str {
     if model == Model::Append { "append" } else { "verreg" }
 }
 
+/// Changes a setting, and waits until new sessions have it: whoever is forked before the postmaster has read it again works with the old one.
+fn set(server: &Throwaway, name: &str, value: &str) {
+    server.execute(&format!("alter system set {name} = '{value}'")).unwrap();
+    server.execute("select pg_reload_conf()").unwrap();
+    let begin = std::time::Instant::now();
+    while server.value(&format!("show {name}")).unwrap().as_deref() != Some(value) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "no session has {name} = {value}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A standby that is a second behind: each statement on it is late, which is allowed, and no line that contains the order of real time may say that it was kept.
+#[test]
+fn the_order_of_real_time_is_not_kept_where_a_standby_lags() {
+    let (dir, journal) = local::journal("lag");
+    let cluster = ThrowawayCluster::replicated(&local::newest(), 1, "async").unwrap();
+    set(cluster.node(1), "recovery_min_apply_delay", "1s");
+    let site = local::site_of(&cluster, &journal);
+    for level in [Level::ReadCommitted, Level::RepeatableRead] {
+        let report = (1..10)
+            .map(|seed| {
+                let longer = Options { duration: Duration::from_millis(2_500), ..options(level, seed) };
+                run(&site, &dir, Model::VersionedRegister, &longer, true)
+            })
+            .find(|report| verreg::ordered(&report.report, level, report.late.as_ref()) > 0)
+            .expect("a standby that lags showed nothing late in all that time");
+        let settings = Settings::of(&site.entry(), &options(level, 1)).unwrap();
+        let promises = promise::verreg(&site, &report, &settings, "verreg", "replicated");
+        let [plain, fork, real_time] = promises.as_slice() else { panic!("{promises:#?}") };
+        assert_eq!(real_time.standing, Standing::ByDesign, "{promises:#?}");
+        assert!(!real_time.witness.is_empty() && real_time.seen > 0, "{promises:#?}");
+        // Each has a control of its own, and they showed something.
+        for promise in [fork, real_time] {
+            assert!(promise.control.as_ref().is_some_and(|control| control.seen > 0), "{promises:#?}");
+        }
+        assert_eq!(report.shown, Some(verreg::Shown { fork: true, late: true }), "{}", report.unshown);
+        assert_ne!(plain.standing, Standing::Kept, "a long fork is allowed here: {promises:#?}");
+        // With remote_apply and a standby that is waited for the same would be a violation.
+        let applied = Settings {
+            synchronous_commit: "remote_apply".into(),
+            are_all_synchronous: true,
+            ..Settings::default()
+        };
+        let promises = promise::verreg(&site, &report, &applied, "verreg", "replicated");
+        assert_eq!(promises[2].standing, Standing::Broken, "{promises:#?}");
+    }
+    drop((site, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 #[test]
 fn shards_are_refuted_by_design() {
     let (dir, journal) = local::journal("spread");
@@ -98,8 +148,7 @@ fn shards_are_refuted_by_design() {
             let limit = "-c lock_timeout=200ms -c deadlock_timeout=10ms";
             node.execute(&format!("alter server {server} options (set options '{limit}')")).unwrap();
         }
-        node.execute("alter system set lock_timeout = '200ms'").unwrap();
-        node.execute("select pg_reload_conf()").unwrap();
+        set(node, "lock_timeout", "200ms");
     }
     let site = local::site_of(&cluster, &journal);
     for level in Level::ALL {
@@ -109,7 +158,7 @@ fn shards_are_refuted_by_design() {
             .find(|report| report.report.refutes(base))
             .expect("shards without a common snapshot showed no half in all that time");
         assert_eq!(report.entries, ["n1", "n2"]);
-        let promises = promise::verreg(&site, &report, "verreg", "sharded");
+        let promises = promise::verreg(&site, &report, &Settings::default(), "verreg", "sharded");
         assert_eq!(promises[0].standing, Standing::ByDesign, "{promises:#?}");
         assert!(
             promises[0].seen > 0 && promises[0].witness.iter().any(|line| line.contains("n1")),

@@ -14,9 +14,11 @@ use serde_json::{Map, Value};
 pub enum Standing {
     /// Forbidden, and seen.
     Broken,
-    /// Seen or to be expected, and the engine or a setting allows it.
+    /// Allowed by the engine or a setting, or promised by nobody, and seen.
     ByDesign,
-    /// Looked for and not seen.
+    /// Allowed by the engine or a setting, or promised by nobody, and not seen this time.
+    AllowedNotSeen,
+    /// Forbidden, looked for and not seen.
     Kept,
     /// Nothing can be said: the control showed nothing, or too little was looked at.
     #[default]
@@ -29,16 +31,79 @@ pub enum Standing {
 }
 
 impl Standing {
+    /// All that this version writes, worst first.
+    pub const ALL: [Standing; 6] = [
+        Standing::Broken,
+        Standing::ByDesign,
+        Standing::AllowedNotSeen,
+        Standing::Kept,
+        Standing::NotTested,
+        Standing::NotPossible,
+    ];
+
+    /// What a stronger promise comes to when a weaker one that it contains has come to `self`: whatever refutes the weaker one refutes it, too, and where the weaker one
+    /// could not be judged or is not promised, it is neither.
+    #[must_use]
+    pub fn bounds(self, stronger: Standing) -> Standing {
+        match (self, stronger) {
+            (Standing::Broken, _) => Standing::Broken,
+            (Standing::ByDesign, _) => stronger.min(Standing::ByDesign),
+            (
+                Standing::NotTested | Standing::NotPossible | Standing::Unknown,
+                Standing::Kept | Standing::AllowedNotSeen,
+            ) => Standing::NotTested,
+            (Standing::AllowedNotSeen, Standing::Kept) => Standing::AllowedNotSeen,
+            _ => stronger,
+        }
+    }
+
     /// In words.
     pub fn says(self) -> &'static str {
         match self {
             Standing::Broken => "BROKEN",
             Standing::ByDesign => "by design",
+            Standing::AllowedNotSeen => "allowed, not seen",
             Standing::Kept => "kept",
             Standing::NotTested => "not tested",
             Standing::NotPossible => "not possible here",
             Standing::Unknown => "unknown",
         }
+    }
+}
+
+/// In what the things behind a figure were read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reading {
+    /// Each SELECT by itself: in a snapshot of its own, if its engine gives one.
+    Statements,
+    /// Each transaction by itself.
+    Transactions,
+    /// Each node by itself; no snapshot spans them.
+    Nodes,
+    /// From the answers that sessions got, as they came.
+    Answers,
+    /// Nothing was read, or an earlier version did not say.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl Reading {
+    /// In words; empty: nothing is known.
+    pub fn says(self) -> &'static str {
+        match self {
+            Reading::Statements => "each SELECT by itself, in no common snapshot",
+            Reading::Transactions => "each transaction by itself, in no common snapshot",
+            Reading::Nodes => "each node by itself, in no common snapshot",
+            Reading::Answers => "the answers that sessions got, as they came",
+            Reading::Unknown => "",
+        }
+    }
+
+    /// Whether there is nothing to say.
+    pub fn is_unknown(&self) -> bool {
+        *self == Reading::Unknown
     }
 }
 
@@ -60,7 +125,10 @@ pub struct Promise {
     pub n: u64,
     /// Of what: `acknowledged commits`.
     pub unit: String,
-    /// How often it was broken.
+    /// In what it was looked at.
+    #[serde(skip_serializing_if = "Reading::is_unknown")]
+    pub reading: Reading,
+    /// How often it was seen, allowed or not.
     pub seen: u64,
     /// With nothing seen: the true share is below this with 95 % confidence.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,7 +188,7 @@ pub fn verdict(step: &Step) -> Verdict {
             Standing::NotTested | Standing::NotPossible => {
                 verdict.notes.push(format!("{}: {place}: {}", promise.standing.says(), promise.why));
             }
-            Standing::ByDesign | Standing::Kept | Standing::Unknown => {}
+            Standing::ByDesign | Standing::AllowedNotSeen | Standing::Kept | Standing::Unknown => {}
         }
     }
     verdict
@@ -220,6 +288,21 @@ mod tests {
         );
         assert_eq!(grid(&all, "bank"), None);
         assert_eq!(grid(&all[..1], "ack"), None);
+    }
+
+    #[test]
+    fn a_stronger_promise_is_never_better_than_a_weaker_one_that_it_contains() {
+        for weaker in Standing::ALL {
+            for stronger in Standing::ALL {
+                let bound = weaker.bounds(stronger);
+                // Whoever reads "kept" of the stronger one may rely on the weaker one.
+                assert!(bound != Standing::Kept || weaker == Standing::Kept, "{weaker:?} {stronger:?}");
+                // What is refuted stays refuted.
+                assert!(weaker > Standing::ByDesign || bound <= weaker, "{weaker:?} {stronger:?}");
+                assert!(stronger > Standing::ByDesign || bound <= stronger, "{weaker:?} {stronger:?}");
+                assert_eq!(weaker.bounds(bound), bound);
+            }
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use record::model::{
     Check, CheckResult, Dataset, ErrorStatistics, Finding, NodeStatistics, OutageStatistics, Phase, Setting,
     State, Target, TypeStatistics,
 };
-use record::promise::{Control, Promise, Standing};
+use record::promise::{Control, Promise, Reading, Standing};
 use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_VERIFY, Sample};
 use record::sweep::{Curve, Fit, Mix, Place, Plan, Point, Repeat};
 use record::tpcc::{DISCLAIMER, Tpcc, TpccOrders, TpccProfile, TpccShare};
@@ -492,6 +492,7 @@ fn full_directory() -> Folder {
             standing: Standing::Kept,
             n: 100,
             unit: "acknowledged commits".into(),
+            reading: Reading::Statements,
             seen: 0,
             bound: Some(0.03),
             control: Some(Control { what: "a row taken away".into(), n: 1, seen: 1 }),

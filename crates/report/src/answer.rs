@@ -5,6 +5,7 @@ use crate::facts::{Badge, Facts, StepFacts, total};
 use crate::number::{self, Letters};
 use record::State;
 use record::model::CheckResult;
+use record::promise::Standing;
 
 /// A number worth a big letter.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -241,6 +242,12 @@ fn own_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
 }
 
 fn prove_tiles(step: &StepFacts) -> Vec<Tile> {
+    let promises = &step.step.promises;
+    if !promises.is_empty() {
+        // What they counted are different things, each read in its own way: their sum would be a number of nothing.
+        let kept = promises.iter().filter(|promise| promise.standing == Standing::Kept).count() as u64;
+        return vec![tile(step, "promises kept", &number::count(kept), "", crate::prove::clause(promises))];
+    }
     let count = |name: &str| step.step.totals.get(name).and_then(serde_json::Value::as_u64);
     let mut tiles = Vec::new();
     if let Some(kept) = count("conditions_kept") {
@@ -254,7 +261,13 @@ fn prove_tiles(step: &StepFacts) -> Vec<Tile> {
         tiles.push(tile(step, "warehouses", &number::count(warehouses), "", detail));
     }
     if let Some(looked_at) = step.step.summary.rows {
-        tiles.push(tile(step, "looked at", &number::count(looked_at), "", "in one snapshot".to_string()));
+        let how = match count("snapshots") {
+            Some(1) => "in one snapshot".to_string(),
+            Some(nodes) => format!("in {nodes} snapshots, one per node; none spans them"),
+            // A history, and directories of versions that did not say.
+            None => String::new(),
+        };
+        tiles.push(tile(step, "looked at", &number::count(looked_at), "", how));
     }
     tiles
 }

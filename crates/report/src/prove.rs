@@ -40,13 +40,13 @@ pub(crate) fn print(out: &mut String, run: &Run) {
 /// `68 promises: 19 by design, 49 kept`.
 pub(crate) fn clause<'a>(promises: impl IntoIterator<Item = &'a Promise>) -> String {
     let standings: Vec<Standing> = promises.into_iter().map(|promise| promise.standing).collect();
-    let words: Vec<String> =
-        [Standing::Broken, Standing::ByDesign, Standing::Kept, Standing::NotTested, Standing::NotPossible]
-            .into_iter()
-            .map(|standing| (standing, standings.iter().filter(|other| **other == standing).count()))
-            .filter(|(_, count)| *count > 0)
-            .map(|(standing, count)| format!("{count} {}", standing.says()))
-            .collect();
+    let words: Vec<String> = Standing::ALL
+        .into_iter()
+        .map(|standing| (standing, standings.iter().filter(|other| **other == standing).count()))
+        .filter(|(_, count)| *count > 0)
+        // A comma in a list of commas says something else.
+        .map(|(standing, count)| format!("{count} {}", standing.says().replace(", ", " and ")))
+        .collect();
     format!("{}: {}", number::counted(standings.len() as u64, "promise"), words.join(", "))
 }
 
@@ -220,6 +220,7 @@ pub(crate) fn section(out: &mut String, run: &Run) {
         ("of", false),
         ("at most (95 %)", false),
         ("control", false),
+        ("read in", true),
     ];
     table(out, "What became of each promise", &head, &rows);
     let mut workloads: Vec<&str> = Vec::new();
@@ -282,6 +283,7 @@ fn row(promise: &Promise) -> Row {
         Cell::number(format!("{} {}", number::count(promise.n), promise.unit)),
         Cell::number(promise.bound.map(percent).unwrap_or_default()),
         Cell::number(control.unwrap_or_default()),
+        Cell::words(promise.reading.says()),
     ])
 }
 
@@ -289,7 +291,7 @@ fn row(promise: &Promise) -> Row {
 mod tests {
     use super::*;
     use record::model::Step;
-    use record::promise::Control;
+    use record::promise::{Control, Reading};
     use serde_json::json;
 
     fn promise(standing: Standing, setting: &str, seen: u64) -> Promise {
@@ -301,6 +303,7 @@ mod tests {
             standing,
             n: 12_000,
             unit: "acknowledged commits".into(),
+            reading: Reading::Statements,
             seen,
             bound: (seen == 0).then_some(0.00025),
             control: Some(Control { what: "a row taken away".into(), n: 1, seen: 1 }),
@@ -317,7 +320,11 @@ mod tests {
     #[test]
     fn a_page_says_what_how_much_why_and_what_to_change() {
         let step = Step {
-            promises: vec![promise(Standing::Kept, "on", 0), promise(Standing::ByDesign, "off", 3)],
+            promises: vec![
+                promise(Standing::Kept, "on", 0),
+                promise(Standing::ByDesign, "off", 3),
+                promise(Standing::AllowedNotSeen, "local", 0),
+            ],
             ..Step::default()
         };
         let run = Run { steps: vec![step], ..Run::default() };
@@ -335,13 +342,16 @@ mod tests {
             "share lost 0.010 %",
             "(1) on",
             "(2) off",
-            "2 promises: 1 by design, 1 kept",
+            "(3) local",
+            "allowed, not seen ack: nothing",
+            "3 promises: 1 by design, 1 allowed and not seen, 1 kept",
         ] {
             assert!(out.contains(words), "{words:?} is missing in:\n{out}");
         }
         assert!(!out.contains("holes") && !out.contains("| 4"), "{out}");
+        assert!(!out.contains("one snapshot"), "{out}");
         // What was kept needs no excuse.
-        assert_eq!(out.matches("why:").count(), 1, "{out}");
+        assert_eq!(out.matches("why:").count(), 2, "{out}");
         assert!(out.is_ascii() && out.lines().all(|line| line.len() <= 110), "{out}");
     }
 
@@ -372,6 +382,7 @@ mod tests {
         section(&mut out, &run);
         assert!(out.contains("&lt;b&gt;1 &amp; 2&lt;/b&gt;") && !out.contains("<b>"), "{out}");
         assert!(out.contains("BROKEN") && out.contains("<strong>change</strong>"), "{out}");
+        assert!(out.contains("each SELECT by itself, in no common snapshot"), "{out}");
     }
 
     #[test]

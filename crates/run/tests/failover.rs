@@ -241,6 +241,13 @@ fn sessions_leave_a_primary_that_takes_no_writes_any_more() {
                         let demote = "alter system set default_transaction_read_only = on";
                         cluster.node(0).execute(demote).unwrap();
                         cluster.node(0).reload().unwrap();
+                        // Until new sessions have it, some of ours may still write there.
+                        let shown = "show default_transaction_read_only";
+                        let begin = std::time::Instant::now();
+                        while cluster.node(0).value(shown).unwrap().as_deref() != Some("on") {
+                            assert!(begin.elapsed() < Duration::from_secs(60), "the setting was not read");
+                            std::thread::sleep(Duration::from_millis(5));
+                        }
                         std::thread::sleep(Duration::from_millis(1_500));
                         cluster.node(1).value("select pg_promote()").unwrap();
                     })],

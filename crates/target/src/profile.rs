@@ -9,12 +9,14 @@ mod cockroach;
 mod greenplum;
 mod multimaster;
 mod postgres;
+mod promise;
 mod shardman;
 mod ydb;
 mod yugabyte;
 
 pub use multimaster::REPLICATIONS;
 pub use postgres::DETECT;
+pub use promise::{Anomaly, Arrangement, Entry, Level, Place, Promise, Rule, Setting, Verdict, table};
 
 use crate::engine::Engine;
 
@@ -225,86 +227,6 @@ pub struct Wire {
     pub retry: &'static str,
 }
 
-/// The anomalies that promises are made about; the columns of [`Promise::verdicts`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Anomaly {
-    /// One SELECT sees half of a transaction.
-    FracturedRead,
-    /// G0, G1a-c: dirty writes, dirty and intermediate reads, circular information flow.
-    DirtyOrCircular,
-    /// G-single: read skew within a transaction.
-    ReadSkew,
-    /// P4.
-    LostUpdate,
-    /// Two readers on two nodes see two writes in opposite orders.
-    LongFork,
-    /// G2-item: write skew.
-    WriteSkew,
-    /// A read on another node misses an acknowledged write.
-    StaleRead,
-    /// After a crash, a transaction over several nodes is there in part, or acknowledged and gone.
-    TornCommit,
-}
-
-impl Anomaly {
-    /// In the order of [`Promise::verdicts`].
-    pub const ALL: [Anomaly; 8] = [
-        Anomaly::FracturedRead,
-        Anomaly::DirtyOrCircular,
-        Anomaly::ReadSkew,
-        Anomaly::LostUpdate,
-        Anomaly::LongFork,
-        Anomaly::WriteSkew,
-        Anomaly::StaleRead,
-        Anomaly::TornCommit,
-    ];
-
-    /// A short name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Anomaly::FracturedRead => "fractured read",
-            Anomaly::DirtyOrCircular => "G0, G1",
-            Anomaly::ReadSkew => "read skew",
-            Anomaly::LostUpdate => "lost update",
-            Anomaly::LongFork => "long fork",
-            Anomaly::WriteSkew => "write skew",
-            Anomaly::StaleRead => "stale read elsewhere",
-            Anomaly::TornCommit => "torn or lost commit",
-        }
-    }
-}
-
-/// Whether an anomaly breaks a promise.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// It may never happen: seeing it once is a finding.
-    Forbidden,
-    /// It may happen by design.
-    Allowed,
-    /// No promise was found: it is measured and reported.
-    Measure,
-    /// It cannot be asked.
-    NotApplicable,
-    /// It depends on a setting or on the place, as said here.
-    Depends(&'static str),
-}
-
-/// What an engine promises at one isolation level.
-#[derive(Clone, Copy, Debug)]
-pub struct Promise {
-    /// The level, and the arrangement where there are several.
-    pub level: &'static str,
-    /// One verdict per [`Anomaly::ALL`].
-    pub verdicts: [Verdict; 8],
-}
-
-impl Promise {
-    /// What is promised about one anomaly.
-    pub fn verdict(&self, anomaly: Anomaly) -> Verdict {
-        self.verdicts[anomaly as usize]
-    }
-}
-
 /// A view or function that shows what the engine is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct View {
@@ -331,13 +253,6 @@ impl Engine {
     }
 }
 
-/// Short names for the tables of promises.
-mod verdicts {
-    pub(super) use super::Verdict::{
-        Allowed as A, Depends as D, Forbidden as F, Measure as M, NotApplicable as N,
-    };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,16 +271,6 @@ mod tests {
                 "{engine} says what it cannot"
             );
         }
-    }
-
-    #[test]
-    fn anomalies_are_numbered_as_they_stand_in_the_tables() {
-        for (place, anomaly) in Anomaly::ALL.into_iter().enumerate() {
-            assert_eq!(anomaly as usize, place, "{}", anomaly.name());
-        }
-        let sharded = Engine::FdwSharded.profile().promises[0];
-        assert_eq!(sharded.verdict(Anomaly::FracturedRead), Verdict::Allowed);
-        assert_eq!(sharded.verdict(Anomaly::DirtyOrCircular), Verdict::Forbidden);
     }
 
     /// A question without its placeholder would ask about everything.

@@ -6,6 +6,7 @@ mod ground;
 mod hermitage;
 mod history;
 mod live;
+mod moments;
 mod suite;
 mod tpcc;
 
@@ -41,7 +42,7 @@ Examples:
 Faults: kill, pause, restart, promote, power, full, partition, cut, blackhole, blackhole-requests,
 blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They hurt only clusters of up and
 those of --local unless --allow-faults says otherwise.
-Exit code 3: a promise is broken, and a witness is named. Exit code 8: none is, but some could not be judged.")]
+Exit code 3: a promise is broken, and a witness is named; with --strict also: anything was seen. Exit code 8: none is, but some could not be judged.")]
 pub struct Prove {
     /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2) and two more; hermitage, the isolation levels by
     /// scripts; check, a history file, named as TARGET; ack, nothing acknowledged is lost; hb, how long it is away and how stale;
@@ -68,6 +69,9 @@ pub struct Prove {
     /// check: exit with 3 when one of these is refuted: read-committed (rc), snapshot-isolation (si), serializable (ser), strict-serializable (strict), ...
     #[arg(long = "level", value_name = "LEVELS", value_parser = level, value_delimiter = ',', help_heading = "Prove")]
     pub levels: Vec<Level>,
+    /// Exit with 3 when an anomaly was seen at all, also where the engine or a setting allows it
+    #[arg(long, help_heading = "Prove")]
+    pub strict: bool,
     /// Only these warehouses: N, or FROM-TO [default: all]
     #[arg(long, value_name = "RANGE", value_parser = range, help_heading = "Prove")]
     pub warehouses: Option<(i64, i64)>,

@@ -22,6 +22,7 @@ mod standby;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use record::promise::Control;
 use target::{Engine, Role};
 
 use super::{Answer, HermitageError};
@@ -38,6 +39,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 const QUIET: Duration = Duration::from_millis(500);
 /// Acknowledged writes that are read elsewhere at once.
 const WRITES: u64 = 200;
+/// The first of them have a control.
+const CONTROLS: u64 = 20;
 
 /// What is left to chance takes time.
 #[derive(Clone, Copy, Debug)]
@@ -417,16 +420,29 @@ fn stale_reads(
 ) -> Result<(), HermitageError> {
     let mut a = Player::open("a", writer)?;
     let mut b = Player::open("b", reader)?;
+    // The control: a snapshot from before the write has to miss it.
+    let mut before = Player::open("c", reader)?;
+    let (mut looks, mut missed) = (0u64, 0u64);
     let read = format!("SELECT value FROM {table} WHERE id = 1");
     let (mut reads, mut stale, mut worst) = (0u64, 0u64, Duration::ZERO);
     let start = Instant::now();
     for value in 1..=WRITES {
+        let has_control = value <= CONTROLS;
         let value = i64::try_from(value).unwrap_or(0) + 1_000;
+        if has_control {
+            before.quietly(&begin(Isolation::RepeatableRead))?;
+            before.quietly(&read)?;
+        }
         a.quietly(&format!("UPDATE {table} SET value = {value} WHERE id = 1"))?;
         let acknowledged = Instant::now();
         let is_there = |seen: &str| seen.parse::<i64>().is_ok_and(|seen| seen >= value);
         let mut seen = b.quietly(&read)?;
         reads += 1;
+        if has_control {
+            looks += 1;
+            missed += u64::from(!is_there(&before.quietly(&read)?));
+            before.quietly("COMMIT")?;
+        }
         if !is_there(&seen) {
             stale += 1;
             if answer.script.is_empty() {
@@ -447,7 +463,13 @@ fn stale_reads(
             break;
         }
     }
-    answer.happened = Some(stale > 0);
+    // Where the control shows nothing, a zero says nothing.
+    answer.happened = (stale > 0 || missed > 0).then_some(stale > 0);
+    answer.control = Some(Control {
+        what: "the same reading in a snapshot from before the write".to_owned(),
+        n: looks,
+        seen: missed,
+    });
     answer.counted = Some((reads, stale, "reads directly after an acknowledgement"));
     answer.line = match stale {
         0 => format!(

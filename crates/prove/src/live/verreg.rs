@@ -6,10 +6,12 @@
 //!
 //! What happened goes to a file while it happens ([`crate::history::HistoryWriter`]); memory does not grow with time. The check reads it afterwards.
 //!
-//! "Not refuted" needs a control: the same load at the next weaker level has to show what the level forbids, and an anomaly that is planted into the very same
-//! history has to be found.
+//! "Not refuted" needs controls: the same load at the next weaker level has to show what the level forbids, and an anomaly that is planted into the very same
+//! history has to be found. The order of real time and the long fork have controls of their own ([`shown`]), and another planted anomaly.
 
+pub mod late;
 mod session;
+mod shown;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -20,6 +22,8 @@ use target::{ConnSpec, Engine, Role};
 
 use super::ack::Outcomes;
 use super::tables::{SCHEMA, Shape, Tables, converge};
+pub use shown::Shown;
+
 use super::{Draws, Lasting, Level, LiveError, Options, under_faults};
 use crate::check::{self, Base, Order};
 use crate::client::Client;
@@ -81,6 +85,14 @@ pub struct Report {
     pub control: Option<(Level, u64, u64)>,
     /// Whether an anomaly that was planted into the history was found; `None`: the history has its own.
     pub planted: Option<bool>,
+    /// The same for one that only real time shows; `None`: the level is refuted without it.
+    pub planted_late: Option<bool>,
+    /// Readings that missed what had been acknowledged before their statement was sent; at levels where each statement has a snapshot of its own.
+    pub late: Option<late::Late>,
+    /// What was found of the fork and the late reading that were played by hand; `None`: they could not be played.
+    pub shown: Option<Shown>,
+    /// Why they could not.
+    pub unshown: String,
     /// The nodes that took transactions.
     pub entries: Vec<String>,
     /// Bytes of the history's file.
@@ -134,6 +146,12 @@ pub fn anomalies(report: &check::Report, base: Base, is_ordered: bool) -> Vec<(c
         }
     }
     found
+}
+
+/// How often the level is refuted by the order of sessions and of real time alone.
+pub fn ordered(report: &check::Report, level: Level, late: Option<&late::Late>) -> u64 {
+    let of_cycles: u64 = anomalies(report, base_of(level), true).iter().map(|(_, count)| count).sum();
+    of_cycles + late.filter(|_| level == Level::ReadCommitted).map_or(0, |late| late.late)
 }
 
 /// A transaction as it was recorded. Places of read lists count from the beginning of `elements`.
@@ -220,13 +238,24 @@ pub fn run(
     paper: &Paper<'_>,
     stop: &AtomicBool,
 ) -> Result<Report, LiveError> {
-    let mut report = load(site, options, paper, stop)?;
+    let mut report = load(site, options, paper, stop, paper.has_control)?;
     let base = base_of(options.level);
     let level = check::Level::new(base, Order::Data);
     let how = check::Options { threads: paper.threads, ..check::Options::default() };
     let mut history = History::read(paper.history).map_err(unfit)?;
     report.report = check::check(&history, &how);
+    // With postgres_fdw and its like the other nodes keep the snapshot of a transaction's first statement, at every level.
+    let is_by_statement = site.engine == Engine::Postgres;
+    let look = |history: &History| {
+        (options.level == Level::ReadCommitted).then(|| late::find(history, is_by_statement))
+    };
+    report.late = look(&history);
     if !report.report.refutes(level) {
+        if ordered(&report.report, options.level, report.late.as_ref()) == 0 {
+            plant_late(&mut history);
+            let found = check::check(&history, &how);
+            report.planted_late = Some(ordered(&found, options.level, look(&history).as_ref()) > 0);
+        }
         plant(&mut history, base);
         report.planted = Some(check::check(&history, &how).refutes(level));
     }
@@ -245,7 +274,7 @@ pub fn run(
                 ..options.clone()
             };
             let paper = Paper { history: &path, ..*paper };
-            let loaded = load(site, &options, &paper, stop);
+            let loaded = load(site, &options, &paper, stop, false);
             let read = History::read(&path);
             let _ = std::fs::remove_file(&path);
             loaded?;
@@ -284,8 +313,14 @@ fn entries(site: &Site, options: &Options) -> Vec<Entry> {
     writers.into_iter().chain(of(Role::Standby).map(|node| entry(node, true))).collect()
 }
 
-/// Runs the load and writes it down.
-fn load(site: &Site, options: &Options, paper: &Paper<'_>, stop: &AtomicBool) -> Result<Report, LiveError> {
+/// Runs the load and writes it down. `has_shown`: the controls that are played by hand come before it.
+fn load(
+    site: &Site,
+    options: &Options,
+    paper: &Paper<'_>,
+    stop: &AtomicBool,
+    has_shown: bool,
+) -> Result<Report, LiveError> {
     let entries = entries(site, options);
     let shape = if paper.model == Model::Append { LISTS } else { REGISTERS };
     let holders: Vec<usize> =
@@ -316,6 +351,7 @@ fn load(site: &Site, options: &Options, paper: &Paper<'_>, stop: &AtomicBool) ->
             return Err(LiveError::Unfit(format!("replication does not work: {}", stuck.join("; "))));
         }
     }
+    let shown = has_shown.then(|| shown::play(&shared, &entries));
     let mut names = Names {
         nodes: site.nodes.iter().map(|node| node.name.clone()).collect(),
         shards: tables.shards.clone(),
@@ -355,6 +391,11 @@ fn load(site: &Site, options: &Options, paper: &Paper<'_>, stop: &AtomicBool) ->
         happened,
         ..Report::default()
     };
+    match shown {
+        Some(Ok(shown)) => report.shown = Some(shown),
+        Some(Err(error)) => report.unshown = error.to_string(),
+        None => {}
+    }
     let mut trouble = None;
     for part in parts {
         report.outcomes = report.outcomes.and(part.outcomes);
@@ -455,10 +496,43 @@ fn plant(history: &mut History, base: Base) {
     }
 }
 
+/// Adds a write and a reading that was sent after its acknowledgement and did not see it, on a key of their own.
+fn plant_late(history: &mut History) {
+    let key = history.ops().iter().map(|op| op.key).max().map_or(0, |key| key + 1);
+    let session = history.txns().iter().map(|txn| txn.session).max().map_or(0, |session| session + 1);
+    let begin = history.txns().iter().map(|txn| txn.end_ns).max().unwrap_or(0) + 1;
+    let token = 1 << 61;
+    let (write, read) = match history.model() {
+        Model::Append => (Op::new(Kind::Append, key, 1, token), history.read_list(key, &[])),
+        _ => (Op::new(Kind::Insert, key, 1, token), Op::new(Kind::Read, key, 0, 0)),
+    };
+    history.push(Txn::ok(session).between(begin, begin + 1), &[Op { start_ns: begin, ..write }]);
+    history.push(Txn::ok(session + 1).between(begin + 2, begin + 3), &[Op { start_ns: begin + 2, ..read }]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::simulate;
+
+    #[test]
+    fn what_is_planted_against_real_time_refutes_nothing_without_it() {
+        for model in [Model::VersionedRegister, Model::Append] {
+            for level in Level::ALL {
+                let plan = simulate::Plan { model, txns: 200, ..simulate::Plan::default() };
+                let mut history = simulate::serial(&plan);
+                let look = |history: &History| {
+                    let report = check::check(history, &check::Options::default());
+                    let late = late::find(history, true);
+                    let plain = report.refutes(check::Level::new(base_of(level), Order::Data));
+                    (plain, ordered(&report, level, Some(&late)) > 0)
+                };
+                assert_eq!(look(&history), (false, false), "{model:?} {level}");
+                plant_late(&mut history);
+                assert_eq!(look(&history), (false, true), "{model:?} {level}");
+            }
+        }
+    }
 
     #[test]
     fn what_is_planted_is_found_at_its_level_and_not_below() {

@@ -1,6 +1,6 @@
 //! What scripted interleavings come to, as promises: a level keeps what it prevents, lets happen what it does not, and a cluster's cases each have a line.
 
-use record::promise::{Control, Promise, Standing, bound};
+use record::promise::{Control, Promise, Reading, Standing, bound};
 use serde_json::{Map, json};
 use target::Engine;
 
@@ -45,9 +45,18 @@ pub fn hermitage(engine: Engine, answers: &[Answer], place: &str) -> Vec<Promise
             place,
         ));
     }
-    promises.extend(
-        answers.iter().filter(|answer| !answer.promise.is_empty()).map(|answer| of_cluster(answer, place)),
-    );
+    promises.extend(answers.iter().filter(|answer| !answer.promise.is_empty()).map(|answer| {
+        let mut promise = of_cluster(answer, place);
+        // What a statement sees a transaction sees, too: where sums by chance were wrong at this level, no script shows that a transaction is better.
+        let is_refuted = |other: &&Answer| {
+            (other.case, other.level) == ("FR", answer.level)
+                && matches!(other.verdict(), Verdict::Broken | Verdict::ByDesign)
+        };
+        if let Some(statement) = answers.iter().find(is_refuted).filter(|_| answer.case == "FR2") {
+            super::bound_by(&mut promise, &of_cluster(statement, place));
+        }
+        promise
+    }));
     promises
 }
 
@@ -74,6 +83,7 @@ fn at_level(
         workload: "hermitage".to_owned(),
         setting: setting(place, level.sql()),
         unit: "interleavings".to_owned(),
+        reading: Reading::Answers,
         ..Promise::default()
     };
     let mut promises = Vec::new();
@@ -86,18 +96,38 @@ fn at_level(
                 other.case == case && other.level == Isolation::ReadCommitted && other.happened == Some(true)
             })
         };
+        let control = (level != Isolation::ReadCommitted).then(|| Control {
+            what: "the same scripts at READ COMMITTED".to_owned(),
+            n: forbidden.len() as u64,
+            seen: forbidden.iter().filter(|answer| at_weaker(answer.case)).count() as u64,
+        });
+        // A script that breaks a weaker level shows a server whose levels are not to be relied on: that it went well once at a stronger one proves nothing.
+        let is_undercut = |answer: &&&Answer| {
+            all.iter().any(|other| {
+                other.case == answer.case && other.level < level && other.verdict() == Verdict::Broken
+            })
+        };
+        let (standing, reason) = match (forbidden.iter().find(is_undercut), &control) {
+            _ if !broken.is_empty() => (Standing::Broken, why(engine, level).to_owned()),
+            (Some(answer), _) => (
+                Standing::NotTested,
+                format!("{} breaks a weaker level: that it went well here once proves nothing", answer.case),
+            ),
+            (None, Some(control)) if control.seen == 0 => (
+                Standing::NotTested,
+                "nothing of it happened at READ COMMITTED either: the sessions were not really interleaved"
+                    .to_owned(),
+            ),
+            _ => (Standing::Kept, why(engine, level).to_owned()),
+        };
         promises.push(Promise {
             promise: format!("{} prevents {}", level.sql(), codes(&forbidden)),
-            standing: if broken.is_empty() { Standing::Kept } else { Standing::Broken },
+            standing,
             n: forbidden.len() as u64,
             seen: broken.len() as u64,
-            control: (level != Isolation::ReadCommitted).then(|| Control {
-                what: "the same scripts at READ COMMITTED".to_owned(),
-                n: forbidden.len() as u64,
-                seen: forbidden.iter().filter(|answer| at_weaker(answer.case)).count() as u64,
-            }),
+            control,
             witness: broken.first().map(|answer| script(answer)).unwrap_or_default(),
-            why: why(engine, level).to_owned(),
+            why: reason,
             change: match broken.is_empty() {
                 true => String::new(),
                 false => {
@@ -114,7 +144,7 @@ fn at_level(
     if !allowed.is_empty() {
         promises.push(Promise {
             promise: format!("{} does not promise to prevent {}", level.sql(), codes(&allowed)),
-            standing: Standing::ByDesign,
+            standing: if happened.is_empty() { Standing::AllowedNotSeen } else { Standing::ByDesign },
             n: allowed.len() as u64,
             seen: happened.len() as u64,
             witness: happened.first().map(|answer| script(answer)).unwrap_or_default(),
@@ -166,15 +196,16 @@ fn of_cluster(answer: &Answer, place: &str) -> Promise {
         promise: format!("{}: {}", answer.case, answer.promise),
         setting: words,
         standing: match verdict {
-            Verdict::Kept if answer.expected == Some(true) && is_chance => Standing::ByDesign,
             Verdict::Kept => Standing::Kept,
             Verdict::ByDesign => Standing::ByDesign,
+            Verdict::AllowedNotSeen => Standing::AllowedNotSeen,
             Verdict::Broken => Standing::Broken,
             Verdict::NotTested => Standing::NotTested,
             Verdict::NotPossible => Standing::NotPossible,
         },
         n,
         unit: unit.to_owned(),
+        reading: Reading::Answers,
         seen,
         bound: if is_chance && seen == 0 { bound(n) } else { None },
         control: answer.control.clone(),
@@ -254,12 +285,47 @@ mod tests {
     }
 
     #[test]
+    fn a_script_that_breaks_a_weaker_level_proves_no_stronger_one() {
+        let mut answers = vec![
+            answer("G1a", Isolation::ReadCommitted, Some(false), Some(true)),
+            answer("G1a", Isolation::RepeatableRead, Some(false), Some(false)),
+            answer("P4", Isolation::ReadCommitted, Some(true), Some(true)),
+            answer("P4", Isolation::RepeatableRead, Some(false), Some(false)),
+        ];
+        let standing = |answers: &[Answer]| {
+            let promises = hermitage(Engine::Postgres, answers, "");
+            let prevents = |promise: &&Promise| promise.promise.starts_with("REPEATABLE READ prevents");
+            promises.iter().find(prevents).unwrap().standing
+        };
+        assert_eq!(standing(&answers), Standing::NotTested);
+        answers[0].happened = Some(false);
+        assert_eq!(standing(&answers), Standing::Kept);
+        // Nothing happened where it may: nobody was interleaved with anybody.
+        answers[2].happened = Some(false);
+        assert_eq!(standing(&answers), Standing::NotTested);
+    }
+
+    #[test]
+    fn a_transaction_is_no_better_than_its_statements() {
+        let mut half = answer("FR2", Isolation::Serializable, Some(false), Some(false));
+        half.promise = "a transaction sees all or nothing";
+        let mut sums = answer("FR", Isolation::Serializable, Some(true), Some(true));
+        sums.promise = "one SELECT sees all or nothing";
+        sums.counted = Some((300, 2, "sums"));
+        let standings = |answers: &[Answer]| -> Vec<Standing> {
+            hermitage(Engine::Citus, answers, "").iter().map(|promise| promise.standing).collect()
+        };
+        assert_eq!(standings(&[half.clone(), sums]), [Standing::ByDesign, Standing::ByDesign]);
+        assert_eq!(standings(&[half]), [Standing::Kept]);
+    }
+
+    #[test]
     fn what_a_cluster_forbids_by_chance_needs_a_number() {
         let mut stale = answer("RYW", Isolation::Unknown, Some(true), Some(false));
         stale.promise = "a standby shows at once what was acknowledged";
         stale.counted = Some((300, 0, "reads"));
         let promises = hermitage(Engine::Postgres, std::slice::from_ref(&stale), "");
-        assert_eq!((promises[0].standing, promises[0].bound), (Standing::ByDesign, Some(0.01)));
+        assert_eq!((promises[0].standing, promises[0].bound), (Standing::AllowedNotSeen, Some(0.01)));
         stale.happened = None;
         stale.is_impossible = true;
         let promises = hermitage(Engine::Postgres, &[stale], "");

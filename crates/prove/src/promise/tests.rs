@@ -2,17 +2,46 @@
 
 use super::*;
 
+fn site(engine: Engine, roles: &[Role]) -> Site {
+    let dir = std::env::temp_dir().join(format!("pgfathom-rules-{}", std::process::id()));
+    let journal = std::sync::Arc::new(crate::fault::Journal::begin(&dir).unwrap());
+    let spec = target::ConnSpec::new("localhost", 5432, "nobody", "nothing");
+    let node = |role: &Role| crate::fault::Node::spared("n", *role, spec.clone(), "it is no server");
+    Site::new(engine, roles.iter().map(node).collect(), journal)
+}
+
 #[test]
 fn rules_come_from_the_profiles() {
-    let of = |engine, standbys, level, anomaly| rule(engine, standbys, level, anomaly);
-    use Anomaly::{FracturedRead, LostUpdate, TornCommit, WriteSkew};
+    use Anomaly::{FracturedRead, LongFork, LostUpdate, ReadSkew, StaleRead, TornCommit, WriteSkew};
     use Level::{ReadCommitted, RepeatableRead, Serializable};
-    assert_eq!(of(Engine::Postgres, false, RepeatableRead, WriteSkew), Rule::Allowed);
-    assert_eq!(of(Engine::Postgres, false, Serializable, WriteSkew), Rule::Forbidden);
-    assert_eq!(of(Engine::Postgres, false, ReadCommitted, LostUpdate), Rule::Allowed);
-    assert_eq!(of(Engine::Postgres, true, RepeatableRead, FracturedRead), Rule::Forbidden);
-    assert_eq!(of(Engine::FdwSharded, false, Serializable, FracturedRead), Rule::Allowed);
-    assert_eq!(of(Engine::FdwSharded, false, ReadCommitted, TornCommit), Rule::Allowed);
+    let no_settings = Settings::default();
+    let one = site(Engine::Postgres, &[Role::Primary]);
+    let of = |level, anomaly| rule(&one, &no_settings, Span::Entry, level, anomaly);
+    assert_eq!(of(RepeatableRead, WriteSkew), Rule::Allowed);
+    assert_eq!(of(Serializable, WriteSkew), Rule::Forbidden);
+    assert_eq!(of(ReadCommitted, LostUpdate), Rule::Allowed);
+    assert_eq!(of(ReadCommitted, LongFork), Rule::Forbidden);
+    let standby = site(Engine::Postgres, &[Role::Primary, Role::Standby]);
+    // What goes through the entry alone is as on one server.
+    assert_eq!(rule(&standby, &no_settings, Span::Entry, Serializable, WriteSkew), Rule::Forbidden);
+    assert_eq!(rule(&standby, &no_settings, Span::Everywhere, Serializable, WriteSkew), Rule::Allowed);
+    assert_eq!(rule(&standby, &no_settings, Span::Everywhere, ReadCommitted, StaleRead), Rule::Allowed);
+    let applied = |all| Settings {
+        synchronous_commit: "remote_apply".into(),
+        are_all_synchronous: all,
+        ..Settings::default()
+    };
+    assert_eq!(rule(&standby, &applied(true), Span::Everywhere, ReadCommitted, StaleRead), Rule::Forbidden);
+    assert_eq!(rule(&standby, &applied(false), Span::Everywhere, ReadCommitted, StaleRead), Rule::Allowed);
+    let shards = site(Engine::FdwSharded, &[Role::Shard, Role::Shard]);
+    assert_eq!(rule(&shards, &no_settings, Span::Everywhere, Serializable, FracturedRead), Rule::Allowed);
+    assert_eq!(rule(&shards, &no_settings, Span::Everywhere, ReadCommitted, TornCommit), Rule::Allowed);
+    let csn = |value: &str| {
+        let settings = Settings { csn_snapshot: value.into(), ..Settings::default() };
+        let shardman = site(Engine::Shardman, &[Role::Shard, Role::Shard]);
+        rule(&shardman, &settings, Span::Entry, RepeatableRead, ReadSkew)
+    };
+    assert_eq!([csn("on"), csn("off"), csn("")], [Rule::Forbidden, Rule::Allowed, Rule::Measured]);
 }
 
 #[test]
@@ -27,6 +56,7 @@ fn zero_is_evidence_only_with_a_control_that_shows_something() {
             seen,
             control: control.map(|seen| Control { what: "c".into(), n: 10, seen }),
             rule,
+            reading: Reading::Statements,
             why: ("forbidden because", "allowed because"),
             change: "this",
         })
@@ -39,6 +69,9 @@ fn zero_is_evidence_only_with_a_control_that_shows_something() {
     assert_eq!((broken.standing, broken.bound, broken.change.as_str()), (Standing::Broken, None, "this"));
     let known = judge(Rule::Allowed, 300, 1, Some(4));
     assert_eq!((known.standing, known.why.as_str()), (Standing::ByDesign, "allowed because"));
+    for rule in [Rule::Allowed, Rule::Measured] {
+        assert_eq!(judge(rule, 300, 0, Some(4)).standing, Standing::AllowedNotSeen);
+    }
 }
 
 #[test]
@@ -47,6 +80,7 @@ fn a_setting_excuses_only_the_faults_it_is_weak_against() {
         synchronous_commit: commit.into(),
         standby_names: names.into(),
         fsync: fsync.into(),
+        ..Settings::default()
     };
     let excuse =
         |settings: &Settings, faults: &[Fault]| settings.excuse(faults, true).map(|(_, change)| change);

@@ -1,16 +1,16 @@
 //! What a random history comes to: a level that is not refuted is kept, and one that is refuted is broken unless the engine allows each of the anomalies.
 
-use record::promise::{Control, Promise, Standing, bound};
+use record::promise::{Control, Promise, Reading, Standing, bound};
 use serde_json::{Map, Value, json};
-use target::profile::Anomaly;
+use target::profile::{Anomaly, Rule};
 use target::{Engine, Role};
 
-use super::{Rule, explain_missing, faults_of, has_standbys, rule};
+use super::{Settings, Span, bound_by, explain_missing, faults_of, rule};
 use crate::check::{Base, Class, Order};
 use crate::fault::Site;
 use crate::history::Outcome;
 use crate::live::Level;
-use crate::live::verreg::{Report, anomalies, base_of};
+use crate::live::verreg::{Report, anomalies, base_of, ordered};
 
 /// The column of an engine's profile that an anomaly belongs to.
 fn column(class: Class) -> Anomaly {
@@ -20,11 +20,13 @@ fn column(class: Class) -> Anomaly {
         Class::NonMonotonicView | Class::NonRepeatableRead | Class::FracturedRead | Class::ReadSkew => {
             Anomaly::ReadSkew
         }
-        Class::LostUpdate | Class::DuplicateVersion => Anomaly::LostUpdate,
+        Class::LostUpdate => Anomaly::LostUpdate,
         Class::WriteSkew => Anomaly::WriteSkew,
         Class::Garbage
         | Class::AmbiguousWrite
         | Class::DuplicateElement
+        // Counting up is one statement, and locks the row at every level.
+        | Class::DuplicateVersion
         | Class::Internal
         | Class::FutureRead
         | Class::DirtyWrite
@@ -36,12 +38,48 @@ fn column(class: Class) -> Anomaly {
     }
 }
 
+/// The columns that a level promises something about: where all of them are forbidden, the engine promises the level.
+fn columns(level: Level) -> &'static [Anomaly] {
+    const ALL: [Anomaly; 6] = [
+        Anomaly::DirtyOrCircular,
+        Anomaly::FracturedRead,
+        Anomaly::LongFork,
+        Anomaly::ReadSkew,
+        Anomaly::LostUpdate,
+        Anomaly::WriteSkew,
+    ];
+    match level {
+        Level::ReadCommitted => &ALL[..3],
+        Level::RepeatableRead => &ALL[..5],
+        Level::Serializable => &ALL,
+    }
+}
+
+/// What decides about an anomaly.
+#[derive(Clone, Copy)]
+struct Court<'a> {
+    site: &'a Site,
+    settings: &'a Settings,
+    level: Level,
+    /// Why acknowledged transactions may be gone after the faults that happened.
+    excuse: Option<(&'static str, &'static str)>,
+}
+
+impl Court<'_> {
+    fn rule(&self, anomaly: Anomaly) -> Rule {
+        rule(self.site, self.settings, Span::Everywhere, self.level, anomaly)
+    }
+
+    /// Of a reading that misses what had been acknowledged.
+    fn late(&self) -> Rule {
+        if self.excuse.is_some() { Rule::Allowed } else { self.rule(Anomaly::StaleRead) }
+    }
+}
+
 /// Whether one anomaly is a violation. `is_ordered`: it needs the order of sessions or of time.
-fn judge(site: &Site, level: Level, class: Class, is_ordered: bool) -> Rule {
-    let standbys = has_standbys(site);
-    // A standby refuses SERIALIZABLE, so its readers are a level below.
-    let level = if standbys && level == Level::Serializable { Level::RepeatableRead } else { level };
-    let of = |anomaly: Anomaly| rule(site.engine, standbys, level, anomaly);
+fn judge(court: &Court<'_>, class: Class, is_ordered: bool) -> Rule {
+    let site = court.site;
+    let of = |anomaly: Anomaly| court.rule(anomaly);
     let peers = site.nodes.iter().filter(|node| node.role == Role::Peer).count();
     // Where a later write overwrites an acknowledged one there is no order of versions, and whatever contradicts one is the same anomaly. What nobody has
     // committed, or finished, is not.
@@ -58,78 +96,177 @@ fn judge(site: &Site, level: Level, class: Class, is_ordered: bool) -> Rule {
     if peers > 1 && needs_order {
         return of(Anomaly::LostUpdate);
     }
-    // Long forks and stale reads take several nodes: one server has one order, and its clock.
-    let is_one = site.nodes.len() == 1 && matches!(site.engine, Engine::Postgres);
+    // The same where a setting lets a crash take acknowledged transactions away: versions are counted again.
+    if court.excuse.is_some() && needs_order {
+        return Rule::Allowed;
+    }
     let plain = match column(class) {
-        Anomaly::LongFork if is_one => Rule::Forbidden,
         // A fork between nodes without a common snapshot is read skew seen twice.
-        Anomaly::LongFork if of(Anomaly::ReadSkew) == Rule::Allowed => Rule::Allowed,
+        Anomaly::LongFork if of(Anomaly::ReadSkew) == Rule::Allowed && site.nodes.len() > 1 => Rule::Allowed,
         anomaly => of(anomaly),
     };
-    if !is_ordered || plain != Rule::Forbidden {
-        return plain;
-    }
     match column(class) {
+        _ if !is_ordered || plain != Rule::Forbidden => plain,
         // What a transaction reads of one that had not begun when it ended would be a message from the future.
         Anomaly::DirtyOrCircular => plain,
-        _ if is_one => Rule::Forbidden,
-        _ => of(Anomaly::StaleRead),
+        _ => court.late(),
     }
 }
 
-/// The level, and the level with the order of sessions and of real time.
-pub fn verreg(site: &Site, report: &Report, workload: &str, place: &str) -> Vec<Promise> {
-    let base = base_of(report.level);
-    let acknowledged = report.outcomes.ok + report.outcomes.ok_weak;
+/// What a level comes to: without an order, as far as two nodes show writes in one order, and in the order of sessions and of real time. Each contains what stands
+/// before it, so none is better than that.
+pub fn verreg(
+    site: &Site,
+    report: &Report,
+    settings: &Settings,
+    workload: &str,
+    place: &str,
+) -> Vec<Promise> {
     let setting = [place, report.level.name()]
         .into_iter()
         .filter(|words| !words.is_empty())
         .collect::<Vec<_>>()
         .join(", ");
-    [false, true]
-        .into_iter()
-        .map(|is_ordered| {
-            let found = anomalies(&report.report, base, is_ordered);
-            let seen: u64 = found.iter().map(|(_, count)| count).sum();
-            let rules: Vec<(Class, Rule)> = found
-                .iter()
-                .map(|(class, _)| match judge(site, report.level, *class, is_ordered) {
-                    // Half of a transaction that was refused in part is a torn commit, whatever it looks like.
-                    Rule::Forbidden if is_torn(report, *class, is_ordered) => {
-                        (*class, rule(site.engine, has_standbys(site), report.level, Anomaly::TornCommit))
-                    }
-                    rule => (*class, rule),
-                })
-                .collect();
-            let broken = rules.iter().find(|(_, rule)| *rule == Rule::Forbidden).map(|(class, _)| *class);
-            let (standing, why) = standing(site, report, acknowledged, &rules, broken);
-            let is_bad = matches!(standing, Standing::Broken | Standing::ByDesign);
-            let mut promise = Promise {
-                workload: workload.to_owned(),
-                promise: match is_ordered {
-                    false => format!("random transactions refute nothing of {}", report.level),
-                    true => format!(
-                        "{} in the order of sessions and of real time: what had ended is seen",
-                        report.level
-                    ),
-                },
-                setting: setting.clone(),
-                fault: faults_of(&report.happened).0,
-                standing,
-                n: acknowledged,
-                unit: "acknowledged transactions".to_owned(),
-                seen,
-                bound: if seen == 0 { bound(acknowledged) } else { None },
-                control: control(report),
-                witness: witness(report, base, is_ordered, broken),
-                why,
-                change: if is_bad { change(site, &rules).to_owned() } else { String::new() },
-                figures: if is_ordered { Map::new() } else { figures(report) },
-            };
-            explain_missing(&mut promise, &report.happened);
-            promise
+    let (fault, faults) = faults_of(&report.happened);
+    let has_standbys = super::has_standbys(site);
+    let court = Court { site, settings, level: report.level, excuse: settings.excuse(&faults, has_standbys) };
+    let base = Promise {
+        workload: workload.to_owned(),
+        setting,
+        fault,
+        n: report.outcomes.ok + report.outcomes.ok_weak,
+        unit: "acknowledged transactions".to_owned(),
+        reading: Reading::Answers,
+        ..Promise::default()
+    };
+    let mut promises = Vec::new();
+    if report.entries.len() > 1 {
+        promises.push(of_fork(&court, report, &base));
+    }
+    for is_ordered in [false, true] {
+        let mut promise = of_level(&court, report, &base, is_ordered);
+        if let Some(weaker) = promises.last() {
+            bound_by(&mut promise, weaker);
+        }
+        promises.push(promise);
+    }
+    for promise in &mut promises {
+        explain_missing(promise, &report.happened);
+    }
+    // The level itself comes first.
+    if promises.len() > 2 {
+        promises.swap(0, 1);
+    }
+    promises
+}
+
+/// The long fork, where there are two nodes to show one.
+fn of_fork(court: &Court<'_>, report: &Report, base: &Promise) -> Promise {
+    let site = court.site;
+    let is_fork = |class: Class| matches!(class, Class::LongFork | Class::StatementFork);
+    let seen: u64 = anomalies(&report.report, base_of(report.level), false)
+        .iter()
+        .filter(|(class, _)| is_fork(*class))
+        .map(|(_, count)| count)
+        .sum();
+    let class = match report.level {
+        Level::ReadCommitted => Class::StatementFork,
+        _ => Class::LongFork,
+    };
+    let is_blind = report.shown.is_none_or(|shown| !shown.fork);
+    let rules = [(class, judge(court, class, false))];
+    let (standing, why) = match (rules[0].1, seen) {
+        _ if base.n == 0 => (Standing::NotTested, "no transaction was acknowledged".to_owned()),
+        (Rule::Forbidden, 1..) => {
+            (Standing::Broken, format!("{} promises one order", site.engine.profile().title))
+        }
+        (_, 1..) => (Standing::ByDesign, reason(court, &rules[0])),
+        _ if is_blind => (Standing::NotTested, blind(report, "a fork")),
+        (Rule::Forbidden, 0) => (Standing::Kept, "commits become visible in one order".to_owned()),
+        (_, 0) => (Standing::AllowedNotSeen, reason(court, &rules[0])),
+    };
+    Promise {
+        promise: "all nodes show writes in one order: no long fork".to_owned(),
+        standing,
+        seen,
+        bound: bound_of(standing, base.n),
+        control: Some(Control {
+            what: format!(
+                "a reading on {} put together from before one write and after the next",
+                report.entries.last().map_or("another node", String::as_str)
+            ),
+            n: 1,
+            seen: u64::from(!is_blind),
+        }),
+        witness: match seen {
+            0 => Vec::new(),
+            _ => witness(report, base_of(report.level), false, &is_fork),
+        },
+        why,
+        change: change_of(standing, court, &rules),
+        ..base.clone()
+    }
+}
+
+/// The level, without an order or with that of sessions and of real time.
+fn of_level(court: &Court<'_>, report: &Report, base: &Promise, is_ordered: bool) -> Promise {
+    let found = anomalies(&report.report, base_of(report.level), is_ordered);
+    let seen: u64 = match is_ordered {
+        false => found.iter().map(|(_, count)| count).sum(),
+        true => ordered(&report.report, report.level, report.late.as_ref()),
+    };
+    let mut rules: Vec<(Class, Rule)> = found
+        .iter()
+        .map(|(class, _)| match judge(court, *class, is_ordered) {
+            // Half of a transaction that was refused in part is a torn commit, whatever it looks like.
+            Rule::Forbidden if is_torn(report, *class, is_ordered) => {
+                (*class, court.rule(Anomaly::TornCommit))
+            }
+            rule => (*class, rule),
         })
-        .collect()
+        .collect();
+    let late = report.late.as_ref().filter(|late| is_ordered && late.late > 0);
+    if late.is_some() {
+        // One statement that is late: seen by itself it is read skew with real time.
+        rules.push((Class::ReadSkew, court.late()));
+    }
+    let broken = rules.iter().find(|(_, rule)| *rule == Rule::Forbidden).map(|(class, _)| *class);
+    let (standing, why) = standing(court, report, base.n, &rules, is_ordered);
+    let mut lines = witness(report, base_of(report.level), is_ordered, &|class| {
+        broken.is_none_or(|broken| class == broken)
+    });
+    if lines.is_empty() {
+        lines = late.map(|late| late.witness.clone()).unwrap_or_default();
+    }
+    Promise {
+        promise: match is_ordered {
+            false => format!("random transactions refute nothing of {}", report.level),
+            true => {
+                format!("{} in the order of sessions and of real time: what had ended is seen", report.level)
+            }
+        },
+        standing,
+        seen,
+        bound: bound_of(standing, base.n),
+        control: if is_ordered { late_control(report) } else { control(report) },
+        witness: lines,
+        why,
+        change: change_of(standing, court, &rules),
+        figures: if is_ordered { late_figures(report) } else { figures(report) },
+        ..base.clone()
+    }
+}
+
+/// With nothing seen, a number bounds what was not.
+fn bound_of(standing: Standing, n: u64) -> Option<f64> {
+    if matches!(standing, Standing::Kept | Standing::AllowedNotSeen) { bound(n) } else { None }
+}
+
+fn change_of(standing: Standing, court: &Court<'_>, rules: &[(Class, Rule)]) -> String {
+    match standing {
+        Standing::Broken | Standing::ByDesign | Standing::AllowedNotSeen => change(court, rules).to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Whether every witness of a class has a transaction in it of which a part may be committed.
@@ -155,53 +292,93 @@ fn control(report: &Report) -> Option<Control> {
     }
 }
 
+/// The control of the order of real time is its own: a reading that any server shows late.
+fn late_control(report: &Report) -> Option<Control> {
+    let shown = report.shown.map(|shown| shown.late);
+    if shown.is_none() && report.planted_late.is_none() {
+        return None;
+    }
+    let looks = [shown, report.planted_late];
+    Some(Control {
+        what: "a snapshot from before a write, read after its acknowledgement; and one planted into the same history".to_owned(),
+        n: looks.iter().flatten().count() as u64,
+        seen: looks.iter().flatten().filter(|found| **found).count() as u64,
+    })
+}
+
+fn blind(report: &Report, what: &str) -> String {
+    match report.unshown.as_str() {
+        "" => format!("{what} that was made on purpose was not found: a zero says nothing"),
+        why => format!("{what} could not be made on purpose: {why}"),
+    }
+}
+
+/// Why something may be seen.
+fn reason(court: &Court<'_>, (class, rule): &(Class, Rule)) -> String {
+    if let Some((why, _)) = court.excuse {
+        return format!("{}: {why}", class.says());
+    }
+    let allowed = if *rule == Rule::Allowed { "allows it" } else { "promises nothing about it" };
+    let why = match court.site.engine {
+        Engine::FdwSharded => "each node has a snapshot of its own, which begins with its first use",
+        Engine::Multimaster => {
+            "nobody resolves conflicts, and each node applies the others' writes in its own order"
+        }
+        Engine::Postgres => "a primary and its standbys show a commit at different moments",
+        _ => "the engine's documentation",
+    };
+    format!("{}, and the engine {allowed}: {why}", class.says())
+}
+
 fn standing(
-    site: &Site,
+    court: &Court<'_>,
     report: &Report,
     acknowledged: u64,
     rules: &[(Class, Rule)],
-    broken: Option<Class>,
+    is_ordered: bool,
 ) -> (Standing, String) {
-    if let Some(class) = broken {
-        return (
-            Standing::Broken,
-            format!("{} does not allow that {}", site.engine.profile().title, class.says()),
-        );
+    if let Some((class, _)) = rules.iter().find(|(_, rule)| *rule == Rule::Forbidden) {
+        let title = court.site.engine.profile().title;
+        return (Standing::Broken, format!("{title} does not allow that {}", class.says()));
     }
-    if let Some((class, rule)) = rules.first() {
-        let allowed = if *rule == Rule::Allowed { "allows it" } else { "promises nothing about it" };
-        let why = match site.engine {
-            Engine::FdwSharded => "each node has a snapshot of its own, which begins with its first use",
-            Engine::Multimaster => {
-                "nobody resolves conflicts, and each node applies the others' writes in its own order"
-            }
-            _ => "the engine's documentation",
-        };
-        return (Standing::ByDesign, format!("{}, and the engine {allowed}: {why}", class.says()));
+    if let Some(first) = rules.first() {
+        return (Standing::ByDesign, reason(court, first));
     }
     if acknowledged == 0 {
         return (Standing::NotTested, "no transaction was acknowledged".to_owned());
     }
-    if report.planted == Some(false) {
+    if is_ordered {
+        if report.shown.is_none_or(|shown| !shown.late) || report.planted_late == Some(false) {
+            return (Standing::NotTested, blind(report, "a late reading"));
+        }
+    } else if report.planted == Some(false) {
         return (
             Standing::NotTested,
             "an anomaly that was planted was not found: the history tells nothing".to_owned(),
         );
-    }
-    if report.control.as_ref().is_some_and(|(_, _, seen)| *seen == 0) {
+    } else if report.control.as_ref().is_some_and(|(_, _, seen)| *seen == 0) {
         let why =
             "the same load showed nothing at the weaker level either: there was too little going on at once";
         return (Standing::NotTested, why.to_owned());
     }
-    (Standing::Kept, format!("not refuted by {acknowledged} transactions; a history never proves a level"))
+    let of = |anomaly: Anomaly| court.rule(anomaly);
+    let is_promised = match is_ordered {
+        true => of(Anomaly::StaleRead) == Rule::Forbidden,
+        false => columns(report.level).iter().all(|anomaly| of(*anomaly) == Rule::Forbidden),
+    };
+    let why = format!("not refuted by {acknowledged} transactions; a history never proves a level");
+    match is_promised {
+        true => (Standing::Kept, why),
+        false => (Standing::AllowedNotSeen, format!("{why}, and the engine does not promise this one here")),
+    }
 }
 
 /// The shortest one of the worst kind.
-fn witness(report: &Report, base: Base, is_ordered: bool, broken: Option<Class>) -> Vec<String> {
+fn witness(report: &Report, base: Base, is_ordered: bool, is_wanted: &dyn Fn(Class) -> bool) -> Vec<String> {
     let fits = |witness: &&crate::check::Witness| {
         (witness.finding.order != Order::Data) == is_ordered
             && witness.finding.refutes().any(|level| level.base.is_implied_by(base))
-            && broken.is_none_or(|class| witness.finding.class == class)
+            && is_wanted(witness.finding.class)
     };
     let chosen = report
         .report
@@ -212,17 +389,26 @@ fn witness(report: &Report, base: Base, is_ordered: bool, broken: Option<Class>)
     chosen.map(|witness| witness.text.clone()).unwrap_or_default()
 }
 
-fn change(site: &Site, rules: &[(Class, Rule)]) -> &'static str {
+fn change(court: &Court<'_>, rules: &[(Class, Rule)]) -> &'static str {
     if rules.iter().any(|(_, rule)| *rule == Rule::Forbidden) {
         return "look whether a pooler, a proxy or a setting is in between; then report it with the history";
     }
-    match site.engine {
+    match court.site.engine {
+        _ if court.excuse.is_some() => court.excuse.map_or("", |(_, change)| change),
         Engine::FdwSharded => {
             "keep what must agree on one shard, or take an engine with a snapshot for all nodes"
         }
         Engine::Multimaster => "let each row be written on one node only (ownership)",
         _ => "read what must be in order on one node",
     }
+}
+
+fn late_figures(report: &Report) -> Map<String, Value> {
+    super::figures(json!({
+        "late_readings": report.late.as_ref().map(|late| late.late),
+        "readings": report.late.as_ref().map(|late| late.reads),
+        "planted_found": report.planted_late,
+    }))
 }
 
 fn figures(report: &Report) -> Map<String, Value> {
@@ -248,46 +434,4 @@ fn figures(report: &Report) -> Map<String, Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fault::{Journal, Node};
-    use std::sync::Arc;
-    use target::ConnSpec;
-
-    fn site(engine: Engine, roles: &[Role]) -> Site {
-        let dir = std::env::temp_dir().join(format!("pgfathom-judge-{}", std::process::id()));
-        let journal = Arc::new(Journal::begin(&dir).unwrap());
-        let spec = ConnSpec::new("localhost", 5432, "nobody", "nothing");
-        let nodes =
-            roles.iter().map(|role| Node::spared("n", *role, spec.clone(), "it is no server")).collect();
-        Site::new(engine, nodes, journal)
-    }
-
-    #[test]
-    fn an_anomaly_is_judged_by_engine_level_and_place() {
-        use Level::{ReadCommitted, RepeatableRead, Serializable};
-        let one = site(Engine::Postgres, &[Role::Primary]);
-        assert_eq!(judge(&one, ReadCommitted, Class::FracturedStatement, false), Rule::Forbidden);
-        assert_eq!(judge(&one, RepeatableRead, Class::LongFork, false), Rule::Forbidden);
-        assert_eq!(judge(&one, RepeatableRead, Class::ReadSkew, true), Rule::Forbidden);
-        assert_eq!(judge(&one, Serializable, Class::WriteSkew, true), Rule::Forbidden);
-        let standby = site(Engine::Postgres, &[Role::Primary, Role::Standby]);
-        assert_eq!(judge(&standby, RepeatableRead, Class::LongFork, false), Rule::Allowed);
-        assert_eq!(judge(&standby, RepeatableRead, Class::ReadSkew, false), Rule::Forbidden);
-        assert_eq!(judge(&standby, RepeatableRead, Class::ReadSkew, true), Rule::Allowed);
-        // Its readers are a level below SERIALIZABLE.
-        assert_eq!(judge(&standby, Serializable, Class::WriteSkew, false), Rule::Allowed);
-        let shards = site(Engine::FdwSharded, &[Role::Shard, Role::Shard]);
-        assert_eq!(judge(&shards, Serializable, Class::FracturedStatement, false), Rule::Allowed);
-        assert_eq!(judge(&shards, ReadCommitted, Class::StatementFork, false), Rule::Allowed);
-        assert_eq!(judge(&shards, RepeatableRead, Class::LostUpdate, false), Rule::Forbidden);
-        assert_eq!(judge(&shards, RepeatableRead, Class::DirtyWrite, false), Rule::Forbidden);
-        let peers = site(Engine::Multimaster, &[Role::Peer, Role::Peer]);
-        for class in
-            [Class::DuplicateVersion, Class::IncompatibleOrder, Class::FracturedStatement, Class::DirtyWrite]
-        {
-            assert_eq!(judge(&peers, RepeatableRead, class, false), Rule::Allowed, "{class:?}");
-        }
-        assert_eq!(judge(&peers, RepeatableRead, Class::AbortedRead, false), Rule::Forbidden);
-    }
-}
+mod tests;

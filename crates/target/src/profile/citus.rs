@@ -1,7 +1,9 @@
 //! Citus. Catalog by its documentation and sources (releases 11 to 13); never tried on a live server.
 
-use super::verdicts::{A, D, F};
-use super::{Catalog, Discovery, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire};
+use super::promise::short::{A, F, S};
+use super::{
+    Arrangement, Catalog, Discovery, Level, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire,
+};
 use crate::engine::Engine;
 
 /// A worker with metadata is an entry point. The coordinator counts as a shard when it may hold shards itself. A cluster whose coordinator was
@@ -43,6 +45,9 @@ const LEAVES: &str = "\
     where s.logicalrelid = pg_catalog.to_regclass({relation}) \
     order by s.shardminvalue::int, p.groupid";
 
+/// How commits over several shards end.
+const TWO_PHASE: &str = "two-phase commit, in doubt until recovery";
+
 pub(super) const PROFILE: Profile = Profile {
     engine: Engine::Citus,
     title: "Citus",
@@ -68,19 +73,26 @@ pub(super) const PROFILE: Profile = Profile {
         advisory_locks: Support::Partly("of one node only"),
         retry: "REPEATABLE READ, per shard",
     },
-    promises: &[Promise {
-        level: "REPEATABLE READ",
-        verdicts: [
-            A,
-            F,
-            D("allowed across shards"),
-            D("forbidden within a shard"),
-            A,
-            D("allowed across shards"),
-            F,
-            D("forbidden: two-phase commit; in doubt until recovery"),
-        ],
-    }],
+    promises: &[
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Plain,
+            title: "Citus, READ COMMITTED",
+            verdicts: [A, F, A, A, A, A, F, F.noted(TWO_PHASE), F],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Plain,
+            title: "Citus, REPEATABLE READ",
+            verdicts: [A, F, S, F.noted("a row is on one shard"), A, A, F, F.noted(TWO_PHASE), F],
+        },
+        Promise {
+            levels: &[Level::Serializable],
+            at: Arrangement::Plain,
+            title: "Citus, SERIALIZABLE",
+            verdicts: [A, F, S, F, A, S, F, F.noted(TWO_PHASE), F],
+        },
+    ],
     commit: [
         "one round trip: the commit is the worker's",
         "two round trips and the coordinator's own commit",

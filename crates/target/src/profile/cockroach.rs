@@ -1,7 +1,9 @@
 //! CockroachDB. Catalog by its documentation and sources; never tried on a live server.
 
-use super::verdicts::{D, F};
-use super::{Catalog, Discovery, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire};
+use super::promise::short::{A, F};
+use super::{
+    Arrangement, Catalog, Discovery, Level, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire,
+};
 use crate::engine::Engine;
 
 const NODES: &str = "\
@@ -57,8 +59,10 @@ pub(super) const PROFILE: Profile = Profile {
         retry: "always, also at COMMIT: the default level is SERIALIZABLE",
     },
     promises: &[Promise {
-        level: "SERIALIZABLE (the default)",
-        verdicts: [F, F, F, F, F, F, D("serializable, not strictly: causal reverse is allowed"), F],
+        levels: &[Level::Serializable],
+        at: Arrangement::Plain,
+        title: "CockroachDB, SERIALIZABLE (the default)",
+        verdicts: [F, F, F, F, F, F, A.noted("causal reverse only; serializable, not strictly"), F, F],
     }],
     commit: ["about one round of consensus", "about one round of consensus: commits run in parallel"],
     views: &[

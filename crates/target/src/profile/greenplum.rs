@@ -1,7 +1,9 @@
 //! Greenplum 6 and 7 and their kin: Arenadata DB, Greengage, Cloudberry. Catalog by documentation and sources; never tried on a live server.
 
-use super::verdicts::{A, D, F, N};
-use super::{Catalog, Discovery, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire};
+use super::promise::short::{A, F, N};
+use super::{
+    Arrangement, Catalog, Discovery, Level, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire,
+};
 use crate::engine::Engine;
 
 /// Content -1 is the coordinator, the others are segments. Only acting primaries; mirrors take no sessions.
@@ -30,6 +32,10 @@ const LEAVES: &str = "\
     join pg_catalog.gp_segment_configuration s on s.role = 'p' and s.content >= 0 and s.content < p.numsegments \
     where p.localoid = pg_catalog.to_regclass({relation}) order by s.content";
 
+const ONE_SNAPSHOT: &str = "one distributed snapshot";
+const MIRRORS: &str = "on mirrors";
+const TWO_PHASE: &str = "two-phase commit";
+
 pub(super) const PROFILE: Profile = Profile {
     engine: Engine::Greenplum,
     title: "Greenplum, Arenadata DB, Greengage, Cloudberry",
@@ -53,19 +59,20 @@ pub(super) const PROFILE: Profile = Profile {
         advisory_locks: Support::Partly("of the coordinator"),
         retry: "SERIALIZABLE and REPEATABLE READ, which are one",
     },
-    promises: &[Promise {
-        level: "REPEATABLE READ",
-        verdicts: [
-            D("forbidden: one distributed snapshot"),
-            F,
-            F,
-            F,
-            N,
-            D("allowed; SERIALIZABLE is REPEATABLE READ"),
-            A,
-            D("forbidden: two-phase commit"),
-        ],
-    }],
+    promises: &[
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Plain,
+            title: "Greenplum, READ COMMITTED",
+            verdicts: [F.noted(ONE_SNAPSHOT), F, A, A, N, A, A.noted(MIRRORS), F.noted(TWO_PHASE), F],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead, Level::Serializable],
+            at: Arrangement::Plain,
+            title: "Greenplum, REPEATABLE READ; SERIALIZABLE is the same",
+            verdicts: [F.noted(ONE_SNAPSHOT), F, F, F, N, A, A.noted(MIRRORS), F.noted(TWO_PHASE), F],
+        },
+    ],
     commit: ["one round trip when one segment writes", "two round trips"],
     views: &[
         View { name: "gp_segment_configuration", shows: "segments, their roles and states" },

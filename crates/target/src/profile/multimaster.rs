@@ -1,8 +1,10 @@
 //! Every node holds and writes every row. PostgreSQL's own logical replication both ways (16 and later) is tried live, the others are written from
 //! documentation and sources.
 
-use super::verdicts::{A, D, F, M};
-use super::{Discovery, LoadPath, Profile, Promise, Replication, Support, Tried, View, Wire};
+use super::promise::short::{A, F, M};
+use super::{
+    Arrangement, Discovery, Level, LoadPath, Profile, Promise, Replication, Support, Tried, View, Wire,
+};
 use crate::engine::Engine;
 
 /// Subscriptions that do not forward what they received: the mark of replication both ways. Names and origins are for everybody to read.
@@ -55,6 +57,10 @@ pub const REPLICATIONS: [Replication; 5] = [
     Replication { name: "logical replication", probe: Some(NATIVE_PROBE), nodes: NATIVE },
 ];
 
+const EACH_NODE: &str = "on each node";
+const ONE_NODE: &str = "SERIALIZABLE is of one node only";
+const RETRY: &str = "40001, even at READ COMMITTED";
+
 pub(super) const PROFILE: Profile = Profile {
     engine: Engine::Multimaster,
     title: "Multimaster: logical replication both ways, pglogical, Spock, pgactive, Postgres Pro Multimaster",
@@ -76,19 +82,48 @@ pub(super) const PROFILE: Profile = Profile {
     },
     promises: &[
         Promise {
-            level: "REPEATABLE READ, asynchronous (logical replication, pglogical, Spock, pgactive)",
-            verdicts: [D("forbidden on each node"), F, D("forbidden on each node"), A, A, A, A, A],
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Asynchronous,
+            title: "Multimaster, asynchronous, READ COMMITTED",
+            verdicts: [F.noted(EACH_NODE), F, A, A, A, A, A, A, A],
         },
         Promise {
-            level: "REPEATABLE READ, Postgres Pro Multimaster",
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Asynchronous,
+            title: "Multimaster, asynchronous, REPEATABLE READ",
+            verdicts: [F.noted(EACH_NODE), F, F.noted(EACH_NODE), A, A, A, A, A, A],
+        },
+        Promise {
+            levels: &[Level::Serializable],
+            at: Arrangement::Asynchronous,
+            title: "Multimaster, asynchronous, SERIALIZABLE",
+            verdicts: [F.noted(EACH_NODE), F, F.noted(EACH_NODE), A, A, A.noted(ONE_NODE), A, A, A],
+        },
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Majority,
+            title: "Postgres Pro Multimaster, READ COMMITTED",
+            verdicts: [F.noted(EACH_NODE), F, A, F.noted(RETRY), A, A, M, F, F],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Majority,
+            title: "Postgres Pro Multimaster, REPEATABLE READ",
+            verdicts: [F.noted(EACH_NODE), F, F.noted(EACH_NODE), F.noted(RETRY), A, A, M, F, F],
+        },
+        Promise {
+            levels: &[Level::Serializable],
+            at: Arrangement::Majority,
+            title: "Postgres Pro Multimaster, SERIALIZABLE",
             verdicts: [
-                D("forbidden on each node"),
+                F.noted(EACH_NODE),
                 F,
-                D("forbidden on each node"),
-                D("forbidden: 40001, even at READ COMMITTED"),
+                F.noted(EACH_NODE),
+                F.noted(RETRY),
                 A,
-                D("allowed; SERIALIZABLE is of one node only"),
+                A.noted(ONE_NODE),
                 M,
+                F,
                 F,
             ],
         },

@@ -1,7 +1,9 @@
 //! PostgreSQL: one server, a primary with standbys, or hash partitions over several by `postgres_fdw`.
 
-use super::verdicts::{A, D, F, N};
-use super::{Discovery, LoadPath, Profile, Promise, Support, Tried, View, Wire};
+use super::promise::short::{A, F, S, with};
+use super::{
+    Arrangement, Discovery, Entry, Level, LoadPath, Profile, Promise, Setting, Support, Tried, View, Wire,
+};
 use crate::engine::Engine;
 
 /// Which engine it is, by what its catalog holds: one row of truth values, and each of the engines has a column of its own. The version is
@@ -46,6 +48,12 @@ const VIEWS: [View; 8] = [
     View { name: "pg_stat_statements", shows: "time per statement, where the extension is loaded" },
 ];
 
+/// On each node of a replicated cluster.
+const EACH: Entry = F.noted("on each node");
+const APPLIED: Entry = with(Setting::RemoteApply);
+const SYNC: Entry = with(Setting::SynchronousStandby);
+const ONE_AFTER_ANOTHER: &str = "no two-phase commit";
+
 pub(super) const POSTGRES: Profile = Profile {
     engine: Engine::Postgres,
     title: "PostgreSQL",
@@ -55,21 +63,35 @@ pub(super) const POSTGRES: Profile = Profile {
     load: LoadPath::Leaves,
     wire: WIRE,
     promises: &[
-        Promise { level: "READ COMMITTED", verdicts: [F, F, A, A, N, A, N, F] },
-        Promise { level: "REPEATABLE READ", verdicts: [F, F, F, F, N, A, N, F] },
-        Promise { level: "SERIALIZABLE", verdicts: [F, F, F, F, N, F, N, F] },
         Promise {
-            level: "REPEATABLE READ, primary and hot standby",
-            verdicts: [
-                D("forbidden on each node"),
-                F,
-                D("forbidden on each node"),
-                F,
-                A,
-                D("allowed; SERIALIZABLE is refused on a standby"),
-                D("allowed, unless synchronous_commit = remote_apply and the standby is a synchronous one"),
-                D("forbidden when the standby that takes over is synchronous"),
-            ],
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Plain,
+            title: "PostgreSQL, READ COMMITTED",
+            verdicts: [F, F, A, A, F, A, F, F, F],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Plain,
+            title: "PostgreSQL, REPEATABLE READ",
+            verdicts: [F, F, F, F, F, A, F, F, F],
+        },
+        Promise {
+            levels: &[Level::Serializable],
+            at: Arrangement::Plain,
+            title: "PostgreSQL, SERIALIZABLE",
+            verdicts: [F, F, F, F, F, F, F, F, F],
+        },
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Standbys,
+            title: "primary and hot standby, READ COMMITTED",
+            verdicts: [EACH, F, A, A, A, A, APPLIED, F, SYNC],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead, Level::Serializable],
+            at: Arrangement::Standbys,
+            title: "primary and hot standby, REPEATABLE READ; a standby refuses SERIALIZABLE",
+            verdicts: [EACH, F, EACH, F, A, A, APPLIED, F, SYNC],
         },
     ],
     commit: ["a local flush; one more round trip with synchronous standbys", "there is one node"],
@@ -95,10 +117,36 @@ pub(super) const FDW_SHARDED: Profile = Profile {
         retry: "READ COMMITTED too: the other nodes always run REPEATABLE READ",
         ..WIRE
     },
-    promises: &[Promise {
-        level: "READ COMMITTED, REPEATABLE READ and SERIALIZABLE at the entry",
-        verdicts: [A, F, A, D("forbidden within a shard"), A, A, F, A],
-    }],
+    promises: &[
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Plain,
+            title: "fdw-sharded, READ COMMITTED at the entry",
+            verdicts: [
+                A,
+                F,
+                A,
+                A.noted("F on other nodes, which run REPEATABLE READ"),
+                A,
+                A,
+                F,
+                A.noted(ONE_AFTER_ANOTHER),
+                F,
+            ],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Plain,
+            title: "fdw-sharded, REPEATABLE READ at the entry",
+            verdicts: [A, F, A, F.noted("a row is on one shard"), A, A, F, A.noted(ONE_AFTER_ANOTHER), F],
+        },
+        Promise {
+            levels: &[Level::Serializable],
+            at: Arrangement::Plain,
+            title: "fdw-sharded, SERIALIZABLE at the entry",
+            verdicts: [A, F, A, F, A, S, F, A.noted(ONE_AFTER_ANOTHER), F],
+        },
+    ],
     commit: [
         "a local flush on the owner, and one round trip to it",
         "one round trip per node, one after the other; together with parallel_commit. No two-phase commit",

@@ -1,7 +1,10 @@
 //! Postgres Pro Shardman. Catalog by its documentation; never tried on a live server.
 
-use super::verdicts::{A, D, F};
-use super::{Catalog, Discovery, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire};
+use super::promise::short::{A, F, with};
+use super::{
+    Arrangement, Catalog, Discovery, Entry, Level, LoadPath, Oracle, Profile, Promise, Setting, Support,
+    Tried, View, Wire,
+};
 use crate::engine::Engine;
 
 /// A replication group without a server is the one of the node that was asked. A group of several hosts is reached like any list of hosts;
@@ -46,6 +49,11 @@ const LEAVES: &str = "\
     from shardman.global_tables g join shardman.repgroups r on r.srvid is null \
     where g.nspname = {schema} and g.relname = {table}";
 
+/// A snapshot of all nodes is a setting, off by default in release 14.
+const CSN: Entry = with(Setting::CsnSnapshot);
+const MOVING: Entry = A.noted("when sessions change nodes");
+const TWO_PHASE: &str = "two-phase commit, blocking";
+
 pub(super) const PROFILE: Profile = Profile {
     engine: Engine::Shardman,
     title: "Postgres Pro Shardman",
@@ -72,19 +80,20 @@ pub(super) const PROFILE: Profile = Profile {
         advisory_locks: Support::Partly("own functions for locks of the whole cluster"),
         retry: "REPEATABLE READ, and whenever CSN snapshots are on",
     },
-    promises: &[Promise {
-        level: "REPEATABLE READ",
-        verdicts: [
-            D("forbidden with enable_csn_snapshot = on, allowed without"),
-            F,
-            D("forbidden with enable_csn_snapshot = on, allowed without"),
-            F,
-            D("allowed for sessions that change nodes"),
-            A,
-            D("allowed for sessions that change nodes"),
-            D("forbidden: two-phase commit, blocking"),
-        ],
-    }],
+    promises: &[
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Plain,
+            title: "Shardman, READ COMMITTED",
+            verdicts: [CSN, F, A, A, MOVING, A, MOVING, F.noted(TWO_PHASE), F],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Plain,
+            title: "Shardman, REPEATABLE READ",
+            verdicts: [CSN, F, CSN, F, MOVING, A, MOVING, F.noted(TWO_PHASE), F],
+        },
+    ],
     commit: [
         "a local flush, and one round trip to the owner",
         "prepare, collect the commit sequence number, commit: three round trips, and the slowest clock is waited for",

@@ -1,7 +1,7 @@
 //! YDB. Its PostgreSQL protocol is an experiment without bulk paths and without its own catalog: what cannot be done stands here.
 
-use super::verdicts::{D, F};
-use super::{Discovery, LoadPath, Profile, Promise, Support, Tried, View, Wire};
+use super::promise::short::{F, unless};
+use super::{Arrangement, Discovery, Level, LoadPath, Profile, Promise, Setting, Support, Tried, View, Wire};
 use crate::engine::Engine;
 
 const NO_PGWIRE: &str = "partitions and their nodes are told over gRPC only (DescribeTable, ListEndpoints)";
@@ -26,8 +26,10 @@ pub(super) const PROFILE: Profile = Profile {
         retry: "always: ABORTED is a status of YDB, not always a 40001",
     },
     promises: &[Promise {
-        level: "SERIALIZABLE (the default)",
-        verdicts: [F, F, F, F, F, F, D("allowed in the stale and online read-only modes"), F],
+        levels: &[Level::Serializable],
+        at: Arrangement::Plain,
+        title: "YDB, SERIALIZABLE (the default)",
+        verdicts: [F, F, F, F, F, F, unless(Setting::StaleReads), F, F],
     }],
     commit: [
         "immediate on one shard",

@@ -2,8 +2,10 @@
 //!
 //! The verdicts follow from the names of its isolation levels; where no promise was found, they say so.
 
-use super::verdicts::{A, F, M};
-use super::{Catalog, Discovery, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire};
+use super::promise::short::{A, F, M};
+use super::{
+    Arrangement, Catalog, Discovery, Level, LoadPath, Oracle, Profile, Promise, Support, Tried, View, Wire,
+};
 use crate::engine::Engine;
 
 const NODES: &str = "\
@@ -60,8 +62,18 @@ pub(super) const PROFILE: Profile = Profile {
         retry: "REPEATABLE READ and SERIALIZABLE, and read restarts; READ COMMITTED retries by itself",
     },
     promises: &[
-        Promise { level: "REPEATABLE READ (snapshot)", verdicts: [F, F, F, F, F, A, M, F] },
-        Promise { level: "SERIALIZABLE", verdicts: [F, F, F, F, F, F, M, F] },
+        Promise {
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Plain,
+            title: "YugabyteDB, REPEATABLE READ (snapshot)",
+            verdicts: [F, F, F, F, F, A, M, F, F],
+        },
+        Promise {
+            levels: &[Level::Serializable],
+            at: Arrangement::Plain,
+            title: "YugabyteDB, SERIALIZABLE",
+            verdicts: [F, F, F, F, F, F, M, F, F],
+        },
     ],
     commit: ["one round of consensus for a single row", "about two rounds of consensus before the answer"],
     views: &[

@@ -46,7 +46,8 @@ impl Prove {
             context.terminal.say(&format!("note: {note}"));
         }
         recording.finish(State::Finished)?;
-        let is_refuted = asked.iter().any(|level| report.refutes(*level));
+        let is_seen = self.strict && !report.counts.is_empty();
+        let is_refuted = is_seen || asked.iter().any(|level| report.refutes(*level));
         Ok(if is_refuted { Exit::Difference } else { Exit::Ok })
     }
 }

@@ -40,9 +40,9 @@ fn unused(dir: &Path) -> PathBuf {
 pub(super) fn watch(
     desk: Desk<'_>,
     ground: &Ground,
-    (trial, options): (&Trial, &Options),
+    (trial, options, settings): (&Trial, &Options, &verdicts::Settings),
     stop: &AtomicBool,
-) -> Result<(Vec<Promise>, Vec<::prove::fault::Happened>), LiveError> {
+) -> Result<Vec<Promise>, LiveError> {
     let path = unused(desk.dir);
     let model = match trial.what {
         super::What::Append => Model::Append,
@@ -50,7 +50,8 @@ pub(super) fn watch(
     };
     let paper = verreg::Paper { model, history: &path, has_control: true, threads: cpus() };
     let report = verreg::run(&ground.site, options, &paper, stop)?;
-    let mut promises = verdicts::verreg(&ground.site, &report, super::live::word(trial.what), &ground.name);
+    let workload = super::live::word(trial.what);
+    let mut promises = verdicts::verreg(&ground.site, &report, settings, workload, &ground.name);
     if let Some(first) = promises.first_mut() {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         first.figures.insert("history".to_owned(), name.into());
@@ -59,5 +60,5 @@ pub(super) fn watch(
         let history = History::read(&path).map_err(|error| LiveError::Unfit(error.to_string()))?;
         export(&history, elle).map_err(|failure| LiveError::Unfit(failure.message()))?;
     }
-    Ok((promises, report.happened))
+    Ok(promises)
 }

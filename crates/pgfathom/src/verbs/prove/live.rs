@@ -2,7 +2,7 @@
 
 use super::ground::{Ground, Needs, Wanted};
 use super::suite::{self, Chapter};
-use super::{Prove, What, history};
+use super::{Prove, What, history, moments};
 use crate::cli::Format;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -10,13 +10,13 @@ use crate::quantity::{self, ValueError};
 use crate::recording::Recording;
 use crate::verbs::load::fields;
 use crate::{fingerprint, human};
-use ::prove::fault::{Fault, Happened, Journal, Plan, journal};
+use ::prove::fault::{Fault, Journal, Plan, journal};
 use ::prove::live::{Level, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
 use ::prove::promise::{self as verdicts, Settings};
 use clap::{Args, ValueEnum};
 use record::model::Step;
 use record::promise::{self, Promise, Standing};
-use record::{Exit, State, event};
+use record::{Exit, State};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -271,12 +271,16 @@ impl Prove {
         recording.finish(state)?;
         let promises = promise::of(&run);
         let has = |standing: Standing| promises.iter().any(|promise| promise.standing == standing);
+        let is_seen = |promise: &&Promise| promise.seen > 0 || promise.standing == Standing::ByDesign;
         Ok(match () {
             () if has(Standing::Broken) => Exit::Difference,
+            () if self.strict && promises.iter().any(is_seen) => Exit::Difference,
             () if state == State::Interrupted => Exit::Interrupted,
             // A script without an answer is a hole in a table, not a number that is too small.
             () if what == What::Hermitage && has(Standing::NotTested) => Exit::CannotTell,
-            () if !has(Standing::Kept) && !has(Standing::ByDesign) => Exit::CannotTell,
+            () if ![Standing::Kept, Standing::ByDesign, Standing::AllowedNotSeen].into_iter().any(has) => {
+                Exit::CannotTell
+            }
             () => Exit::Ok,
         })
     }
@@ -443,17 +447,17 @@ impl Prove {
                 ground = self.fresh(chapter, context, ground, journal)?;
                 context.terminal.detail(&format!("repeat {number} of {}", self.live.repeat));
             }
-            let (promises, happened) = match once(&ground, trial, &options, desk, stop) {
+            let watched = once(&ground, trial, &options, desk, stop);
+            // Also of a trial that failed it is told what was done, and when.
+            let repeat = (self.live.repeat > 1).then_some(number);
+            moments::write_down(context, recording, &step, repeat, options.diary.take());
+            let promises = match watched {
                 Ok(watched) => watched,
                 Err(error) => {
                     recording.fail(&step, &error);
                     return Err(error.into());
                 }
             };
-            for one in &happened {
-                context.terminal.detail(&one.to_string());
-                recording.keep(dir.happened(Some(&step), event::FAULT, &one.to_string()));
-            }
             let is_possible = promises.iter().all(|promise| promise.standing != Standing::NotPossible);
             repeats.push(promises);
             if !is_possible {
@@ -509,7 +513,7 @@ fn once(
                 &trial.plan,
                 &chain(&error),
             );
-            Ok((vec![lost], Vec::new()))
+            Ok(vec![lost])
         }
         watched => watched,
     }
@@ -560,7 +564,7 @@ fn place(ground: &Ground, settings: &Settings) -> String {
     }
 }
 
-type Watched = (Vec<Promise>, Vec<Happened>);
+type Watched = Vec<Promise>;
 
 /// What is said when a fault of the plan cannot be injected here.
 fn objection(ground: &Ground, trial: &Trial, place: &str) -> Option<Promise> {
@@ -586,40 +590,40 @@ fn watched(
     let site = &ground.site;
     let place = place(ground, settings);
     if let Some(promise) = objection(ground, trial, &place) {
-        return Ok((vec![promise], Vec::new()));
+        return Ok(vec![promise]);
     }
     let name = ground.name.as_str();
     Ok(match trial.what {
         What::Ack => {
             let report = ack::run(site, options, stop)?;
-            (verdicts::ack(site, &report, settings, &place), report.happened)
+            verdicts::ack(site, &report, settings, &place)
         }
         What::Hb => {
             let report = heartbeat::run(site, options, stop)?;
-            (verdicts::heartbeat(site, &report, settings, &place), report.happened)
+            verdicts::heartbeat(site, &report, settings, &place)
         }
         What::Bank => {
             let report = bank::run(site, options, stop)?;
-            (verdicts::bank(site, &report, trial.level, name), report.happened)
+            verdicts::bank(site, &report, settings, trial.level, name)
         }
         What::Twin => {
             let report = twin::run(site, options, stop)?;
-            (verdicts::twin(site, &report, trial.level, name), report.happened)
+            verdicts::twin(site, &report, settings, trial.level, name)
         }
         What::Skew => {
             let report = skew::run(site, options, stop)?;
-            (verdicts::skew(site, &report, trial.level, name), Vec::new())
+            verdicts::skew(site, &report, settings, trial.level, name)
         }
         What::Conflict => {
             let report = conflict::run(site, options, stop)?;
-            (verdicts::conflict(site, &report, name), report.happened)
+            verdicts::conflict(site, &report, settings, name)
         }
-        What::Verreg | What::Append => history::watch(desk, ground, (trial, options), stop)?,
+        What::Verreg | What::Append => history::watch(desk, ground, (trial, options, settings), stop)?,
         What::Wide => {
             let report = wide::run(site, options, settings.waits_for_standbys(), stop)?;
-            (verdicts::wide(&report, &place), Vec::new())
+            verdicts::wide(&report, &place)
         }
         // These are no workloads: they are taken apart before anything is watched.
-        What::Tpcc | What::Hermitage | What::Check | What::All => (Vec::new(), Vec::new()),
+        What::Tpcc | What::Hermitage | What::Check | What::All => Vec::new(),
     })
 }

@@ -153,6 +153,7 @@ fn describe(step: &mut Step, report: &Report) {
         "conditions_broken": count(|outcome| matches!(outcome, Outcome::Broken { .. })),
         "conditions_not_judged": count(|outcome| matches!(outcome, Outcome::Failed { .. })),
         "connections": report.jobs,
+        "snapshots": report.snapshots,
     }));
     step.verdict = Verdict { valid: true, reasons: vec![], notes: report.notes.clone() };
     for answer in &report.answers {

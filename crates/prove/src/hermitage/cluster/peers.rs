@@ -10,6 +10,7 @@ use super::{Debt, LIMIT, LOOK, Player, QUIET, Stage, begin, expected, of_role, s
 use crate::fault::Site;
 use crate::history::Isolation;
 use crate::live::tables::{Shape, Tables, converge};
+use crate::promise::Settings;
 
 const SHAPE: Shape = Shape {
     name: "hermitage",
@@ -25,11 +26,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let (engine, pair) = (site.engine, [first, second]);
     let (chance, stop) = (*stage.chance, stage.stop);
     // Postgres Pro's Multimaster refuses or waits where others overwrite.
-    let is_resolved = Player::open("referee", &site.nodes[first])
-        .and_then(|mut one| {
-            one.quietly("select count(*) from pg_catalog.pg_extension where extname = 'multimaster'")
-        })
-        .is_ok_and(|count| count == "1");
+    let is_resolved = Settings::of(&site.nodes[first].spec, &crate::live::Options::default())?.has_majority;
     let conflict = |title| {
         let rule = if is_resolved { "MC-resolved" } else { "MC" };
         let promise =
@@ -226,7 +223,8 @@ fn same_row(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), H
     rows.meet()?;
     let [here, there] = held(site, nodes, "value::text || ' by the ' || who", "id = 1")?;
     let acknowledged = ends.iter().filter(|end| *end == "COMMIT").count();
-    let is_lost = !here.starts_with(&acknowledged.to_string()) || here != there;
+    let values = held(site, nodes, "value::text", "id = 1")?;
+    let is_lost = values.iter().any(|value| *value != acknowledged.to_string()) || here != there;
     answer.happened = Some(is_lost);
     answer.line = format!(
         "{acknowledged} increments acknowledged; {} holds {here}, {} holds {there}",

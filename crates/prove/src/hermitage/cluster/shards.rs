@@ -25,16 +25,17 @@ const MOVERS: usize = 4;
 
 /// Plays them all.
 pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
+    let settings = &promise::Settings::of(&stage.site.entry(), &live::Options::default())?;
     for level in LEVELS {
         let title = "fractured sum: a transfer between two shards is seen on one of them only";
-        let answer = of_profile(stage.site, "FR2", title, level, Anomaly::ReadSkew);
+        let answer = of_profile((stage.site, settings), "FR2", title, level, Anomaly::ReadSkew);
         stage.play(answer, &[], |site, answer| half_a_transfer(site, level, answer))?;
     }
     if !stage.chance.sums.is_zero() {
         for level in LEVELS {
             let title =
                 "fractured sum by chance: all accounts in one SELECT while money moves between shards";
-            let answer = of_profile(stage.site, "FR", title, level, Anomaly::FracturedRead);
+            let answer = of_profile((stage.site, settings), "FR", title, level, Anomaly::FracturedRead);
             let options = live::Options {
                 duration: stage.chance.sums,
                 clients: MOVERS,
@@ -72,7 +73,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
 
 /// An answer whose rule is the engine's profile at this level.
 fn of_profile(
-    site: &Site,
+    (site, settings): (&Site, &promise::Settings),
     case: &'static str,
     title: &'static str,
     level: Isolation,
@@ -86,7 +87,7 @@ fn of_profile(
             Anomaly::FracturedRead => "one SELECT over the shards sees all of a transfer or nothing of it",
             _ => "one transaction sees all of a transfer between shards or nothing of it",
         },
-        expected: match promise::rule(site.engine, false, level_of(level), anomaly) {
+        expected: match promise::rule(site, settings, promise::Span::Entry, level_of(level), anomaly) {
             promise::Rule::Forbidden => Some(false),
             promise::Rule::Allowed => Some(true),
             promise::Rule::Measured => None,

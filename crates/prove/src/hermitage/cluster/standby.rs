@@ -1,6 +1,6 @@
 //! Cases of a primary and a standby that follows it: long forks, cancelled waits, reads that are late.
 
-use target::Role;
+use target::{Role, waiting};
 
 use super::super::{Answer, HermitageError};
 use super::{Debt, LIMIT, LOOK, Player, Stage, begin, expected, of_role, stale_reads, timed_out};
@@ -53,19 +53,12 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
         )
     };
     stage.play(answer, &[], |site, answer| serializable(site, standby, answer))?;
-    let commit = Player::open("referee", &site.nodes[primary])
-        .and_then(|mut referee| {
-            Ok((
-                referee.quietly("show synchronous_commit")?,
-                referee.quietly("show synchronous_standby_names")?,
-            ))
-        })
-        .unwrap_or_default();
-    let is_applied = commit.0 == "remote_apply" && !commit.1.is_empty();
+    let (commit, is_synchronous) = waited_for(site, both).unwrap_or_default();
+    let is_applied = commit == "remote_apply" && is_synchronous;
     let title = "read your writes: an acknowledged write is not there on the standby";
     let promise = "a standby shows at once what was acknowledged on the primary";
     let own = Answer {
-        setting: format!("synchronous_commit = {}", commit.0),
+        setting: format!("synchronous_commit = {commit}"),
         ..expected("RYW", if is_applied { "RYW-applied" } else { "RYW" }, engine, title, promise)
     };
     stage.play(own.clone(), &[standby], |site, answer| paused_read(site, both, None, answer))?;
@@ -86,6 +79,17 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
         stale_reads(answer, nodes, &format!("{SCHEMA}.hermitage"), chance.reads, stop)?;
         table.remove()
     })
+}
+
+/// What commits wait for, and whether it is this very standby that they wait for: one that is not among the synchronous ones is as late as it likes.
+fn waited_for(site: &Site, [primary, standby]: [usize; 2]) -> Result<(String, bool), HermitageError> {
+    let mut referee = Player::open("referee", &site.nodes[primary])?;
+    let is_synchronous = format!(
+        "select coalesce(bool_and(sync_state = 'sync') or bool_or(sync_state = 'sync' and application_name = '{}'), false) \
+         from pg_catalog.pg_stat_replication",
+        site.nodes[standby].name.replace('\'', "''")
+    );
+    Ok((referee.quietly("show synchronous_commit")?, referee.quietly(&is_synchronous)? == "t"))
 }
 
 /// Two rows that the standby has, too.
@@ -154,9 +158,24 @@ fn wait_for<'a>(
         value => format!("ALTER SYSTEM SET synchronous_standby_names = '{}'", value.replace('\'', "''")),
     };
     let debt = Debt::note(site, primary, vec![back, "select pg_catalog.pg_reload_conf()".to_owned()])?;
-    referee.ask(script, &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"))?;
-    referee.ask(script, "SELECT pg_reload_conf()")?;
-    referee.until("changing a setting", &knows(names))?;
+    let nobody = waiting::NOBODY;
+    let mut set = |referee: &mut Player, names: &str| {
+        referee.ask(script, &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"))?;
+        referee.ask(script, "SELECT pg_reload_conf()")?;
+        referee.until("changing a setting", &knows(names))
+    };
+    // A session that knows the setting is not enough: the checkpointer lets commits wait, and the processes that serve the standbys say for whom.
+    set(referee, nobody)?;
+    referee.until("changing a setting for every standby", waiting::NONE_IS_SYNCHRONOUS)?;
+    waiting::until_commits_wait(&site.nodes[primary].spec, LIMIT)?;
+    if names != nobody {
+        set(referee, names)?;
+        referee.until(
+            "becoming synchronous",
+            "select count(*) > 0 and bool_and(sync_priority > 0) and bool_or(sync_state = 'sync') \
+             from pg_catalog.pg_stat_replication",
+        )?;
+    }
     Ok(debt)
 }
 
@@ -179,9 +198,9 @@ fn long_fork(site: &Site, [primary, standby]: [usize; 2], answer: &mut Answer) -
     let (mut writer, mut second, mut here) = (at("a", primary)?, at("b", primary)?, at("c", primary)?);
     let mut there = at("d", standby)?;
     let script = &mut answer.script;
-    let mut setting = wait_for(site, primary, &mut rows.referee, "nosuch", script)?;
+    let mut setting = wait_for(site, primary, &mut rows.referee, waiting::NOBODY, script)?;
     // The session that is to wait must know the setting, too.
-    writer.until("changing a setting", &knows("nosuch"))?;
+    writer.until("changing a setting", &knows(waiting::NOBODY))?;
     writer.ask(script, "SET synchronous_commit = on")?;
     writer.send(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 1"))?;
     let replayed = format!("select value = 1 from {SCHEMA}.hermitage where id = 1");
@@ -224,15 +243,17 @@ fn cancelled_wait(
         (Player::open("b", &site.nodes[primary])?, Player::open("c", &site.nodes[standby])?);
     let script = &mut answer.script;
     let mut replay = pause(site, standby, &mut there, script)?;
-    let mut setting = wait_for(site, primary, &mut rows.referee, "nosuch", script)?;
-    writer.until("changing a setting", &knows("nosuch"))?;
+    let mut setting = wait_for(site, primary, &mut rows.referee, waiting::NOBODY, script)?;
+    writer.until("changing a setting", &knows(waiting::NOBODY))?;
     writer.ask(script, "SET synchronous_commit = on")?;
     writer.send(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 1"))?;
     rows.referee.until("waiting for a standby", &waits(&writer))?;
     let pid = writer.session.process_id();
     rows.referee.ask(script, &format!("SELECT pg_cancel_backend({pid})"))?;
     let reply = writer.session.reply_within(LIMIT)?.ok_or_else(timed_out)?;
-    let said = match (&reply.error, reply.notices.iter().find(|notice| notice.severity == "WARNING")) {
+    // By its class: the word for a warning is in the server's language.
+    let warning = reply.notices.iter().find(|notice| notice.sqlstate.0.starts_with(b"01"));
+    let said = match (&reply.error, warning) {
         (Some(error), _) => error.sqlstate.to_string(),
         (None, Some(warning)) => format!("{} with WARNING {}", reply.tag(), warning.sqlstate),
         (None, None) => reply.tag().to_owned(),
@@ -244,7 +265,7 @@ fn cancelled_wait(
     answer.happened = Some(is_there);
     answer.line =
         format!("a was told {said}; b reads {on_primary} on the primary, c {on_standby} on the standby");
-    if is_there && !said.contains("WARNING") {
+    if is_there && warning.is_none() {
         let silent = expected("SC", "SC-silent", site.engine, answer.title, answer.promise);
         (answer.expected, answer.why, answer.change) = (silent.expected, silent.why, silent.change);
     }
@@ -289,11 +310,6 @@ fn paused_read(
         setting = Some(wait_for(site, primary, &mut rows.referee, &names, script)?);
         writer.until("changing a setting", &knows(&names))?;
         writer.ask(script, &format!("SET synchronous_commit = {commit}"))?;
-        // A wait begins only when the servers agree that there is somebody to wait for.
-        rows.referee.until(
-            "becoming synchronous",
-            "select count(*) > 0 from pg_catalog.pg_stat_replication where sync_state = 'sync'",
-        )?;
     }
     let mode = writer.quietly("show synchronous_commit")?;
     let mut replay = pause(site, standby, &mut reader, script)?;

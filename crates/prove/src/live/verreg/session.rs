@@ -5,7 +5,7 @@ use std::sync::mpsc::SyncSender;
 
 use target::Engine;
 
-use super::super::{Draws, Lasting, Level, Watch};
+use super::super::{Draws, Lasting, Level, LiveError, Watch};
 use super::{Entry, Part, REFUSALS_MAX, Recorded, Shared, WRITES_OF_KEY_MAX, hand_over, isolation};
 use crate::client::{Broken, Client, Reply, number, text};
 use crate::history::{Isolation, Kind, Model, Op, Txn};
@@ -29,13 +29,27 @@ const GIVE_UP_MS: u32 = 1_000;
 const SESSION_SHIFT: u32 = 40;
 
 /// Why a transaction does not go on.
-enum Stop {
+pub(super) enum Stop {
     /// The server refused a statement.
     Refused(Box<Reply>),
     /// The connection broke.
     Broken(Broken),
     /// An answer that makes no sense.
     Senseless(String),
+}
+
+impl Stop {
+    /// As an error of the whole.
+    pub(super) fn unfit(self) -> LiveError {
+        match self {
+            Stop::Refused(reply) => {
+                let words = reply.error.map(|error| error.to_string()).unwrap_or_default();
+                LiveError::Unfit(format!("the server refused what has to work: {words}"))
+            }
+            Stop::Broken(broken) => broken.into(),
+            Stop::Senseless(words) => LiveError::Unfit(words),
+        }
+    }
 }
 
 impl From<Broken> for Stop {
@@ -46,9 +60,9 @@ impl From<Broken> for Stop {
 
 /// A running transaction.
 #[derive(Default)]
-struct Running {
-    ops: Vec<Op>,
-    elements: Vec<u64>,
+pub(super) struct Running {
+    pub(super) ops: Vec<Op>,
+    pub(super) elements: Vec<u64>,
     statement: u16,
     /// Shards that it wrote on, as bits; which one does not matter beyond 64.
     wrote: u64,
@@ -56,7 +70,7 @@ struct Running {
 }
 
 /// A session with what it needs.
-struct Session<'a, 'b> {
+pub(super) struct Session<'a, 'b> {
     shared: &'a Shared<'b>,
     entry: &'a Entry,
     draws: Draws,
@@ -100,6 +114,14 @@ pub(super) fn run(
         }
     }
     part
+}
+
+impl<'a, 'b> Session<'a, 'b> {
+    /// One whose statements are given to it. Its tokens are small, as none of a session of the load is.
+    pub(super) fn of(shared: &'a Shared<'b>, entry: &'a Entry, token: u32) -> Session<'a, 'b> {
+        let token = u64::from(token);
+        Session { shared, entry, draws: Draws::new(0, 0), token, number: 0 }
+    }
 }
 
 impl Session<'_, '_> {
@@ -215,7 +237,12 @@ impl Session<'_, '_> {
     }
 
     /// Reads keys in one statement.
-    fn read(&mut self, client: &mut Client, running: &mut Running, keys: &[u32]) -> Result<(), Stop> {
+    pub(super) fn read(
+        &mut self,
+        client: &mut Client,
+        running: &mut Running,
+        keys: &[u32],
+    ) -> Result<(), Stop> {
         let shared = self.shared;
         let mut keys = keys.to_vec();
         keys.sort_unstable();
@@ -323,7 +350,12 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    fn insert(&mut self, client: &mut Client, running: &mut Running, key: u32) -> Result<(), Stop> {
+    pub(super) fn insert(
+        &mut self,
+        client: &mut Client,
+        running: &mut Running,
+        key: u32,
+    ) -> Result<(), Stop> {
         let shared = self.shared;
         self.token += 1;
         let token = self.token;
@@ -345,6 +377,14 @@ impl Session<'_, '_> {
 }
 
 impl Running {
+    /// Makes what another one read a part of this one's first statement.
+    pub(super) fn take(&mut self, other: Running) {
+        // Lists are found by their places among the elements, of which registers have none.
+        let place = self.elements.len() as u64;
+        self.elements.extend(other.elements);
+        self.ops.extend(other.ops.into_iter().map(|op| Op { statement: 0, tok: op.tok + place, ..op }));
+    }
+
     fn push(&mut self, op: Op, node: u8, start_ns: u64) {
         self.ops.push(Op { statement: self.statement, node, start_ns, ..op });
     }
