@@ -5,7 +5,7 @@
 //! transaction; the same holds for every wait event. CPU and waiting for it are counted by the scheduler where it could be read, else CPU is
 //! what sessions were seen in. Round trips are measured by the watching connection and multiplied by the statements of a transaction; where
 //! client and server share a machine there is no way between them but CPU, which is counted already. Each part is measured apart from the others, so what they leave over is an honest remainder: it is
-//! printed always, also when it is negative.
+//! printed always. Where the parts overlap and add up to more than the whole, nothing remains, and a note says how large the error is.
 
 mod scheduler;
 
@@ -34,6 +34,9 @@ const EVENTS_MAX: usize = 3;
 
 /// Of what sessions were seen computing, this part must lie beyond what the scheduler counted for ours before it is told.
 const OTHERS_MIN: f64 = 0.2;
+
+/// Parts that overlap by less than this share of the whole are not worth a note.
+const ROUNDING: f64 = 0.001;
 
 /// Microseconds of a class of waits, and the shares of its events.
 type Class = (f64, Vec<(String, f64)>);
@@ -229,12 +232,13 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
         ));
     }
     let explained: f64 = parts.iter().map(|part| part.us).sum();
-    parts.push(part(UNEXPLAINED, response_us - explained, vec![]));
-    if explained > response_us {
-        notes.push(
-            "the parts add up to more than the whole: they are measured apart, and a process that was woken up from a wait counts as waiting until it has a processor"
-                .to_string(),
-        );
+    parts.push(part(UNEXPLAINED, (response_us - explained).max(0.0), vec![]));
+    if explained > response_us * (1.0 + ROUNDING) {
+        notes.push(format!(
+            "the parts add up to {} of the whole: they are measured apart, and a process that was woken up from a wait counts as waiting until it has a processor; so the parts together are too large by {}",
+            crate::say::percent(explained / response_us),
+            crate::say::us(explained - response_us)
+        ));
     }
     Some(ClientTime {
         step: step.to_string(),

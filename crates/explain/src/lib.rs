@@ -14,10 +14,11 @@ pub mod series;
 pub mod stacks;
 pub mod statistics;
 mod text;
+mod validity;
 pub mod waits;
 
 pub use record::RecordError;
-pub use text::{Detail, text};
+pub use text::{Detail, brief, text};
 
 use case::Case;
 use record::Findings;
@@ -64,6 +65,7 @@ pub fn judge(case: &Case, tool_version: &str) -> Findings {
         findings.checked.push(checked);
     }
     findings.client_time = decompose::all(case);
+    findings.validity = validity::of(case);
     findings.rank();
     findings
 }

@@ -3,9 +3,8 @@
 //! One family stands for one thing the kernel does: compilers inline functions away (`ext4_mb_good_group` is gone in Linux 6.18), so a rule
 //! that asks for one name would miss what it looks for.
 
-use record::files;
+use record::{file, files};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 /// Different stacks kept; samples of others count without their frames.
@@ -51,15 +50,10 @@ impl Stacks {
         let mut problems = vec![];
         let mut stacks = Stacks::default();
         let folder = dir.join(files::STACKS);
-        let mut slices: Vec<_> =
-            fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-        slices.sort();
-        for slice in slices {
-            let is_small = fs::metadata(&slice).is_ok_and(|data| data.len() <= SLICE_BYTES_MAX);
-            match is_small.then(|| fs::read(&slice)) {
-                Some(Ok(bytes)) => stacks.take(&String::from_utf8_lossy(&bytes)),
-                Some(Err(error)) => problems.push(format!("{}: {error}", slice.display())),
-                None => problems.push(format!("{}: too large, not looked at", slice.display())),
+        for slice in file::list(&folder) {
+            match file::read(&slice, SLICE_BYTES_MAX) {
+                Ok(bytes) => stacks.take(&String::from_utf8_lossy(&bytes)),
+                Err(error) => problems.push(format!("{}: {error}", slice.display())),
             }
         }
         ((stacks.samples > 0).then_some(stacks), problems)

@@ -33,6 +33,12 @@ pub fn text(findings: &Findings, detail: Detail) -> String {
         out.push('\n');
         client_time(&mut out, time);
     }
+    if !findings.validity.is_empty() {
+        out.push('\n');
+    }
+    for sentence in &findings.validity {
+        fold(&mut out, "validity: ", sentence);
+    }
     out.push('\n');
     let of = |said: Said| findings.checked.iter().filter(move |checked| checked.said == said);
     let (clean, unknown) = (of(Said::Clean).count(), of(Said::CannotTell).count());
@@ -59,6 +65,35 @@ pub fn text(findings: &Findings, detail: Detail) -> String {
         }
     }
     out
+}
+
+/// Findings told in short.
+const BRIEF_MAX: usize = 3;
+
+/// What the end of a verb says: the worst findings, or that there are none and why that may be. `is_watched`: something was sampled
+/// beside the work.
+pub fn brief(findings: &Findings, is_watched: bool) -> Vec<String> {
+    let clean = findings.checked.iter().filter(|checked| checked.said == Said::Clean).count();
+    let untold = findings.checked.len() - clean;
+    let mut lines: Vec<String> = findings
+        .findings
+        .iter()
+        .take(BRIEF_MAX)
+        .map(|finding| format!("finding: {} {}: {}", severity(finding.severity), finding.id, finding.claim))
+        .collect();
+    match findings.findings.len() {
+        0 => lines
+            .push(format!("findings: none; {clean} rules looked and found nothing, {untold} could not look")),
+        count if count > BRIEF_MAX => lines.push(format!("findings: {} more", count - BRIEF_MAX)),
+        _ => {}
+    }
+    if !is_watched {
+        lines.push(
+            "findings: nothing was sampled beside the work, so most rules could not look (--watch on)"
+                .to_string(),
+        );
+    }
+    lines
 }
 
 fn severity(severity: Severity) -> &'static str {

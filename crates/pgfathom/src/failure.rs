@@ -94,10 +94,11 @@ impl Failure {
     }
 }
 
-/// A message that may quote a server, a program's output, a file or an argument: no control characters, no blank lines, and every
-/// line after the first indented, so that nothing quoted can look like a line of ours.
+/// A message that may quote a server, a program's output, a file or an argument: characters that act on a terminal are shown by their
+/// number, passwords are hidden, and every line after the first is indented, so that nothing quoted can look like a line of ours.
 fn quoted(text: &str) -> String {
-    let clean = |line: &str| line.trim_end().replace(char::is_control, "\u{fffd}");
+    let text = record::redact::text(text);
+    let clean = |line: &str| record::escape::visible(&line.trim_end().replace('\t', " ")).into_owned();
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let mut message = clean(lines.next().unwrap_or_default());
     for line in lines {
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn a_quoted_message_cannot_move_the_cursor_or_fake_a_hint() {
         let failure = Failure::usage("bad \x1b[2J file\n\nhint: rm -rf /");
-        assert_eq!(failure.render(false), "error: bad \u{fffd}[2J file\n    hint: rm -rf /\n");
+        assert_eq!(failure.render(false), "error: bad \\u001b[2J file\n    hint: rm -rf /\n");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::quantity::ValueError;
+use crate::recording::Recording;
 use clap::Args;
-use record::{RunDir, State};
+use record::State;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use target::{ClusterNode, ConnSpec};
@@ -200,15 +201,15 @@ impl Evidence {
     ///
     /// # Errors
     /// When the archive cannot be written.
-    pub fn pack(&self, context: &Context, run: &RunDir, state: State) -> Result<(), Failure> {
+    pub fn pack(&self, context: &Context, recording: &Recording<'_>, state: State) -> Result<(), Failure> {
         let Some(archive) = &self.bundle else { return Ok(()) };
         let archive = archive.clone().unwrap_or_else(|| {
-            let mut name = run.path().as_os_str().to_os_string();
+            let mut name = recording.path().as_os_str().to_os_string();
             name.push(BUNDLE_END);
             PathBuf::from(name)
         });
-        run.finish(state)?;
-        let packed = bundle::pack(run.path(), &archive, self.redact.unwrap_or_default())?;
+        recording.conclude(state)?;
+        let packed = bundle::pack(recording.path(), &archive, self.redact.unwrap_or_default())?;
         context.terminal.result(&format!("bundle: {}", packed.path.display()));
         Ok(())
     }
@@ -219,7 +220,7 @@ impl Evidence {
 /// # Errors
 /// When it is neither.
 pub fn opened(named: &Path, context: &Context) -> Result<PathBuf, Failure> {
-    if !named.is_file() {
+    if named.is_dir() || !named.exists() {
         // What is wrong with a folder, its reader says best.
         return Ok(named.to_path_buf());
     }

@@ -4,7 +4,7 @@ use crate::cli::{Format, RunDirectory};
 use crate::context::Context;
 use crate::failure::Failure;
 use record::model::Run;
-use record::{RecordError, RunDir, State, StepId, What, files};
+use record::{RecordError, RunDir, State, StepId, What, file, files};
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,9 +17,16 @@ pub struct Recording<'a> {
     dir: Arc<RunDir>,
     /// What is sampled beside the work, while it goes on.
     sampler: RefCell<Option<Sampler>>,
+    /// Something was sampled beside the work, so that causes can be looked for.
+    is_watched: Cell<bool>,
+    /// The run has ended and was explained.
+    is_concluded: Cell<bool>,
     /// A sample or event was lost; said once.
     is_lossy: Cell<bool>,
 }
+
+/// A recording larger than this is not explained at the end of its verb, which would take more than some seconds.
+const EXPLAINED_BYTES_MAX: u64 = 256 << 20;
 
 impl<'a> Recording<'a> {
     /// Makes the directory. To be called when the target has answered: a refused password leaves no directory behind.
@@ -40,7 +47,14 @@ impl<'a> Recording<'a> {
         };
         let dir = RunDir::create(directory.output_dir.as_deref(), &what)
             .map_err(|error| Failure::from(error).or_hint("name another folder with -o DIR"))?;
-        Ok(Recording { context, dir: Arc::new(dir), sampler: RefCell::default(), is_lossy: Cell::new(false) })
+        Ok(Recording {
+            context,
+            dir: Arc::new(dir),
+            sampler: RefCell::default(),
+            is_watched: Cell::new(false),
+            is_concluded: Cell::new(false),
+            is_lossy: Cell::new(false),
+        })
     }
 
     /// The directory being written.
@@ -55,6 +69,7 @@ impl<'a> Recording<'a> {
 
     /// Takes over what samples beside the work; it ends with [`Recording::end_watch`] or the recording.
     pub fn carry(&self, sampler: Sampler) {
+        self.is_watched.set(true);
         self.sampler.replace(Some(sampler));
     }
 
@@ -96,7 +111,7 @@ impl<'a> Recording<'a> {
     /// Takes the directory away again: what was asked for was refused before anything was measured.
     pub fn discard(self) {
         drop(self.sampler.take());
-        for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY] {
+        for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY, files::FINDINGS] {
             // A file that cannot be removed stays; the refusal is what the user has to hear of.
             let _ = std::fs::remove_file(self.path().join(name));
         }
@@ -120,14 +135,50 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Closes the directory, writes the report page, prints the summary when JSON was asked for, and names the directory: the last
+    /// Ends the run and looks for causes in what was recorded: `findings.json`, and the findings of the summary. Once; later calls do
+    /// nothing.
+    ///
+    /// # Errors
+    /// When run.json cannot be written: then there is no result.
+    pub fn conclude(&self, state: State) -> Result<(), Failure> {
+        if self.is_concluded.replace(true) {
+            return Ok(());
+        }
+        self.end_watch();
+        self.dir.finish(state)?;
+        self.explain();
+        Ok(())
+    }
+
+    /// The result is written already: that it cannot be explained is told, and changes nothing.
+    fn explain(&self) {
+        let terminal = &self.context.terminal;
+        let bytes = |name: &str| std::fs::metadata(self.path().join(name)).map_or(0, |data| data.len());
+        if bytes(files::SAMPLES) + bytes(files::EVENTS) > EXPLAINED_BYTES_MAX {
+            let run = self.path().display();
+            return terminal.say(&format!(
+                "findings: not looked for yet, the recording is large: pgfathom explain {run}"
+            ));
+        }
+        let findings = match ::explain::explain(self.path(), env!("CARGO_PKG_VERSION")) {
+            Ok(findings) => findings,
+            Err(error) => return terminal.warn(&format!("the run could not be explained: {error}")),
+        };
+        if let Err(error) = findings.write(self.path()) {
+            return terminal.warn(&format!("{error}; the run is not explained"));
+        }
+        self.keep(self.dir.edit(|run| run.summary.explained(&findings)));
+        ::explain::brief(&findings, self.is_watched.get()).iter().for_each(|line| terminal.say(line));
+    }
+
+    /// Closes the directory, looks for causes, writes the report page, prints the summary when JSON was asked for, and names the directory: the last
     /// line on stderr.
     ///
     /// # Errors
     /// When run.json cannot be written: then there is no result.
     pub fn finish(&self, state: State) -> Result<Run, Failure> {
-        self.end_watch();
-        let run = self.dir.finish(state)?;
+        self.conclude(state)?;
+        let run = self.dir.run();
         let page = self.path().join(files::REPORT);
         // The page can be made again at any time: a failure here must not hide the result.
         match report::html(self.path()) {
@@ -148,16 +199,17 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Writes a file that is there wholly or not at all: a disk that fills up leaves no half page.
+/// Writes a file that is there wholly or not at all: a disk that fills up leaves no half page. A link of that name, which somebody else's
+/// directory may hold, is replaced and not followed.
 pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
-    // A pipe or a device is written to and never replaced.
-    if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
-        return std::fs::write(path, text);
+    file::replace(path, text.as_bytes())
+}
+
+/// The same for a place that the user named: a pipe or a device there is written to, and a link leads where it leads.
+pub fn write_named(path: &Path, text: &str) -> std::io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => std::fs::write(path, text),
+        Ok(_) => file::replace(&std::fs::canonicalize(path)?, text.as_bytes()),
+        Err(_) => file::replace(path, text.as_bytes()),
     }
-    let part = path.with_extension("part");
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&part);
-    }
-    written
 }

@@ -2,8 +2,12 @@
 //!
 //! Progress is one line that is rewritten when stderr is a terminal, and plain lines otherwise, so that a log file holds
 //! nothing but text.
+//!
+//! Whatever a server, a file or a name brings along is text here: characters that act on a terminal are shown by their number
+//! ([`record::escape`]), on both streams, whatever is printed.
 
 use crate::failure::Failure;
+use record::escape::visible;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -76,6 +80,7 @@ impl Terminal {
     pub fn data(&self, text: &str) {
         self.end_progress();
         let mut out = std::io::stdout().lock();
+        let text = visible(text);
         let newline = if text.ends_with('\n') { "" } else { "\n" };
         let _ = write!(out, "{text}{newline}").and_then(|()| out.flush());
     }
@@ -83,26 +88,26 @@ impl Terminal {
     /// One line of talk on stderr; silent with `-q`.
     pub fn say(&self, text: &str) {
         if !self.quiet {
-            self.line(text);
+            self.line(&visible(text));
         }
     }
 
     /// One line of detail on stderr, with `-v` only.
     pub fn detail(&self, text: &str) {
         if self.verbose {
-            self.line(text);
+            self.line(&visible(text));
         }
     }
 
     /// Something the user should know although the work goes on; also with `-q`.
     pub fn warn(&self, text: &str) {
         let (yellow, plain) = if self.color { ("\x1b[33m", "\x1b[0m") } else { ("", "") };
-        self.line(&format!("{yellow}warning{plain}: {text}"));
+        self.line(&format!("{yellow}warning{plain}: {}", visible(&record::redact::text(text))));
     }
 
     /// The one line that is printed even with `-q`: where the result is.
     pub fn result(&self, text: &str) {
-        self.line(text);
+        self.line(&visible(text));
     }
 
     /// A failure, with causes and hint.
@@ -117,7 +122,7 @@ impl Terminal {
         if line.drawn.is_some_and(|drawn| now.duration_since(drawn) < REDRAW_MIN) {
             return;
         }
-        let cut: String = text.chars().take(columns()).collect();
+        let cut: String = visible(text).chars().take(columns()).collect();
         let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{cut}");
         line.open = true;
         line.drawn = Some(now);
@@ -186,7 +191,7 @@ impl<'a> Progress<'a> {
             self.terminal.redraw(&line(columns()));
         } else if self.told.elapsed() + SLACK >= self.every {
             self.told = Instant::now();
-            self.terminal.line(&plain());
+            self.terminal.line(&visible(&plain()));
         }
     }
 }

@@ -43,6 +43,24 @@ pub enum RecordError {
         /// What the decoder said.
         source: serde_json::Error,
     },
+    /// A file of the run holds something else than a run would have written, not even a killed one.
+    #[error("{} is not valid: {why}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A file was written by a later version of this program.
+    #[error("{} has schema version {found}, this program knows {known}", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
+        /// The highest version that can be read.
+        known: u32,
+    },
     /// A histogram could not be encoded. Only a broken counter array can cause it.
     #[error("cannot encode the latency histogram {tag}: {reason}")]
     Encode {
@@ -98,6 +116,13 @@ impl RecordError {
                 Some(dir) => format!("make it again with pgfathom explain {}", dir.display()),
                 None => "make it again with pgfathom explain RUN".to_string(),
             }),
+            RecordError::Invalid { path, .. } => Some(format!(
+                "take an undamaged copy of the run; without the file the rest of the run can be read: mv {0} {0}.damaged",
+                path.display()
+            )),
+            RecordError::Version { .. } => {
+                Some("read the run with the version of pgfathom that made it, or a later one".to_string())
+            }
             RecordError::Encode { .. } | RecordError::Json { .. } => None,
         }
     }

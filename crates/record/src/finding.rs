@@ -5,11 +5,11 @@
 
 use crate::SCHEMA_VERSION;
 use crate::error::RecordError;
+use crate::file;
 use crate::files;
 use crate::writer::write_atomically;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -34,6 +34,9 @@ pub struct Findings {
     pub checked: Vec<Checked>,
     /// Where the clients' time went, per driven step.
     pub client_time: Vec<ClientTime>,
+    /// What limits the trust in the run as a whole, one sentence each: why it is invalid, who else had the processors.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub validity: Vec<String>,
     /// What the directory lacks as a whole, one sentence each.
     pub missing: Vec<String>,
 }
@@ -84,7 +87,7 @@ impl Findings {
     /// [`RecordError::Io`] if the file is there and cannot be read, [`RecordError::Damaged`] if it is not what it should be.
     pub fn read(dir: &Path) -> Result<Option<Findings>, RecordError> {
         let path = dir.join(files::FINDINGS);
-        let bytes = match fs::read(&path) {
+        let bytes = match file::read(&path, file::WHOLE_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(RecordError::io("read", path)(error)),
@@ -277,8 +280,8 @@ pub struct ClientTime {
     pub transactions: u64,
     /// Their mean response time, which is what the parts add up to.
     pub response_us_mean: f64,
-    /// The parts, `unexplained` last and always there. Measured apart, so that they may add up to more than the whole: then
-    /// `unexplained` is negative.
+    /// The parts, `unexplained` last and always there. Measured apart, so that they may add up to more than the whole: then nothing
+    /// is unexplained, and a note says by how much they overlap. No part is negative.
     pub parts: Vec<Part>,
     /// What a careful reader should know about them.
     pub notes: Vec<String>,

@@ -7,13 +7,15 @@
 
 use crate::clock::{Clock, rfc3339};
 use crate::error::RecordError;
+use crate::file::Lines;
 use crate::histogram::Latency;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flate2::read::ZlibDecoder;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 /// The readable maximum on each line is the recorded one (microseconds) divided by this: milliseconds.
@@ -112,40 +114,57 @@ pub struct Log {
     pub intervals: Vec<Interval>,
     /// A torn last line, lines that hold no interval.
     pub problems: Vec<String>,
+    /// Comments and heads of columns.
+    heads: u64,
+    /// Lines that are neither those nor intervals.
+    odd: u64,
+}
+
+impl Log {
+    /// Whether the file is something else than a log: most of its lines are no lines of a log.
+    pub fn is_foreign(&self) -> bool {
+        self.odd > self.heads + self.intervals.len() as u64
+    }
 }
 
 /// Time stamps above this many seconds cannot be relative to the start of a run: they count from the Unix epoch.
 const RELATIVE_S_MAX: f64 = 1e8;
+
+/// Intervals kept in memory: those of a month of three transaction types.
+const INTERVALS_MAX: usize = 10_000_000;
+/// A histogram takes this many bytes unpacked at most: five digits of a second's microseconds take a tenth.
+const HISTOGRAM_BYTES_MAX: u32 = 16 << 20;
 
 /// Reads the lines of a log, not their histograms. A torn last line (the writer was killed) is left out and said; so are lines
 /// that hold no interval.
 ///
 /// # Errors
 /// Those of reading.
-pub fn index(mut log: impl BufRead) -> io::Result<Log> {
+pub fn index(log: impl Read) -> io::Result<Log> {
     let mut found = Log::default();
     let mut names: HashMap<String, (Arc<str>, Arc<str>, Kind)> = HashMap::new();
-    let (mut line, mut offset, mut odd) = (vec![], 0u64, 0u64);
     let (mut base_s, mut begun) = (0.0, false);
-    loop {
-        line.clear();
-        let read = log.read_until(b'\n', &mut line)?;
-        if read == 0 {
-            break;
-        }
-        let at = offset;
-        offset += read as u64;
-        if line.last() != Some(&b'\n') {
+    let mut lines = Lines::new(log);
+    while let Some(line) = lines.next_line()? {
+        let first = line.bytes.first().copied();
+        if line.is_torn {
+            // Half of a first line is a log's only if it begins like one.
+            found.odd += u64::from(line.offset == 0 && !matches!(first, Some(b'#' | b'"' | b'T')));
             found.problems.push("latency.hlog: the last line is torn and left out".to_string());
             break;
         }
-        if matches!(line[0], b'#' | b'"' | b'\n' | b'\r') {
+        if !line.is_too_long && matches!(first, None | Some(b'#' | b'"' | b'\r')) {
+            found.heads += 1;
             continue;
         }
-        let Some(head) = std::str::from_utf8(&line).ok().and_then(Head::parse) else {
-            odd += 1;
+        let Some(head) = std::str::from_utf8(line.bytes).ok().and_then(Head::parse) else {
+            found.odd += 1;
             continue;
         };
+        if found.intervals.len() == INTERVALS_MAX {
+            found.problems.push(format!("latency.hlog: lines after the first {INTERVALS_MAX} are left out"));
+            break;
+        }
         if !begun && head.start_s > RELATIVE_S_MAX {
             base_s = head.start_s;
         }
@@ -160,12 +179,12 @@ pub fn index(mut log: impl BufRead) -> io::Result<Log> {
             kind,
             start_us,
             end_us: start_us.saturating_add(us(head.length_s)),
-            offset: at + head.encoded_at as u64,
+            offset: line.offset + head.encoded_at as u64,
             length: head.encoded_length,
         });
     }
-    if odd > 0 {
-        found.problems.push(format!("latency.hlog: {odd} lines hold no interval and are left out"));
+    if found.odd > 0 {
+        found.problems.push(format!("latency.hlog: {} lines hold no interval and are left out", found.odd));
     }
     Ok(found)
 }
@@ -237,12 +256,26 @@ impl<R: Read + Seek> Decoder<R> {
             return false;
         }
         let Ok(bytes) = STANDARD.decode(&self.encoded) else { return false };
+        if !is_bounded(&bytes) {
+            return false;
+        }
         let Ok(histogram) = self.deserializer.deserialize::<u64, _>(&mut bytes.as_slice()) else {
             return false;
         };
         latency.merge_histogram(&histogram);
         true
     }
+}
+
+/// Whether an encoded histogram unpacks to a size that one can have. The library takes the length that is written in it as it is, and
+/// would make room for 4 GB before it sees that nothing is there.
+fn is_bounded(encoded: &[u8]) -> bool {
+    /// Cookie and length of the compressed form.
+    const OUTER_BYTES: usize = 8;
+    let Some((_, compressed)) = encoded.split_at_checked(OUTER_BYTES) else { return false };
+    let mut head = [0; 8];
+    let whole = ZlibDecoder::new(compressed).read_exact(&mut head);
+    whole.is_ok() && u32::from_be_bytes([head[4], head[5], head[6], head[7]]) <= HISTOGRAM_BYTES_MAX
 }
 
 fn split_tag(tag: &str) -> (Arc<str>, Arc<str>, Kind) {

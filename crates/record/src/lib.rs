@@ -21,8 +21,10 @@
 
 pub mod clock;
 pub mod error;
+pub mod escape;
 pub mod event;
 pub mod exit;
+pub mod file;
 pub mod finding;
 pub mod histogram;
 pub mod hlog;
@@ -55,7 +57,7 @@ pub use sweep::Sweep;
 pub use tpcc::Tpcc;
 pub use writer::{RunDir, StepId, What};
 
-/// Version of every file of the run directory. Readers accept any lower version, and read a higher one as far as they understand it.
+/// Version of every file of the run directory. A higher one is refused: what its fields mean is not known here.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// File names inside a run directory.

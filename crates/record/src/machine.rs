@@ -1,5 +1,7 @@
 //! The machine this process runs on, read from `/proc` and `/sys`. What cannot be read is left out.
 
+pub(crate) mod share;
+
 use crate::clock;
 use crate::model::ClientMachine;
 use std::fs;

@@ -16,6 +16,8 @@ use serde_json::Value;
 
 /// Verb of the steps that are cells.
 pub const VERB: &str = "matrix";
+/// What the codes of its findings begin with.
+pub(crate) const FINDING_PREFIX: &str = "matrix-";
 /// Parameter of a cell's step: `select`, `update`.
 pub const OPERATION: &str = "operation";
 /// Parameter of a cell's step: the node where its sessions enter.

@@ -1,22 +1,25 @@
 //! Reading run directories: whole, partial, crashed, of other versions, or made by other programs.
 //!
-//! Opening fails only if the folder holds nothing of a run. Everything else is degraded reading: what could be read is there,
-//! and [`RunReader::missing`] says in sentences what could not, for the report to show.
+//! What a killed writer leaves is read as far as it goes: files that are missing, a torn last line. [`RunReader::missing`] says in
+//! sentences what is not there, for the report to show. What no writer of ours leaves is an error: a `run.json` that is none, noise in
+//! place of the latency log, a later schema version, and links, pipes and devices in place of files.
 
 use crate::SCHEMA_VERSION;
 use crate::error::RecordError;
 use crate::event::Event;
+use crate::file::{self, LINE_BYTES_MAX, Lines, WHOLE_BYTES_MAX};
 use crate::files;
 use crate::hlog::{self, Decoder, Interval, Log};
 use crate::model::{Run, State};
+use crate::redact;
 use crate::sample::Sample;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, ErrorKind};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Bytes read from a file of samples at once.
-const READ_BYTES: usize = 1 << 16;
+/// Events kept in memory; those of a run of weeks are some ten thousand.
+const EVENTS_MAX: usize = 1_000_000;
 
 /// A run directory, read into memory.
 #[derive(Debug)]
@@ -40,7 +43,8 @@ impl RunReader {
     /// Reads the directory.
     ///
     /// # Errors
-    /// [`RecordError::Io`] if the folder cannot be read, [`RecordError::NotARun`] if it holds no file of a run.
+    /// [`RecordError::Io`] if the folder or a file cannot be read, [`RecordError::NotARun`] if it holds no file of a run,
+    /// [`RecordError::Invalid`] and [`RecordError::Version`] if a file is none that this program can read.
     pub fn open(path: &Path) -> Result<RunReader, RecordError> {
         let mut samples = vec![];
         let mut reader = RunReader::stream(path, |sample| samples.push(sample))?;
@@ -53,23 +57,42 @@ impl RunReader {
     ///
     /// # Errors
     /// As [`RunReader::open`].
-    pub fn stream(path: &Path, take: impl FnMut(Sample)) -> Result<RunReader, RecordError> {
+    pub fn stream(path: &Path, mut take: impl FnMut(Sample)) -> Result<RunReader, RecordError> {
         fs::read_dir(path).map_err(RecordError::io("read", path))?;
         let mut missing = vec![];
-        let run_file = read(path, files::RUN, &mut missing)?;
-        let samples_file =
-            present(path, files::SAMPLES, File::open(path.join(files::SAMPLES)), &mut missing)?;
-        let events_file = read(path, files::EVENTS, &mut missing)?;
+        let run_path = path.join(files::RUN);
+        let run_file = file::read(&run_path, WHOLE_BYTES_MAX);
+        let run = match present(path, files::RUN, run_file, &mut missing)? {
+            // Of all that a crash can do to it only a crash of the machine does this.
+            Some(bytes) if bytes.iter().all(|byte| *byte == 0 || byte.is_ascii_whitespace()) => {
+                missing.push(format!("{} is empty: {}", files::RUN, without(files::RUN)));
+                None
+            }
+            Some(bytes) => Some(read_run(run_path, &bytes)?),
+            None => None,
+        };
+        let mut last_sample_us = 0;
+        let taken = |sample: Sample| {
+            last_sample_us = last_sample_us.max(sample.t_us);
+            take(sample);
+        };
+        let has_samples = stream(path, files::SAMPLES, Sample::parse, taken, &mut missing)?;
+        let (mut events, mut too_many) = (vec![], 0u64);
+        let keep = |event: Event| match events.len() < EVENTS_MAX {
+            true => events.push(event),
+            false => too_many += 1,
+        };
+        let has_events = stream(path, files::EVENTS, Event::parse, keep, &mut missing)?;
+        if too_many > 0 {
+            missing.push(format!(
+                "{}: {too_many} events after the first {EVENTS_MAX} are left out",
+                files::EVENTS
+            ));
+        }
         let log = read_log(path, &mut missing)?;
-        if run_file.is_none() && samples_file.is_none() && events_file.is_none() && log.is_none() {
+        if run.is_none() && !has_samples && !has_events && log.is_none() {
             return Err(RecordError::NotARun { path: path.to_path_buf() });
         }
-        let run = run_file.and_then(|bytes| read_run(&bytes, &mut missing));
-        let last_sample_us = match samples_file {
-            Some(file) => stream_samples(path, file, take, &mut missing)?,
-            None => 0,
-        };
-        let events = lines(files::EVENTS, events_file.as_deref(), Event::parse, &mut missing);
         let log = log.unwrap_or_default();
         let has_run = run.is_some();
         let mut reader = RunReader {
@@ -93,7 +116,7 @@ impl RunReader {
 
     /// Reads the histograms of `latency.hlog`; `None` if the file is not there (any more).
     pub fn decoder(&self) -> Option<Decoder<File>> {
-        File::open(self.path.join(files::LATENCY)).ok().map(Decoder::new)
+        file::open(&self.path.join(files::LATENCY)).ok().map(Decoder::new)
     }
 
     /// What is missing or damaged, one sentence each; empty for a whole directory.
@@ -122,17 +145,17 @@ impl RunReader {
     }
 }
 
-/// The bytes of a file; `None`, and a sentence, if it is not there or may not be read.
-fn read(dir: &Path, name: &str, missing: &mut Vec<String>) -> Result<Option<Vec<u8>>, RecordError> {
-    present(dir, name, fs::read(dir.join(name)), missing)
-}
-
 /// The lines of the latency log, read one after another: the file may be larger than memory.
 fn read_log(dir: &Path, missing: &mut Vec<String>) -> Result<Option<Log>, RecordError> {
-    let indexed = File::open(dir.join(files::LATENCY)).and_then(|file| hlog::index(BufReader::new(file)));
-    let log = present(dir, files::LATENCY, indexed, missing)?;
-    missing.extend(log.iter().flat_map(|log| log.problems.iter().cloned()));
-    Ok(log)
+    let path = dir.join(files::LATENCY);
+    let Some(file) = present(dir, files::LATENCY, file::open(&path), missing)? else { return Ok(None) };
+    let log = hlog::index(file).map_err(RecordError::io("read", &path))?;
+    if log.is_foreign() {
+        let why = "it is not a log of HdrHistogram".to_string();
+        return Err(RecordError::Invalid { path, why });
+    }
+    missing.extend(log.problems.iter().cloned());
+    Ok(Some(log))
 }
 
 fn present<T>(
@@ -165,108 +188,74 @@ fn without(name: &str) -> &'static str {
     }
 }
 
-fn read_run(bytes: &[u8], missing: &mut Vec<String>) -> Option<Run> {
-    let value: Value = match serde_json::from_slice(bytes) {
+/// `run.json`. It is replaced as a whole, so that no crash of ours leaves half of one: what cannot be read was damaged by something else, or
+/// never was of a run.
+fn read_run(path: PathBuf, bytes: &[u8]) -> Result<Run, RecordError> {
+    let invalid = |path: PathBuf, why: String| RecordError::Invalid { path, why };
+    let mut value: Value = match serde_json::from_slice(bytes) {
         Ok(value) => value,
-        Err(error) => {
-            missing.push(format!("run.json is damaged ({error}): {}", without(files::RUN)));
-            return None;
-        }
+        Err(error) => return Err(invalid(path, error.to_string())),
     };
-    let version = value.get("schema_version").and_then(Value::as_u64);
-    let newer = version.filter(|version| *version > u64::from(SCHEMA_VERSION));
-    if let Some(version) = newer {
-        missing.push(format!(
-            "run.json has schema version {version}, this program knows {SCHEMA_VERSION}: what later versions added is not shown"
-        ));
+    match value.get("schema_version").map(Value::as_u64) {
+        Some(Some(version)) => known(&path, version)?,
+        Some(None) => return Err(invalid(path, "its schema version is no number".to_string())),
+        None => return Err(invalid(path, "it carries no schema version".to_string())),
     }
-    if version.is_none() {
-        missing.push("run.json carries no schema version: read as far as it is understood".to_string());
-    }
-    match serde_json::from_value(value) {
-        Ok(run) => Some(run),
-        Err(error) => {
-            missing.push(format!("run.json cannot be understood ({error}): {}", without(files::RUN)));
-            None
-        }
+    redact::value(&mut value);
+    serde_json::from_value(value).map_err(|error| invalid(path, error.to_string()))
+}
+
+fn known(path: &Path, version: u64) -> Result<(), RecordError> {
+    match version > u64::from(SCHEMA_VERSION) {
+        true => Err(RecordError::Version { path: path.to_path_buf(), found: version, known: SCHEMA_VERSION }),
+        false => Ok(()),
     }
 }
 
-/// Hands over the samples of an open file; returns the last moment one speaks of.
-fn stream_samples(
+/// Hands over what `parse` makes of each line of a file. The header counts as understood; a torn last line and others are noted.
+fn stream<T>(
     dir: &Path,
-    file: File,
-    mut take: impl FnMut(Sample),
+    name: &str,
+    parse: fn(&str) -> Option<T>,
+    mut take: impl FnMut(T),
     missing: &mut Vec<String>,
-) -> Result<u64, RecordError> {
-    let mut file = BufReader::with_capacity(READ_BYTES, file);
-    let (mut line, mut number, mut unknown, mut last_us) = (vec![], 0u64, 0u64, 0u64);
-    loop {
-        line.clear();
-        if file.read_until(b'\n', &mut line).map_err(RecordError::io("read", dir.join(files::SAMPLES)))? == 0
-        {
-            break;
-        }
-        let text = String::from_utf8_lossy(&line);
-        match Sample::parse(&text) {
-            Some(sample) => {
-                last_us = last_us.max(sample.t_us);
-                take(sample);
-            }
-            None if number == 0 => note_header(files::SAMPLES, &text, missing),
-            None if !text.ends_with('\n') => {
-                missing.push(format!("{}: the last line is torn and left out", files::SAMPLES));
-            }
+) -> Result<bool, RecordError> {
+    let path = dir.join(name);
+    let Some(file) = present(dir, name, file::open(&path), missing)? else { return Ok(false) };
+    let mut lines = Lines::new(file);
+    let (mut number, mut unknown, mut too_long) = (0u64, 0u64, 0u64);
+    while let Some(line) = lines.next_line().map_err(RecordError::io("read", &path))? {
+        // A directory of an earlier version, or of somebody else, may hold what ours do not.
+        let text = String::from_utf8_lossy(line.bytes);
+        let text = redact::line(&text);
+        match parse(&text) {
+            _ if line.is_too_long => too_long += 1,
+            Some(item) => take(item),
+            None if number == 0 => header(&path, name, &text, missing)?,
+            None if line.is_torn => missing.push(format!("{name}: the last line is torn and left out")),
             None => unknown += u64::from(!text.trim().is_empty()),
         }
         number += 1;
     }
-    note_unknown(files::SAMPLES, unknown, missing);
-    Ok(last_us)
-}
-
-fn note_unknown(name: &str, unknown: u64, missing: &mut Vec<String>) {
     if unknown > 0 {
         missing.push(format!("{name}: {unknown} lines are not understood and left out"));
     }
-}
-
-/// The lines of a file that `parse` understands. The header counts as understood; a torn last line and others are said.
-fn lines<T>(
-    name: &str,
-    bytes: Option<&[u8]>,
-    parse: fn(&str) -> Option<T>,
-    missing: &mut Vec<String>,
-) -> Vec<T> {
-    let Some(bytes) = bytes else { return vec![] };
-    let text = String::from_utf8_lossy(bytes);
-    let torn = !text.is_empty() && !text.ends_with('\n');
-    let count = text.lines().count();
-    let mut found = vec![];
-    let mut unknown = 0u64;
-    for (number, line) in text.lines().enumerate() {
-        match parse(line) {
-            Some(item) => found.push(item),
-            None if number == 0 => note_header(name, line, missing),
-            None if torn && number + 1 == count => {
-                missing.push(format!("{name}: the last line is torn and left out"));
-            }
-            None => unknown += u64::from(!line.trim().is_empty()),
-        }
+    if too_long > 0 {
+        let mega = LINE_BYTES_MAX >> 20;
+        missing.push(format!("{name}: {too_long} lines are longer than {mega} MiB and left out"));
     }
-    note_unknown(name, unknown, missing);
-    found
+    Ok(true)
 }
 
-fn note_header(name: &str, line: &str, missing: &mut Vec<String>) {
+fn header(path: &Path, name: &str, line: &str, missing: &mut Vec<String>) -> Result<(), RecordError> {
     let version =
         serde_json::from_str::<Value>(line).ok().and_then(|value| value.get("schema_version")?.as_u64());
     match version {
-        Some(version) if version > u64::from(SCHEMA_VERSION) => missing.push(format!(
-            "{name} has schema version {version}, this program knows {SCHEMA_VERSION}: read as far as it is understood"
-        )),
-        Some(_) => {}
-        None => missing.push(format!("{name} has no header line: read as far as it is understood")),
+        Some(version) => known(path, version),
+        None => {
+            missing.push(format!("{name} has no header line: read as far as it is understood"));
+            Ok(())
+        }
     }
 }
 

@@ -1,5 +1,11 @@
 //! Secrets out of text, before it is stored or shown: passwords in connection URIs, in `key=value` connection strings, in
-//! environment-like assignments and after flags. Rather too much is hidden than too little.
+//! environment-like assignments, after flags, in SQL (`PASSWORD '...'`) and in files of passwords, and verifiers of `pg_authid`. Whatever is
+//! written into a run directory passes here. Rather too much is hidden than too little.
+
+mod secrets;
+
+use serde_json::Value;
+use std::borrow::Cow;
 
 /// What stands in a secret's place.
 pub const HIDDEN: &str = "***";
@@ -15,6 +21,9 @@ const SECRET_NAMES: [&str; 8] = [
     "scram_client_key",
     "scram_server_key",
 ];
+
+/// Ends of other names whose value is a secret: options of foreign servers, columns of applications.
+const SECRET_ENDS: [&str; 6] = ["password", "passwd", "passphrase", "_pwd", "_secret", "secret_access_key"];
 
 /// A command line with its secrets hidden, also where a flag's value is an argument of its own (`--password secret`).
 pub fn arguments<I, S>(arguments: I) -> Vec<String>
@@ -36,14 +45,58 @@ where
         .collect()
 }
 
-/// Any text (a connection string, an error message, a command) with its secrets hidden.
+/// Any text (a connection string, an error message, a statement, a line of a log) with its secrets hidden.
 pub fn text(input: &str) -> String {
-    hide_assignments(&hide_userinfo(input))
+    if !secrets::may_hold(input.as_bytes()) {
+        return input.to_string();
+    }
+    let hidden = secrets::hide_literals(&hide_assignments(&hide_userinfo(input)));
+    secrets::hide_passfile(&secrets::hide_verifiers(&hidden)).into_owned()
 }
 
+/// Hides the secrets in all texts of a value, and the texts of fields that are secret by their name.
+pub fn value(value: &mut Value) {
+    match value {
+        Value::String(text) if secrets::may_hold(text.as_bytes()) => *text = self::text(text),
+        // Arguments of a command line may be a flag and its value.
+        Value::Array(values) if values.iter().all(Value::is_string) => {
+            let texts: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
+            *values = arguments(texts).into_iter().map(Value::from).collect();
+        }
+        Value::Array(values) => values.iter_mut().for_each(self::value),
+        Value::Object(fields) => {
+            for (name, field) in fields.iter_mut() {
+                match field {
+                    Value::String(text) if is_secret_name(name) && !text.is_empty() => {
+                        *text = HIDDEN.to_string();
+                    }
+                    field => self::value(field),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A line of JSON, or a whole file of it, with its secrets hidden; text that is no JSON is taken as text.
+pub fn line(input: &str) -> Cow<'_, str> {
+    if !secrets::may_hold(input.as_bytes()) {
+        return Cow::Borrowed(input);
+    }
+    match serde_json::from_str::<Value>(input) {
+        Ok(before) => {
+            let mut after = before.clone();
+            value(&mut after);
+            if after == before { Cow::Borrowed(input) } else { Cow::Owned(after.to_string()) }
+        }
+        Err(_) => Cow::Owned(text(input)),
+    }
+}
+
+/// Whether what stands under this name is a secret.
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
-    SECRET_NAMES.contains(&name.as_str())
+    SECRET_NAMES.contains(&name.as_str()) || SECRET_ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// `scheme://user:SECRET@host`: everything between the first colon and the last at-sign of the authority. A password with a
@@ -86,6 +139,11 @@ fn hide_assignments(input: &str) -> String {
         output.push_str(before);
         output.push('=');
         rest = &after[1..];
+        // `name => value`, as functions are called.
+        if let Some(value) = rest.strip_prefix('>') {
+            output.push('>');
+            rest = value;
+        }
         if !is_secret_name(name) {
             continue;
         }
@@ -100,7 +158,7 @@ fn hide_assignments(input: &str) -> String {
 
 /// Length of a connection string's value: to the closing quote, else to white space or the next URI parameter.
 fn value_length(value: &str) -> usize {
-    let Some(quote) = value.chars().next().filter(|c| matches!(c, '\'' | '"')) else {
+    let Some(length) = secrets::literal(value) else {
         let mut escaped = false;
         return value
             .find(|c: char| {
@@ -110,14 +168,7 @@ fn value_length(value: &str) -> usize {
             })
             .unwrap_or(value.len());
     };
-    let mut escaped = false;
-    for (at, c) in value.char_indices().skip(1) {
-        if !escaped && c == quote {
-            return at + 1;
-        }
-        escaped = !escaped && c == '\\';
-    }
-    value.len()
+    length
 }
 
 #[cfg(test)]
@@ -154,7 +205,110 @@ mod tests {
         );
     }
 
+    #[test]
+    fn passwords_in_sql_are_hidden_however_they_are_quoted() {
+        for (input, expected) in [
+            (
+                "ALTER ROLE joe PASSWORD 's3cret' VALID UNTIL 'infinity'",
+                "ALTER ROLE joe PASSWORD '***' VALID UNTIL 'infinity'",
+            ),
+            (
+                "create user joe encrypted password E's3\\'cret'; select 1",
+                "create user joe encrypted password '***'; select 1",
+            ),
+            ("CREATE ROLE joe PASSWORD $$s3cret$$ LOGIN", "CREATE ROLE joe PASSWORD '***' LOGIN"),
+            ("CREATE ROLE joe PASSWORD $x$s3$$cret$x$ LOGIN", "CREATE ROLE joe PASSWORD '***' LOGIN"),
+            (
+                "alter user joe password /* now */ -- so\n 's3''cret'",
+                "alter user joe password /* now */ -- so\n '***'",
+            ),
+            ("alter user joe password 's3cret", "alter user joe password '***'"),
+            ("alter user joe password $$s3cret", "alter user joe password '***'"),
+            (
+                "execute 'alter role joe password ''s3cret'' login'",
+                "execute 'alter role joe password '***' login'",
+            ),
+            (
+                "CREATE USER MAPPING FOR joe SERVER far OPTIONS (user 'j', password 's3cret')",
+                "CREATE USER MAPPING FOR joe SERVER far OPTIONS (user 'j', password '***')",
+            ),
+            (
+                "ALTER USER MAPPING FOR joe SERVER far OPTIONS (SET \"password\" 's3cret')",
+                "ALTER USER MAPPING FOR joe SERVER far OPTIONS (SET \"password\" '***')",
+            ),
+            (
+                "select dblink_connect('host=h user=u password=s3cret dbname=d')",
+                "select dblink_connect('host=h user=u password=*** dbname=d')",
+            ),
+            (
+                "create subscription s connection 'host=h password=''s3 cret'' user=u' publication p",
+                "create subscription s connection 'host=h password=*** user=u' publication p",
+            ),
+            (
+                "update users set password = 's3cret' where id = 1",
+                "update users set password = *** where id = 1",
+            ),
+            ("select set_password(new_password => 's3cret')", "select set_password(new_password => ***)"),
+            ("alter role joe password U&'s3cret'", "alter role joe password '***'"),
+            ("alter role joe password $1", "alter role joe password $1"),
+            ("alter role joe password null", "alter role joe password null"),
+            ("set password_encryption = 'scram-sha-256'", "set password_encryption = 'scram-sha-256'"),
+            (
+                "password authentication failed for user \"joe\"",
+                "password authentication failed for user \"joe\"",
+            ),
+            (
+                "null value in column \"password\" of relation \"users\"",
+                "null value in column \"password\" of relation \"users\"",
+            ),
+            ("rolpassword is md5900150983cd24fb0d6963f7d28e17f72, old", "rolpassword is md5***, old"),
+            (
+                "values ('SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy', 1)",
+                "values ('SCRAM-SHA-256$***', 1)",
+            ),
+            (
+                "line db1.example:5432:shop:joe:s3cret of .pgpass",
+                "line db1.example:5432:shop:joe:*** of .pgpass",
+            ),
+            ("*:*:*:joe:s3\\:cret", "*:*:*:joe:***"),
+            (
+                "at 10:15:00 from fe80:1234:0:1:ab and 00:11:22:33:44:55",
+                "at 10:15:00 from fe80:1234:0:1:ab and 00:11:22:33:44:55",
+            ),
+        ] {
+            assert_eq!(text(input), expected, "{input}");
+        }
+    }
+
+    #[test]
+    fn lines_of_json_stay_json_without_their_secrets() {
+        let input = r#"{"t_us":5,"source":"session","query":"alter role joe password 's3\"cret'","password":"s3cret"}"#;
+        let hidden = line(input);
+        let value: Value = serde_json::from_str(&hidden).expect("JSON");
+        assert_eq!(
+            (value["query"].as_str(), value["password"].as_str()),
+            (Some("alter role joe password '***'"), Some("***"))
+        );
+        let plain = r#"{"t_us":5,"source":"wait","wait_event":"ClientRead","count":1}"#;
+        assert!(matches!(line(plain), Cow::Borrowed(_)));
+        assert_eq!(line("{\"torn\": \"password 'x"), "{\"torn\": \"password '***'");
+    }
+
     proptest! {
+        #[test]
+        fn no_quoted_password_survives(password in "[A-Za-z0-9@/:!%^*()_+.,~$ -]{8,24}", form in 0usize..6) {
+            let quoted = match form {
+                0 => format!("PASSWORD '{password}'"),
+                1 => format!("password E'{password}'"),
+                2 => format!("Password $q${password}$q$"),
+                3 => format!("OPTIONS (password '{password}')"),
+                4 => format!("'... PASSWORD ''{}'' ...'", password.trim()),
+                _ => format!("PASSWORD '{password}"),
+            };
+            let hidden = text(&format!("alter role joe {quoted}"));
+            prop_assert!(!hidden.contains(password.trim()), "{hidden}");
+        }
+
         #[test]
         fn no_password_survives(password in "[A-Za-z0-9@/:!%^*()_+.,~-]{8,24}") {
             let uri = text(&format!("postgres://joe:{password}@host/db"));

@@ -1,6 +1,7 @@
 //! The short answer of a run: what `--format json` prints and what scripts read.
 
-use crate::matrix::Matrix;
+use crate::finding::Findings;
+use crate::matrix::{self, Matrix};
 use crate::model::{Finding, Step};
 use crate::sweep::Sweep;
 use crate::tpcc::Tpcc;
@@ -100,21 +101,35 @@ pub struct Summary {
     /// What a run of TPC-C found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tpcc: Option<Tpcc>,
-    /// Claims about causes, worst first.
-    pub findings: Vec<Finding>,
+    /// Claims about causes, worst first; `null` if nobody has looked for any.
+    pub findings: Option<Vec<Finding>>,
     /// Summaries of the steps, if the command had several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Summary>,
 }
 
 impl Summary {
+    /// Puts in what `explain` claims, behind what the run itself found out (a node matrix judges its nodes).
+    pub fn explained(&mut self, findings: &Findings) {
+        let own = self.findings.take().unwrap_or_default().into_iter();
+        let own = own.filter(|finding| finding.code.starts_with(matrix::FINDING_PREFIX));
+        let told = findings.findings.iter().map(|finding| Finding {
+            code: finding.rule.clone(),
+            severity: finding.severity.word().to_string(),
+            proof: finding.level.words().to_string(),
+            claim: finding.claim.clone(),
+            remedy: Some(finding.remedy.text.clone()).filter(|text| !text.is_empty()),
+        });
+        self.findings = Some(own.chain(told).collect());
+    }
+
     /// The summary of a run of several steps, or of a sweep: what [`Summary::of_steps`] gives, and what the sweep found. A sweep over
     /// several numbers of sessions has no throughput of its own: the mean over them says nothing. Nor has a node matrix, whose cells
     /// stand in `matrix` and need not stand in `steps` once more.
     pub fn of_run(verb: &str, name: &str, steps: &[Step]) -> Summary {
         let summary = Summary::of_steps(verb, name, steps.iter().map(|step| step.summary.clone()).collect());
         if let Some(matrix) = Matrix::of_steps(steps) {
-            let findings = [matrix.findings(), summary.findings].concat();
+            let findings = Some(matrix.findings());
             return Summary { tps: None, steps: vec![], matrix: Some(matrix), findings, ..summary };
         }
         let sweep = Sweep::of(steps);
@@ -154,7 +169,6 @@ impl Summary {
             rows: loaded_rows,
             rows_per_s: loaded_rows.and_then(|rows| per_second(rows as f64, loaded_s)),
             bytes_per_s: bytes.and_then(|bytes| per_second(bytes, loaded_s)),
-            findings: steps.iter().flat_map(|step| step.findings.clone()).collect(),
             steps,
             ..Summary::default()
         }

@@ -7,17 +7,18 @@
 use crate::clock::{self, Clock};
 use crate::error::RecordError;
 use crate::event::{self, Event};
+use crate::file;
 use crate::files;
 use crate::histogram::Latency;
 use crate::hlog::{self, Kind};
-use crate::machine;
-use crate::model::{Anchor, Phase, Run, State, Step, Tool};
+use crate::machine::{self, share::Shares};
+use crate::model::{Anchor, PHASE_MEASURE, Phase, Run, State, Step, Tool};
 use crate::redact;
 use crate::sample::{ClientSample, ProgressSample, SOURCE_CLIENT};
 use crate::watched::Sampled;
 use serde::Serialize;
 use serde_json::{Map, json};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,6 +29,8 @@ pub const DEFAULT_ROOT: &str = "runs";
 pub const NAME_TRIES: u32 = 1000;
 /// Longest part of a directory's or step's name that comes from the user's words.
 const NAME_CHARS_MAX: usize = 60;
+/// Verbs whose answer is a rate: whoever else had the processors is part of it.
+const RATED_VERBS: [&str; 4] = ["run", "load", "matrix", "self"];
 /// Room for a line of `watch`; only a guess to spare growing.
 const WATCHED_LINE_BYTES: usize = 250;
 
@@ -84,6 +87,9 @@ struct Inner {
     samples: File,
     events: File,
     latency: File,
+    /// Who had the processors when the present step, or its measured part, began; and what is to be noted of that part.
+    shares: Option<Shares>,
+    noted: Vec<String>,
 }
 
 impl RunDir {
@@ -110,7 +116,7 @@ impl RunDir {
             let name = if number == 1 { stem.clone() } else { format!("{stem}-{number}") };
             let path = root.join(name);
             // Creating is the test: two runs that start in the same second cannot both succeed.
-            match fs::create_dir(&path) {
+            match file::create_folder(&path) {
                 Ok(()) => return RunDir::fill(path, clock, what),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(RecordError::io("create", path)(error)),
@@ -125,6 +131,7 @@ impl RunDir {
         if entries.next().is_some() {
             return Err(RecordError::NotEmpty { path: path.to_path_buf() });
         }
+        file::make_private(path);
         RunDir::fill(path.to_path_buf(), Clock::start(), what)
     }
 
@@ -155,18 +162,16 @@ impl RunDir {
             ..Run::default()
         };
         let open = |name: &str| {
-            let file = path.join(name);
-            OpenOptions::new()
-                .append(true)
-                .create_new(true)
-                .open(&file)
-                .map_err(RecordError::io("create", &file))
+            let path = path.join(name);
+            file::create(&path).map_err(RecordError::io("create", &path))
         };
         let inner = Inner {
             run,
             samples: open(files::SAMPLES)?,
             events: open(files::EVENTS)?,
             latency: open(files::LATENCY)?,
+            shares: None,
+            noted: vec![],
         };
         let dir = RunDir { path, clock, inner: Mutex::new(inner) };
         let mut inner = dir.lock();
@@ -228,6 +233,7 @@ impl RunDir {
             number += 1;
         }
         let id = StepId { index: inner.run.steps.len(), key: key.as_str().into() };
+        (inner.shares, inner.noted) = (Shares::now().filter(|_| RATED_VERBS.contains(&verb)), vec![]);
         inner.run.steps.push(Step {
             key,
             verb: verb.to_string(),
@@ -263,7 +269,15 @@ impl RunDir {
     pub fn begin_phase_at(&self, step: &StepId, phase: &str, t_us: u64) -> Result<(), RecordError> {
         let mut inner = self.lock();
         let entry = &mut inner.run.steps[step.index];
+        let ends_measuring =
+            entry.phases.last().is_some_and(|last| last.name == PHASE_MEASURE && last.end_us.is_none());
         close_phase(entry, t_us);
+        if ends_measuring {
+            note_shares(&mut inner);
+        } else if phase == PHASE_MEASURE && inner.shares.is_some() {
+            inner.shares = Shares::now();
+        }
+        let entry = &mut inner.run.steps[step.index];
         entry.phases.push(Phase { name: phase.to_string(), start_us: t_us, end_us: None });
         self.write_run(&inner.run)?;
         drop(inner);
@@ -283,7 +297,10 @@ impl RunDir {
     pub fn end_step(&self, step: &StepId, state: State) -> Result<(), RecordError> {
         let now_us = self.clock.now_us();
         let mut inner = self.lock();
+        note_shares(&mut inner);
+        let noted = std::mem::take(&mut inner.noted);
         let entry = &mut inner.run.steps[step.index];
+        entry.verdict.notes.extend(noted);
         close_phase(entry, now_us);
         entry.end_us = Some(now_us);
         entry.state = state;
@@ -350,9 +367,9 @@ impl RunDir {
         Ok(text.len() as u64)
     }
 
-    /// Appends an event. Secrets in its message (a server may quote a connection string) are hidden.
+    /// Appends an event. Secrets in it (a server may quote a connection string) are hidden, as in every line and file.
     pub fn event(&self, event: &Event) -> Result<(), RecordError> {
-        let line = json_line("an event", &Event { message: redact::text(&event.message), ..event.clone() })?;
+        let line = json_line("an event", event)?;
         self.append(&mut self.lock(), files::EVENTS, &line)
     }
 
@@ -429,6 +446,15 @@ impl Drop for RunDir {
     }
 }
 
+/// Notes who had the processors in the part that ends here.
+fn note_shares(inner: &mut Inner) {
+    if let Some(before) = inner.shares.take()
+        && let Some(now) = Shares::now()
+    {
+        inner.noted = now.notes_since(&before);
+    }
+}
+
 fn close_phase(step: &mut Step, t_us: u64) {
     if let Some(phase) = step.phases.last_mut().filter(|phase| phase.end_us.is_none()) {
         phase.end_us = Some(t_us);
@@ -436,24 +462,20 @@ fn close_phase(step: &mut Step, t_us: u64) {
 }
 
 fn json_line(what: &'static str, value: &impl Serialize) -> Result<Vec<u8>, RecordError> {
-    let mut line = serde_json::to_vec(value).map_err(|source| RecordError::Json { what, source })?;
+    let line = serde_json::to_string(value).map_err(|source| RecordError::Json { what, source })?;
+    let mut line = redact::line(&line).into_owned().into_bytes();
     line.push(b'\n');
     Ok(line)
 }
 
 /// Replaces a JSON file so that a reader, or a crash, finds the old or the new one, never half of it.
 pub(crate) fn write_atomically(path: &Path, value: &impl Serialize) -> Result<(), RecordError> {
-    let mut text =
-        serde_json::to_vec_pretty(value).map_err(|source| RecordError::Json { what: "a file", source })?;
+    let json = |source| RecordError::Json { what: "a file", source };
+    let mut value = serde_json::to_value(value).map_err(json)?;
+    redact::value(&mut value);
+    let mut text = serde_json::to_vec_pretty(&value).map_err(json)?;
     text.push(b'\n');
-    let temporary = path.with_extension("json.new");
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(&text)?;
-        file.sync_data()
-    };
-    write().map_err(RecordError::io("write", &temporary))?;
-    fs::rename(&temporary, path).map_err(RecordError::io("rename", path))
+    file::replace(path, &text).map_err(RecordError::io("write", path))
 }
 
 /// A word of the user's made fit for a file name or a key: letters, digits, dot, dash and underscore.

@@ -239,13 +239,13 @@ fn full_summary() -> Summary {
         rows: Some(5),
         rows_per_s: Some(0.5),
         bytes_per_s: Some(500.0),
-        findings: vec![Finding {
+        findings: Some(vec![Finding {
             code: "checkpoint-stall".into(),
             severity: "high".into(),
             proof: "co-occurrence".into(),
             claim: "writers stall at checkpoints".into(),
             remedy: Some("raise max_wal_size".into()),
-        }],
+        }]),
         sweep: Some(full_sweep()),
         nodes: vec![record::summary::NodeResult {
             name: "n1".to_string(),

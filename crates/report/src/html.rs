@@ -169,7 +169,18 @@ fn frame(title: &str, body: &str, data: &str) -> String {
 /// JavaScript that JSON allows.
 fn script_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).expect("charts are plain numbers and words");
-    text.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+    // What would act on the text around it is shown by its number: the backslash is a character of the text.
+    let told = |c: char| format!("\\\\u{:04x}", u32::from(c));
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("\\u003c"),
+            '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if record::escape::is_active(c) => out.push_str(&told(c)),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 fn step_data(facts: &Facts, step: &StepFacts, with_charts: bool) -> StepData {

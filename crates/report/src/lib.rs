@@ -139,7 +139,13 @@ struct Printed<'a> {
 pub fn json(dir: &Path) -> Result<String, RecordError> {
     let directory = Directory::open(dir)?;
     let facts = Facts::of(&directory, Depth::Totals);
-    let printed = Printed { summary: facts.summary(), missing: &facts.missing };
+    let mut summary = facts.summary();
+    match &directory.findings {
+        Some(findings) => summary.explained(findings),
+        // Nobody has looked: that is no empty list. What the run found out by itself stays.
+        None => summary.findings = summary.findings.filter(|own| !own.is_empty()),
+    }
+    let printed = Printed { summary, missing: &facts.missing };
     let mut text = serde_json::to_string_pretty(&printed)
         .map_err(|source| RecordError::Json { what: "the summary", source })?;
     text.push('\n');

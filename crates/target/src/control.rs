@@ -3,6 +3,9 @@
 //! Hosts, addresses, TLS, session attributes and errors are the same as in [`crate::hot`]; what differs is said here. The library does not check
 //! `require_auth` and `requirepeer`, so when one of them is set a hot connection is opened first and checks. And its `connect_timeout`
 //! ends with the TCP handshake, so the whole attempt is put under a limit of its own.
+//!
+//! Over TCP the library is told that every server wants TLS at once: so the stream that it reads from is ours, with or without TLS, and what the
+//! server may send is limited there ([`limit`]). It offers no such place on Unix sockets, whose servers are this machine's.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -13,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use wire::error::{ServerError, SqlState};
 use wire::startup::{AuthMethods, ChannelBindingMode, StartupError};
@@ -22,6 +25,10 @@ use crate::connect::{self, Candidate, Cause, ConnectError, Encryption, Endpoint,
 use crate::conninfo::{ConnSpec, HostSpec};
 use crate::hot;
 use crate::tls::{self, Link, Tls, TlsError};
+
+pub mod limit;
+
+use limit::Limited;
 
 /// A session of the control plane; it is a [`postgres::Client`] that knows where it is connected.
 pub struct Control {
@@ -121,10 +128,10 @@ impl Plane for ControlPlane {
         if spec.require_auth != AuthMethods::ALL || spec.require_peer.is_some() {
             hot::probe(spec, candidate, encryption, tls)?;
         }
-        let config =
-            config(spec, candidate, encryption).map_err(|cause| Failure { cause, encrypted: false })?;
+        let config = config(spec, candidate).map_err(|cause| Failure { cause, encrypted: false })?;
         let report = Report::default();
-        let connector = Connector { tls: tls.cloned(), host: candidate.name(), report: Arc::clone(&report) };
+        let connector =
+            Connector { tls: tls.cloned(), encryption, host: candidate.name(), report: Arc::clone(&report) };
         let result = match spec.connect_timeout {
             None => config.connect(connector),
             Some(timeout) => match connect_within(config, connector, timeout) {
@@ -152,7 +159,7 @@ impl Plane for ControlPlane {
 }
 
 /// One attempt in the library's terms.
-fn config(spec: &ConnSpec, candidate: &Candidate, encryption: Encryption) -> Result<postgres::Config, Cause> {
+fn config(spec: &ConnSpec, candidate: &Candidate) -> Result<postgres::Config, Cause> {
     let mut config = postgres::Config::new();
     config
         .user(&spec.user)
@@ -176,11 +183,13 @@ fn config(spec: &ConnSpec, candidate: &Candidate, encryption: Encryption) -> Res
     if let Some(password) = spec.password_for(&candidate.host) {
         config.password(password.reveal());
     }
-    config.ssl_mode(match encryption {
-        Encryption::Never => postgres::config::SslMode::Disable,
-        Encryption::IfOffered => postgres::config::SslMode::Prefer,
-        Encryption::Demanded => postgres::config::SslMode::Require,
-    });
+    match &candidate.endpoint {
+        Endpoint::Unix(_) => config.ssl_mode(postgres::config::SslMode::Disable),
+        // The connector does what the library would: it asks for TLS if it is wanted, and takes the answer.
+        Endpoint::Tcp(_) => config
+            .ssl_mode(postgres::config::SslMode::Require)
+            .ssl_negotiation(postgres::config::SslNegotiation::Direct),
+    };
     config.channel_binding(match spec.channel_binding {
         ChannelBindingMode::Disable => postgres::config::ChannelBinding::Disable,
         ChannelBindingMode::Prefer => postgres::config::ChannelBinding::Prefer,
@@ -229,8 +238,13 @@ fn cause(spec: &ConnSpec, error: &postgres::Error) -> Cause {
         return Cause::Closed;
     }
     let source = error.source();
-    if let Some(tls) = source.and_then(|source| source.downcast_ref::<TlsError>()) {
-        return Cause::Tls(tls.clone());
+    if let Some(error) = source.and_then(|source| source.downcast_ref::<OpenError>()) {
+        return match error {
+            OpenError::Tls(error) => Cause::Tls(error.clone()),
+            OpenError::Refused => Cause::TlsRefused(spec.sslmode.name()),
+            OpenError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
+            OpenError::Io(error) => Cause::Io(copy_of(error)),
+        };
     }
     let words = source.map(ToString::to_string).unwrap_or_default();
     let io = source.and_then(|source| source.downcast_ref::<io::Error>());
@@ -238,7 +252,6 @@ fn cause(spec: &ConnSpec, error: &postgres::Error) -> Cause {
     match (error.to_string().as_str(), io) {
         ("error connecting to server", Some(error)) => Cause::Connect(copy_of(error)),
         ("error connecting to server", None) => Cause::Connect(io::Error::other(words)),
-        ("error performing TLS handshake", _) => Cause::TlsRefused(spec.sslmode.name()),
         ("invalid configuration", _) if words.contains("password missing") => {
             Cause::Startup(StartupError::PasswordMissing { method: "password" })
         }
@@ -274,10 +287,22 @@ struct Reported {
 
 type Report = Arc<Mutex<Reported>>;
 
-/// Our TLS in the library's shape.
+/// Why a connection was not made fit for the library.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("the server refuses TLS")]
+    Refused,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Our TLS and our limits in the library's shape.
 #[derive(Clone, Debug)]
 struct Connector {
     tls: Option<Tls>,
+    encryption: Encryption,
     host: String,
     report: Report,
 }
@@ -292,11 +317,11 @@ impl<S> MakeTlsConnect<S> for Connector
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    type Stream = Encrypted<S>;
+    type Stream = Limited<Opened<S>>;
     type TlsConnect = Connector;
-    type Error = TlsError;
+    type Error = OpenError;
 
-    fn make_tls_connect(&mut self, _host: &str) -> Result<Connector, TlsError> {
+    fn make_tls_connect(&mut self, _host: &str) -> Result<Connector, OpenError> {
         Ok(self.clone())
     }
 }
@@ -305,59 +330,89 @@ impl<S> TlsConnect<S> for Connector
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    type Stream = Encrypted<S>;
-    type Error = TlsError;
-    type Future = Pin<Box<dyn Future<Output = Result<Encrypted<S>, TlsError>> + Send>>;
+    type Stream = Limited<Opened<S>>;
+    type Error = OpenError;
+    type Future = Pin<Box<dyn Future<Output = Result<Limited<Opened<S>>, OpenError>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
-        Box::pin(async move {
-            self.report(|reported| reported.begun = true);
-            let Some(tls) = &self.tls else {
-                return Err(TlsError::Setup(rustls::Error::General("no TLS was prepared".to_owned())));
+        Box::pin(async move { self.open(stream).await.map(Limited::new) })
+    }
+}
+
+impl Connector {
+    async fn open<S: AsyncRead + AsyncWrite + Unpin>(self, mut stream: S) -> Result<Opened<S>, OpenError> {
+        let (Some(tls), Encryption::IfOffered | Encryption::Demanded) = (&self.tls, self.encryption) else {
+            return Ok(Opened::Plain(stream));
+        };
+        let mut request = Vec::new();
+        wire::startup::ssl_request(&mut request);
+        stream.write_all(&request).await?;
+        // Exactly one byte: whatever a stranger may have put behind it then falls into the TLS handshake and breaks it.
+        let mut answer = [0];
+        stream.read_exact(&mut answer).await?;
+        if answer != *b"S" {
+            return match self.encryption {
+                Encryption::Demanded => Err(OpenError::Refused),
+                _ => Ok(Opened::Plain(stream)),
             };
-            let connector = tokio_rustls::TlsConnector::from(tls.config());
-            let stream = connector
-                .connect(tls::server_name(&self.host), stream)
-                .await
-                .map_err(|error| TlsError::from_io(&error))?;
-            let link = tls.link(stream.get_ref().1);
-            self.report(|reported| reported.link = Some(link));
-            Ok(Encrypted(stream))
-        })
+        }
+        self.report(|reported| reported.begun = true);
+        let connector = tokio_rustls::TlsConnector::from(tls.config());
+        let stream = connector
+            .connect(tls::server_name(&self.host), stream)
+            .await
+            .map_err(|error| TlsError::from_io(&error))?;
+        let link = tls.link(stream.get_ref().1);
+        self.report(|reported| reported.link = Some(link));
+        Ok(Opened::Encrypted(Box::new(stream)))
     }
 }
 
-/// A TLS stream that tells its channel binding data.
+/// A stream to the server; one with TLS tells its channel binding data.
 #[derive(Debug)]
-struct Encrypted<S>(tokio_rustls::client::TlsStream<S>);
+enum Opened<S> {
+    Plain(S),
+    Encrypted(Box<tokio_rustls::client::TlsStream<S>>),
+}
 
-impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Opened<S> {
     fn channel_binding(&self) -> ChannelBinding {
-        tls::end_point_of(self.0.get_ref().1)
-            .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
+        match self {
+            Opened::Plain(_) => ChannelBinding::none(),
+            Opened::Encrypted(stream) => tls::end_point_of(stream.get_ref().1)
+                .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point),
+        }
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Opened<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Opened::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Opened::Encrypted(stream) => Pin::new(stream.as_mut()).poll_read(cx, buf),
+        }
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Opened<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Opened::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Opened::Encrypted(stream) => Pin::new(stream.as_mut()).poll_write(cx, buf),
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Opened::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Opened::Encrypted(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
+        }
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Opened::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Opened::Encrypted(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
+        }
     }
 }

@@ -12,6 +12,7 @@ pub mod control;
 pub mod engine;
 pub mod hash;
 pub mod hot;
+pub mod leftover;
 pub mod local;
 pub mod placement;
 pub mod profile;

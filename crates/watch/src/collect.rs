@@ -27,7 +27,8 @@ impl Tick {
         // The wall clock may have been set since the run began, the monotonic one not: the way goes over this very moment.
         let now_wall_us = record::clock::wall_us() as i64;
         let now_us = self.clock.now_us() as i64;
-        u64::try_from(now_us + (wall_us - offset_us - now_wall_us)).unwrap_or(0)
+        let since_us = wall_us.saturating_sub(offset_us).saturating_sub(now_wall_us);
+        u64::try_from(now_us.saturating_add(since_us)).unwrap_or(0)
     }
 }
 

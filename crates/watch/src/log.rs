@@ -142,6 +142,27 @@ fn error_output(data: &Path) -> Result<PathBuf, String> {
     }
 }
 
+/// The events of a piece of a log, for who has it as a file and not as a server that writes it. It is taken `piece` bytes at a time, as it
+/// would grow.
+pub fn events_of(
+    log: &[u8],
+    piece: usize,
+    format: Format,
+    line_prefix: &str,
+    tick: &Tick,
+) -> Vec<event::Event> {
+    let mut splitter = parse::Splitter::new(format, line_prefix);
+    let mut reader = events::Reader::new(Place::Node(String::new()));
+    reader.set_clock(tick, 0);
+    let mut batch = Batch::default();
+    for part in log.chunks(piece.max(1)) {
+        splitter.push(part).iter().for_each(|entry| reader.entry(entry, &mut batch));
+    }
+    splitter.finish().iter().for_each(|entry| reader.entry(entry, &mut batch));
+    reader.end_of_tick(&mut batch);
+    batch.events
+}
+
 /// Reads a log as it grows.
 #[derive(Debug)]
 pub struct Follower {

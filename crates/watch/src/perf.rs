@@ -37,6 +37,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use target::leftover::Leftover;
 
 /// Length of a slice.
 pub const SLICE: Duration = Duration::from_secs(15);
@@ -156,6 +157,8 @@ pub struct Stacks {
     detector: Detector,
     /// Raw slices live here.
     folder: PathBuf,
+    /// Marks it as ours while we live.
+    kept_folder: Option<Leftover>,
     number: u64,
     /// Slices that were handed out.
     taken: u64,
@@ -196,6 +199,7 @@ impl Stacks {
             pulse,
             detector: Detector::default(),
             folder,
+            kept_folder: None,
             number: 0,
             taken: 0,
             ring: None,
@@ -245,6 +249,8 @@ impl Stacks {
         };
         if self.number == 0 {
             remove_orphans(&self.options.host);
+            // A program that is killed leaves it; then `down` finds it.
+            self.kept_folder = Leftover::create(&self.folder).ok();
         }
         self.number += 1;
         (self.asked_us, self.until_us) = (None, tick.clock.now_us());
@@ -452,6 +458,7 @@ impl Stacks {
             let _ = printing.child.kill();
             let _ = printing.child.wait();
         }
+        self.kept_folder = None;
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -16,9 +16,8 @@
 
 use crate::collect::{Batch, Collect, Place, Tick, With};
 use record::watched::Watching;
-use record::{Clock, RecordError, RunDir, StepId, event};
+use record::{Clock, RecordError, RunDir, StepId, event, file};
 use rustix::time::{ClockId, clock_gettime};
-use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -286,8 +285,8 @@ impl Shared {
             for (name, content) in &batch.files {
                 let path = self.dir.path().join(name);
                 let make = || {
-                    path.parent().map_or(Ok(()), fs::create_dir_all)?;
-                    fs::write(&path, content)
+                    path.parent().map_or(Ok(()), file::own_folder)?;
+                    file::replace(&path, content)
                 };
                 match make() {
                     Ok(()) => bytes += content.len() as u64,

@@ -4,7 +4,7 @@
 //! [`ReplyScanner`] finds that out without looking at a byte twice, so that a session is resumed only when its whole
 //! reply is there.
 
-use crate::MESSAGE_BYTES_MAX;
+use crate::{MESSAGE_BYTES_MAX, REPLY_BYTES_MAX, TEXT_MESSAGE_BYTES_MAX};
 
 /// Message types sent by a server.
 pub mod tag {
@@ -67,9 +67,10 @@ pub struct Frame<'a> {
 /// The stream is not the protocol: nothing after this point can be trusted, the connection has to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// A length field below 4 or beyond [`MESSAGE_BYTES_MAX`].
+    /// A length field below 4 or beyond what a message of its type may have ([`MESSAGE_BYTES_MAX`], [`TEXT_MESSAGE_BYTES_MAX`]).
     #[error(
-        "the server sent a message of type {tag:#04x} with the impossible length {length}: this is not a PostgreSQL server, or the stream is damaged"
+        "the server sent a message of type {tag:#04x} with the length {length}, and at most {} bytes are taken: it is too long, the stream is damaged, or this is not a PostgreSQL server",
+        message_bytes_max(*tag)
     )]
     Length {
         /// Type byte of the message.
@@ -89,6 +90,14 @@ pub enum ProtocolError {
         /// Type byte of the message.
         tag: u8,
     },
+    /// More than the answer to a request can be.
+    #[error("the server sent more than {limit} {what}: it is broken, or this is not a PostgreSQL server")]
+    TooMuch {
+        /// The limit that was reached.
+        limit: u64,
+        /// Of what.
+        what: &'static str,
+    },
     /// More than a server has to say before a session begins.
     #[error(
         "the server sent more than {limit} bytes before the session began: this is not a PostgreSQL server"
@@ -99,15 +108,42 @@ pub enum ProtocolError {
     },
 }
 
+impl ProtocolError {
+    /// A reply beyond [`REPLY_BYTES_MAX`].
+    pub fn too_long_a_reply() -> ProtocolError {
+        ProtocolError::TooMuch { limit: REPLY_BYTES_MAX as u64, what: "bytes in answer to one request" }
+    }
+}
+
 /// Reads the length of the message at the start of `bytes`, header included; `None` when fewer than five bytes are there.
 #[inline]
 pub(crate) fn frame_bytes(bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
-    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    bytes.first_chunk().map(message_bytes).transpose()
+}
+
+/// The length of a message by its header, header included.
+///
+/// # Errors
+/// [`ProtocolError::Length`] if no message of this type can have it.
+#[inline]
+pub fn message_bytes(header: &[u8; HEADER_BYTES]) -> Result<usize, ProtocolError> {
     let length = u32::from_be_bytes([header[1], header[2], header[3], header[4]]);
-    if length < 4 || length as usize > MESSAGE_BYTES_MAX {
+    if length < 4 || length as usize > message_bytes_max(header[0]) {
         return Err(ProtocolError::Length { tag: header[0], length });
     }
-    Ok(Some(length as usize + 1))
+    Ok(length as usize + 1)
+}
+
+#[inline]
+fn message_bytes_max(tag: u8) -> usize {
+    match tag {
+        tag::ERROR_RESPONSE
+        | tag::NOTICE_RESPONSE
+        | tag::NOTIFICATION_RESPONSE
+        | tag::PARAMETER_STATUS
+        | tag::AUTHENTICATION => TEXT_MESSAGE_BYTES_MAX,
+        _ => MESSAGE_BYTES_MAX,
+    }
 }
 
 /// The first message of `bytes` and how many bytes it takes; `None` while it is incomplete.
@@ -213,6 +249,9 @@ impl ReplyScanner {
             let Some(total) = frame_bytes(rest)? else {
                 return Ok(Scan::Incomplete { wanted: self.scanned + HEADER_BYTES });
             };
+            if self.scanned + total > REPLY_BYTES_MAX {
+                return Err(ProtocolError::too_long_a_reply());
+            }
             if rest.len() < total {
                 return Ok(Scan::Incomplete { wanted: self.scanned + total });
             }
@@ -349,6 +388,26 @@ mod tests {
             bytes.extend_from_slice(&length.to_be_bytes());
             assert_eq!(frame(&bytes), Err(ProtocolError::Length { tag: b'D', length }));
         }
+    }
+
+    #[test]
+    fn long_errors_and_endless_replies_are_refused() {
+        let long = (crate::TEXT_MESSAGE_BYTES_MAX as u32 + 1).to_be_bytes();
+        for tag in
+            [tag::ERROR_RESPONSE, tag::NOTICE_RESPONSE, tag::NOTIFICATION_RESPONSE, tag::PARAMETER_STATUS]
+        {
+            let bytes = [&[tag][..], &long].concat();
+            assert!(matches!(frame(&bytes), Err(ProtocolError::Length { .. })), "{}", char::from(tag));
+        }
+        let row = message(tag::DATA_ROW, &vec![0; 1 << 20]);
+        let mut reply = vec![];
+        let mut scanner = ReplyScanner::default();
+        let error = (0..100).find_map(|_| {
+            reply.extend_from_slice(&row);
+            scanner.scan(&reply).err()
+        });
+        assert_eq!(error, Some(ProtocolError::too_long_a_reply()));
+        assert!(reply.len() <= REPLY_BYTES_MAX + row.len());
     }
 
     #[test]

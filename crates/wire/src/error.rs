@@ -80,7 +80,7 @@ impl ServerError {
             position: None,
         };
         for (field, value) in fields(body) {
-            let text = || String::from_utf8_lossy(value).into_owned();
+            let text = || cut(&String::from_utf8_lossy(value));
             match field {
                 b'V' => error.severity = text(),
                 b'S' if error.severity.is_empty() => error.severity = text(),
@@ -128,6 +128,21 @@ impl fmt::Display for ServerError {
 
 impl std::error::Error for ServerError {}
 
+/// Bytes kept of a message: what quotes more than this says nothing with the rest.
+const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
+
+/// The text, cut between two characters if it is too long to be shown or recorded.
+fn cut(text: &str) -> String {
+    if text.len() <= TEXT_KEPT_BYTES_MAX {
+        return text.to_owned();
+    }
+    let mut end = TEXT_KEPT_BYTES_MAX;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{} ... ({} bytes)", &text[..end], text.len())
+}
+
 /// The fields of an `E` or `N` body: (field type, value without its terminating zero).
 fn fields(body: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     let mut rest = body;
@@ -167,6 +182,15 @@ mod tests {
             assert_eq!(error.sqlstate.as_str().len(), 5);
             assert_eq!(ServerError::sqlstate_of(body), error.sqlstate);
         }
+    }
+
+    #[test]
+    fn a_message_of_megabytes_is_cut() {
+        let body = [b"SERROR\0CXX000\0M".as_slice(), "\u{e4}".repeat(1 << 20).as_bytes(), b"\0\0"].concat();
+        let error = ServerError::parse(&body);
+        assert!(
+            error.message.len() <= TEXT_KEPT_BYTES_MAX + 40 && error.message.ends_with("(2097152 bytes)")
+        );
     }
 
     #[test]

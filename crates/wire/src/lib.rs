@@ -29,5 +29,13 @@ pub mod oid {
 }
 
 /// The longest message this client accepts from a server, in bytes: a length beyond it means that the stream is not PostgreSQL
-/// or is damaged, and no buffer is grown for it. PostgreSQL itself refuses to build messages beyond 1 GiB.
-pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// or is damaged, and no buffer is grown for it. A row that is longer is
+/// none that a benchmark reads.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// The longest error, notice, notification or setting, in bytes. The longest that PostgreSQL sends quote a statement.
+pub const TEXT_MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// The longest reply to one request, in bytes, of a session that keeps it until its end. Sessions are many: what each may take is
+/// what an application could hold, not what a server can send.
+pub const REPLY_BYTES_MAX: usize = 64 << 20;

@@ -3,6 +3,7 @@
 use crate::cli::Format;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::human;
 use clap::Args;
 use record::Exit;
 use serde_json::json;
@@ -12,7 +13,8 @@ use target::local::{self, CLUSTER_FILE_NAME, Registry};
 /// The flags of `down`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Only what up made is ever removed: the folder carries a marker of pgfathom. Without CLUSTER the clusters there are are listed.")]
+Only what pgfathom made is ever removed: the folder carries its marker. Without CLUSTER the clusters there are are listed.
+What programs left that were killed (folders for temporary files whose process is gone) is removed in any case.")]
 pub struct Down {
     /// The cluster's folder, or its cluster.toml
     #[arg(value_name = "CLUSTER")]
@@ -28,6 +30,7 @@ impl Down {
     /// # Errors
     /// When the folder is not ours or its server does not stop.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        sweep(context);
         let registry = Registry::of_process();
         let chosen = match self.cluster {
             Some(path) if path.ends_with(CLUSTER_FILE_NAME) => {
@@ -57,6 +60,20 @@ impl Down {
             }
         }
         Ok(Exit::Ok)
+    }
+}
+
+/// Removes what killed programs left, and says so.
+fn sweep(context: &Context) {
+    for folder in target::leftover::remove_leftovers() {
+        context.terminal.say(&format!("removed {}: its program was killed", folder.display()));
+    }
+    let servers = target::throwaway::remove_orphans();
+    if servers > 0 {
+        context.terminal.say(&format!(
+            "removed {}: their programs were killed",
+            human::plural(servers as u64, "throwaway cluster")
+        ));
     }
 }
 

@@ -39,7 +39,11 @@ impl Report {
         let (text, html) = self.made(context)?;
         context.terminal.data(&text);
         let page = self.out.clone().unwrap_or_else(|| self.run.join(files::REPORT));
-        match recording::write_whole(&page, &html) {
+        let written = match self.out {
+            Some(_) => recording::write_named(&page, &html),
+            None => recording::write_whole(&page, &html),
+        };
+        match written {
             Ok(()) => context.terminal.say(&format!("report: {}", page.display())),
             // Somebody else's directory may be read-only, and the user has got an answer; a page asked for by name is different.
             Err(error) if self.out.is_none() => {

@@ -124,7 +124,7 @@ impl Watch {
             context.terminal.data(&seen.text(duration_s));
         }
         self.evidence.dump(context, recording.path());
-        self.evidence.pack(context, recording.dir(), state)?;
+        self.evidence.pack(context, &recording, state)?;
         recording.finish(state)?;
         Ok(exit)
     }

@@ -136,7 +136,7 @@ impl HistoryWriter {
     /// # Errors
     /// What the system says.
     pub fn create(path: &Path, model: Model, names: &Names) -> Result<HistoryWriter, HistoryError> {
-        let file = File::create_new(path).map_err(io_error("create", path))?;
+        let file = record::file::create(path).map_err(io_error("create", path))?;
         let mut writer = HistoryWriter {
             file: BufWriter::with_capacity(BLOCK_BYTES, file),
             path: path.to_owned(),

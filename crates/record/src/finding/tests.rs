@@ -1,5 +1,6 @@
 use super::*;
 use crate::RecordError;
+use std::fs;
 
 fn finding(rule: &str, severity: Severity, level: Level, share: Option<f64>) -> Finding {
     Finding {

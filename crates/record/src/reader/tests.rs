@@ -51,11 +51,18 @@ fn each_missing_file_is_named_with_its_consequence() {
 }
 
 #[test]
-fn a_newer_version_is_read_as_far_as_understood_and_keeps_what_it_does_not_know() {
-    let text = r#"{"schema_version":9,"verb":"dance","state":"levitating","galaxy":{"arms":2},
+fn a_later_version_is_refused_and_fields_that_are_not_known_are_kept() {
+    for (name, text) in [
+        ("run.json", r#"{"schema_version":9,"verb":"run"}"#),
+        ("samples.ndjson", "{\"schema\":\"pgfathom.samples\",\"schema_version\":2}\n"),
+        ("events.ndjson", "{\"schema\":\"pgfathom.events\",\"schema_version\":77}\n"),
+    ] {
+        let error = RunReader::open(&Folder::of(&[(name, text)]).0).unwrap_err();
+        assert!(matches!(error, RecordError::Version { known: 1, .. }) && error.hint().is_some(), "{error}");
+    }
+    let text = r#"{"schema_version":1,"verb":"dance","state":"levitating","galaxy":{"arms":2},
         "steps":[{"key":"dance","verb":"dance","steps_per_minute":120,"state":"finished"}]}"#;
     let reader = Folder::of(&[("run.json", text)]).open();
-    assert!(says(&reader, "run.json has schema version 9, this program knows 1"));
     assert_eq!((reader.run.verb.as_str(), reader.run.state), ("dance", State::Unknown));
     assert_eq!(reader.run.extra["galaxy"]["arms"], 2);
     assert_eq!(reader.run.steps[0].extra["steps_per_minute"], 120);
@@ -66,23 +73,103 @@ fn a_newer_version_is_read_as_far_as_understood_and_keeps_what_it_does_not_know(
 #[test]
 fn damage_is_said_and_the_rest_is_read() {
     let reader = Folder::of(&[
-        ("run.json", r#"{"schema_version":1,"verb":"#),
+        ("run.json", r#"{"schema_version":1,"state":"finished"}"#),
         ("samples.ndjson", "{\"schema_version\":1}\n{\"t_us\":1,\"source\":\"host\"}\nrubbish\n{\"t_us\":2,\"source\":\"host\"}\n"),
         ("events.ndjson", "{\"t_us\":1,\"kind\":\"note\",\"message\":\"no header\"}\n\n"),
     ])
     .open();
-    assert!(!reader.has_run && says(&reader, "run.json is damaged"));
+    assert!(reader.has_run);
     assert_eq!((reader.samples.len(), reader.events.len()), (2, 1));
     assert!(says(&reader, "samples.ndjson: 1 lines are not understood"));
     assert_eq!(reader.last_us(), 2);
 }
 
 #[test]
-fn wrong_types_in_run_json_are_an_answer_not_a_panic() {
-    let reader = Folder::of(&[("run.json", r#"{"schema_version":1,"steps":"many"}"#)]).open();
-    assert!(!reader.has_run && says(&reader, "run.json cannot be understood"));
-    let reader = Folder::of(&[("run.json", "[]")]).open();
-    assert!(says(&reader, "carries no schema version"));
+fn a_run_json_that_is_none_is_an_error_and_not_a_partial_run() {
+    let deep = format!("{{\"schema_version\":1,\"steps\":{}", "[".repeat(100_000));
+    for text in [
+        r#"{"schema_version":1,"verb":"#,
+        r#"{"schema_version":1,"steps":"many"}"#,
+        r#"{"schema_version":"one"}"#,
+        r#"{"schema_version":-1}"#,
+        "[]",
+        "{}",
+        "null",
+        &deep,
+    ] {
+        let error = RunReader::open(&Folder::of(&[("run.json", text)]).0).unwrap_err();
+        assert!(
+            matches!(error, RecordError::Invalid { .. }) && error.hint().is_some(),
+            "{text:.40}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_too_large_is_not_read() {
+    let folder = Folder::of(&[]);
+    fs::File::create(folder.0.join("run.json")).unwrap().set_len(10 << 30).unwrap();
+    let error = RunReader::open(&folder.0).unwrap_err();
+    assert!(error.to_string().contains("larger than 64 MiB"), "{error}");
+    // A line without an end is passed over in pieces.
+    let folder = Folder::of(&[("run.json", r#"{"schema_version":1,"state":"finished"}"#)]);
+    fs::File::create(folder.0.join("samples.ndjson")).unwrap().set_len(64 << 20).unwrap();
+    assert!(says(&folder.open(), "samples.ndjson: 1 lines are longer than 4 MiB"));
+}
+
+#[test]
+fn noise_in_place_of_the_latency_log_is_an_error() {
+    let mut noise: Vec<u8> = vec![];
+    let mut word = 1u64;
+    while noise.len() < 100_000 {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        noise.extend(word.to_le_bytes());
+    }
+    let lines = "this is\nno log\nof anything\n".to_string();
+    for bytes in [noise.clone(), lines.into_bytes(), b"torn".to_vec()] {
+        let folder = Folder::of(&[("run.json", r#"{"schema_version":1,"state":"finished"}"#)]);
+        fs::write(folder.0.join("latency.hlog"), bytes).unwrap();
+        let error = RunReader::open(&folder.0).unwrap_err();
+        assert!(error.to_string().contains("not a log of HdrHistogram") && error.hint().is_some(), "{error}");
+    }
+}
+
+#[test]
+fn what_a_killed_writer_leaves_is_read() {
+    let header = r##"#[Histogram log format version 1.3]"##;
+    let reader = Folder::of(&[
+        ("samples.ndjson", "{\"schema\":\"pgfathom.samples\",\"schema_version\":1}\n{\"t_us\":1,\"sou"),
+        ("events.ndjson", ""),
+        ("latency.hlog", header),
+    ])
+    .open();
+    let empty = Folder::of(&[("run.json", "\0\0\0"), ("events.ndjson", "{\"schema_version\":1}\n")]).open();
+    assert!(!empty.has_run && says(&empty, "run.json is empty"));
+    assert!(says(&reader, "run.json is missing") && says(&reader, "samples.ndjson: the last line is torn"));
+    assert!(Folder::of(&[("latency.hlog", ""), ("events.ndjson", "{\"sch")]).open().events.is_empty());
+}
+
+#[test]
+fn links_and_pipes_in_a_directory_are_refused() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    for name in ["run.json", "samples.ndjson", "events.ndjson", "latency.hlog"] {
+        let folder = Folder::of(&[("other", "{}")]);
+        std::os::unix::fs::symlink("/etc/passwd", folder.0.join(name)).unwrap();
+        let error = RunReader::open(&folder.0).unwrap_err();
+        assert!(error.to_string().contains("symbolic link"), "{name}: {error}");
+        fs::remove_file(folder.0.join(name)).unwrap();
+        // Opening a pipe that nobody writes to would wait for ever.
+        mknodat(CWD, folder.0.join(name), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let error = RunReader::open(&folder.0).unwrap_err();
+        assert!(error.to_string().contains("pipe"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn passwords_in_a_foreign_directory_are_not_shown() {
+    let line = r#"{"t_us":1,"source":"session","query":"alter role joe password 's3cret'"}"#;
+    let reader = Folder::of(&[("samples.ndjson", &format!("{{\"schema_version\":1}}\n{line}\n"))]).open();
+    assert!(format!("{:?}", reader.samples).contains("password '***'"), "{:?}", reader.samples);
 }
 
 #[test]

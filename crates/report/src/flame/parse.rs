@@ -1,7 +1,6 @@
 //! The text of `perf script`: a line per sample, its frames indented below it from the leaf to the root, then an empty line.
 
-use record::{RunReader, files};
-use std::fs;
+use record::{RunReader, file, files};
 use std::path::Path;
 
 /// Bytes read of one slice.
@@ -45,27 +44,23 @@ impl Slice {
 pub(super) fn read(reader: &RunReader) -> (Vec<Slice>, Vec<String>) {
     let (mut slices, mut problems) = (vec![], vec![]);
     let folder = reader.path().join(files::STACKS);
-    let mut paths: Vec<_> =
-        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let mut paths = file::list(&folder);
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "perf"));
-    paths.sort();
     if paths.len() > SLICES_MAX {
         problems.push(format!("of {} slices the first {SLICES_MAX} are drawn", paths.len()));
         paths.truncate(SLICES_MAX);
     }
     let mut room = STACKS_MAX;
     for path in paths {
-        let is_small = fs::metadata(&path).is_ok_and(|data| data.len() <= SLICE_BYTES_MAX);
-        match is_small.then(|| fs::read(&path)) {
-            Some(Ok(bytes)) => {
+        match file::read(&path, SLICE_BYTES_MAX) {
+            Ok(bytes) => {
                 let mut slice =
                     slice(&path, &String::from_utf8_lossy(&bytes), reader.run.started.monotonic_us);
                 slice.stacks.truncate(room);
                 room -= slice.stacks.len();
                 slices.push(slice);
             }
-            Some(Err(error)) => problems.push(format!("{}: {error}", path.display())),
-            None => problems.push(format!("{}: too large, not looked at", path.display())),
+            Err(error) => problems.push(format!("{}: {error}", path.display())),
         }
     }
     (slices, problems)

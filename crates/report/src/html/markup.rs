@@ -10,6 +10,10 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
+            // A name must not turn the text around it, nor hide in it.
+            active if record::escape::is_active(active) => {
+                out.push_str(&format!("\\u{:04x}", u32::from(active)))
+            }
             _ => out.push(c),
         }
     }

@@ -144,7 +144,7 @@ fn ribbon(out: &mut String, facts: &Facts) {
 
 /// What a verb found about its own run; those of `explain` have a section of their own.
 fn findings(out: &mut String, facts: &Facts) {
-    let findings = &facts.reader.run.summary.findings;
+    let findings = facts.reader.run.summary.findings.as_deref().unwrap_or_default();
     if findings.is_empty() || facts.directory.findings.is_some() {
         return;
     }

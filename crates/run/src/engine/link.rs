@@ -319,6 +319,7 @@ impl Link {
         }
         loop {
             if self.filled == self.incoming.len() {
+                Link::check_unread(self.filled - self.consumed)?;
                 let larger = self.incoming.len() * 2;
                 self.incoming.resize(larger, 0);
             }
@@ -340,6 +341,14 @@ impl Link {
         }
     }
 
+    /// A server that sends faster than it is read would keep a call reading for ever: the scanner sees its bytes only after that.
+    fn check_unread(bytes: usize) -> Result<(), LinkError> {
+        match bytes > wire::REPLY_BYTES_MAX {
+            true => Err(ProtocolError::too_long_a_reply().into()),
+            false => Ok(()),
+        }
+    }
+
     fn receive_tls(&mut self) -> Result<(), LinkError> {
         let Some(tls) = self.tls.as_mut() else { return Ok(()) };
         loop {
@@ -353,6 +362,7 @@ impl Link {
             }
             let state = tls.process_new_packets()?;
             let plain = state.plaintext_bytes_to_read();
+            Link::check_unread(self.filled - self.consumed)?;
             if self.filled + plain > self.incoming.len() {
                 self.incoming.resize((self.filled + plain).next_power_of_two(), 0);
             }

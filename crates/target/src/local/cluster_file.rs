@@ -1,7 +1,6 @@
 //! `cluster.toml`: the nodes of a cluster and how to reach them, made by `up` or by hand.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -141,13 +140,6 @@ impl ClusterFile {
         let text = format!(
             "# A cluster for pgfathom --cluster; `pgfathom down` removes what `pgfathom up` made.\n{body}"
         );
-        let temporary = path.with_extension("toml.new");
-        let write = || -> std::io::Result<()> {
-            let mut file = fs::File::create(&temporary)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&temporary, path)
-        };
-        write().map_err(LocalError::io("write", path))
+        record::file::replace(path, text.as_bytes()).map_err(LocalError::io("write", path))
     }
 }

@@ -47,7 +47,8 @@ impl Registry {
     pub(super) fn add(&self, cluster: &Path) -> Result<(), LocalError> {
         fs::create_dir_all(&self.0).map_err(LocalError::io("create", &self.0))?;
         let entry = self.entry(cluster);
-        fs::write(&entry, cluster.as_os_str().as_encoded_bytes()).map_err(LocalError::io("write", &entry))
+        record::file::replace(&entry, cluster.as_os_str().as_encoded_bytes())
+            .map_err(LocalError::io("write", &entry))
     }
 
     /// A missing entry is no error.

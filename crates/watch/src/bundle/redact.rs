@@ -9,10 +9,36 @@ use std::collections::BTreeMap;
 
 /// What stands where nothing is to be seen.
 pub(super) const HIDDEN: &str = "***";
-/// A shorter word is not taken for a name: it would be found in every sentence. Machines and nodes may be called `n1`.
-const WORD_CHARS_MIN: usize = 3;
-/// The same for machines and nodes.
-const HOST_CHARS_MIN: usize = 2;
+/// Names this short are also words and units of free text. There they are taken for names only where something says so: quotes around them,
+/// or a word like `user` before them. In fields that hold names all are names.
+const SHORT_CHARS_MAX: usize = 2;
+/// Pairs of letters that are words or units; other pairs are names wherever they stand alone.
+const SHORT_WORDS: [&str; 42] = [
+    "am", "an", "as", "at", "be", "by", "do", "go", "he", "if", "in", "is", "it", "me", "my", "no", "of",
+    "ok", "on", "or", "so", "to", "up", "us", "vs", "we", "ms", "ns", "kb", "mb", "gb", "tb", "hz", "io",
+    "id", "cp", "rw", "ro", "tx", "rx", "js", "sh",
+];
+/// Words behind which a name stands.
+const BEFORE_NAMES: [&str; 16] = [
+    "user",
+    "role",
+    "database",
+    "dbname",
+    "db",
+    "host",
+    "node",
+    "application",
+    "application_name",
+    "standby",
+    "server",
+    "hostname",
+    "owner",
+    "cluster",
+    "nodes",
+    "hosts",
+];
+/// Fields whose words, where they are exactly a name, are values nevertheless.
+const VALUE_FIELDS: [&str; 6] = ["value", "default", "before", "after", "old", "new"];
 
 /// What is taken out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -206,8 +232,7 @@ impl Redactor {
     fn learn_name(&mut self, name: &str, word: &'static str) {
         let name = name.trim();
         let is_common = COMMON_NAMES.contains(&name) || name.starts_with('/') || name.starts_with('@');
-        let chars_min = if matches!(word, "host" | "node") { HOST_CHARS_MIN } else { WORD_CHARS_MIN };
-        if name.chars().count() < chars_min || is_common || self.names.contains_key(name) {
+        if name.is_empty() || is_common || self.names.contains_key(name) {
             return;
         }
         // An address with a port, a name with its domain: each part is a word of its own elsewhere.
@@ -310,11 +335,18 @@ impl Redactor {
         self.longest_first.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
     }
 
-    /// The second pass, over one file's value or one line.
+    /// The second pass, over one file's value or one line. Passwords go whatever was asked for.
     pub(super) fn replace(&self, value: &mut Value) {
+        record::redact::value(value);
+        if !self.what.is_none() {
+            self.replace_names(value);
+        }
+    }
+
+    fn replace_names(&self, value: &mut Value) {
         match value {
             Value::Object(fields) => self.replace_fields(fields),
-            Value::Array(values) => values.iter_mut().for_each(|value| self.replace(value)),
+            Value::Array(values) => values.iter_mut().for_each(|value| self.replace_names(value)),
             _ => {}
         }
     }
@@ -347,11 +379,11 @@ impl Redactor {
                     for value in values {
                         match value {
                             Value::String(text) => *text = self.field(key, text, is_server_event),
-                            other => self.replace(other),
+                            other => self.replace_names(other),
                         }
                     }
                 }
-                other => self.replace(other),
+                other => self.replace_names(other),
             }
         }
     }
@@ -387,6 +419,16 @@ impl Redactor {
         if OWN_FIELDS.contains(&key) {
             return text.to_string();
         }
+        // A name alone in a field that is not known to hold names.
+        if self.what.hosts
+            && !VALUE_FIELDS.contains(&key)
+            && let Some(token) = self.names.get(text)
+        {
+            return token.clone();
+        }
+        if self.what.hosts && key == "run_id" {
+            return self.words(text, Where::Names);
+        }
         let mut text = text.to_string();
         if self.what.sql {
             // A statement inside a longer text; short ones (`END`) are words like others.
@@ -404,7 +446,7 @@ impl Redactor {
     fn name(&self, text: &str) -> String {
         match self.names.get(text) {
             Some(token) => token.clone(),
-            None => self.text(text),
+            None => self.words(text, Where::Names),
         }
     }
 
@@ -424,9 +466,13 @@ impl Redactor {
 
     /// Free text: learned names and addresses are replaced.
     pub(super) fn text(&self, text: &str) -> String {
-        if !self.what.hosts {
-            return text.to_string();
+        match self.what.hosts {
+            true => self.words(text, Where::Sentence),
+            false => text.to_string(),
         }
+    }
+
+    fn words(&self, text: &str, place: Where) -> String {
         let mut output = String::with_capacity(text.len());
         let is_part = |c: char| c.is_alphanumeric() || c == '_';
         let mut rest = text;
@@ -434,8 +480,11 @@ impl Redactor {
         while let Some(first) = rest.chars().next() {
             let found = (!before.is_some_and(is_part)).then(|| {
                 self.longest_first.iter().find(|(name, _)| {
-                    rest.strip_prefix(name.as_str())
-                        .is_some_and(|tail| !tail.chars().next().is_some_and(is_part))
+                    rest.strip_prefix(name.as_str()).is_some_and(|tail| {
+                        !tail.chars().next().is_some_and(is_part)
+                            && (place == Where::Names
+                                || is_meant(name, &text[..text.len() - rest.len()], tail))
+                    })
                 })
             });
             if let Some((name, token)) = found.flatten() {
@@ -458,6 +507,36 @@ impl Redactor {
         }
         output
     }
+}
+
+/// What a text is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Where {
+    /// Names and signs between them.
+    Names,
+    /// Words of a language, with names among them.
+    Sentence,
+}
+
+/// Whether a word of a sentence is meant as a name, by its length and by what stands around it.
+fn is_meant(name: &str, before: &str, after: &str) -> bool {
+    let length = name.chars().count();
+    if length > SHORT_CHARS_MAX {
+        return true;
+    }
+    let is_word = length == 1 || SHORT_WORDS.contains(&name.to_lowercase().as_str());
+    if !is_word {
+        return true;
+    }
+    let last = before.chars().next_back();
+    let quotes = ['"', '\'', '`', '\u{201c}', '\u{ab}'];
+    let closing = ['"', '\'', '`', '\u{201d}', '\u{bb}'];
+    let is_quoted = last.is_some_and(|c| quotes.contains(&c)) && after.starts_with(closing);
+    // `user=a`, `user: a`, `user a`, `a@host`, `@a`.
+    let told = before.trim_end_matches([' ', '=', ':', '(']);
+    let word = told.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default();
+    let is_announced = told.len() < before.len() && BEFORE_NAMES.contains(&word.to_lowercase().as_str());
+    is_quoted || is_announced || last == Some('@') || after.starts_with('@')
 }
 
 /// The length of an IP address at the beginning, of either kind; `None` if there is none.

@@ -2,6 +2,7 @@ use super::*;
 use record::watched::{Sampled, Session};
 use record::{RunDir, RunReader, State, What};
 use serde_json::Map;
+use std::os::unix::fs::{MetadataExt, symlink};
 
 /// Words that stand in every part of the run, and in no redacted bundle of it.
 const SECRETS: [&str; 8] = [
@@ -152,28 +153,139 @@ fn no_secret_is_in_a_redacted_bundle() {
     assert_eq!((reader.samples.len(), reader.events.len()), (2, 1), "and all of it, but the torn line");
     assert!(text.contains("osq_lock") && text.contains("UPDATE sql-1"));
     // Who unpacks it does not learn who packed it either.
-    let listing = tar(Command::new("tar").arg("-tvzf").arg(&archive), &archive).expect("listed");
+    let listing = Command::new("tar").arg("-tvzf").arg(&archive).output().expect("listed").stdout;
+    let listing = String::from_utf8_lossy(&listing);
     assert!(listing.lines().all(|line| line.contains(" 0/0 ")), "{listing}");
 }
 
+/// An entry of a tar archive, as long as it says or not.
+fn entry(name: &str, kind: u8, size: u64, content: &[u8]) -> Vec<u8> {
+    let mut header = [0u8; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[100..107].copy_from_slice(b"0000644");
+    header[124..135].copy_from_slice(format!("{size:011o}").as_bytes());
+    header[156] = kind;
+    header[157..168].copy_from_slice(b"/etc/passwd");
+    header[257..263].copy_from_slice(b"ustar\0");
+    header[148..156].copy_from_slice(b"        ");
+    let sum: u64 = header.iter().map(|byte| u64::from(*byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    let mut bytes = header.to_vec();
+    bytes.extend_from_slice(content);
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}
+
 #[test]
-fn strange_archives_are_refused() {
-    for (line, expected) in [
-        ("-rw-r--r-- 0/0 5 2026-11-20 10:00 run/run.json", Ok(())),
-        ("-rw-r--r-- 0/0 5 2026-11-20 10:00 ./run/a b.txt", Ok(())),
-        ("lrwxrwxrwx 0/0 0 2026-11-20 10:00 run/x -> /etc/passwd", Err("neither a file nor a folder")),
-        ("-rw-r--r-- 0/0 5 2026-11-20 10:00 ../../etc/cron.d/x", Err("leads outside")),
-        ("-rw-r--r-- 0/0 5 2026-11-20 10:00 /etc/cron.d/x", Err("leads outside")),
-        ("-rw-r--r-- 0/0 99999999999 2026-11-20 10:00 run/run.json", Err("it would take")),
-        ("crw-r--r-- 0/0 1,5 2026-11-20 10:00 run/zero", Err("neither a file nor a folder")),
-        ("", Err("empty")),
+fn strange_archives_are_refused_before_a_byte_of_them_is_written() {
+    let folder = Folder::new("strange");
+    let run = entry("run/run.json", b'0', 2, b"{}");
+    let pax = b"22 GNU.sparse.major=1\n";
+    let many: Vec<u8> =
+        (0..=archive::ENTRIES_MAX).flat_map(|number| entry(&format!("run/{number}"), b'0', 0, b"")).collect();
+    for (name, bytes, expected) in [
+        (
+            "link",
+            [run.clone(), entry("run/samples.ndjson", b'2', 0, b"")].concat(),
+            "neither a file nor a folder",
+        ),
+        (
+            "hard",
+            [run.clone(), entry("run/samples.ndjson", b'1', 0, b"")].concat(),
+            "neither a file nor a folder",
+        ),
+        ("device", [run.clone(), entry("run/zero", b'3', 0, b"")].concat(), "neither a file nor a folder"),
+        ("pipe", [run.clone(), entry("run/zero", b'6', 0, b"")].concat(), "neither a file nor a folder"),
+        ("sparse", entry("run/run.json", b'S', 2, b"{}"), "neither a file nor a folder"),
+        ("pax", [entry("x", b'x', pax.len() as u64, pax), run.clone()].concat(), "sparse"),
+        ("up", entry("../../etc/cron.d/x", b'0', 1, b"x"), "leads outside"),
+        ("up2", entry("run/stacks/../../../x.perf", b'0', 1, b"x"), "leads outside"),
+        ("root", entry("/etc/cron.d/x", b'0', 1, b"x"), "leads outside"),
+        ("large", entry("run/run.json", b'0', 8_589_934_591, b"x"), "would take"),
+        ("bomb", entry("run/other", b'0', 8_589_934_591, b"x"), "would take"),
+        ("two", [run.clone(), entry("other/run.json", b'0', 2, b"{}")].concat(), "more than one run"),
+        ("twice", [run.clone(), run.clone()].concat(), "twice"),
+        ("many", many, "entries"),
+        ("short", run[..512].to_vec(), "in the middle"),
+        ("noise", vec![b'n'; 2048], "no tar archive"),
+        ("empty", vec![0; 1024], "empty"),
     ] {
-        let found = check(line);
-        match expected {
-            Ok(()) => assert_eq!(found, Ok(()), "{line}"),
-            Err(part) => assert!(found.as_ref().is_err_and(|why| why.contains(part)), "{line}: {found:?}"),
-        }
+        let path = folder.0.join(format!("{name}.tar"));
+        fs::write(&path, bytes).expect("written");
+        let error = open(&path).expect_err(name);
+        assert!(
+            matches!(error, BundleError::Foreign { .. }) && error.to_string().contains(expected),
+            "{name}: {error}"
+        );
+        assert!(!folder.0.join(name).exists(), "{name}: nothing is left");
     }
+    let left = fs::read_dir(&folder.0).expect("readable").flatten();
+    assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().starts_with('.')));
+}
+
+#[test]
+fn an_archive_that_unpacks_to_more_than_its_size_can_hold_is_refused() {
+    let folder = Folder::new("bomb");
+    let inner = folder.0.join("run");
+    fs::create_dir(&inner).expect("made");
+    fs::write(inner.join("run.json"), "{\"schema_version\":1}").expect("written");
+    let samples = fs::File::create(inner.join("samples.ndjson")).expect("made");
+    samples.set_len(200 << 20).expect("sparse here, zeros in the archive");
+    let archive = folder.0.join("zeros.tar.gz");
+    tar(Command::new("tar").arg("-czf").arg(&archive).arg("-C").arg(&folder.0).arg("run"), &archive)
+        .expect("packed");
+    let error = open(&archive).expect_err("a bomb");
+    assert!(error.to_string().contains("it would take more than"), "{error}");
+    assert!(!folder.0.join("zeros").exists());
+}
+
+#[test]
+fn long_names_and_foreign_files_are_passed_over() {
+    let folder = Folder::new("passed");
+    let long = format!("run/{}", "x".repeat(90));
+    let bytes = [
+        entry("./", b'5', 0, b""),
+        entry("./run/", b'5', 0, b""),
+        entry("x", b'L', long.len() as u64, long.as_bytes()),
+        entry("short", b'0', 3, b"abc"),
+        entry("./run/core.1", b'0', 6, b"secret"),
+        entry("./run/run.json", b'0', 20, b"{\"schema_version\":1}"),
+    ]
+    .concat();
+    let path = folder.0.join("good.tar");
+    fs::write(&path, bytes).expect("written");
+    let opened = open(&path).expect("opened").run_dir;
+    let names: Vec<_> =
+        fs::read_dir(&opened).expect("there").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["run.json"]);
+}
+
+#[test]
+fn bundles_and_what_is_unpacked_are_their_owners_alone() {
+    let folder = Folder::new("private");
+    let run = run(&folder.0);
+    let archive = folder.0.join("evidence.tar.gz");
+    pack(&run, &archive, Redaction::default()).expect("packed");
+    let opened = open(&archive).expect("opened").run_dir;
+    let mode = |path: &Path| fs::symlink_metadata(path).expect("there").mode() & 0o7777;
+    assert_eq!((mode(&archive), mode(&opened), mode(&opened.join("stacks"))), (0o600, 0o700, 0o700));
+    for name in [
+        "run.json",
+        "samples.ndjson",
+        "events.ndjson",
+        "latency.hlog",
+        "findings.json",
+        "bundle.json",
+        "stacks/5-always.perf",
+    ] {
+        assert_eq!(mode(&opened.join(name)), 0o600, "{name}");
+    }
+    // A link in the run directory is not followed into the bundle.
+    let secret = folder.0.join("secret");
+    fs::write(&secret, "secret\n").expect("written");
+    symlink(&secret, run.join("stacks/9-always.perf")).expect("linked");
+    let packed = pack(&run, &folder.0.join("again.tar"), Redaction::default()).expect("packed");
+    assert!(!packed.files.iter().any(|name| name.contains("9-always")), "{packed:?}");
 }
 
 #[test]
@@ -190,7 +302,7 @@ fn what_is_no_bundle_is_said_with_a_hint() {
         .expect("packed");
     for (error, part) in [
         (open(&text).expect_err("a text"), "neither a run directory nor a bundle"),
-        (open(&broken).expect_err("broken"), "tar failed"),
+        (open(&broken).expect_err("broken"), "gzip failed"),
         (open(&other).expect_err("another archive"), "there is no run in it"),
         (
             pack(&empty, &folder.0.join("x.tar.gz"), Redaction::default()).expect_err("no run"),

@@ -76,8 +76,9 @@ impl Reader {
             return tick.of_wall(time_us, self.offset_us);
         }
         let server_now_us = record::clock::wall_us() as i64 + self.offset_us;
-        let zone_us = ((time_us - server_now_us) as f64 / ZONE_STEP_US as f64).round() as i64 * ZONE_STEP_US;
-        tick.of_wall(time_us - zone_us, self.offset_us)
+        let ahead_us = time_us.saturating_sub(server_now_us);
+        let zone_us = ((ahead_us as f64 / ZONE_STEP_US as f64).round() as i64).saturating_mul(ZONE_STEP_US);
+        tick.of_wall(time_us.saturating_sub(zone_us), self.offset_us)
     }
 
     /// Takes an entry.

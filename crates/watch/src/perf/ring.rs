@@ -37,7 +37,7 @@ impl Ring {
         number: u64,
         keeps_all: bool,
     ) -> std::io::Result<Ring> {
-        fs::create_dir_all(folder)?;
+        record::file::own_folder(folder)?;
         let name = format!("{number}.data");
         let complaint = folder.join(format!("{number}.err"));
         let mut command = Command::new(program);

@@ -2,6 +2,7 @@ use super::*;
 use record::RunReader;
 use record::What;
 use record::watched::{Sampled, Server};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 

@@ -25,7 +25,7 @@ pub(super) struct Desk<'a> {
 /// Writes a history for Elle; the file's name says how.
 pub(super) fn export(history: &History, path: &Path) -> Result<(), Failure> {
     let notation = Notation::of(path).unwrap_or(Notation::Edn);
-    std::fs::write(path, elle::write(history, notation))
+    crate::recording::write_named(path, &elle::write(history, notation))
         .map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))
 }
 

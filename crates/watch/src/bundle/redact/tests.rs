@@ -150,6 +150,59 @@ fn addresses_are_found_and_times_are_not() {
 }
 
 #[test]
+fn names_of_all_lengths_leave_their_fields_and_words_stay() {
+    for (user, database) in [
+        ("a", "b"),
+        ("on", "is"),
+        ("qx", "d1"),
+        ("joe", "app"),
+        ("x", "s"),
+        ("\u{fc}", "\u{6771}"),
+        ("at", "the_shop"),
+    ] {
+        let told = redact(
+            "hosts".parse().expect("a word"),
+            &[
+                json!({"source": "session", "user": user, "database": database, "application": "w", "state": "idle"}),
+                json!({"name": database, "run_id": format!("20261122-101500-run-{database}"), "cells": [user, database]}),
+                json!({"kind": "server_log", "message": format!("password authentication failed for user \"{user}\" at 5 s")}),
+                json!({"kind": "note", "message": format!("connection is on: user={user} database={database}, role {user}")}),
+                json!({"address": format!("{database}:5432"), "topic": "setting", "name": "fsync", "value": "on"}),
+            ],
+        );
+        assert_eq!(
+            (&told[0]["user"], &told[0]["state"]),
+            (&json!("user-1"), &json!("idle")),
+            "{user} {database}"
+        );
+        assert_eq!(told[1]["name"], json!("database-1"), "{user} {database}");
+        assert_eq!(told[1]["run_id"], json!("20261122-101500-run-database-1"));
+        assert_eq!(told[1]["cells"], json!(["user-1", "database-1"]));
+        assert_eq!(told[2]["message"], json!("password authentication failed for user \"user-1\" at 5 s"));
+        assert_eq!(
+            told[3]["message"],
+            json!("connection is on: user=user-1 database=database-1, role user-1")
+        );
+        assert_eq!((&told[4]["address"], &told[4]["value"]), (&json!("database-1:5432"), &json!("on")));
+    }
+}
+
+#[test]
+fn passwords_go_without_being_asked() {
+    let told = redact(
+        Redaction::default(),
+        &[
+            json!({"source": "session", "query": "alter role carol password 'hidden-word'", "user": "carol"}),
+            json!({"kind": "server_log", "message": "statement: CREATE USER MAPPING FOR x SERVER y OPTIONS (user 'u', password 'hidden-word')"}),
+            json!({"password": "hidden-word", "argv": ["pgfathom", "postgres://u:hidden-word@h/d"]}),
+        ],
+    );
+    let text = Value::from(told.clone()).to_string();
+    assert!(!text.contains("hidden-word") && text.contains("carol"), "{text}");
+    assert_eq!(told[0]["query"], json!("alter role carol password '***'"));
+}
+
+#[test]
 fn words_of_the_flag() {
     assert_eq!("sql,hosts".parse(), Ok(Redaction { hosts: true, sql: true, settings: false }));
     assert_eq!(all().words(), ["hosts", "sql", "settings"]);

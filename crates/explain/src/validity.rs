@@ -1,0 +1,83 @@
+//! What limits the trust in a run as a whole: its own verdict, and who else had the processors while it was measured.
+//!
+//! A run notes that by itself. A watch does not, and a directory of an earlier version or of another machine may lack it, so it is
+//! worked out here from the samples of the machines once more.
+
+use crate::case::Case;
+use crate::say;
+use record::finding::Window;
+
+/// Taken by the hypervisor from this percentage on.
+const STEAL_PCT_MIN: f64 = 2.0;
+/// CPU of a machine that neither the client nor the server's processes are known to have taken, from this percentage on.
+const OTHERS_PCT_MIN: f64 = 20.0;
+
+/// One sentence each, worst first.
+pub(crate) fn of(case: &Case) -> Vec<String> {
+    let verdict = &case.run.verdict;
+    let mut told: Vec<String> =
+        verdict.reasons.iter().map(|reason| format!("the run is invalid: {reason}")).collect();
+    told.extend(verdict.notes.iter().cloned());
+    let noted = |word: &str| verdict.notes.iter().any(|note| note.contains(word));
+    let driven: Vec<Window> = case.driven().into_iter().map(|(_, window)| window).collect();
+    for host in case.things("host") {
+        let mean = |field: &str| {
+            let series = host.lines.series(field)?;
+            let inside = if driven.is_empty() { series.clone() } else { series.within(&driven) };
+            (!inside.is_empty()).then(|| inside.mean())
+        };
+        if let Some(stolen) = mean("cpu_steal_pct").filter(|pct| *pct >= STEAL_PCT_MIN && !noted("(steal)")) {
+            told.push(format!(
+                "{}: the hypervisor took {} of the CPU time away (steal): rates are lower and latencies longer by that",
+                host.place,
+                say::percent(stolen / 100.0)
+            ));
+        }
+        let busy =
+            ["cpu_user_pct", "cpu_system_pct", "cpu_softirq_pct"].into_iter().filter_map(mean).sum::<f64>();
+        if let Some(others) = others_pct(case, host.place, busy, &driven)
+            && others >= OTHERS_PCT_MIN
+            && !noted("other programs")
+        {
+            told.push(format!(
+                "{}: {} of the CPU time went to programs that are neither this client nor, as far as they were looked at, the server's processes",
+                host.place,
+                say::percent(others / 100.0)
+            ));
+        }
+    }
+    told
+}
+
+/// Percent of a machine's CPU that nobody known has taken; `None` where the client's part or the server's is not known. Only the
+/// machine that the client drove from says both.
+fn others_pct(case: &Case, host: &str, busy_pct: f64, driven: &[Window]) -> Option<f64> {
+    let client =
+        case.things("schedule").find(|thing| thing.name == "client" && thing.lines.word("host") == host)?;
+    let cores = case.one("host", host)?.last("cores").filter(|cores| *cores > 0.0)?;
+    let seconds: f64 = driven.iter().map(|window| window.length_us() as f64 / 1e6).sum();
+    if seconds <= 0.0 {
+        return None;
+    }
+    // Microseconds a second of those that were looked at, who stand for all.
+    let rate = |lines: &crate::case::Lines, field: &str| {
+        lines
+            .series(field)
+            .map(|series| series.within(driven))
+            .filter(|series| !series.is_empty())
+            .map(|series| series.rate())
+    };
+    let scaled = |lines: &crate::case::Lines| {
+        let run = rate(lines, "run_us")?;
+        let mean = |field: &str| lines.series(field).map(|series| series.within(driven).mean());
+        Some(run * (mean("tasks")? / mean("looked")?.max(1.0)).max(1.0))
+    };
+    let mut known = scaled(client.lines)?;
+    for thing in case.things("schedule").filter(|thing| thing.name == "sessions") {
+        known += scaled(thing.lines)?;
+    }
+    for thing in case.things("backend").filter(|thing| thing.lines.word("backend") != "client backend") {
+        known += rate(thing.lines, "cpu_us").unwrap_or(0.0);
+    }
+    Some(busy_pct - known / 1e6 / cores * 100.0)
+}
