@@ -29,6 +29,9 @@ pub const SERVER_CPU: &str = "server CPU";
 pub const SERVER_QUEUE: &str = "server waits for CPU";
 /// Name of the remainder.
 pub const UNEXPLAINED: &str = "unexplained";
+/// The note of a decomposition whose round trips nobody counted.
+pub const ROUND_TRIPS_ASSUMED: &str =
+    "one round trip per transaction is assumed: nobody counted its statements";
 /// Wait events told per part.
 const EVENTS_MAX: usize = 3;
 
@@ -66,7 +69,7 @@ fn trips(case: &Case, step: &str, window: Window, transactions: f64) -> (f64, St
             "round trips are the statements that pg_stat_statements counted".to_string(),
         );
     }
-    (1.0, "one round trip per transaction is assumed: nobody counted its statements".to_string())
+    (1.0, ROUND_TRIPS_ASSUMED.to_string())
 }
 
 /// The shortest round trip to a server that the watching connection saw, averaged over the nodes. Older directories have only what

@@ -211,7 +211,7 @@ fn round_trips(case: &Case) -> Answer {
         if part.share < ROUND_TRIP_SHARE {
             continue;
         }
-        let assumed = time.notes.iter().any(|note| note.contains("assumed"));
+        let assumed = time.notes.iter().any(|note| note == decompose::ROUND_TRIPS_ASSUMED);
         let window =
             case.driven().into_iter().find(|(step, _)| step.key == time.step).map(|(_, window)| window);
         claims.push(

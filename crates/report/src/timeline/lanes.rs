@@ -55,8 +55,7 @@ fn lane_of(kind: &str) -> Option<usize> {
         event::LOCK_WAIT | event::DEADLOCK => Some(LOCKS),
         event::ERROR | event::SERVER_LOG | event::KERNEL => Some(ERRORS),
         event::GAP | event::RESET => Some(GAPS),
-        fault if fault.contains("fault") => Some(FAULTS),
-        failover if failover.contains("failover") => Some(RESTARTS),
+        event::FAULT => Some(FAULTS),
         _ => None,
     }
 }
