@@ -63,8 +63,9 @@ pub(crate) struct Role {
 
 impl Role {
     /// Asks for both, as text `t` or `f`.
-    pub(crate) const QUERY: &'static str = "select pg_catalog.pg_is_in_recovery(), \
-         pg_catalog.pg_is_in_recovery() or pg_catalog.current_setting('default_transaction_read_only') = 'on'";
+    /// Every name has its schema: the session may have the user's search path.
+    pub(crate) const QUERY: &'static str = "select pg_catalog.pg_is_in_recovery(), pg_catalog.pg_is_in_recovery() or \
+         pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) 'on'::pg_catalog.text";
 
     /// Why a session with this server is not what was asked for.
     fn objection(self, wanted: SessionAttrs) -> Option<&'static str> {
@@ -99,6 +100,8 @@ pub(crate) trait Plane {
 
 /// Opens a session with the first host that is there and fits.
 pub(crate) fn connect<P: Plane>(spec: &ConnSpec, plane: &P) -> Result<P::Session, ConnectError> {
+    // However settings travel from here on, what is pinned is among them.
+    let spec = &spec.with_settings_applied();
     let tls = prepare_tls(spec).map_err(|error| ConnectError::before_any(spec, Cause::Tls(error)))?;
     let mut attempts = Vec::new();
     // prefer-standby goes round twice: for a standby, then for anyone.

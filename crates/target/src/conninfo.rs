@@ -10,6 +10,7 @@ mod error;
 mod keyvalue;
 mod parameter;
 mod passfile;
+mod pinned;
 mod service;
 mod spec;
 mod typed;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use error::{ConninfoError, Origin};
+pub use pinned::Pinned;
 pub(crate) use spec::quoted;
 pub use spec::{
     ConnSpec, Host, HostSpec, Keepalives, LoadBalance, PORT_DEFAULT, RootCert, SessionAttrs, SslMode,
@@ -136,6 +138,19 @@ impl Values {
         Ok(())
     }
 
+    /// Sets the parameters of a connection string. The name of an unknown one is not shown behind a password.
+    fn set_all(&mut self, pairs: Vec<(String, String)>, origin: &Origin) -> Result<(), ConninfoError> {
+        let mut is_behind = false;
+        for (name, value) in pairs {
+            if is_behind && parameter::find(&name).is_none() {
+                return Err(ConninfoError::BehindPassword { origin: origin.clone() });
+            }
+            is_behind |= matches!(name.as_str(), "password" | "sslpassword");
+            self.set(&name, value, origin.clone())?;
+        }
+        Ok(())
+    }
+
     fn set_if_missing(&mut self, name: &str, value: String, origin: Origin) -> Result<(), ConninfoError> {
         if self.0.contains_key(name) { Ok(()) } else { self.set(name, value, origin) }
     }
@@ -157,14 +172,16 @@ pub fn resolve(request: &Request, sources: &Sources<'_>) -> Result<Resolved, Con
     };
     match target.filter(|text| !text.is_empty()) {
         Some(text) if uri::is_uri(text) => {
-            for (name, value) in uri::parse(text)? {
-                values.set(&name, value, Origin::Uri)?;
-            }
+            values.set_all(uri::parse(text)?, &Origin::Uri)?;
+        }
+        // As a name of a database it would be shown, with the password in it.
+        Some(text)
+            if text.contains("://") && !text.split("://").next().is_some_and(|word| word.contains('=')) =>
+        {
+            return Err(ConninfoError::OtherUri);
         }
         Some(text) if text.contains('=') => {
-            for (name, value) in keyvalue::parse(text)? {
-                values.set(&name, value, Origin::String)?;
-            }
+            values.set_all(keyvalue::parse(text)?, &Origin::String)?;
         }
         Some(name) => values.set("dbname", name.clone(), origin)?,
         None => {}

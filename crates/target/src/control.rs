@@ -69,8 +69,9 @@ impl Control {
 
     /// `server_version_num`: 180004 for 18.4.
     pub fn server_version_num(&mut self) -> Result<u32, postgres::Error> {
-        let row =
-            self.client.query_one("select pg_catalog.current_setting('server_version_num')::int4", &[])?;
+        let row = self
+            .client
+            .query_one("select pg_catalog.current_setting('server_version_num')::pg_catalog.int4", &[])?;
         Ok(u32::try_from(row.get::<_, i32>(0)).unwrap_or(0))
     }
 

@@ -79,7 +79,7 @@ fn signal(name: &str, pid: u32) {
 fn eventually(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < testing::PATIENCE, "{what}: not so");
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}: not within 60 s");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -429,11 +429,16 @@ fn a_full_disk_is_told() {
     let place = Place::new();
     let disk = place.0.join("disk");
     fs::create_dir(&disk).unwrap();
-    if let Err(lack) = testing::needs::mounts() {
-        return testing::skip(&lack);
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"])
+        .arg(&disk)
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        eprintln!("skipped: this test needs the right to mount a small tmpfs");
+        return;
     }
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"]).arg(&disk).status();
-    assert!(mounted.unwrap().success());
     let options = UpOptions { dir: disk.join("c"), ..place.options(&installations()[0]) };
     let result = up(&options);
     // A cluster that fits, on a disk that fills up while it is stopped.

@@ -293,11 +293,10 @@ fn what_the_client_must_not_hash_is_asked_from_the_server() {
             ("k text", "k odd", "k uses an operator class that is not its type's default", ["a", "b"]),
             ("k text", "lower(k)", "its partition key holds an expression", ["A", "b"]),
         ];
-        let has_icu = "select exists (select from pg_collation where collprovider = 'i')";
-        if alone.control.query_one(has_icu, &[]).unwrap().get(0) {
-            alone.run(
-                "create collation loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
-            );
+        let icu = alone.control.batch_execute(
+            "create collation loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+        );
+        if icu.is_ok() {
             cases.push((
                 "k text collate loose",
                 "k",
@@ -305,8 +304,10 @@ fn what_the_client_must_not_hash_is_asked_from_the_server() {
                 ["Abc", "aBC"],
             ));
         } else {
-            let why = format!("PostgreSQL {} is built without it", installation.version);
-            testing::skip(&testing::Lack::new("icu", why));
+            eprintln!(
+                "PostgreSQL {} here has no ICU: nondeterministic collations are not tried",
+                installation.version
+            );
         }
         for (number, (columns, key, reason, keys)) in cases.into_iter().enumerate() {
             let table = format!("s{number}");

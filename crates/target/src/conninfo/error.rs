@@ -14,6 +14,15 @@ pub enum ConninfoError {
         /// Where.
         origin: Origin,
     },
+    /// A word behind a password, which may be a part of it.
+    #[error("an unknown connection parameter behind the password{}", at(.origin))]
+    BehindPassword {
+        /// Where.
+        origin: Origin,
+    },
+    /// A URI of something else.
+    #[error("not a connection URI of PostgreSQL: it begins with neither postgresql:// nor postgres://")]
+    OtherUri,
     /// A key=value string that is none.
     #[error("{0} in the connection string")]
     KeyValueSyntax(String),
@@ -131,6 +140,13 @@ impl ConninfoError {
                 None if name == "database" || name == "db" => "the parameter is called dbname".to_owned(),
                 None => "see \"Parameter Key Words\" in PostgreSQL's documentation of libpq".to_owned(),
             },
+            ConninfoError::BehindPassword { origin: Origin::Uri } => {
+                "special characters of a password are percent-encoded: %26 for &, %3D for =, %40 for @".to_owned()
+            }
+            ConninfoError::BehindPassword { .. } => {
+                "a password with blanks is quoted: password='two words'; \\' is a quote in it".to_owned()
+            }
+            ConninfoError::OtherUri => "write postgresql://user@host:port/dbname".to_owned(),
             ConninfoError::KeyValueSyntax(_) => {
                 "write key=value pairs: 'host=/tmp port=5433 dbname=x'; quote values that hold blanks with '...'".to_owned()
             }

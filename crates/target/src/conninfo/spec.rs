@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use wire::startup::{AuthMethods, ChannelBindingMode};
 
+use super::Pinned;
 use crate::Secret;
 
 /// The port when none is given.
@@ -275,6 +276,8 @@ pub struct ConnSpec {
     pub options: Option<String>,
     /// Settings of the session that the environment asks for (`PGDATESTYLE`, `PGTZ`, `PGGEQO`).
     pub session_settings: Vec<(String, String)>,
+    /// Settings of the session that pgfathom fixes.
+    pub pinned: Pinned,
     /// TCP keepalives.
     pub keepalives: Keepalives,
 }
@@ -299,6 +302,7 @@ impl ConnSpec {
             application_name: "pgfathom".to_owned(),
             options: None,
             session_settings: Vec::new(),
+            pinned: Pinned::Nothing,
             keepalives: Keepalives::default(),
         }
     }

@@ -61,6 +61,37 @@ fn short(target: &str) -> String {
     }
 }
 
+/// Whatever a user forgets to encode or to quote, no message has a part of the password.
+#[test]
+fn no_message_shows_a_part_of_a_password() {
+    let halves = ["hunter", "secret"];
+    for text in [
+        "postgresql://joe:hunter@secret@db/shop",
+        "postgresql://joe:hunter/secret@db/shop",
+        "postgresql://joe:hunter/secret@db:5432/shop?sslmode=require",
+        "postgresql://joe:hunter/secret@db",
+        "postgresql://joe:12/secret@db/shop",
+        "postgresql://joe:hunter?x/secret@db/shop",
+        "postgresql://joe:a@hunter?secret@db/shop",
+        "postgresql://joe:hunter%secret@db/shop",
+        "postgresql://joe:hunter,secret@x@db/shop",
+        "postgresql://db/shop?password=hunter&secret=1",
+        "postgresql://db/shop?password=hunter&secret",
+        "postgresql://db/shop?password=hunter=secret",
+        "postgres:/joe:hunter@secret://db/shop",
+        "postgre://joe:hunter@db/secret",
+        "jdbc:postgresql://joe:hunter@db/secret",
+        "host=db password=hunter secret user=joe",
+        "host=db password=hunter secret=1 user=joe",
+        "host=db password='hunter secret user=joe",
+        "host=db password=hunter 'secret' user=joe",
+    ] {
+        let error = spec(text).expect_err(text);
+        let told = format!("{error} {:?} {error:?}", error.hint());
+        assert!(halves.iter().all(|half| !told.contains(half)), "{text}: {told}");
+    }
+}
+
 #[test]
 fn uris_mean_what_they_mean_to_libpq() {
     for (uri, expected) in [

@@ -11,7 +11,8 @@ use super::spec::{
     TlsOptions, TlsVersion,
 };
 use super::{
-    AuthMethod, AuthMethods, ChannelBindingMode, ConninfoError, Resolved, Sources, Values, default_socket_dir,
+    AuthMethod, AuthMethods, ChannelBindingMode, ConninfoError, Pinned, Resolved, Sources, Values,
+    default_socket_dir,
 };
 use crate::Secret;
 
@@ -76,6 +77,8 @@ pub(super) fn build(values: &Values, sources: &Sources<'_>) -> Result<Resolved, 
             .to_owned(),
         options: values.given("options").map(str::to_owned),
         session_settings,
+        // Who needs the user's own settings, for statements of the user, asks for them.
+        pinned: Pinned::All,
         keepalives: keepalives(values)?,
     };
     Ok(Resolved { spec, warnings })

@@ -21,6 +21,7 @@ pub(super) fn parse(uri: &str) -> Result<Vec<(String, String)>, ConninfoError> {
         }
         Ok(())
     };
+    refuse_bare_password(rest)?;
     if let Some(at) = rest.find(['@', '/'])
         && rest[at..].starts_with('@')
     {
@@ -38,6 +39,29 @@ pub(super) fn parse(uri: &str) -> Result<Vec<(String, String)>, ConninfoError> {
         parse_query(query, &mut pairs)?;
     }
     Ok(pairs)
+}
+
+/// Refuses a URI in which a part of the password would be taken for a host, a port or a database, and be shown in messages about them. No host
+/// has an `@` in its name, and the few databases and sockets that have one are percent-encoded.
+fn refuse_bare_password(rest: &str) -> Result<(), ConninfoError> {
+    let authority = rest.split('/').next().unwrap_or_default();
+    let Some((userinfo, hosts)) = authority.split_once('@') else {
+        let path = rest[authority.len()..].split('?').next().unwrap_or_default();
+        // Without a colon there is no password.
+        return match authority.contains(':') && path.contains('@') {
+            true => Err(syntax(
+                "a \"/\" in the user or the password (it is written %2F), or a \"@\" in the database (%40),",
+            )),
+            false => Ok(()),
+        };
+    };
+    let (hosts, query) = hosts.split_once('?').unwrap_or((hosts, ""));
+    let has_cut_query = query.split_once('@').is_some_and(|(before, _)| !before.contains('='));
+    if hosts.contains('@') || has_cut_query {
+        let whose = if userinfo.contains(':') { "password" } else { "user" };
+        return Err(syntax(&format!("a second \"@\" before the host (in a {whose} it is written %40)")));
+    }
+    Ok(())
 }
 
 /// The host list, the port list, and the rest, which is empty or starts with `/` or `?`.

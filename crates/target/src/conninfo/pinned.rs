@@ -1,0 +1,110 @@
+//! The settings that pgfathom fixes in its own sessions, whatever the role, the database or the environment say.
+//!
+//! Names without a schema are looked up along `search_path`. Whoever may create objects in a schema of that path can offer a better match for the
+//! argument types than PostgreSQL's own function or operator, and it is then run with the rights of the session that calls it. So sessions that
+//! run statements of ours look up names in `pg_catalog` only; tables of ours are written with their schema. `pg_temp` is named, and last: left out it would be
+//! searched first for tables and types.
+//!
+//! The other settings change what an answer says, or how it is written.
+
+use super::ConnSpec;
+
+/// How much of a session's settings is pgfathom's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Pinned {
+    /// Nothing: the session is what psql would get. For statements that the user wrote.
+    #[default]
+    Nothing,
+    /// Where names are looked up. For workloads of ours: isolation and the like are the user's to choose.
+    Names,
+    /// Names, and everything that changes the meaning of a statement or of its answer.
+    All,
+}
+
+/// Where names are looked up.
+const NAMES: &[(&str, &str)] = &[("search_path", "pg_catalog,pg_temp")];
+
+/// What changes meaning. Every name is one that PostgreSQL 9.4 and its relatives know, because an unknown one refuses the connection.
+const MEANING: &[(&str, &str)] = &[
+    // The order of day and month in what is read stays the user's.
+    ("datestyle", "ISO"),
+    ("intervalstyle", "postgres"),
+    ("bytea_output", "hex"),
+    ("extra_float_digits", "1"),
+    ("standard_conforming_strings", "on"),
+    ("default_transaction_isolation", "read committed"),
+    ("default_transaction_deferrable", "off"),
+    // A commit that no standby has confirmed says so in a warning, and in nothing else.
+    ("client_min_messages", "notice"),
+];
+
+impl Pinned {
+    /// The settings, by name.
+    pub fn settings(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let (names, meaning): (&[_], &[_]) = match self {
+            Pinned::Nothing => (&[], &[]),
+            Pinned::Names => (NAMES, &[]),
+            Pinned::All => (NAMES, MEANING),
+        };
+        names.iter().chain(meaning).copied()
+    }
+}
+
+impl ConnSpec {
+    /// The same with these settings fixed, and no others.
+    #[must_use]
+    pub fn with_pinned(mut self, pinned: Pinned) -> ConnSpec {
+        self.pinned = pinned;
+        self
+    }
+
+    /// The same for statements of ours.
+    #[must_use]
+    pub fn pinned(&self) -> ConnSpec {
+        self.clone().with_pinned(Pinned::All)
+    }
+
+    /// The same with what is pinned among its settings. Doing so twice changes nothing.
+    pub(crate) fn with_settings_applied(&self) -> ConnSpec {
+        ConnSpec { session_settings: self.startup_settings(), ..self.clone() }
+    }
+
+    /// The settings that a session begins with, besides [`ConnSpec::options`], which they beat: the user's, then what is pinned.
+    fn startup_settings(&self) -> Vec<(String, String)> {
+        let is_pinned =
+            |name: &str| self.pinned.settings().any(|(pinned, _)| pinned.eq_ignore_ascii_case(name));
+        let users = self.session_settings.iter().filter(|(name, _)| !is_pinned(name)).cloned();
+        users.chain(self.pinned.settings().map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_pinned_beats_what_the_user_has_set() {
+        let mut spec = ConnSpec::new("db", 5432, "u", "d");
+        spec.session_settings = vec![
+            ("Search_Path".to_owned(), "evil".to_owned()),
+            ("datestyle".to_owned(), "German".to_owned()),
+            ("geqo".to_owned(), "off".to_owned()),
+        ];
+        let found = |pinned| spec.clone().with_pinned(pinned).startup_settings();
+        assert_eq!(found(Pinned::Nothing), spec.session_settings);
+        let applied = spec.clone().with_pinned(Pinned::All).with_settings_applied();
+        assert_eq!(applied.with_settings_applied(), applied);
+        let value = |settings: &[(String, String)], name: &str| {
+            let of_name: Vec<_> =
+                settings.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name)).collect();
+            assert!(of_name.len() < 2, "{name} once");
+            of_name.first().map(|(_, value)| value.clone())
+        };
+        for (pinned, datestyle) in [(Pinned::Names, "German"), (Pinned::All, "ISO")] {
+            let settings = found(pinned);
+            assert_eq!(value(&settings, "search_path").as_deref(), Some("pg_catalog,pg_temp"));
+            assert_eq!(value(&settings, "datestyle").as_deref(), Some(datestyle));
+            assert_eq!(value(&settings, "geqo").as_deref(), Some("off"));
+        }
+    }
+}
