@@ -148,6 +148,66 @@ pub enum LoadError {
         /// What is different.
         problem: String,
     },
+    /// A table or schema of somebody who could run code with this session's rights.
+    #[error(
+        "{object} belongs to the role {owner}, whom this session does not trust: what {owner} attaches to it would run with its rights"
+    )]
+    NotTrusted {
+        /// The table or schema.
+        object: String,
+        /// Its owner.
+        owner: String,
+    },
+    /// Something attached to a table calls what somebody else has made.
+    #[error(
+        "{table}: {what}, which belongs to the role {owner} and would run with the rights of this session"
+    )]
+    ForeignCode {
+        /// The table.
+        table: String,
+        /// What it is and what it calls.
+        what: String,
+        /// Whose that is.
+        owner: String,
+    },
+    /// A trigger or a rule on a table that is filled.
+    #[error("{table} has {what}, which pgfathom did not make")]
+    Attached {
+        /// The table.
+        table: String,
+        /// The trigger or rule.
+        what: String,
+    },
+    /// A name that should be a table's.
+    #[error("{name} is a {kind}, not a table")]
+    NotATable {
+        /// Schema and name.
+        name: String,
+        /// What it is.
+        kind: String,
+    },
+    /// A table that has another name or schema by now.
+    #[error("{table} is not where the load made it: it is now {now}")]
+    MovedTable {
+        /// Its name then.
+        table: String,
+        /// Schema and name now.
+        now: String,
+    },
+    /// Policies hide rows from this role.
+    #[error("{table}: row-level security applies to this role")]
+    RowSecurity {
+        /// The table.
+        table: String,
+    },
+    /// What the ledger says cannot all be true.
+    #[error("the ledger of the dataset {dataset} contradicts itself: {problem}")]
+    Contradiction {
+        /// The dataset.
+        dataset: String,
+        /// In which way.
+        problem: String,
+    },
     /// Nowhere to create a table: no schema of the search path exists.
     #[error("no schema has been selected to create tables in: search_path names none that exists")]
     NoSchema,
@@ -384,6 +444,22 @@ impl LoadError {
                 format!("continue what is there with {matching}, or drop it and start over with --restart")
             }
             LoadError::ChangedTable { .. } => "start over with --restart".into(),
+            LoadError::NotTrusted { object, owner } => format!(
+                "connect as {owner} (-U {owner}), give {object} to a role of yours (alter ... owner to), or choose another database; \
+                 trusted are superusers, the database's owner, and the roles that this one is a member of"
+            ),
+            LoadError::ForeignCode { owner, .. } => format!("drop it, or connect as {owner} (-U {owner})"),
+            LoadError::Attached { .. } => "drop it: it could change or refuse the rows that are loaded".into(),
+            LoadError::NotATable { name, .. } => format!("drop or rename {name}, then load the dataset anew with --restart"),
+            LoadError::MovedTable { table, now } => format!(
+                "move it back to {table} (alter table {now} set schema or rename to), or load the dataset anew with --restart"
+            ),
+            LoadError::RowSecurity { table } => format!(
+                "it would hide rows: use a superuser or a role with bypassrls; or alter table {table} disable row level security"
+            ),
+            LoadError::Contradiction { .. } => {
+                "somebody has changed the tables of the schema pgfathom: undo that, or load the dataset anew with --restart".into()
+            }
             LoadError::NoSchema => "create one, or name one: PGOPTIONS='-c search_path=public'".into(),
             LoadError::Routing { .. } => {
                 "load without --partitions, and report this: it must not happen on PostgreSQL 11 or later with a \

@@ -67,6 +67,7 @@ pub fn load_ycsb_on(
     let mut voice = Voice { observer, meter: Meter::new(started, cpu_us()) };
     // Counters without streams serve until the dataset is known.
     voice.begin(Phase::Schema, &Counters::new(0, 0, options.rows));
+    let deadline = check_stop_rules(&mut team, options, started)?;
     let prepared = match schema::prepare(&mut team, cluster, options, stop) {
         Ok(prepared) => prepared,
         Err(error) if team.shape == Shape::Repeated => return Err(peers::explain(&mut team, error)),
@@ -94,7 +95,7 @@ pub fn load_ycsb_on(
         );
         voice.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
     }
-    let (sites, deadline) = fill.stop_rules()?;
+    let sites = fill.watched()?;
     let dispatcher = Dispatcher::new(fill.shape() == Shape::Sharded, plans);
     let mut watch = Watch::new(&sites, &counters, &dispatcher, stop);
     watch.follow = fill.shape() == Shape::Sharded && !fill.by_entry();
@@ -109,6 +110,23 @@ pub fn load_ycsb_on(
         outcome.map_err(|error| error.or_disk_full(done, counters.chunks_total.load(Ordering::Relaxed)))
     })?;
     fill.report(outcome, &counters)
+}
+
+/// Refuses rules for the end that cannot be kept, before anything is made; when the load has to end.
+fn check_stop_rules(
+    team: &mut Team,
+    options: &Options,
+    started: Instant,
+) -> Result<Option<Deadline>, LoadError> {
+    if options.keep_free_bytes.is_some() {
+        for member in &mut team.members {
+            watch::check_disks(member)?;
+        }
+    }
+    match (&options.deadline, team.members.first_mut()) {
+        (Some(deadline), Some(member)) => watch::deadline(&mut member.control, deadline, started).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// Where the time went.
@@ -241,8 +259,8 @@ impl<'a> Fill<'a> {
         Ok(if complete { Outcome::Complete } else { stopped(self.stop) })
     }
 
-    /// What watchers need to know, and when the load has to end. Rules that cannot be kept are refused here.
-    fn stop_rules(&mut self) -> Result<(Vec<Site>, Option<Deadline>), LoadError> {
+    /// What watchers need to know.
+    fn watched(&mut self) -> Result<Vec<Site>, LoadError> {
         let mut sites = Vec::new();
         for (member, dataset) in std::iter::zip(&mut self.team.members, &self.datasets) {
             let keep = self.options.keep_free_bytes;
@@ -250,13 +268,7 @@ impl<'a> Fill<'a> {
             let (name, spec, dataset) = (member.name.clone(), member.spec.clone(), dataset.clone());
             sites.push(Site { name, spec, dataset, disks });
         }
-        let deadline = match (&self.options.deadline, self.team.members.first_mut()) {
-            (Some(deadline), Some(member)) => {
-                Some(watch::deadline(&mut member.control, deadline, self.started)?)
-            }
-            _ => None,
-        };
-        Ok((sites, deadline))
+        Ok(sites)
     }
 
     /// Runs the streams.

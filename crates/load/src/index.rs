@@ -212,7 +212,7 @@ impl Finish<'_> {
         tick: &mut dyn FnMut(Option<&mut Client>),
     ) -> Result<bool, LoadError> {
         // Without this connection there is no percentage, and a stop waits for the builds; nothing else depends on it.
-        let mut side = target::control::connect(self.spec).ok();
+        let mut side = crate::connect::control(self.spec).ok();
         let mut first_error = None;
         let mut left = workers;
         while left > 0 {
@@ -227,7 +227,7 @@ impl Finish<'_> {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             if side.as_ref().is_none_or(|side| side.is_closed()) {
-                side = target::control::connect(self.spec).ok();
+                side = crate::connect::control(self.spec).ok();
             }
             if let Some(side) = &mut side
                 && (self.stop.level() > StopLevel::Run || failed.load(Ordering::Relaxed))
@@ -258,11 +258,10 @@ impl Finish<'_> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let result =
-                target::control::connect(self.spec).map_err(LoadError::connect).and_then(|mut client| {
-                    prepare_session(&mut client)?;
-                    work(&mut client)
-                });
+            let result = crate::connect::control(self.spec).and_then(|mut client| {
+                prepare_session(&mut client)?;
+                work(&mut client)
+            });
             let Err(error) = result else { return Ok(()) };
             // The first connection is not a lost one.
             if !error.is_connection_lost() || give_up() {

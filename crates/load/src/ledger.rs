@@ -36,6 +36,7 @@ use postgres::{GenericClient, Row};
 use crate::Method;
 use crate::error::LoadError;
 use crate::options::Via;
+use crate::trust;
 
 mod chunk;
 mod history;
@@ -45,8 +46,10 @@ mod writer;
 
 pub use chunk::{ChunkTotals, chunk_totals};
 pub(crate) use chunk::{Claim, Coverage, chunk_totals_in, coverage, done_chunks};
+pub(crate) use chunk::{check_chunks, check_extent};
 pub use history::{HISTORY_INTERVAL, HistoryPoint, history};
 pub(crate) use history::{HistoryRow, append_history};
+pub use owned::check_in_place;
 pub(crate) use owned::{Relation, adopt_tables, own_table, owned_names, relations};
 pub(crate) use pending::{forget_pending, note_pending_sql, settle_pending_sql};
 pub use writer::{Writer, create_writer, finish_writer, update_writer_spec, writer_times, writers};
@@ -66,6 +69,9 @@ pub const YCSB: &str = "ycsb";
 
 /// The highest run number that fits a version inside a value (14 bits); 0 is the load.
 pub const RUN_NO_MAX: i32 = (1 << 14) - 1;
+
+/// Its tables.
+const TABLES: [&str; 8] = ["dataset", "chunk", "object", "writer", "progress", "pending", "unlogged", "tpcc"];
 
 /// Start of the schema's comment; the version follows.
 const SCHEMA_MARK: &str = "pgfathom ledger ";
@@ -256,7 +262,10 @@ fn version(client: &mut impl GenericClient) -> Result<Option<u32>, LoadError> {
     let version = comment.as_deref().and_then(|comment| comment.strip_prefix(SCHEMA_MARK));
     let version = version.and_then(|rest| rest.split([':', ' ']).next()?.parse::<u32>().ok());
     match version {
-        Some(found @ LEDGER_VERSION_MIN..=LEDGER_VERSION) => Ok(Some(found)),
+        Some(found @ LEDGER_VERSION_MIN..=LEDGER_VERSION) => {
+            trust::check_ledger(client, SCHEMA, &TABLES)?;
+            Ok(Some(found))
+        }
         Some(found) => Err(LoadError::LedgerVersion { found, known: LEDGER_VERSION }),
         None => Err(LoadError::ForeignSchema),
     }

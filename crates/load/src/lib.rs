@@ -7,6 +7,7 @@
 //! Whatever happens to the client, the network or the server, the target is exact at every moment: a chunk's rows and its ledger row
 //! are committed together or not at all, so continuing is nothing but loading the chunks that have no row.
 
+mod connect;
 mod coordinate;
 mod copy;
 mod dispatch;
@@ -31,6 +32,7 @@ mod space;
 mod stream;
 mod team;
 pub mod tpcc;
+mod trust;
 pub mod verify;
 mod via;
 mod watch;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use data::ycsb::Spec;
 
 use crate::error::LoadError;
-use crate::plan::{PARTITIONS_MAX, ROWS_MAX, STREAMS_MAX};
+use crate::plan::{PARTITIONS_MAX, ROWS_MAX, STREAMS_MAX, TABLE};
 
 /// How rows get into their tables.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -241,6 +241,19 @@ impl Options {
                 "-j",
                 format!("{} streams make no sense", self.streams),
                 format!("ask for 1 to {STREAMS_MAX}; about one per core of the server is a good start"),
+            );
+        }
+        let is_ours = |name: &String| {
+            let leaf = name.strip_prefix(TABLE).and_then(|rest| rest.strip_prefix("_p"));
+            name == TABLE
+                || leaf
+                    .is_some_and(|number| number.parse::<u32>().is_ok_and(|number| number < PARTITIONS_MAX))
+        };
+        if let Some(name) = self.force.iter().find(|name| !is_ours(name)) {
+            return refuse(
+                "--force",
+                format!("{name} is no table that load ycsb makes, so nothing would be dropped"),
+                format!("it takes {TABLE}, or a leaf table as {TABLE}_p0, without a schema"),
             );
         }
         if self.chunk_rows.is_some_and(|rows| rows == 0 || rows > crate::plan::CHUNK_ROWS_MAX) {

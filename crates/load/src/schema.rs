@@ -22,6 +22,7 @@ use crate::options::{Method, Options, Stop, StopLevel, Via};
 use crate::plan::{Chunks, TABLE, bound_text, leaf_names};
 use crate::shape::Shape;
 use crate::team::{Member, Team};
+use crate::trust;
 
 pub(crate) mod sharded;
 
@@ -55,12 +56,9 @@ pub(crate) fn prepare(
     let mut transactions = begin(members, stop)?;
     let seats_ref = &seats;
     let at = |node: usize| move |error: LoadError| error.at(&seats_ref[node].name);
-    let mut schemas = Vec::new();
     let mut found = Vec::new();
     for (node, transaction) in transactions.iter_mut().enumerate() {
-        let (schema, dataset) = find(transaction).map_err(at(node))?;
-        schemas.push(schema);
-        found.push(dataset);
+        found.push(find(transaction).map_err(at(node))?);
     }
     if options.restart {
         for (node, transaction) in transactions.iter_mut().enumerate() {
@@ -72,7 +70,10 @@ pub(crate) fn prepare(
     let first = found.iter().position(Option::is_some);
     let (model, layout) = match first {
         Some(node) => found[node].clone().ok_or(LoadError::Restarted)?,
-        None => plan(*shape, &seats, cluster, options, &schemas)?,
+        None => {
+            let schema = crate::connect::users_schema(&cluster.nodes[seats[0].node].spec).map_err(at(0))?;
+            plan(*shape, &seats, cluster, options, schema)?
+        }
     };
     if let Some(node) = first {
         check_identity(&model, options)?;
@@ -180,18 +181,15 @@ fn unlock(members: &mut [Member]) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// The schema for new tables, and the dataset with its layout if there is one.
-fn find(client: &mut impl GenericClient) -> Result<(String, Option<(Dataset, Layout)>), LoadError> {
-    let schema: Option<String> =
-        client.query_one("select current_schema()::text", &[]).map_err(failed)?.get(0);
-    let schema = schema.ok_or(LoadError::NoSchema)?;
+/// The dataset with its layout, if there is one.
+fn find(client: &mut impl GenericClient) -> Result<Option<(Dataset, Layout)>, LoadError> {
     if ledger::exists(client)? {
         // One of an older version is brought up to date, whatever it holds.
         ledger::create_if_missing(client)?;
     }
-    let Some(dataset) = ledger::find_dataset(client, ledger::YCSB)? else { return Ok((schema, None)) };
+    let Some(dataset) = ledger::find_dataset(client, ledger::YCSB)? else { return Ok(None) };
     let layout = ledger::layout(client, dataset.id)?;
-    Ok((schema, Some((dataset, layout))))
+    Ok(Some((dataset, layout)))
 }
 
 /// Drops a dataset: what the ledger lists and nothing else.
@@ -222,7 +220,7 @@ fn plan(
     seats: &[Seat],
     cluster: &Cluster,
     options: &Options,
-    schemas: &[String],
+    schema_name: String,
 ) -> Result<(Dataset, Layout), LoadError> {
     let nodes = seats.len();
     let asked = options.partitions.or(cluster.partitions.filter(|_| shape == Shape::Sharded));
@@ -257,7 +255,7 @@ fn plan(
     let dataset = Dataset {
         id: 0,
         name: ledger::YCSB.to_owned(),
-        schema_name: schemas.first().cloned().ok_or(LoadError::NoSchema)?,
+        schema_name,
         format: FORMAT_VERSION,
         spec: options.spec.clone(),
         rows: options.rows,
@@ -387,9 +385,7 @@ fn create_sql(dataset: &Dataset, layout: &Layout) -> String {
 fn check_identity(dataset: &Dataset, options: &Options) -> Result<(), LoadError> {
     let spec = &options.spec;
     let asked_partitions = options.partitions.map(|partitions| if partitions == 1 { 0 } else { partitions });
-    // A load that is complete is nobody's business to do in another way.
-    let asked_method = options.method.filter(|_| !dataset.loaded);
-    let existing: [(&'static str, Option<&str>, String, Option<String>); 7] = [
+    let existing: [(&'static str, Option<&str>, String, Option<String>); 8] = [
         ("format", None, dataset.format.to_string(), Some(FORMAT_VERSION.to_string())),
         ("seed", Some("--seed"), dataset.spec.seed.to_string(), Some(spec.seed.to_string())),
         ("rows", Some("--rows"), dataset.rows.to_string(), Some(options.rows.to_string())),
@@ -415,7 +411,13 @@ fn check_identity(dataset: &Dataset, options: &Options) -> Result<(), LoadError>
             "method",
             Some("--method"),
             dataset.method.to_string(),
-            asked_method.map(|method| method.to_string()),
+            options.method.map(|method| method.to_string()),
+        ),
+        (
+            "chunk length",
+            Some("--chunk-rows"),
+            dataset.chunk_rows.to_string(),
+            options.chunk_rows.map(|rows| rows.to_string()),
         ),
     ];
     let differs =
@@ -461,13 +463,11 @@ fn check_layout(
         };
         return other("nodes", listed, nodes.to_string(), "--cluster and a file of these nodes".to_owned());
     }
-    if dataset.loaded {
-        return Ok(());
-    }
     if let Some(via) = options.via.filter(|via| *via != layout.via) {
         return other("via", layout.via.to_string(), via.to_string(), format!("--via {}", layout.via));
     }
-    if options.unlogged != layout.unlogged {
+    // Tables that are complete are not made in another way because a flag was left out.
+    if options.unlogged != layout.unlogged && (options.unlogged || !dataset.loaded) {
         let (existing, matching) =
             if layout.unlogged { ("unlogged", "--unlogged") } else { ("logged", "no --unlogged") };
         let asked = if options.unlogged { "unlogged" } else { "logged" };
@@ -531,6 +531,7 @@ fn check_tables(client: &mut impl GenericClient, dataset: &Dataset, shape: Shape
     };
     for name in &names {
         let Some(relation) = found.iter().find(|relation| &relation.name == name) else {
+            ledger::check_in_place(client, dataset)?;
             return Err(changed(name, "the table is gone"));
         };
         let kind = if name == TABLE && dataset.partitions > 1 { 'p' } else { 'r' };
@@ -538,6 +539,8 @@ fn check_tables(client: &mut impl GenericClient, dataset: &Dataset, shape: Shape
             return Err(changed(name, "the table is another one"));
         }
     }
+    ledger::check_in_place(client, dataset)?;
+    trust::check_filled(client, dataset)?;
     if dataset.partitions <= 1 || shape == Shape::Sharded {
         return Ok(());
     }

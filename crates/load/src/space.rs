@@ -33,6 +33,15 @@ pub(crate) struct Disks {
 impl Disks {
     /// Finds the directories and a way to look at them.
     pub(crate) fn find(control: &mut Control, dataset: &Dataset) -> Result<Disks, LoadError> {
+        Disks::find_in(control, &dataset.schema_name, &leaf_names(dataset.partitions))
+    }
+
+    /// The same for tables of these names.
+    pub(crate) fn find_in(
+        control: &mut Control,
+        schema_name: &str,
+        tables: &[String],
+    ) -> Result<Disks, LoadError> {
         let sql = |source| LoadError::sql("asking where the server's data lie", source);
         let row = control.query_one(
             "select current_setting('data_directory'), coalesce(inet_server_addr() <<= '127.0.0.0/8' or inet_server_addr() = '::1', true)",
@@ -44,7 +53,7 @@ impl Disks {
             "select distinct pg_tablespace_location(t.oid) from pg_class c join pg_namespace n on n.oid = c.relnamespace
              join pg_tablespace t on t.oid = c.reltablespace
              where n.nspname = $1 and c.relname = any($2) and pg_tablespace_location(t.oid) <> '' order by 1",
-            &[&dataset.schema_name, &leaf_names(dataset.partitions)],
+            &[&schema_name, &tables],
         );
         let mut directories = vec![data.clone(), format!("{data}/pg_wal")];
         for row in tablespaces.map_err(sql)? {

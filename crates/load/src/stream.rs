@@ -260,7 +260,7 @@ impl<'a> Stream<'a> {
     }
 
     fn try_connect(&self) -> Result<Session<HotConnection>, LoadError> {
-        let connection = target::hot::connect(self.spec).map_err(LoadError::connect)?;
+        let connection = crate::connect::hot(self.spec).map_err(LoadError::connect)?;
         let cancel = connection.cancel_token();
         *self.work.cancels[self.index].lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel);
         let mut session = Session::new(connection);

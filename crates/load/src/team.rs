@@ -21,7 +21,7 @@ const LOCK_LOOK: Duration = Duration::from_millis(200);
 
 /// A control connection with the settings of a load.
 pub(crate) fn connect(spec: &ConnSpec) -> Result<Control, LoadError> {
-    let mut control = target::control::connect(spec).map_err(LoadError::connect)?;
+    let mut control = crate::connect::control(spec)?;
     let set = control.batch_execute(SESSION_SETTINGS);
     set.map_err(|source| LoadError::sql("setting up the session", source))?;
     Ok(control)

@@ -98,6 +98,21 @@ impl TpccOptions {
                 format!("ask for 1 to {STREAMS_MAX}; about one per core of the server is a good start"),
             );
         }
+        let is_ours = |name: &String| {
+            let leaf_of = |table: &data::tpcc::Table| {
+                let number = name.strip_prefix(table.name()).and_then(|rest| rest.strip_prefix("_p"));
+                name == table.name() || number.is_some_and(|number| number.parse::<u32>().is_ok())
+            };
+            data::tpcc::Table::ALL.iter().any(leaf_of)
+        };
+        if let Some(name) = self.force.iter().find(|name| !is_ours(name)) {
+            let names = data::tpcc::Table::ALL.map(data::tpcc::Table::name).join(", ");
+            return refuse(
+                "--force",
+                format!("{name} is no table that load tpcc makes, so nothing would be dropped"),
+                format!("it takes {names}, without a schema"),
+            );
+        }
         if self.fillfactor.is_some_and(|percent| !(FILLFACTOR_MIN..=100).contains(&percent)) {
             return refuse(
                 "--fillfactor",

@@ -16,7 +16,7 @@ use std::time::Instant;
 use data::ycsb::Table;
 use postgres::Client;
 use target::control::Control;
-use target::{ConnSpec, ConnectError, control, hot};
+use target::{ConnSpec, ConnectError, control};
 
 use self::catalog::Catalog;
 use self::crew::{Crew, Foreman};
@@ -42,6 +42,7 @@ mod catalog;
 mod cluster;
 mod compare;
 mod crew;
+mod definition;
 mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -131,12 +132,21 @@ fn run_within(
     let mut notes = Vec::new();
     site.open_snapshot(&mut notes)?;
     let dataset = find_dataset(&mut site.control)?;
+    ledger::check_chunks(&mut *site.control, &dataset)?;
+    let totals = ledger::chunk_totals(&mut *site.control, dataset.id)?;
     let writers = ledger::writers(&mut *site.control, &dataset)?;
     let mut catalog = catalog::read(&mut site.control, &dataset, site.name.as_deref())?;
     forget(&mut catalog);
     let sites = std::slice::from_mut(site);
-    let found = prove(sites, &dataset, &writers, &catalog, options, observer, limits, false, notes)?;
-    Ok(found.into_report(start))
+    let found = prove(sites, &dataset, &writers, &catalog, options, observer, limits, true, notes)?;
+    let mut loaded = Sum::default();
+    found.ledger_keys.iter().for_each(|sum| loaded.add(sum.rows, sum.hash));
+    let in_ledger = Sum { rows: totals.rows, hash: totals.checksum };
+    let mut report = found.into_report(start);
+    report.problems.extend(cluster::compare_ledger(Some("the server".to_owned()), in_ledger, loaded));
+    report.problems.extend(catalog.problems);
+    report.problems.sort();
+    Ok(report)
 }
 
 /// A server that is read: the coordinating connection, and how to open more.
@@ -151,7 +161,7 @@ struct Site {
 
 impl Site {
     fn connect(spec: &ConnSpec, name: Option<&str>) -> Result<Site, VerifyError> {
-        let control = control::connect(spec).map_err(|error| connect_error(error, name))?;
+        let control = control::connect(&spec.pinned()).map_err(|error| connect_error(error, name))?;
         let spec = spec.clone().with_only_host(control.host_index());
         Ok(Site { name: name.map(str::to_owned), spec, control, snapshot: None })
     }
@@ -196,7 +206,7 @@ fn split(sites: &mut [Site]) -> (Vec<&mut Client>, Vec<Opener<'_>>) {
         let (name, spec) = (name.as_deref(), &*spec);
         controls.push(&mut **control);
         let connect = move || -> Result<Box<dyn Socket>, VerifyError> {
-            Ok(Box::new(hot::connect(spec).map_err(|error| connect_error(error, name))?))
+            Ok(Box::new(crate::connect::hot(spec).map_err(|error| connect_error(error, name))?))
         };
         openers.push((Box::new(connect) as Box<crew::Connect<'_>>, snapshot.as_deref()));
     }
@@ -258,6 +268,7 @@ fn prove(
     mut notes: Vec<String>,
 ) -> Result<Proved, VerifyError> {
     let mut method = choose_method(options, writers, catalog, &mut notes);
+    notes.extend(catalog.notes.iter().cloned());
     let (controls, connects) = split(sites);
     let servers = connects.iter().map(|(connect, snapshot)| crew::Site::new(connect, *snapshot)).collect();
     let table = Table::new(dataset.spec.clone());
@@ -324,7 +335,9 @@ fn connect_error(error: ConnectError, node: Option<&str>) -> VerifyError {
 }
 
 fn find_dataset(control: &mut Client) -> Result<Dataset, VerifyError> {
-    let dataset = ledger::find_dataset(control, ledger::YCSB)?.ok_or(VerifyError::NoDataset)?;
+    let Some(dataset) = ledger::find_dataset(control, ledger::YCSB)? else {
+        return Err(what_else(control, ledger::YCSB));
+    };
     if dataset.format != data::FORMAT_VERSION {
         let (found, known) = (dataset.format, data::FORMAT_VERSION);
         return Err(VerifyError::Format { dataset: dataset.name, found, known });
@@ -332,7 +345,24 @@ fn find_dataset(control: &mut Client) -> Result<Dataset, VerifyError> {
     if !dataset.loaded {
         return Err(VerifyError::Incomplete { dataset: dataset.name });
     }
+    ledger::check_in_place(control, &dataset)?;
     Ok(dataset)
+}
+
+/// What to say of a database that lacks the dataset that was named.
+fn what_else(control: &mut Client, wanted: &'static str) -> VerifyError {
+    let other = if wanted == ledger::YCSB { crate::tpcc::TPCC } else { ledger::YCSB };
+    match ledger::find_dataset(control, other) {
+        Ok(Some(_)) => return VerifyError::OtherDataset { wanted, found: other },
+        Ok(None) => {}
+        Err(error) => return error.into(),
+    }
+    let pgbench =
+        control.query_one("select exists (select from pg_class where relname = 'pgbench_accounts')", &[]);
+    match pgbench {
+        Ok(row) if row.get(0) => VerifyError::PgbenchOnly,
+        _ => VerifyError::NoDataset,
+    }
 }
 
 /// Fast as far as sums can prove something, deep otherwise.

@@ -283,6 +283,16 @@ pub(crate) fn too_little(node: &str, directory: &str, free_bytes: u64, keep_byte
     )
 }
 
+/// Whether the free space of a node can be watched at all.
+pub(crate) fn check_disks(member: &mut Member) -> Result<(), LoadError> {
+    Disks::find_in(&mut member.control, "", &[]).map(drop).map_err(unwatchable(&member.name))
+}
+
+fn unwatchable(name: &str) -> impl Fn(LoadError) -> LoadError {
+    let node = if name.is_empty() { "the server".to_owned() } else { name.to_owned() };
+    move |error| LoadError::Unwatchable { node: node.clone(), source: Box::new(error) }
+}
+
 /// Finds the disks of a node and refuses to begin when too little is free already, or when nobody can tell.
 pub(crate) fn disks(
     member: &mut Member,
@@ -290,11 +300,7 @@ pub(crate) fn disks(
     keep_free_bytes: u64,
     stop: &Stop,
 ) -> Result<Disks, LoadError> {
-    let unwatchable = |error: LoadError| LoadError::Unwatchable {
-        node: if member.name.is_empty() { "the server".to_owned() } else { member.name.clone() },
-        source: Box::new(error),
-    };
-    let disks = Disks::find(&mut member.control, dataset).map_err(unwatchable)?;
+    let disks = Disks::find(&mut member.control, dataset).map_err(unwatchable(&member.name))?;
     let free = disks.least_free(&mut member.control)?;
     if free.bytes < keep_free_bytes {
         stop.request_because(too_little(&member.name, &free.directory, free.bytes, keep_free_bytes));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use target::ConnSpec;
 use target::cluster::Cluster;
-use target::control::{self, Control};
+use target::control::Control;
 
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, RUN_NO_MAX, Writer};
@@ -73,7 +73,7 @@ impl Registry {
         let mut places = Vec::new();
         for node in cluster.data_nodes() {
             let spec = cluster.nodes[node].spec.clone();
-            let mut control = control::connect(&spec).map_err(|error| LoadError::Connect(Box::new(error)))?;
+            let mut control = crate::connect::control(&spec)?;
             // A node whose ledger has been lost is verification's business.
             if let Some(dataset) = ledger::find_dataset(&mut *control, ledger::YCSB)? {
                 places.push(Place { spec, control, dataset, marks: Vec::new() });
@@ -247,8 +247,7 @@ impl Registry {
             if !place.control.is_closed() && tell(&mut place.control, &place.dataset).is_ok() {
                 return Ok(());
             }
-            place.control =
-                control::connect(&place.spec).map_err(|error| LoadError::Connect(Box::new(error)))?;
+            place.control = crate::connect::control(&place.spec)?;
             place.marks.clear();
             tell(&mut place.control, &place.dataset)
         });

@@ -2,8 +2,9 @@
 
 use postgres::{Client, GenericClient};
 
-use super::sql;
+use super::{Dataset, sql};
 use crate::error::LoadError;
+use crate::options::Method;
 use crate::plan::ChunkSet;
 
 /// What the chunks of a dataset sum up to.
@@ -105,6 +106,68 @@ pub(crate) fn chunk_totals_in(
         bytes: count(2, "bytes")?,
         checksum: row.get::<_, &str>(3).parse().map_err(|_| damaged("checksum"))?,
     })
+}
+
+/// Refuses a dataset whose number of rows its chunks cannot have, whatever node they are on: nothing shall be computed for rows that were
+/// never loaded.
+pub(crate) fn check_extent(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
+    let row = client.query_one(
+        "select coalesce(max(chunk), -1), coalesce(min(chunk), 0) from pgfathom.chunk where dataset = $1",
+        &[&dataset.id],
+    );
+    let row = sql("reading pgfathom.chunk", row)?;
+    let (last, first): (i64, i64) = (row.get(0), row.get(1));
+    let per_chunk = u128::from(dataset.chunk_rows.max(1));
+    let holds = (i128::from(last) + 1).max(0) as u128 * per_chunk;
+    // A leaf's chunk holds what its keys come to.
+    let is_too_much = dataset.method == Method::Copy && u128::from(dataset.rows) > holds;
+    let is_outside = first < 0 || i128::from(last) >= i128::from(crate::plan::CHUNKS_MAX);
+    if !is_too_much && !is_outside && dataset.rows <= crate::plan::ROWS_MAX {
+        return Ok(());
+    }
+    let problem =
+        format!("the dataset has {} rows, and its chunks are numbered from {first} to {last}", dataset.rows);
+    Err(LoadError::Contradiction { dataset: dataset.name.clone(), problem })
+}
+
+/// Refuses a ledger of one server whose chunks are not those that a load of this dataset has: each range of rows once, and as long as it is.
+pub(crate) fn check_chunks(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
+    check_extent(client, dataset)?;
+    let contradiction =
+        |problem: String| Err(LoadError::Contradiction { dataset: dataset.name.clone(), problem });
+    let totals = client.query_one(
+        "select count(*), count(distinct chunk), coalesce(sum(rows), 0)::text from pgfathom.chunk where dataset = $1",
+        &[&dataset.id],
+    );
+    let totals = sql("summing up pgfathom.chunk", totals)?;
+    let (count, numbers, rows): (i64, i64, &str) = (totals.get(0), totals.get(1), totals.get(2));
+    if rows != dataset.rows.to_string() {
+        return contradiction(format!("the dataset has {} rows, its chunks {rows}", dataset.rows));
+    }
+    let expected = match dataset.method {
+        Method::Copy => crate::plan::Chunks::of_length(dataset.rows, dataset.chunk_rows).count(),
+        Method::Freeze => u64::from(dataset.partitions.max(1)),
+    };
+    if count != numbers || u64::try_from(count) != Ok(expected) {
+        return contradiction(format!("it has {expected} chunks, and {count} rows for {numbers} of them"));
+    }
+    if dataset.method == Method::Freeze {
+        return Ok(());
+    }
+    let odd = client.query_opt(
+        "select chunk, first_row, rows from pgfathom.chunk
+         where dataset = $1 and (first_row <> chunk::numeric * $2::bigint or rows <> least($2::bigint, $3::bigint - chunk::numeric * $2::bigint)) order by chunk limit 1",
+        &[&dataset.id, &(dataset.chunk_rows as i64), &(dataset.rows as i64)],
+    );
+    match sql("reading pgfathom.chunk", odd)? {
+        None => Ok(()),
+        Some(row) => contradiction(format!(
+            "chunk {} is said to be {} rows from row {} on",
+            row.get::<_, i64>(0),
+            row.get::<_, i64>(2),
+            row.get::<_, i64>(1)
+        )),
+    }
 }
 
 /// One row of `pgfathom.chunk` as the loader inserts it.

@@ -4,6 +4,7 @@ use postgres::GenericClient;
 
 use super::{Dataset, TABLE_MARK, qualified, sql};
 use crate::error::LoadError;
+use crate::trust;
 
 /// Notes that the table of this name (in the dataset's schema) is ours, and marks the table itself.
 pub(crate) fn own_table(
@@ -123,4 +124,38 @@ pub(crate) fn relations(
 pub(crate) fn owned_names(client: &mut impl GenericClient, id: i32) -> Result<Vec<String>, LoadError> {
     let rows = client.query("select name from pgfathom.object where dataset = $1 order by name", &[&id]);
     Ok(sql("reading pgfathom.object", rows)?.iter().map(|row| row.get(0)).collect())
+}
+
+/// Refuses a dataset whose tables this session should not use: they are views by now, bear another name, belong to somebody it does not trust,
+/// or call what such a one has made. Tables that are gone are passed over.
+///
+/// # Errors
+/// As said; also when the query fails.
+pub fn check_in_place(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
+    let rows = client.query(
+        "select b.name, c.oid is not null, coalesce(c.relkind::text, ''), m.nspname::text, m.relname::text
+         from pgfathom.object b
+         left join (select c.oid, c.relname, c.relkind from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $2) c
+                   on c.relname = b.name
+         left join (select c.oid, c.relname, n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                    where obj_description(c.oid, 'pg_class') like $3) m on c.oid is null and m.oid = b.oid
+         where b.dataset = $1 order by b.name",
+        &[&dataset.id, &dataset.schema_name, &format!("{TABLE_MARK}%")],
+    );
+    for row in sql("looking for the tables of the dataset", rows)? {
+        let table: String = row.get(0);
+        let relation =
+            Relation { name: table, kind: row.get::<_, &str>(2).chars().next().unwrap_or('?'), ours: true };
+        if row.get(1) && !matches!(relation.kind, 'r' | 'p' | 'f') {
+            let (name, kind) = (format!("{}.{}", dataset.schema_name, relation.name), relation.kind_name());
+            return Err(LoadError::NotATable { name, kind: kind.to_owned() });
+        }
+        if let (Some(schema), Some(name)) = (row.get::<_, Option<String>>(3), row.get::<_, Option<String>>(4))
+        {
+            let table = format!("{}.{}", dataset.schema_name, relation.name);
+            return Err(LoadError::MovedTable { table, now: format!("{schema}.{name}") });
+        }
+    }
+    let oids = trust::tables_of(client, dataset.id, &dataset.schema_name)?;
+    trust::check(client, &oids, trust::Purpose::Use)
 }

@@ -12,6 +12,7 @@ use target::cluster::Cluster;
 use super::schema::{self, check_identity, columns_sql, fillfactor_of};
 use super::spread::{self, Partition, Spread, leaf_name, partition_column, spread_tables};
 use super::{TpccDataset, TpccOptions};
+use crate::connect;
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, Layout, qualified, quoted};
 use crate::options::{Stop, Via};
@@ -20,6 +21,7 @@ use crate::schema::sharded::{PARTITIONS_PER_NODE, servers};
 use crate::schema::{Seat, begin, clear_names, random_token, remove};
 use crate::shard::literal;
 use crate::team::{Member, Team};
+use crate::trust;
 
 /// The dataset as each node's ledger has it, where its warehouses are, and whether somebody has begun it before.
 pub(crate) struct Prepared {
@@ -48,9 +50,8 @@ pub(crate) fn prepare(
         move |error: LoadError| error.at(&seats[node].name)
     };
     let mut known: Vec<Option<Known>> = Vec::new();
-    let mut schemas = Vec::new();
     for (node, transaction) in transactions.iter_mut().enumerate() {
-        schemas.push(schema::open(transaction).map_err(at(node))?);
+        schema::open(transaction).map_err(at(node))?;
         let mut found = super::find(transaction).map_err(at(node))?;
         if let Some(old) = found.take_if(|_| options.restart) {
             remove(transaction, &old.dataset).map_err(at(node))?;
@@ -66,7 +67,8 @@ pub(crate) fn prepare(
         Some(known) => known,
         None => {
             let partitions = partitions_of(options, cluster, seats.len());
-            (schema::plan(options, schemas[0].clone(), partitions), random_token())
+            let schema_name = connect::users_schema(&cluster.nodes[seats[0].node].spec).map_err(at(0))?;
+            (schema::plan(options, schema_name, partitions), random_token())
         }
     };
     if let Some(one) = first {
@@ -79,6 +81,12 @@ pub(crate) fn prepare(
         if let Some(other) = known.iter().position(|known| known.as_ref().is_some_and(|known| !same(known))) {
             let (one, other) = (seats[one].name.clone(), seats[other].name.clone());
             return Err(LoadError::MixedCluster { one, other });
+        }
+    }
+    for (node, transaction) in transactions.iter_mut().enumerate() {
+        if let Some((found, _)) = &known[node] {
+            ledger::check_in_place(transaction, &found.dataset).map_err(at(node))?;
+            trust::check_filled(transaction, &found.dataset).map_err(at(node))?;
         }
     }
     let spread = spread_of(&mut transactions, &known, &model)?;

@@ -138,7 +138,8 @@ fn prepare(
     match (team.shape, team.members.as_mut_slice()) {
         (Shape::Repeated, _) => Err(LoadError::EveryRowEverywhere { engine: cluster.engine.name() }),
         (Shape::Single, [member, ..]) => {
-            let schema::Prepared { found, created } = schema::prepare(&mut member.control, options)?;
+            let schema::Prepared { found, created } =
+                schema::prepare(&mut member.control, &member.spec, options)?;
             Ok(Prepared { found: vec![found], spread: None, created })
         }
         _ => {

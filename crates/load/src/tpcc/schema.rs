@@ -8,12 +8,15 @@ use data::FORMAT_VERSION;
 use data::tpcc::{DISTRICTS_PER_WAREHOUSE, Table};
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use postgres::{Client, GenericClient};
+use target::ConnSpec;
 
 use super::{TPCC, TpccDataset, TpccOptions};
+use crate::connect;
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, qualified, quoted};
 use crate::options::Method;
 use crate::schema::{clear_names, remove};
+use crate::trust;
 
 /// What the ledger knows of a TPC-C dataset beyond what it knows of all.
 const LEDGER_DDL: &str = "
@@ -234,14 +237,18 @@ pub(crate) struct Prepared {
 
 /// Finds the dataset and checks that it is the one that `options` describe, or makes it. One transaction, so a kill leaves either the
 /// old state or the new one.
-pub(crate) fn prepare(client: &mut Client, options: &TpccOptions) -> Result<Prepared, LoadError> {
+pub(crate) fn prepare(
+    client: &mut Client,
+    spec: &ConnSpec,
+    options: &TpccOptions,
+) -> Result<Prepared, LoadError> {
     let failed = |source| LoadError::sql("preparing the tables", source);
     let mut transaction = client.transaction().map_err(failed)?;
     // Two loaders that start at once create one dataset: the second waits here and finds it.
     transaction
         .execute("select pg_advisory_xact_lock($1, $2)", &[&ledger::lock::CLASS, &ledger::lock::SETUP])
         .map_err(failed)?;
-    let schema = open(&mut transaction)?;
+    open(&mut transaction)?;
     let mut existing = super::find(&mut transaction)?;
     if let Some(old) = existing.take_if(|_| options.restart) {
         remove(&mut transaction, &old.dataset)?;
@@ -252,21 +259,19 @@ pub(crate) fn prepare(client: &mut Client, options: &TpccOptions) -> Result<Prep
             check_tables(&mut transaction, &found.dataset)?;
             Prepared { found, created: false }
         }
-        None => Prepared { found: create(&mut transaction, options, schema)?, created: true },
+        None => {
+            let schema_name = connect::users_schema(spec)?;
+            Prepared { found: create(&mut transaction, options, schema_name)?, created: true }
+        }
     };
     transaction.commit().map_err(failed)?;
     Ok(prepared)
 }
 
-/// Makes sure that there is a ledger that knows of TPC-C; the schema for new tables.
-pub(super) fn open(client: &mut impl GenericClient) -> Result<String, LoadError> {
-    let failed = |source| LoadError::sql("preparing the tables", source);
-    let schema: Option<String> =
-        client.query_one("select current_schema()::text", &[]).map_err(failed)?.get(0);
-    let schema = schema.ok_or(LoadError::NoSchema)?;
+/// Makes sure that there is a ledger that knows of TPC-C.
+pub(super) fn open(client: &mut impl GenericClient) -> Result<(), LoadError> {
     ledger::create_if_missing(client)?;
-    client.batch_execute(LEDGER_DDL).map_err(|source| LoadError::sql("creating pgfathom.tpcc", source))?;
-    Ok(schema)
+    client.batch_execute(LEDGER_DDL).map_err(|source| LoadError::sql("creating pgfathom.tpcc", source))
 }
 
 fn table_names() -> Vec<String> {
@@ -413,6 +418,8 @@ pub(super) fn check_identity(found: &TpccDataset, options: &TpccOptions) -> Resu
 /// Refuses to continue when a table of the dataset is gone or is somebody else's by now.
 fn check_tables(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
     let found = ledger::relations(client, &dataset.schema_name, &table_names(), Some(dataset.id))?;
+    ledger::check_in_place(client, dataset)?;
+    trust::check_filled(client, dataset)?;
     for table in Table::ALL {
         let problem = match found.iter().find(|relation| relation.name == table.name()) {
             None => "the table is gone",

@@ -1,10 +1,12 @@
 //! What the server's catalog says about the table: leaf tables, columns, and what the server can compute.
 
-use data::ycsb::FIELD_COUNT;
+use data::ycsb::{FIELD_BYTES, FIELD_COUNT};
 use postgres::Client;
 use target::hash;
 
+use super::definition::{self, Column, Definition, Subject};
 use super::error::VerifyError;
+use super::problem::Problem;
 use super::report::TableName;
 use crate::ledger::{self, Dataset};
 use crate::plan::{self, TABLE};
@@ -33,6 +35,10 @@ pub(super) struct Catalog {
     pub(super) text_hash: bool,
     /// The server reads a range of blocks without reading the whole table.
     pub(super) block_ranges: bool,
+    /// Tables that are defined otherwise than the load made them.
+    pub(super) problems: Vec<Problem>,
+    /// What is different and no problem.
+    pub(super) notes: Vec<String>,
 }
 
 /// Reads it from the one server that has everything; `node`: what that is called among others.
@@ -44,26 +50,57 @@ pub(super) fn read(
     let (names, leaves) = leaves(client, dataset)?;
     let named = |table| TableName { table, node: node.map(str::to_owned) };
     let mut catalog = Catalog::new(leaves, names.into_iter().map(named).collect());
-    catalog.probe(client, 0)?;
+    let is_unlogged = ledger::layout(client, dataset.id)?.unlogged;
+    catalog.probe(client, 0, dataset, is_unlogged)?;
+    if dataset.partitions > 1 {
+        let parent = Subject {
+            name: named(TABLE.to_owned()),
+            relation: ledger::qualified(&dataset.schema_name, TABLE),
+            is_home: true,
+            is_parent: true,
+        };
+        catalog.compare(client, &[parent], false)?;
+    }
+    let gone = catalog.leaves.iter().zip(&catalog.names).filter(|(leaf, _)| leaf.relation.is_none());
+    let gone: Vec<Problem> =
+        gone.map(|(_, name)| is_gone(client, dataset, name)).collect::<Result<_, _>>()?;
+    catalog.problems.extend(gone);
     Ok(catalog)
 }
 
 impl Catalog {
     /// Of servers that are still to be asked what they can do.
     pub(super) fn new(leaves: Vec<Leaf>, names: Vec<TableName>) -> Catalog {
-        Catalog { leaves, names, record_hash: true, text_hash: true, block_ranges: true }
+        Catalog {
+            leaves,
+            names,
+            record_hash: true,
+            text_hash: true,
+            block_ranges: true,
+            problems: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// Looks at a server's tables and asks it what it can do. What one server cannot do is done on none.
-    pub(super) fn probe(&mut self, client: &mut Client, site: usize) -> Result<(), VerifyError> {
-        let tables = self.names.iter().zip(&self.leaves).filter(|(_, leaf)| leaf.site == site);
-        let mut some = None;
-        for (name, leaf) in tables {
-            if let Some(relation) = &leaf.relation {
-                check_columns(client, &name.to_string(), relation)?;
-                some = Some(relation);
-            }
-        }
+    pub(super) fn probe(
+        &mut self,
+        client: &mut Client,
+        site: usize,
+        dataset: &Dataset,
+        is_unlogged: bool,
+    ) -> Result<(), VerifyError> {
+        let homes = dataset.partitions.max(1) as usize;
+        let tables =
+            self.names.iter().zip(&self.leaves).enumerate().filter(|(_, (_, leaf))| leaf.site == site);
+        let subjects: Vec<Subject> = tables
+            .filter_map(|(number, (name, leaf))| {
+                let relation = leaf.relation.clone()?;
+                Some(Subject { name: name.clone(), relation, is_home: number < homes, is_parent: false })
+            })
+            .collect();
+        self.compare(client, &subjects, is_unlogged)?;
+        let some = subjects.last().map(|subject| &subject.relation);
         let (text_hash, record_hash) = hashes(client)?;
         self.text_hash &= text_hash;
         self.record_hash &= record_hash;
@@ -72,6 +109,37 @@ impl Catalog {
         }
         Ok(())
     }
+}
+
+impl Catalog {
+    fn compare(
+        &mut self,
+        client: &mut Client,
+        subjects: &[Subject],
+        is_unlogged: bool,
+    ) -> Result<(), VerifyError> {
+        let mut columns = vec![Column::new("ycsb_key", "varchar(64) not null")];
+        let declared = format!("varchar({FIELD_BYTES})");
+        columns.extend((0..FIELD_COUNT).map(|number| Column::new(&format!("field{number}"), &declared)));
+        let key = Some("ycsb_key".to_owned());
+        let definition = Definition { columns, key, index: None, is_unlogged };
+        let compared = definition::compare(client, subjects, &definition)?;
+        self.problems.extend(compared.problems);
+        self.notes.extend(compared.notes);
+        Ok(())
+    }
+}
+
+/// What to say of a table that has no rows because it is not there, or not where it was.
+fn is_gone(client: &mut Client, dataset: &Dataset, name: &TableName) -> Result<Problem, VerifyError> {
+    let relation = ledger::qualified(&dataset.schema_name, &name.table);
+    let there = client.query_one("select to_regclass($1) is not null", &[&relation]);
+    let problem = if sql("looking for the tables", there)?.get(0) {
+        "is no partition of the table any more: its rows were not read".to_owned()
+    } else {
+        format!("is gone: there is no such table in the schema {}", dataset.schema_name)
+    };
+    Ok(Problem::Definition { node: name.node.clone(), table: name.table.clone(), problem })
 }
 
 pub(super) fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) -> Result<T, VerifyError> {
@@ -130,24 +198,6 @@ pub(super) fn remainder_of(bound: &str, modulus: u64) -> Option<usize> {
     let remainder: u64 = remainder.parse().ok()?;
     let right = found_modulus.parse() == Ok(modulus) && remainder < modulus;
     right.then_some(remainder as usize)
-}
-
-fn check_columns(client: &mut Client, name: &str, relation: &str) -> Result<(), VerifyError> {
-    let wanted: Vec<String> =
-        std::iter::once("ycsb_key".to_owned()).chain((0..FIELD_COUNT).map(|n| format!("field{n}"))).collect();
-    let missing = client.query_one(
-        "select coalesce(string_agg(wanted, ', '), '') from unnest($2::text[]) as wanted
-         where not exists (select from pg_attribute where attrelid = to_regclass($1) and attname = wanted
-                             and not attisdropped)",
-        &[&relation, &wanted],
-    );
-    match sql("reading the table's columns", missing)?.get::<_, &str>(0) {
-        "" => Ok(()),
-        missing => {
-            let problem = format!("has no column {missing}");
-            Err(VerifyError::ChangedTable { table: name.to_owned(), problem })
-        }
-    }
 }
 
 /// Whether the server's hashes of text and of records are there and agree with ours.

@@ -78,9 +78,11 @@ fn sharded(
     let Spread { leaves, names, problems: misplaced, loose_from } = spread;
     problems.extend(misplaced);
     let mut catalog = Catalog::new(leaves, names);
+    let is_unlogged = is_unlogged(&mut sites, &ids)?;
     for (number, site) in sites.iter_mut().enumerate() {
-        catalog.probe(&mut site.control, number)?;
+        catalog.probe(&mut site.control, number, &dataset, is_unlogged)?;
     }
+    problems.append(&mut catalog.problems);
     let found = prove(&mut sites, &dataset, &writers, &catalog, options, observer, LIMITS, true, notes)?;
     problems.extend(check_ledgers(&mut sites, &ids, &dataset, &catalog, &found.ledger_keys)?);
     problems.sort();
@@ -151,7 +153,11 @@ pub(super) fn agree(sites: &mut [Site]) -> Result<Agreed, VerifyError> {
     let chosen = (0..datasets.len())
         .filter(|&site| datasets[site].is_some())
         .max_by_key(|&site| (votes[identities[site].as_str()], std::cmp::Reverse(site)))
-        .ok_or(VerifyError::NoDataset)?;
+        .ok_or(VerifyError::NoDataset);
+    let chosen = match chosen {
+        Ok(chosen) => chosen,
+        Err(_) => return Err(super::what_else(&mut sites[0].control, ledger::YCSB)),
+    };
     let mut agreed = Agreed {
         dataset: datasets[chosen].clone().expect("only nodes with a dataset are chosen from"),
         ids: Vec::with_capacity(sites.len()),
@@ -170,7 +176,23 @@ pub(super) fn agree(sites: &mut [Site]) -> Result<Agreed, VerifyError> {
             return Err(VerifyError::IncompleteOn { dataset: dataset.name, node });
         }
     }
+    for (site, id) in sites.iter_mut().zip(&agreed.ids) {
+        if let Some(id) = *id {
+            let dataset = Dataset { id, ..agreed.dataset.clone() };
+            ledger::check_in_place(&mut *site.control, &dataset)?;
+            ledger::check_extent(&mut *site.control, &dataset)?;
+        }
+    }
     Ok(agreed)
+}
+
+/// Whether the dataset was made in unlogged tables, by the first ledger that knows it.
+fn is_unlogged(sites: &mut [Site], ids: &[Option<i32>]) -> Result<bool, VerifyError> {
+    let known = sites.iter_mut().zip(ids).find_map(|(site, id)| Some((site, (*id)?)));
+    Ok(known
+        .map(|(site, id)| ledger::layout(&mut *site.control, id))
+        .transpose()?
+        .is_some_and(|layout| layout.unlogged))
 }
 
 /// The runs that any of the ledgers knows.

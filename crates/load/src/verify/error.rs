@@ -56,6 +56,25 @@ pub enum VerifyError {
         /// What is different.
         problem: String,
     },
+    /// Policies hide rows from this role.
+    #[error("{table}: row-level security hides rows from this role, so nothing can be said about all rows")]
+    RowSecurity {
+        /// The table.
+        table: String,
+    },
+    /// The database holds another dataset than the one that was named.
+    #[error("this database holds no dataset {wanted}, it holds {found}")]
+    OtherDataset {
+        /// The one that was named.
+        wanted: &'static str,
+        /// The one that is there.
+        found: &'static str,
+    },
+    /// The database holds pgbench's tables, which have no ledger.
+    #[error(
+        "this database holds tables of pgbench, and no dataset that pgfathom has loaded: what should be in them is not known"
+    )]
+    PgbenchOnly,
     /// The ledger cannot be read.
     #[error(transparent)]
     Ledger(#[from] LoadError),
@@ -129,6 +148,17 @@ impl VerifyError {
             VerifyError::NoDataset => {
                 "load one first: pgfathom load ycsb --rows 1M, or pgfathom load tpcc -s 1"
             }
+            VerifyError::RowSecurity { table } => {
+                return Some(format!(
+                    "verify as a superuser or a role with bypassrls; or: alter table {table} disable row level security"
+                ));
+            }
+            VerifyError::OtherDataset { found, .. } => {
+                return Some(format!("verify what is there: pgfathom verify {found}"));
+            }
+            VerifyError::PgbenchOnly => {
+                "pgfathom verifies what it has loaded itself: pgfathom load ycsb, or pgfathom load tpcc"
+            }
             VerifyError::Engine { .. } => {
                 "postgres, fdw-sharded and multimaster can; name one node with -h and -p to verify what it alone says"
             }
@@ -162,7 +192,7 @@ fn server_hint(state: SqlState) -> Option<String> {
         b"XX001" | b"XX002" => {
             "the server itself finds its files damaged: its log names the file and block; save what is there before anything else"
         }
-        b"42501" => "the role needs SELECT on the table",
+        b"42501" => "the role needs SELECT on the table, and no row-level security policy may apply to it",
         b"40001" => {
             "a standby gives up when the primary has removed what is being read: raise max_standby_streaming_delay there, or set hot_standby_feedback"
         }

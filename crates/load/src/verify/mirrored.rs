@@ -61,7 +61,9 @@ pub(super) fn peers(
     let mut whole = Whole::new(start, notes);
     let mut catalogs = Vec::with_capacity(sites.len());
     for (site, id) in sites.iter_mut().zip(&ids) {
-        let catalog = catalog::read(&mut site.control, &dataset, site.name.as_deref())?;
+        let dataset = Dataset { id: id.unwrap_or(dataset.id), ..dataset.clone() };
+        let mut catalog = catalog::read(&mut site.control, &dataset, site.name.as_deref())?;
+        problems.append(&mut catalog.problems);
         let want_keys = whole.ledger_keys.is_empty();
         let found = prove_one(site, &dataset, &writers, &catalog, options, want_keys, observer)?;
         if want_keys {
@@ -122,7 +124,8 @@ pub(super) fn standbys(
         // What stands in the ledger of a standby is the primary's, of the same moment as the rows.
         let dataset = find_dataset(&mut site.control)?;
         let writers = ledger::writers(&mut *site.control, &dataset)?;
-        let catalog = catalog::read(&mut site.control, &dataset, site.name.as_deref())?;
+        let mut catalog = catalog::read(&mut site.control, &dataset, site.name.as_deref())?;
+        problems.append(&mut catalog.problems);
         let found = prove_one(&mut site, &dataset, &writers, &catalog, options, false, observer)?;
         whole.add(&site, &catalog, found);
     }

@@ -74,6 +74,15 @@ pub enum Problem {
         /// Whose ledger, or all of them together.
         node: Option<String>,
     },
+    /// A table is not defined as the load made it, and its rows can be compared all the same.
+    Definition {
+        /// The node, in a cluster of several.
+        node: Option<String>,
+        /// The table.
+        table: String,
+        /// What is different.
+        problem: String,
+    },
     /// A node does not get what another one writes.
     NotReplicated {
         /// The node.
@@ -114,18 +123,21 @@ impl Problem {
             Problem::OtherDataset { .. } => "ledger of another dataset",
             Problem::LedgerRows { .. } => "ledger with another number of rows",
             Problem::LedgerChecksum { .. } => "ledger with other keys",
+            Problem::Definition { .. } => "table defined otherwise",
             Problem::NotReplicated { .. } => "node not replicated to",
             Problem::Behind { .. } => "node behind",
         }
     }
 
-    /// Whether it is about where tables are, about ledgers, or about replication: the names of the three checks.
+    /// Whether it is about where tables are, about ledgers, how tables are defined, or about replication: the names of the
+    /// four checks.
     pub fn check(&self) -> &'static str {
         match self {
             Problem::OtherDataset { .. } | Problem::LedgerRows { .. } | Problem::LedgerChecksum { .. } => {
                 "ledger"
             }
             Problem::Behind { .. } | Problem::NotReplicated { .. } => "replication",
+            Problem::Definition { .. } => "definition",
             _ => "placement",
         }
     }
@@ -141,7 +153,9 @@ impl Problem {
             | Problem::NotReplicated { node, .. }
             | Problem::Behind { node, .. }
             | Problem::TwoOwners { other: node, .. } => Some(node),
-            Problem::LedgerRows { node, .. } | Problem::LedgerChecksum { node } => node.as_deref(),
+            Problem::LedgerRows { node, .. }
+            | Problem::LedgerChecksum { node }
+            | Problem::Definition { node, .. } => node.as_deref(),
             Problem::NoOwner { .. } => None,
         }
     }
@@ -178,6 +192,10 @@ impl fmt::Display for Problem {
             Problem::LedgerChecksum { node } => {
                 write!(f, "{} has as many rows as were loaded, but not their keys", ledger(node))
             }
+            Problem::Definition { node: Some(node), table, problem } => {
+                write!(f, "{table} on {node}: {problem}")
+            }
+            Problem::Definition { node: None, table, problem } => write!(f, "{table}: {problem}"),
             Problem::NotReplicated { node, source } => {
                 write!(f, "{node} has no subscription by which it gets what {source} writes")
             }

@@ -31,7 +31,7 @@ use super::{Site, VerifyError, VerifyProgress, split};
 use crate::LoadError;
 use crate::ledger::{self, Dataset};
 use crate::options::Stop;
-use crate::tpcc::{TpccDataset, find};
+use crate::tpcc::{TpccDataset, find, plan};
 
 pub use self::report::{Difference, DifferenceKind, KIND_NAMES, KINDS, TableFound, TpccVerifyReport};
 pub use super::Method;
@@ -195,8 +195,11 @@ fn run_within(
     } else {
         &Table::ALL
     };
+    if sites.len() == 1 && sites[0].name.is_none() {
+        check_chunks(&mut sites[0].control, &found)?;
+    }
     let content = Content::new(found.population(), found.warehouses);
-    let Places { tables, sources, notes: odd } = place::find(&mut sites, &found, judged)?;
+    let Places { tables, sources, problems, notes: odd } = place::find(&mut sites, &found, judged)?;
     notes.extend(odd);
     let mut method = Method::Deep;
     if options.deep {
@@ -253,12 +256,52 @@ fn run_within(
     Ok(TpccVerifyReport {
         method,
         notes,
+        problems,
         tables,
         differences,
         totals,
         is_changed_by_runs: runs > 0,
         duration: start.elapsed(),
     })
+}
+
+/// Refuses a ledger of one server whose chunks are not those that a load of so many warehouses has.
+fn check_chunks(control: &mut Client, found: &TpccDataset) -> Result<(), VerifyError> {
+    let contradiction = |problem: String| {
+        VerifyError::from(LoadError::Contradiction { dataset: found.dataset.name.clone(), problem })
+    };
+    let rows = control.query(
+        "select chunk, rows from pgfathom.chunk where dataset = $1 order by chunk",
+        &[&found.dataset.id],
+    );
+    let rows = sql("reading pgfathom.chunk", rows)?;
+    let count = plan::chunks(found.warehouses);
+    if rows.len() as u64 != count {
+        let (there, warehouses) = (rows.len(), found.warehouses);
+        return Err(contradiction(format!(
+            "{warehouses} warehouses have {count} chunks, and it has {there}"
+        )));
+    }
+    let population = found.population();
+    let mut sum = 0u64;
+    for (number, row) in rows.iter().enumerate() {
+        let (chunk, in_ledger): (i64, i64) = (row.get(0), row.get(1));
+        let part = plan::Part::of_chunk(number as u64, found.warehouses);
+        let expected = part.rows(&population);
+        if chunk != number as i64 || u64::try_from(in_ledger) != Ok(expected) {
+            return Err(contradiction(format!(
+                "chunk {chunk} has {in_ledger} rows, and {part} are {expected}"
+            )));
+        }
+        sum += expected;
+    }
+    if sum != found.dataset.rows || population.c_load() != found.c_load {
+        let (rows, c_load) = (found.dataset.rows, found.c_load);
+        return Err(contradiction(format!(
+            "its chunks have {sum} rows, and it says {rows}, with C-Load {c_load}"
+        )));
+    }
+    Ok(())
 }
 
 /// Opens a snapshot on each node that holds rows.
@@ -284,7 +327,9 @@ fn agree(sites: &mut [Site]) -> Result<(TpccDataset, Vec<i32>), VerifyError> {
     let mut ids = Vec::new();
     for site in sites {
         let node = site.name.clone();
-        let found = find(&mut *site.control)?.ok_or(VerifyError::NoDataset)?;
+        let Some(found) = find(&mut *site.control)? else {
+            return Err(super::what_else(&mut site.control, crate::tpcc::TPCC));
+        };
         let dataset = found.dataset.name.clone();
         if found.dataset.format != data::FORMAT_VERSION {
             let known = data::FORMAT_VERSION;
@@ -296,6 +341,7 @@ fn agree(sites: &mut [Site]) -> Result<(TpccDataset, Vec<i32>), VerifyError> {
                 Some(node) => VerifyError::IncompleteOn { dataset, node },
             });
         }
+        ledger::check_in_place(&mut *site.control, &found.dataset)?;
         let token = ledger::layout(&mut *site.control, found.dataset.id)?.token;
         ids.push(found.dataset.id);
         let node = node.unwrap_or_default();

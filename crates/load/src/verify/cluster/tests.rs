@@ -381,7 +381,9 @@ fn a_leaf_that_moved_is_verified_where_it_is() {
         servers.node(2).execute("drop foreign table usertable_p1").unwrap();
         servers
             .node(2)
-            .execute(&format!("create table usertable_p1 partition of usertable {bound}"))
+            .execute(&format!(
+                "create table usertable_p1 partition of usertable {bound}; alter table usertable_p1 add primary key (ycsb_key)"
+            ))
             .unwrap();
         copy(servers.node(2), "usertable_p1", &table, &rows);
         let report = check(&cluster_of(servers), false).unwrap();

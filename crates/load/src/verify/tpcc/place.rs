@@ -3,18 +3,23 @@
 use data::tpcc::Table;
 use postgres::Client;
 
-use super::content::type_oid;
+use super::super::definition::{self, Column, Definition, Subject};
+use super::super::problem::Problem;
+use super::super::report::TableName;
 use super::{Site, Source, TableAt, VerifyError, sql};
 use crate::ledger::{self, qualified};
 use crate::tpcc::TpccDataset;
 use crate::tpcc::cluster::tables_of;
-use crate::tpcc::schema::columns;
+use crate::tpcc::schema::{columns, index, primary_key};
 use crate::tpcc::spread::{Spread, leaf_name, spread_tables};
 
 /// What is proved, and where it is read.
+#[derive(Default)]
 pub(super) struct Places {
     pub(super) tables: Vec<TableAt>,
     pub(super) sources: Vec<Source>,
+    /// Tables that are defined otherwise than the load made them.
+    pub(super) problems: Vec<Problem>,
     /// What is odd and no difference of rows.
     pub(super) notes: Vec<String>,
 }
@@ -35,11 +40,14 @@ pub(super) fn find(sites: &mut [Site], found: &TpccDataset, judged: &[Table]) ->
 }
 
 fn on_one(site: &mut Site, found: &TpccDataset, judged: &[Table]) -> Result<Places, VerifyError> {
-    let mut places = Places { tables: Vec::new(), sources: Vec::new(), notes: Vec::new() };
+    let mut places = Places::default();
     for (at, &table) in judged.iter().enumerate() {
         places.tables.push(TableAt { table, node: None });
         let relation = qualified(&found.dataset.schema_name, table.name());
-        if let Some(Relation { blocks, .. }) = plain(&mut site.control, table, &relation)? {
+        let name = TableName::local(table.name());
+        if let Some(Relation { blocks, .. }) =
+            places.plain(&mut site.control, table, name, &relation, true)?
+        {
             places.sources.push(Source { at, site: 0, relation, blocks, belongs_to: None });
         }
     }
@@ -47,14 +55,17 @@ fn on_one(site: &mut Site, found: &TpccDataset, judged: &[Table]) -> Result<Plac
 }
 
 fn on_nodes(sites: &mut [Site], found: &TpccDataset, judged: &[Table]) -> Result<Places, VerifyError> {
-    let mut places = Places { tables: Vec::new(), sources: Vec::new(), notes: Vec::new() };
+    let mut places = Places::default();
     let schema = &found.dataset.schema_name;
     if judged.contains(&Table::Item) {
         for (number, site) in sites.iter_mut().enumerate() {
             let relation = qualified(schema, Table::Item.name());
             let at = places.tables.len();
             places.tables.push(TableAt { table: Table::Item, node: site.name.clone() });
-            if let Some(Relation { blocks, .. }) = plain(&mut site.control, Table::Item, &relation)? {
+            let name = TableName { table: Table::Item.name().to_owned(), node: site.name.clone() };
+            if let Some(Relation { blocks, .. }) =
+                places.plain(&mut site.control, Table::Item, name, &relation, true)?
+            {
                 places.sources.push(Source { at, site: number, relation, blocks, belongs_to: None });
             }
         }
@@ -84,9 +95,9 @@ fn on_nodes(sites: &mut [Site], found: &TpccDataset, judged: &[Table]) -> Result
             let owner_name = own.get(owner).and_then(|(number, _)| sites[*number].name.clone());
             for (nth, (number, relation)) in own.into_iter().enumerate() {
                 let site = &mut sites[number];
-                let Some(Relation { blocks, .. }) = plain(&mut site.control, table, relation)? else {
-                    continue;
-                };
+                let name = TableName { table: leaf_name(table, leaf), node: site.name.clone() };
+                let relation_of = places.plain(&mut site.control, table, name, relation, nth == owner)?;
+                let Some(Relation { blocks, .. }) = relation_of else { continue };
                 let belongs_to = if nth == owner { None } else { owner_name.clone() };
                 places.sources.push(Source {
                     at,
@@ -123,46 +134,51 @@ fn loose(sites: &mut [Site], schema: &str, names: &[String]) -> Result<Vec<Strin
     Ok(notes)
 }
 
-/// Looks for a table and compares its columns with those that were made; `None`: it is gone.
-fn plain(control: &mut Client, table: Table, relation: &str) -> Result<Option<Relation>, VerifyError> {
-    let row = control.query_opt(
-        "select relkind::text, pg_relation_size(oid) / current_setting('block_size')::bigint
-         from pg_class where oid = to_regclass($1)",
-        &[&relation],
-    );
-    let Some(row) = sql("looking for the tables", row)? else { return Ok(None) };
-    let changed = |problem: String| VerifyError::ChangedTable { table: table.name().to_owned(), problem };
-    let found = Relation {
-        kind: row.get::<_, &str>(0).chars().next().unwrap_or('?'),
-        blocks: row.get::<_, i64>(1) as u64,
-    };
-    match found.kind {
-        'r' => {}
-        'p' => {
-            return Err(changed(
-                "is spread over the nodes of a cluster, and only one was named: name them all with --cluster"
-                    .to_owned(),
-            ));
-        }
-        _ => return Err(changed("is no longer a table".to_owned())),
-    }
-    let rows = control.query(
-        "select attname::text, atttypid from pg_attribute
-         where attrelid = to_regclass($1) and attnum > 0 and not attisdropped",
-        &[&relation],
-    );
-    let rows = sql("reading the table's columns", rows)?;
-    for (name, kind) in columns(table) {
-        match rows.iter().find(|row| row.get::<_, &str>(0) == *name) {
-            None => return Err(changed(format!("has no column {name}"))),
-            Some(row) if row.get::<_, u32>(1) != type_oid(kind) => {
-                return Err(changed(format!(
-                    "its column {name} is no longer {}",
-                    kind.replace(" not null", "")
-                )));
+impl Places {
+    /// Looks for a table and compares its definition with what was made; `None`: it is gone. `is_home`: it holds rows by right.
+    fn plain(
+        &mut self,
+        control: &mut Client,
+        table: Table,
+        name: TableName,
+        relation: &str,
+        is_home: bool,
+    ) -> Result<Option<Relation>, VerifyError> {
+        let row = control.query_opt(
+            "select relkind::text, pg_relation_size(oid) / current_setting('block_size')::bigint
+             from pg_class where oid = to_regclass($1)",
+            &[&relation],
+        );
+        let Some(row) = sql("looking for the tables", row)? else {
+            let problem = "is gone: there is no such table".to_owned();
+            self.problems.push(Problem::Definition { node: name.node, table: name.table, problem });
+            return Ok(None);
+        };
+        let changed = |problem: String| VerifyError::ChangedTable { table: table.name().to_owned(), problem };
+        let found = Relation {
+            kind: row.get::<_, &str>(0).chars().next().unwrap_or('?'),
+            blocks: row.get::<_, i64>(1) as u64,
+        };
+        match found.kind {
+            'r' => {}
+            'p' => {
+                return Err(changed(
+                    "is spread over the nodes of a cluster, and only one was named: name them all with --cluster"
+                        .to_owned(),
+                ));
             }
-            Some(_) => {}
+            _ => return Err(changed("is no longer a table".to_owned())),
         }
+        let definition = Definition {
+            columns: columns(table).iter().map(|(name, declared)| Column::new(name, declared)).collect(),
+            key: primary_key(table).map(str::to_owned),
+            index: index(table).map(|(_, columns)| columns.to_owned()),
+            is_unlogged: false,
+        };
+        let subject = Subject { name, relation: relation.to_owned(), is_home, is_parent: false };
+        let compared = definition::compare(control, &[subject], &definition)?;
+        self.problems.extend(compared.problems);
+        self.notes.extend(compared.notes);
+        Ok(Some(found))
     }
-    Ok(Some(found))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use data::tpcc::Table;
 
-use crate::verify::{Method, NAMED_MAX, Verdict};
+use crate::verify::{Method, NAMED_MAX, Problem, Verdict};
 
 /// One difference between a table and what should be in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -97,6 +97,8 @@ pub struct TpccVerifyReport {
     pub method: Method,
     /// Why it was done that way, when that was not the user's choice; and other things worth knowing. One sentence each.
     pub notes: Vec<String>,
+    /// Tables that are defined otherwise than the load made them.
+    pub problems: Vec<Problem>,
     /// The tables that were verified.
     pub tables: Vec<TableFound>,
     /// The differences by name: at most [`NAMED_MAX`] of each kind, in order of kind, table and row.
@@ -112,7 +114,7 @@ pub struct TpccVerifyReport {
 impl TpccVerifyReport {
     /// What it comes to.
     pub fn verdict(&self) -> Verdict {
-        if self.differences_total() > 0 {
+        if self.differences_total() > 0 || !self.problems.is_empty() {
             Verdict::Different
         } else if self.is_changed_by_runs {
             Verdict::CannotTell
@@ -194,6 +196,7 @@ mod tests {
         TpccVerifyReport {
             method: Method::Fast,
             notes: Vec::new(),
+            problems: Vec::new(),
             tables: Vec::new(),
             differences: Vec::new(),
             totals,

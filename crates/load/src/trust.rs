@@ -1,0 +1,156 @@
+//! Whose tables these are, and what is attached to them.
+//!
+//! Statements on a table can run code that others have attached to it: a trigger or a default when rows are written, an index's expression as
+//! soon as a statement is planned. It runs with the rights of the session. So tables of the ledger and of a dataset are used only if their
+//! owners are *trusted*, and everything attached to them calls nothing but what trusted roles have made. Trusted are superusers, the owner of the database,
+//! the session's own role, and, unless that is a superuser, the roles that it is a member of. A load also refuses triggers and rules of whomever,
+//! because they change what is loaded.
+//!
+//! What a trusted role attaches while we work is its own responsibility.
+
+use postgres::GenericClient;
+
+use crate::error::LoadError;
+use crate::ledger::Dataset;
+
+/// What is wrong with a relation, worst first; `$1` is a list of oids.
+///
+/// Objects that come with the server are in no dependency, as all of them belong to a superuser.
+const PROBLEMS: &str = "
+with me as (select oid, rolsuper from pg_roles where rolname = current_user),
+trusted as (
+    select r.oid from pg_roles r, me
+    where r.oid = me.oid or r.rolsuper or r.oid = (select datdba from pg_database where datname = current_database())
+       or (not me.rolsuper and pg_has_role(me.oid, r.oid, 'USAGE'))
+),
+relations as (select oid, relname::text as name, relowner from pg_class where oid = any ($1)),
+parts (relation, kind, classid, objid, what) as (
+    select oid, 1, 'pg_class'::regclass, oid, 'its columns or partitions' from relations
+    union all
+    select adrelid, 1, 'pg_attrdef'::regclass, oid, 'a default or generated value' from pg_attrdef where adrelid = any ($1)
+    union all
+    select conrelid, 1, 'pg_constraint'::regclass, oid, 'the constraint ' || conname from pg_constraint where conrelid = any ($1)
+    union all
+    select indrelid, 1, 'pg_class'::regclass, indexrelid, 'the index ' || (select relname from pg_class where oid = indexrelid)
+    from pg_index where indrelid = any ($1)
+    union all
+    select stxrelid, 1, 'pg_statistic_ext'::regclass, oid, 'the statistics ' || stxname from pg_statistic_ext where stxrelid = any ($1)
+    union all
+    select polrelid, 1, 'pg_policy'::regclass, oid, 'the policy ' || polname from pg_policy where polrelid = any ($1)
+    union all
+    select ev_class, 2, 'pg_rewrite'::regclass, oid, 'the rule ' || rulename from pg_rewrite where ev_class = any ($1)
+    union all
+    select tgrelid, 2, 'pg_trigger'::regclass, oid, 'the trigger ' || tgname from pg_trigger where tgrelid = any ($1) and not tgisinternal
+),
+calls as (
+    select p.relation, p.what, coalesce(f.proowner, o.oprowner, t.typowner) as owner, pg_describe_object(d.refclassid, d.refobjid, 0) as called
+    from parts p join pg_depend d on d.classid = p.classid and d.objid = p.objid
+    left join pg_proc f on d.refclassid = 'pg_proc'::regclass and f.oid = d.refobjid
+    left join pg_operator o on d.refclassid = 'pg_operator'::regclass and o.oid = d.refobjid
+    left join pg_type t on d.refclassid = 'pg_type'::regclass and t.oid = d.refobjid
+)
+select 1, name, pg_get_userbyid(relowner)::text, '' from relations where relowner not in (select oid from trusted)
+union all
+select 2, r.name, pg_get_userbyid(c.owner)::text, c.what || ' uses ' || c.called
+from calls c join relations r on r.oid = c.relation where c.owner not in (select oid from trusted)
+union all
+select 3, r.name, '', p.what from parts p join relations r on r.oid = p.relation where p.kind = 2
+order by 1, 2, 4";
+
+/// What will be done with the relations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// They are read, or written as the user's own statements would.
+    Use,
+    /// They are filled: nothing may change the rows on their way.
+    Fill,
+}
+
+/// Refuses relations that this session should not use.
+pub(crate) fn check(
+    client: &mut impl GenericClient,
+    oids: &[u32],
+    purpose: Purpose,
+) -> Result<(), LoadError> {
+    let rows = client.query(PROBLEMS, &[&oids]);
+    let rows = rows.map_err(|source| LoadError::sql("looking who owns the tables", source))?;
+    for row in rows {
+        let (name, owner, what): (String, String, String) = (row.get(1), row.get(2), row.get(3));
+        match row.get::<_, i32>(0) {
+            1 => return Err(LoadError::NotTrusted { object: name, owner }),
+            2 => return Err(LoadError::ForeignCode { table: name, what, owner }),
+            _ if purpose == Purpose::Fill => return Err(LoadError::Attached { table: name, what }),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a ledger that this session should not use: its schema, and those of its tables that exist.
+pub(crate) fn check_ledger(
+    client: &mut impl GenericClient,
+    schema: &str,
+    tables: &[&str],
+) -> Result<(), LoadError> {
+    let failed = |source| LoadError::sql("looking who owns the ledger", source);
+    let owner = client
+        .query_one(
+            "select pg_get_userbyid(n.nspowner)::text,
+                    o.rolsuper or o.oid = me.oid or o.oid = (select datdba from pg_database where datname = current_database())
+                    or (not me.rolsuper and pg_has_role(me.oid, o.oid, 'USAGE'))
+             from pg_namespace n join pg_roles o on o.oid = n.nspowner join pg_roles me on me.rolname = current_user
+             where n.nspname = $1",
+            &[&schema],
+        )
+        .map_err(failed)?;
+    if !owner.get::<_, bool>(1) {
+        return Err(LoadError::NotTrusted { object: format!("the schema {schema}"), owner: owner.get(0) });
+    }
+    let rows = client.query(
+        "select c.oid, c.relname::text, case c.relkind when 'r' then '' when 'v' then 'view' when 'f' then 'foreign table' else 'relation' end
+         from pg_class c join pg_namespace n on n.oid = c.relnamespace
+         where n.nspname = $1 and c.relname = any ($2)",
+        &[&schema, &tables],
+    );
+    let rows = rows.map_err(failed)?;
+    if let Some(other) = rows.iter().find(|row| !row.get::<_, &str>(2).is_empty()) {
+        let name = format!("{schema}.{}", other.get::<_, &str>(1));
+        return Err(LoadError::NotATable { name, kind: other.get(2) });
+    }
+    let oids: Vec<u32> = rows.iter().map(|row| row.get(0)).collect();
+    check(client, &oids, Purpose::Fill)
+}
+
+/// The tables of a dataset that are there: those that the ledger lists, by the names they have there, and all of their partitions.
+pub(crate) fn tables_of(
+    client: &mut impl GenericClient,
+    dataset: i32,
+    schema: &str,
+) -> Result<Vec<u32>, LoadError> {
+    let rows = client.query(
+        "with recursive tree (oid) as (
+             select c.oid from pgfathom.object b join pg_class c on c.relname = b.name join pg_namespace n on n.oid = c.relnamespace
+             where b.dataset = $1 and n.nspname = $2
+             union
+             select i.inhrelid from pg_inherits i join tree t on i.inhparent = t.oid
+         )
+         select oid from tree",
+        &[&dataset, &schema],
+    );
+    let rows = rows.map_err(|source| LoadError::sql("looking for the tables of the dataset", source))?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Refuses tables of a dataset that others could change the rows of while they are filled, or that policies apply to.
+pub(crate) fn check_filled(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
+    let oids = tables_of(client, dataset.id, &dataset.schema_name)?;
+    check(client, &oids, Purpose::Fill)?;
+    let hidden = client.query_opt(
+        "select relname::text from pg_class where oid = any ($1) and relkind in ('r', 'p') and row_security_active(oid) limit 1",
+        &[&oids],
+    );
+    match hidden.map_err(|source| LoadError::sql("looking for row-level security", source))? {
+        Some(row) => Err(LoadError::RowSecurity { table: row.get(0) }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,457 @@
+//! Damage that leaves the rows alone: tables that are defined otherwise than the load made them, ledgers that somebody has changed, tables and ledgers
+//! of roles that nobody should trust. Each is done to a copy of a loaded database, and verified fast and deep, on every PostgreSQL found.
+
+use data::ycsb::{Compressible, KeyOrder, Spec};
+use load::progress::Silent;
+use load::tpcc::{TpccOptions, load_tpcc};
+use load::verify::tpcc::TpccVerifyOptions;
+use load::verify::{Verdict, VerifyError, VerifyOptions};
+use load::{LoadError, Options, Outcome, Stop};
+use target::ConnSpec;
+use target::throwaway::{Throwaway, installations};
+
+const ROWS: u64 = 2000;
+
+/// What a verification must come to.
+enum Expected {
+    /// No verdict, with these words.
+    Refused(&'static str),
+    /// A difference, with a line that holds these words.
+    Different(&'static str),
+    /// Exact, with a note that holds these words.
+    Noted(&'static str),
+    /// Exact, without a note.
+    Exact,
+}
+use Expected::{Different, Exact, Noted, Refused};
+
+fn database(server: &Throwaway, name: &str) -> ConnSpec {
+    server.spec().with_dbname(name)
+}
+
+fn options(rows: u64, partitions: u32) -> Options {
+    let spec = Spec { seed: 3, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
+    Options { partitions: Some(partitions), chunk_rows: Some(500), ..Options::new(rows, spec) }
+}
+
+fn on_each(test: impl Fn(&Throwaway) + Sync) {
+    let all = installations();
+    assert!(!all.is_empty(), "these tests need a PostgreSQL");
+    std::thread::scope(|scope| {
+        for installation in &all {
+            scope.spawn(|| test(&Throwaway::start(installation, &[]).expect("a throwaway cluster starts")));
+        }
+    });
+}
+
+fn words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Verdict, lines and notes of the verification of either dataset.
+fn verify(spec: &ConnSpec, is_tpcc: bool, deep: bool) -> Result<(Verdict, String, String), VerifyError> {
+    let stop = Stop::new();
+    let lines = |problems: Vec<String>, differences: Vec<String>| {
+        problems.into_iter().chain(differences).collect::<Vec<_>>().join("\n")
+    };
+    if is_tpcc {
+        let report =
+            load::verify::tpcc::run(spec, &TpccVerifyOptions { deep, jobs: 2, stop: &stop }, &mut |_| {})?;
+        let problems = report.problems.iter().map(ToString::to_string).collect();
+        let differences = report.differences.iter().map(ToString::to_string).collect();
+        return Ok((report.verdict(), lines(problems, differences), report.notes.join("\n")));
+    }
+    let options = VerifyOptions { deep, jobs: 2, history: None, stop: &stop };
+    let report = load::verify::run(spec, &options, &mut |_| {})?;
+    let problems = report.problems.iter().map(ToString::to_string).collect();
+    let differences = report.differences.iter().map(ToString::to_string).collect();
+    Ok((report.verdict(), lines(problems, differences), report.notes.join("\n")))
+}
+
+/// Does each damage to a copy of the database and verifies it.
+fn damage(server: &Throwaway, template: &str, is_tpcc: bool, damages: &[(&str, Expected)]) {
+    let version = server.installation().version;
+    for (number, (sql, expected)) in damages.iter().enumerate() {
+        let name = format!("copy{number}");
+        server.execute(&format!("create database {name} template {template}")).expect("a copy");
+        server.execute_in(&name, sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        for deep in [false, true] {
+            let found = verify(&database(server, &name), is_tpcc, deep);
+            let told = format!("PostgreSQL {version}, deep {deep}, after {sql}: {found:?}");
+            match (expected, found) {
+                (Refused(text), Err(error)) => assert!(words(&error).contains(text), "{told}"),
+                (Different(text), Ok((Verdict::Different, lines, _))) => {
+                    assert!(lines.contains(text), "{told}")
+                }
+                (Noted(text), Ok((Verdict::Exact, _, notes))) => assert!(notes.contains(text), "{told}"),
+                (Exact, Ok((Verdict::Exact, lines, notes))) => {
+                    assert_eq!((lines, notes), Default::default(), "{told}")
+                }
+                _ => panic!("{told}"),
+            }
+        }
+        server.execute(&format!("drop database {name}")).expect("it goes away");
+    }
+}
+
+#[test]
+fn a_table_that_is_defined_otherwise_is_never_exact() {
+    on_each(|server| {
+        for (name, partitions) in [("plain", 0), ("parts", 3)] {
+            server.execute(&format!("create database {name}")).unwrap();
+            let report = load::load_ycsb(
+                &database(server, name),
+                &options(ROWS, partitions),
+                &Stop::new(),
+                &mut Silent,
+            );
+            assert_eq!(report.unwrap().outcome, Outcome::Complete);
+        }
+        let hidden = "create policy p on usertable using (ycsb_key < 'user5')";
+        damage(
+            server,
+            "plain",
+            false,
+            &[
+                ("select 1", Exact),
+                (
+                    "alter table usertable alter field3 type char(120)",
+                    Refused("field3 is no longer varchar(100), but character(120)"),
+                ),
+                (
+                    "alter table usertable alter field3 type varchar(101)",
+                    Refused("field3 is no longer varchar(100), but character varying(101)"),
+                ),
+                (
+                    "alter table usertable alter field3 type varchar",
+                    Refused("field3 is no longer varchar(100), but character varying"),
+                ),
+                ("alter table usertable alter field3 type text", Refused("but text")),
+                ("alter table usertable alter field3 type bytea using field3::bytea", Refused("but bytea")),
+                (
+                    "create domain d as varchar(100); alter table usertable alter field3 type d",
+                    Refused("is no longer varchar(100), but"),
+                ),
+                (
+                    "alter table usertable alter field3 type varchar(100) collate \"C\"",
+                    Refused("field3 has another collation, \"C\""),
+                ),
+                (
+                    "alter table usertable alter ycsb_key type varchar(65)",
+                    Refused("ycsb_key is no longer varchar(64)"),
+                ),
+                ("alter table usertable drop field9", Refused("has no column field9")),
+                ("alter table usertable rename field9 to field_9", Refused("has no column field9")),
+                (
+                    "alter table usertable rename to users",
+                    Refused("is not where the load made it: it is now public.users"),
+                ),
+                ("create schema s; alter table usertable set schema s", Refused("it is now s.usertable")),
+                ("drop table usertable", Different("usertable: is gone")),
+                (
+                    "alter table usertable rename to t; create view usertable as select * from t",
+                    Refused("public.usertable is a view, not a table"),
+                ),
+                (
+                    "alter table usertable drop constraint usertable_pkey",
+                    Different("has no primary key (ycsb_key)"),
+                ),
+                (
+                    "alter table usertable drop constraint usertable_pkey; alter table usertable alter ycsb_key drop not null",
+                    Different("ycsb_key may be null"),
+                ),
+                (
+                    "alter table usertable drop constraint usertable_pkey; create unique index on usertable (ycsb_key)",
+                    Different("has no primary key"),
+                ),
+                (
+                    "alter table usertable drop constraint usertable_pkey; alter table usertable add primary key (ycsb_key) deferrable",
+                    Different("has no primary key"),
+                ),
+                (
+                    "update pg_index set indisvalid = false where indrelid = 'usertable'::regclass",
+                    Different("its index usertable_pkey is invalid"),
+                ),
+                (
+                    "update pg_index set indisready = false where indrelid = 'usertable'::regclass",
+                    Different("its index usertable_pkey is invalid"),
+                ),
+                ("alter table usertable set unlogged", Different("is unlogged, and was made logged")),
+                ("create table child () inherits (usertable)", Different("has tables that inherit from it")),
+                (
+                    "create table child () inherits (usertable); insert into child select * from usertable limit 3",
+                    Different("has tables that inherit from it"),
+                ),
+                ("alter table usertable add mine int", Noted("columns that the load did not make (mine)")),
+                (
+                    "alter table usertable drop field9; alter table usertable add field9 varchar(100)",
+                    Different("null"),
+                ),
+                (
+                    "alter table usertable add column f varchar(100); update usertable set f = field2; alter table usertable drop field2; alter table usertable rename f to field2",
+                    Different("has its columns in another order"),
+                ),
+                (
+                    "alter table usertable drop field9; alter table usertable add field9 varchar(100) generated always as ('x') stored",
+                    Refused("field9 is generated"),
+                ),
+                (hidden, Exact),
+                ("create index on usertable (field3)", Exact),
+                ("create role watcher; grant select on usertable to watcher", Exact),
+            ],
+        );
+        damage(
+            server,
+            "parts",
+            false,
+            &[
+                ("select 1", Exact),
+                (
+                    "alter table usertable detach partition usertable_p1",
+                    Different("usertable_p1: is no partition of the table any more"),
+                ),
+                ("drop table usertable_p1", Different("usertable_p1: is gone")),
+                ("alter table usertable_p1 set unlogged", Different("usertable_p1: is unlogged")),
+                (
+                    "alter table usertable alter field0 type varchar(99) using left(field0, 99)",
+                    Refused("field0 is no longer varchar(100)"),
+                ),
+                ("alter table usertable drop constraint usertable_pkey", Different("has no primary key")),
+                (
+                    "update pg_index set indisvalid = false where indrelid = 'usertable'::regclass",
+                    Different("usertable: its index usertable_pkey is invalid"),
+                ),
+                (
+                    "update pg_index set indisvalid = false where indrelid = 'usertable_p2'::regclass",
+                    Different("usertable_p2: its index"),
+                ),
+                (
+                    "create table whole as select * from usertable; drop table usertable; alter table whole rename to usertable",
+                    Refused(""),
+                ),
+            ],
+        );
+    });
+}
+
+#[test]
+fn a_ledger_that_somebody_has_changed_is_noticed() {
+    on_each(|server| {
+        server.execute("create database one").unwrap();
+        load::load_ycsb(&database(server, "one"), &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+        let contradicts = "contradicts itself";
+        damage(
+            server,
+            "one",
+            false,
+            &[
+                ("update pgfathom.dataset set rows = 9000000000000000000", Refused(contradicts)),
+                ("update pgfathom.dataset set rows = 2001", Refused(contradicts)),
+                ("update pgfathom.dataset set rows = 1999", Refused(contradicts)),
+                ("update pgfathom.dataset set rows = 0", Refused(contradicts)),
+                ("update pgfathom.dataset set rows = -1", Refused("the ledger is damaged")),
+                ("update pgfathom.dataset set chunk_rows = 499", Refused(contradicts)),
+                ("update pgfathom.dataset set chunk_rows = 0", Refused(contradicts)),
+                ("update pgfathom.dataset set seed = 4", Different("missing")),
+                ("delete from pgfathom.chunk where chunk = 2", Refused(contradicts)),
+                ("delete from pgfathom.chunk where chunk = 3", Refused(contradicts)),
+                ("delete from pgfathom.chunk", Refused(contradicts)),
+                ("update pgfathom.chunk set rows = 501 where chunk = 1", Refused(contradicts)),
+                (
+                    "update pgfathom.chunk set rows = rows + case chunk when 1 then 7 else -7 end where chunk in (1, 2)",
+                    Refused("chunk 1 is said to be 507 rows"),
+                ),
+                ("update pgfathom.chunk set rows = -rows", Refused(contradicts)),
+                ("update pgfathom.chunk set rows = 9000000000000000000", Refused(contradicts)),
+                (
+                    "update pgfathom.chunk set first_row = 0 where chunk = 3",
+                    Refused("chunk 3 is said to be 500 rows from row 0 on"),
+                ),
+                (
+                    "update pgfathom.chunk set chunk = 9000000000000000000 where chunk = 3",
+                    Refused(contradicts),
+                ),
+                ("update pgfathom.chunk set chunk = -1 where chunk = 3", Refused(contradicts)),
+                (
+                    "update pgfathom.chunk set checksum = checksum + 1 where chunk = 3",
+                    Different("the ledger of the server has as many rows as were loaded, but not their keys"),
+                ),
+                (
+                    "insert into pgfathom.chunk select dataset, chunk, first_row, rows, bytes, checksum, stream, started_at, 1 from pgfathom.chunk",
+                    Refused(contradicts),
+                ),
+                (
+                    "alter table pgfathom.chunk rename to c; create view pgfathom.chunk as select * from pgfathom.c",
+                    Refused("pgfathom.chunk is a view, not a table"),
+                ),
+            ],
+        );
+    });
+}
+
+#[test]
+fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
+    on_each(|server| {
+        server.execute("create database w").unwrap();
+        load_tpcc(&database(server, "w"), &TpccOptions::new(1), &Stop::new(), &mut Silent).unwrap();
+        damage(
+            server,
+            "w",
+            true,
+            &[
+                ("select 1", Exact),
+                (
+                    "alter table item alter i_price type numeric(6,2)",
+                    Refused("i_price is no longer numeric(5,2), but numeric(6,2)"),
+                ),
+                (
+                    "alter table customer alter c_last type varchar(16) collate \"default\"",
+                    Refused("c_last has another collation"),
+                ),
+                ("alter table stock alter s_ytd type bigint", Refused("s_ytd is no longer int, but bigint")),
+                (
+                    "alter table orders drop constraint orders_pkey",
+                    Different("orders: has no primary key (o_w_id, o_d_id, o_id)"),
+                ),
+                (
+                    "drop index customer_by_name",
+                    Different("customer: has no index on (c_w_id, c_d_id, c_last, c_first)"),
+                ),
+                (
+                    "alter table history alter h_data drop not null",
+                    Different("history: its column h_data may be null"),
+                ),
+                ("alter table warehouse set unlogged", Different("warehouse: is unlogged")),
+                ("alter table item rename to items", Refused("it is now public.items")),
+                ("create table more () inherits (district)", Different("has tables that inherit")),
+                ("update pgfathom.tpcc set warehouses = 2", Refused("contradicts itself")),
+                ("update pgfathom.dataset set rows = rows + 1", Refused("contradicts itself")),
+                ("delete from pgfathom.chunk where chunk = 3", Refused("contradicts itself")),
+                ("update pgfathom.chunk set rows = rows - 1 where chunk = 2", Refused("contradicts itself")),
+            ],
+        );
+    });
+}
+
+/// Tables and ledgers of a role that could run code with a superuser's rights.
+#[test]
+fn what_a_plain_role_owns_or_has_attached_is_refused() {
+    on_each(|server| {
+        server.execute("create role mallory").unwrap();
+        server.execute("create database app").unwrap();
+        load::load_ycsb(&database(server, "app"), &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+        server.execute_in("app", "grant create on schema public to mallory").unwrap();
+        let evil = "set role mallory; create function public.evil(varchar) returns varchar language plpgsql immutable as $$ begin return $1; end $$; \
+                    create function public.evil_trigger() returns trigger language plpgsql as $$ begin return new; end $$; reset role; ";
+        let with = |sql: &str| format!("{evil}{sql}");
+        let (index, default, check, extra) = (
+            with("create index on usertable (public.evil(field1))"),
+            with("alter table usertable alter field1 set default public.evil('a')"),
+            with("alter table usertable add check (public.evil(field1) is not null)"),
+            with(
+                "set role mallory; create domain public.mine as int check (public.evil('a') is not null); reset role; alter table usertable add extra public.mine",
+            ),
+        );
+        damage(
+            server,
+            "app",
+            false,
+            &[
+                ("alter table usertable owner to mallory", Refused("usertable belongs to the role mallory")),
+                (
+                    "alter schema pgfathom owner to mallory",
+                    Refused("the schema pgfathom belongs to the role mallory"),
+                ),
+                ("alter table pgfathom.chunk owner to mallory", Refused("chunk belongs to the role mallory")),
+                (
+                    &index,
+                    Refused("belongs to the role mallory and would run with the rights of this session"),
+                ),
+                (&default, Refused("a default or generated value uses function")),
+                (&check, Refused("uses function")),
+                (&extra, Refused("uses type")),
+                (
+                    "create function public.fine() returns trigger language plpgsql as $$ begin return new; end $$; \
+              create trigger t before insert on usertable for each row execute function public.fine()",
+                    Exact,
+                ),
+            ],
+        );
+        // What a load must not do although a verification may.
+        for (name, sql, expected) in [
+            ("t1", with("create trigger audit before insert on usertable for each row execute function public.evil_trigger()"), "the trigger audit"),
+            ("t2", "create function public.fine() returns trigger language plpgsql as $$ begin return new; end $$; \
+                    create trigger audit before insert on usertable for each row execute function public.fine()".to_owned(),
+             "usertable has the trigger audit, which pgfathom did not make"),
+            ("t3", "create rule nothing as on insert to usertable do instead nothing".to_owned(), "usertable has the rule nothing"),
+            ("t4", "create function public.fine() returns trigger language plpgsql as $$ begin return new; end $$; \
+                    create trigger audit before insert on pgfathom.chunk for each row execute function public.fine()".to_owned(),
+             "chunk has the trigger audit"),
+            ("t5", "alter schema pgfathom owner to mallory".to_owned(), "the schema pgfathom belongs to the role mallory"),
+        ] {
+            server.execute(&format!("create database {name} template app")).unwrap();
+            server.execute_in(name, &sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+            server.execute_in(name, "update pgfathom.dataset set loaded_at = null").unwrap();
+            let error = load::load_ycsb(&database(server, name), &options(ROWS, 0), &Stop::new(), &mut Silent);
+            let error = error.expect_err("it is refused");
+            assert!(words(&error).contains(expected), "{name}: {}", words(&error));
+        }
+        // A schema with our comment, and tables in it, made by somebody else before any load.
+        server.execute("create database trap").unwrap();
+        server.execute_in("trap", "grant create on database trap to mallory; set role mallory; create schema pgfathom; \
+            comment on schema pgfathom is 'pgfathom ledger 2: mine'; create view pgfathom.dataset as select 1 as id").unwrap();
+        let error = load::load_ycsb(&database(server, "trap"), &options(ROWS, 0), &Stop::new(), &mut Silent)
+            .unwrap_err();
+        assert!(
+            matches!(&error, LoadError::NotTrusted { owner, .. } if owner == "mallory"),
+            "{}",
+            words(&error)
+        );
+        assert!(verify(&database(server, "trap"), false, false).is_err());
+    });
+}
+
+/// Policies neither hide a stranger nor make rows missing: without the right to see all rows there is no verdict.
+#[test]
+fn row_level_security_leaves_no_verdict_to_those_it_applies_to() {
+    on_each(|server| {
+        server.execute("create role app login; create role reader login").unwrap();
+        server.execute("create database r owner app").unwrap();
+        server.execute_in("r", "grant all on schema public to app").unwrap();
+        let as_app = database(server, "r").with_user("app");
+        load::load_ycsb(&as_app, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+        let grants = "grant usage on schema pgfathom to reader; grant select on all tables in schema pgfathom to reader; grant select on usertable to reader;";
+        server
+            .execute_in(
+                "r",
+                &format!(
+                    "{grants} alter table usertable enable row level security; \
+            create policy own on usertable using (ycsb_key like 'user%'); \
+            insert into usertable (ycsb_key) values ('stranger')"
+                ),
+            )
+            .unwrap();
+        for deep in [false, true] {
+            // A superuser and the owner see all rows.
+            for spec in [database(server, "r"), as_app.clone()] {
+                let (verdict, lines, _) = verify(&spec, false, deep).unwrap();
+                assert_eq!(verdict, Verdict::Different, "{lines}");
+                assert!(lines.contains("stranger: stranger in usertable"), "{lines}");
+            }
+            let error = verify(&as_app.clone().with_user("reader"), false, deep).unwrap_err();
+            assert!(matches!(error, VerifyError::RowSecurity { .. }), "{}", words(&error));
+            assert!(error.hint().unwrap().contains("bypassrls"));
+        }
+        server.execute_in("r", "alter table usertable force row level security").unwrap();
+        assert!(matches!(verify(&as_app, false, false), Err(VerifyError::RowSecurity { .. })));
+        server.execute_in("r", "update pgfathom.dataset set loaded_at = null").unwrap();
+        let error = load::load_ycsb(&as_app, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap_err();
+        assert!(matches!(error, LoadError::RowSecurity { .. }), "{}", words(&error));
+    });
+}
