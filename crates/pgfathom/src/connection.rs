@@ -4,7 +4,7 @@ use crate::cli::Connection;
 use crate::context::Context;
 use crate::failure::Failure;
 use std::path::Path;
-use target::conninfo::{self, Request, Resolved, Sources};
+use target::conninfo::{self, Pinned, Request, Resolved, Sources};
 use target::local::{ClusterFile, LocalError};
 use target::{Cluster, ConnSpec, Survey};
 
@@ -90,6 +90,21 @@ impl Connection {
         }
         Ok(resolved)
     }
+}
+
+/// The relation that a name without a schema means to the user, with its schema; the name itself where there is none, for the server to refuse.
+///
+/// # Errors
+/// When the target cannot be reached.
+pub fn users_relation(spec: &ConnSpec, name: &str) -> Result<String, Failure> {
+    let mut control = target::control::connect(&spec.clone().with_pinned(Pinned::Nothing))?;
+    // Only the name that is asked about is looked up along the user's search path.
+    let sql = "select (pg_catalog.pg_identify_object('pg_catalog.pg_class'::pg_catalog.regclass, \
+               pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid, 0)).identity";
+    let row = control
+        .query_one(sql, &[&name])
+        .map_err(|error| Failure::caused(format!("cannot look up {name}"), error))?;
+    Ok(row.get::<_, Option<String>>(0).unwrap_or_else(|| name.to_string()))
 }
 
 fn read_file(path: &Path) -> Result<ClusterFile, Failure> {

@@ -143,7 +143,7 @@ impl Client {
     /// # Errors
     /// As [`hot::connect`].
     pub fn connect(spec: &ConnSpec, timeout: Duration) -> Result<Client, ConnectError> {
-        let mut spec = spec.clone();
+        let mut spec = spec.pinned();
         spec.connect_timeout = Some(spec.connect_timeout.map_or(timeout, |other| other.min(timeout)));
         let client = Client::of(hot::connect(&spec)?);
         // A socket that takes no timeout would block for ever at worst; the caller's deadline then is the server's end.

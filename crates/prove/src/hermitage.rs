@@ -25,7 +25,7 @@ pub use play::{Event, Transcript};
 pub const LEVELS: [Isolation; 3] =
     [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable];
 /// The table of the scripts. It is made and dropped by us, and left alone if somebody else made it.
-pub const TABLE: &str = "pgfathom_hermitage";
+pub const TABLE: &str = "public.pgfathom_hermitage";
 const MARKER: &str = "made by pgfathom prove hermitage";
 
 /// What an answer means to who trusts the engine.

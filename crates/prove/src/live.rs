@@ -106,9 +106,9 @@ impl LiveError {
         match self {
             LiveError::Client(error) => error.hint(),
             LiveError::Fault(error) => error.hint(),
-            LiveError::Foreign(name) => {
-                Some(format!("it lacks our comment; if nobody needs it: drop schema {name} cascade"))
-            }
+            LiveError::Foreign(name) => Some(format!(
+                "it lacks our comment, or belongs to another role; if nobody needs it: drop schema {name} cascade"
+            )),
             LiveError::Unfit(_) => None,
         }
     }

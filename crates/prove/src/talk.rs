@@ -37,7 +37,7 @@ impl Session {
     /// # Errors
     /// As for any connection; also when the system refuses a thread.
     pub fn open(spec: &ConnSpec) -> Result<Session, TalkError> {
-        let mut client = Client::of(hot::connect(spec)?);
+        let mut client = Client::of(hot::connect(&spec.pinned())?);
         let (cancel, process_id) = (client.cancel_token(), client.process_id());
         let (statements, to_do) = channel::<String>();
         let (done, replies) = channel();

@@ -267,7 +267,7 @@ impl Watch<'_> {
 
     /// A connection that a stop reaches, in a transaction of its own.
     fn connect(&self, spec: &ConnSpec) -> Result<HotConnection, ProveError> {
-        let mut connection = hot::connect(spec)?;
+        let mut connection = hot::connect(&spec.pinned())?;
         self.cancels.lock().unwrap_or_else(PoisonError::into_inner).push(connection.cancel_token());
         begin(&mut connection)?;
         Ok(connection)

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use std::alloc::System;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use prove::check::{Base, Level, Options, Order, check};
@@ -25,18 +25,16 @@ fn in_use() -> usize {
 /// The most that was seen in use while `history` was checked. A look that comes too late sees less, never more: a slow machine cannot fail this.
 fn peak(history: &History) -> usize {
     let before = in_use();
-    let peak = AtomicUsize::new(before);
+    let (peak, is_over) = (AtomicUsize::new(before), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let stop = testing::Stop::new();
-        let (is_over, peak) = (stop.flag(), &peak);
-        scope.spawn(move || {
+        scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 peak.fetch_max(in_use(), Ordering::Relaxed);
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
         let report = check(history, &Options::default());
-        stop.now();
+        is_over.store(true, Ordering::Relaxed);
         assert!(!report.refutes(Level::new(Base::SnapshotIsolation, Order::RealTime)));
     });
     peak.load(Ordering::Relaxed).saturating_sub(before)

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use data::tpcc::nurand::Constants;
@@ -229,10 +229,9 @@ fn the_books_balance_at_every_isolation_level_and_in_every_wire_mode() {
 fn connections_that_are_killed_lose_no_order_and_invent_none() {
     on_each(|installation, cluster| {
         let before = orders(&cluster);
+        let is_over = AtomicBool::new(false);
         let account = std::thread::scope(|scope| {
-            let (stop, cluster) = (testing::Stop::new(), &cluster);
-            let is_over = stop.flag();
-            scope.spawn(move || {
+            scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(40));
                     // A random one of the run's own sessions.
@@ -241,8 +240,10 @@ fn connections_that_are_killed_lose_no_order_and_invent_none() {
                     let _ = cluster.execute(kill);
                 }
             });
-            // Also after a panic of this one nobody goes on killing.
-            run(cluster, options(tpcc(Isolation::RepeatableRead, Wire::Libpq, 6), Pace::Closed, 3_000))
+            let account =
+                run(&cluster, options(tpcc(Isolation::RepeatableRead, Wire::Libpq, 6), Pace::Closed, 3_000));
+            is_over.store(true, Ordering::Relaxed);
+            account
         });
         let audit = audit(&account);
         assert!(account.lost > 0, "{installation:?}: somebody was killed");

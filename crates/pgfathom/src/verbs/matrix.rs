@@ -320,7 +320,9 @@ impl Work<'_> {
     fn ycsb(&self, run: u16) -> Ycsb {
         let table = data::ycsb::Table::new(self.dataset.spec.clone());
         let rows = self.dataset.rows;
-        Ycsb::new(table, rows, rows, self.sessions(), run).with_homes(self.shape.homes.clone())
+        Ycsb::new(table, rows, rows, self.sessions(), run)
+            .with_schema(&self.dataset.schema_name)
+            .with_homes(self.shape.homes.clone())
     }
 
     fn workload(&self, operation: Operation, ycsb: Ycsb) -> Result<Workload, Failure> {

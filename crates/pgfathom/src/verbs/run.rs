@@ -11,6 +11,7 @@ mod sweep;
 mod tpcc;
 
 use crate::cli::{Connection, Format, RunDirectory};
+use crate::connection::users_relation;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::fingerprint;
@@ -236,7 +237,7 @@ impl Run {
         let fingerprint = fingerprint::take(&mut control, &spec);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
         if assembled.uses_pgbench_tables && !self.no_vacuum {
-            vacuum_pgbench(&mut control)?;
+            vacuum_pgbench(&mut control, &spec)?;
         }
         let step = recording.dir().begin_step("run", &assembled.name)?;
         let measured = match self.measure(&recording, &step, &spec, Some(&mut control), assembled, seed) {
@@ -307,9 +308,10 @@ impl Run {
 }
 
 /// What pgbench does before its built-in scripts, but without emptying pgbench_history: rows are the user's.
-fn vacuum_pgbench(control: &mut target::control::Control) -> Result<(), Failure> {
+fn vacuum_pgbench(control: &mut target::control::Control, spec: &ConnSpec) -> Result<(), Failure> {
     for table in ["pgbench_branches", "pgbench_tellers"] {
-        control.batch_execute(&format!("vacuum {table}")).map_err(|error| {
+        let relation = users_relation(spec, table)?;
+        control.batch_execute(&format!("vacuum {relation}")).map_err(|error| {
             Failure::caused(format!("cannot vacuum {table}"), error).hint("leave it out with -n")
         })?;
     }

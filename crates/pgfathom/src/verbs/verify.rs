@@ -326,9 +326,8 @@ fn describe(step: &mut Step, report: &VerifyReport) {
         .map(|name| (*name, report.problems.iter().filter(|problem| problem.check() == *name).count()))
         .collect();
     // A server alone has no others to disagree with.
-    if !report.nodes.is_empty() {
-        step.checks.extend(problems.iter().map(|&(name, count)| problem_check(report, name, count)));
-    }
+    let told = problems.iter().filter(|(_, count)| *count > 0 || !report.nodes.is_empty());
+    step.checks.extend(told.map(|&(name, count)| problem_check(report, name, count)));
     found.extend(
         problems
             .iter()
@@ -349,7 +348,7 @@ fn describe(step: &mut Step, report: &VerifyReport) {
         "values_unjudged": report.values_unjudged,
         "differences": report.totals.iter().sum::<u64>(),
     }));
-    if !report.nodes.is_empty() {
+    if !report.nodes.is_empty() || !report.problems.is_empty() {
         step.totals.insert("problems".to_string(), report.problems.len().into());
     }
     for (name, count) in kinds {
@@ -362,7 +361,7 @@ fn describe(step: &mut Step, report: &VerifyReport) {
 }
 
 /// The checks that a cluster has beside its content; see `load::verify::Problem::check`.
-const CLUSTER_CHECKS: [&str; 3] = ["placement", "ledger", "replication"];
+const CLUSTER_CHECKS: [&str; 4] = ["placement", "definition", "ledger", "replication"];
 
 /// What a node came to, in a word or two.
 fn told_of_node(node: &NodeReport) -> String {
@@ -406,7 +405,10 @@ fn problem_check(report: &VerifyReport, name: &str, count: usize) -> Check {
     let is_doubt = problems.clone().all(load::verify::Problem::is_doubt);
     Check {
         name: name.to_string(),
-        scope: human::plural(report.nodes.len() as u64, "node"),
+        scope: match report.nodes.len() {
+            0 => "the server".to_string(),
+            nodes => human::plural(nodes as u64, "node"),
+        },
         rows: 0,
         result: match count {
             0 => CheckResult::Ok,

@@ -150,9 +150,13 @@ pub(super) fn client(site: &Site, node: usize) -> Result<Client, ClientError> {
 }
 
 fn make_schema(client: &mut Client) -> Result<(), LiveError> {
+    // The comment alone is not enough: anybody who may create schemas can write it.
     let there = client.tell(&format!(
-        "select pg_catalog.obj_description(oid, 'pg_namespace') is not distinct from '{MARK}' \
-         from pg_catalog.pg_namespace where nspname = '{SCHEMA}'"
+        "select pg_catalog.obj_description(n.oid, 'pg_namespace') is not distinct from '{MARK}' and \
+             (pg_catalog.pg_get_userbyid(n.nspowner) in (current_user, pg_catalog.pg_get_userbyid(d.datdba)) \
+              or (select rolsuper from pg_catalog.pg_roles where oid = n.nspowner)) \
+         from pg_catalog.pg_namespace n, pg_catalog.pg_database d \
+         where n.nspname = '{SCHEMA}' and d.datname = pg_catalog.current_database()"
     ))?;
     match there.rows().first().and_then(|row| row.first()).and_then(|column| column.as_deref()) {
         None => {}

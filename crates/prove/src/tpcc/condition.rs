@@ -441,7 +441,19 @@ mod tests {
 
     #[test]
     fn queries_have_no_open_places() {
-        let names = super::super::nodes::plain("orders", "new_order");
+        let plain = |name: &str| name.to_owned();
+        let names = Names {
+            warehouse: plain("warehouse"),
+            district: plain("district"),
+            customer: plain("customer"),
+            history: plain("history"),
+            orders: plain("orders"),
+            new_order: plain("new_order"),
+            order_line: plain("order_line"),
+            stock: plain("stock"),
+            paid: plain("history"),
+            supplied: plain("order_line"),
+        };
         for probe in &PROBES {
             let sql = probe.count_sql(&names, 3, 17);
             assert!(!sql.contains('{') && sql.contains("between 3 and 17"), "{sql}");

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use target::Engine;
-use target::hot::{HotConnection, QueryError};
+use target::conninfo::Pinned;
+use target::hot::{self, HotConnection, QueryError};
 use target::{Cluster, ConnSpec};
 
 use super::condition::{Condition, Names};
@@ -26,6 +27,8 @@ pub(super) struct Node {
     pub(super) spec: ConnSpec,
     pub(super) control: HotConnection,
     pub(super) names: Names,
+    /// The table of the items, where nodes are compared.
+    item: String,
 }
 
 /// The nodes, each in a snapshot of its own.
@@ -42,8 +45,8 @@ pub(super) fn open(cluster: &Cluster, watch: &Watch<'_>) -> Result<Opened, Prove
         // Any other cluster answers through its first node, as a single server does.
         let spec = cluster.nodes[0].spec.clone();
         let mut control = watch.connect(&spec)?;
-        let names = names(&mut control)?;
-        let node = Node { name: String::new(), spec, control, names };
+        let names = names(&spec, &mut control)?;
+        let node = Node { name: String::new(), spec, control, names, item: String::new() };
         return Ok(Opened { nodes: vec![node], notes: Vec::new() });
     }
     let mut connected = Vec::new();
@@ -59,8 +62,9 @@ pub(super) fn open(cluster: &Cluster, watch: &Watch<'_>) -> Result<Opened, Prove
     let apart_ms = first.elapsed().as_secs_f64() * 1e3;
     let mut nodes = Vec::new();
     for (name, spec, mut control) in connected {
-        let names = local_names(&mut control)?;
-        nodes.push(Node { name, spec, control, names });
+        let names = local_names(&spec, &mut control)?;
+        let item = find(&spec, &mut control, &["item"])?;
+        nodes.push(Node { name, spec, control, names, item });
     }
     let notes = vec![format!(
         "{} nodes, each in a snapshot of its own, taken within {apart_ms:.1} ms; no snapshot spans them: while transactions go on, C10 and X13 may find \
@@ -70,45 +74,55 @@ pub(super) fn open(cluster: &Cluster, watch: &Watch<'_>) -> Result<Opened, Prove
     Ok(Opened { nodes, notes })
 }
 
-/// Names of tables as a plain database has them.
-pub(super) fn plain(orders: &str, new_order: &str) -> Names {
-    Names {
-        warehouse: "warehouse".into(),
-        district: "district".into(),
-        customer: "customer".into(),
-        history: "history".into(),
-        orders: orders.into(),
-        new_order: new_order.into(),
-        order_line: "order_line".into(),
-        stock: "stock".into(),
-        paid: "history".into(),
-        supplied: "order_line".into(),
-    }
+/// What the tables are called here, with their schemas.
+fn names(spec: &ConnSpec, connection: &mut HotConnection) -> Result<Names, ProveError> {
+    let mut find = |names: &[&'static str]| find(spec, connection, names);
+    let (history, order_line) = (find(&["history"])?, find(&["order_line"])?);
+    Ok(Names {
+        warehouse: find(&["warehouse"])?,
+        district: find(&["district"])?,
+        customer: find(&["customer"])?,
+        orders: find(&Names::ORDERS)?,
+        new_order: find(&Names::NEW_ORDER)?,
+        stock: find(&["stock"])?,
+        paid: history.clone(),
+        supplied: order_line.clone(),
+        history,
+        order_line,
+    })
 }
 
-/// What the tables are called here.
-fn names(connection: &mut HotConnection) -> Result<Names, ProveError> {
+/// The first of these tables that the user's own session would find, with its schema, quoted. Only that look-up is done along the user's search path.
+fn find(
+    spec: &ConnSpec,
+    connection: &mut HotConnection,
+    names: &[&'static str],
+) -> Result<String, ProveError> {
     const DOING: &str = "looking for the tables";
-    let mut find = |names: &[&'static str]| -> Result<&'static str, ProveError> {
-        for name in names {
-            let found = text(connection, &format!("select pg_catalog.to_regclass('{name}') is not null"))
-                .map_err(sql_error(DOING))?;
-            if found == "t" {
-                return Ok(name);
-            }
+    let mut users = hot::connect(&spec.clone().with_pinned(Pinned::Nothing))?;
+    for name in names {
+        let lookup = format!("select pg_catalog.to_regclass('{name}')::pg_catalog.oid");
+        let oid = text(&mut users, &lookup).map_err(sql_error(DOING))?;
+        if oid.is_empty() {
+            continue;
         }
-        Err(ProveError::NoTable(names[0]))
-    };
-    for name in ["warehouse", "district", "customer", "history", "order_line", "stock"] {
-        find(&[name])?;
+        let sql = format!(
+            "select n.nspname, c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+             where c.oid = {oid} and c.relkind in ('r', 'p', 'f')"
+        );
+        let rows = connection.simple_query(&sql).map_err(sql_error(DOING))?;
+        if let Some([schema, table]) = rows.first().map(Vec::as_slice) {
+            let quoted = |name: &Option<Vec<u8>>| text_of(name.as_deref()).replace('"', "\"\"");
+            return Ok(format!("\"{}\".\"{}\"", quoted(schema), quoted(table)));
+        }
     }
-    Ok(plain(find(&Names::ORDERS)?, find(&Names::NEW_ORDER)?))
+    Err(ProveError::NoTable(names[0]))
 }
 
 /// What this node has of the tables: the leaves that are tables here, under the name of the table.
-fn local_names(connection: &mut HotConnection) -> Result<Names, ProveError> {
+fn local_names(spec: &ConnSpec, connection: &mut HotConnection) -> Result<Names, ProveError> {
     let Names { warehouse, district, customer, history, orders, new_order, order_line, stock, .. } =
-        names(connection)?;
+        names(spec, connection)?;
     let mut local = |name: &str| local(connection, name);
     let (history, order_line) = (local(&history)?, local(&order_line)?);
     Ok(Names {
@@ -128,23 +142,25 @@ fn local_names(connection: &mut HotConnection) -> Result<Names, ProveError> {
 /// A table's rows on this node, as something to select from.
 fn local(connection: &mut HotConnection, name: &str) -> Result<String, ProveError> {
     const DOING: &str = "looking for this node's partitions";
+    let literal = name.replace('\'', "''");
+    let alias = name.rsplit_once("\".\"").map_or_else(|| name.to_owned(), |(_, table)| format!("\"{table}"));
     // A table that is not partitioned is its own only leaf.
     let sql = format!(
-        "select t.relid::text from pg_catalog.pg_partition_tree('{name}') t
+        "select t.relid::text from pg_catalog.pg_partition_tree('{literal}') t
          join pg_catalog.pg_class c on c.oid = t.relid where t.isleaf and c.relkind = 'r' order by c.relname"
     );
     let rows = connection.simple_query(&sql).map_err(sql_error(DOING))?;
     let mut leaves: Vec<String> =
         rows.iter().map(|row| text_of(row.first().and_then(|value| value.as_deref()))).collect();
     if leaves.is_empty() {
-        let kind = format!("select relkind::text from pg_catalog.pg_class where oid = '{name}'::regclass");
+        let kind = format!("select relkind::text from pg_catalog.pg_class where oid = '{literal}'::regclass");
         match text(connection, &kind).map_err(sql_error(DOING))?.as_str() {
-            "p" => return Ok(format!("(select * from {name} where false) {}", name)),
+            "p" => return Ok(format!("(select * from {name} where false) {alias}")),
             _ => leaves.push(name.to_owned()),
         }
     }
     let each: Vec<String> = leaves.iter().map(|leaf| format!("select * from only {leaf}")).collect();
-    Ok(format!("({}) {}", each.join(" union all "), name))
+    Ok(format!("({}) {alias}", each.join(" union all ")))
 }
 
 /// Exports each node's snapshot; `None` where a node cannot: then one connection to each does it all.
@@ -272,8 +288,11 @@ fn compare_items(nodes: &mut [Node]) -> Result<Compared, (usize, QueryError)> {
     let mut sums: Vec<(u64, String)> = Vec::new();
     for (number, node) in nodes.iter_mut().enumerate() {
         let at = |error| (number, error);
-        let sql = "select count(*), coalesce(sum(pg_catalog.hashtextextended(i::text, 0)), 0) from item i";
-        let rows = node.control.simple_query(sql).map_err(at)?;
+        let sql = format!(
+            "select count(*), coalesce(sum(pg_catalog.hashtextextended(i::text, 0)), 0) from {} i",
+            node.item
+        );
+        let rows = node.control.simple_query(&sql).map_err(at)?;
         let value = |index: usize| {
             text_of(rows.first().and_then(|row| row.get(index)).and_then(|value| value.as_deref()))
         };
@@ -308,8 +327,8 @@ fn compare_items(nodes: &mut [Node]) -> Result<Compared, (usize, QueryError)> {
 }
 
 fn items_of(node: &mut Node) -> Result<BTreeMap<i64, String>, QueryError> {
-    let sql = "select i_id, pg_catalog.hashtextextended(i::text, 0) from item i";
-    let rows = node.control.simple_query(sql)?;
+    let sql = format!("select i_id, pg_catalog.hashtextextended(i::text, 0) from {} i", node.item);
+    let rows = node.control.simple_query(&sql)?;
     let value =
         |row: &[Option<Vec<u8>>], index: usize| text_of(row.get(index).and_then(|value| value.as_deref()));
     Ok(rows.iter().map(|row| (value(row, 0).parse().unwrap_or(0), value(row, 1))).collect())

@@ -120,10 +120,15 @@ impl Workload {
         if thresholds.last().is_none_or(|total| *total == 0) {
             return None;
         }
-        let mut statements = if ycsb.is_some() { ycsb::statements() } else { Vec::new() };
+        let mut statements = ycsb.as_ref().map(ycsb::statements).unwrap_or_default();
         let ycsb_statements = statements.len();
         statements.extend(scripts.iter().flat_map(Scripts::statements));
         Some(Workload { items, thresholds, ycsb, scripts, tpcc: None, statements, ycsb_statements })
+    }
+
+    /// Whether statements of the user's are among it.
+    pub fn has_scripts(&self) -> bool {
+        self.scripts.is_some()
     }
 
     /// The five transactions of TPC-C, each an item; how they are mixed is `tpcc`'s own.

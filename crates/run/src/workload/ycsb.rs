@@ -175,6 +175,8 @@ pub struct Ycsb {
     popularity: Permutation,
     /// Sessions that draw only keys of one node.
     homes: Option<Arc<Homes>>,
+    /// The schema of the table; `None`: the search path finds it.
+    schema: Option<String>,
 }
 
 impl Ycsb {
@@ -192,7 +194,14 @@ impl Ycsb {
             zipfian: Zipfian::new(rows),
             popularity,
             homes: None,
+            schema: None,
         }
+    }
+
+    /// The same on the table in this schema, whatever the search path says.
+    #[must_use]
+    pub fn with_schema(self, schema: &str) -> Ycsb {
+        Ycsb { schema: Some(schema.to_owned()), ..self }
     }
 
     /// The same, with sessions that draw only keys of their own nodes. Inserts are not held to it: their rows are counted through.
@@ -359,20 +368,29 @@ mod statement {
 }
 
 /// The statements of all operations, prepared once per session.
-pub fn statements() -> Vec<StatementSpec> {
+pub fn statements(ycsb: &Ycsb) -> Vec<StatementSpec> {
+    let table = match &ycsb.schema {
+        Some(schema) => format!("\"{}\".usertable", schema.replace('"', "\"\"")),
+        None => "usertable".to_owned(),
+    };
+    // Beside a script of the user the session has the user's search path, and another operator of that name could be found on it.
+    let (equal, at_least) = match &ycsb.schema {
+        Some(_) => ("OPERATOR(pg_catalog.=)", "OPERATOR(pg_catalog.>=)"),
+        None => ("=", ">="),
+    };
     let spec = |name: String, sql: String| StatementSpec { name, sql, is_read: false };
     let fields: Vec<String> = (0..FIELD_COUNT).map(|field| format!("field{field}")).collect();
     let parameters: Vec<String> = (1..=FIELD_COUNT + 1).map(|number| format!("${number}")).collect();
     let mut statements = vec![
-        spec("ycsb_read".into(), "SELECT * FROM usertable WHERE ycsb_key = $1".into()),
+        spec("ycsb_read".into(), format!("SELECT * FROM {table} WHERE ycsb_key {equal} $1")),
         spec(
             "ycsb_scan".into(),
-            "SELECT * FROM usertable WHERE ycsb_key >= $1 ORDER BY ycsb_key LIMIT $2".into(),
+            format!("SELECT * FROM {table} WHERE ycsb_key {at_least} $1 ORDER BY ycsb_key LIMIT $2"),
         ),
         spec(
             "ycsb_insert".into(),
             format!(
-                "INSERT INTO usertable (ycsb_key, {}) VALUES ({})",
+                "INSERT INTO {table} (ycsb_key, {}) VALUES ({})",
                 fields.join(", "),
                 parameters.join(", ")
             ),
@@ -381,7 +399,7 @@ pub fn statements() -> Vec<StatementSpec> {
     for field in fields {
         statements.push(spec(
             format!("ycsb_update_{field}"),
-            format!("UPDATE usertable SET {field} = $1 WHERE ycsb_key = $2"),
+            format!("UPDATE {table} SET {field} = $1 WHERE ycsb_key {equal} $2"),
         ));
     }
     statements

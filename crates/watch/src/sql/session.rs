@@ -214,7 +214,7 @@ impl Session {
 
 /// The user's connection, made ours.
 fn sampling(spec: &ConnSpec) -> ConnSpec {
-    let mut spec = spec.clone().with_application_name(APPLICATION_NAME);
+    let mut spec = spec.pinned().with_application_name(APPLICATION_NAME);
     let milliseconds = |duration: Duration| format!("{}ms", duration.as_millis());
     for (name, value) in [
         ("statement_timeout", milliseconds(STATEMENT_TIMEOUT)),

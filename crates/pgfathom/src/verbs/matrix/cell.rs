@@ -24,6 +24,7 @@ use run::workload::Workload;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use target::Cluster;
+use target::conninfo::Pinned;
 
 /// Sessions that one worker thread is given unless -j says otherwise.
 const SESSIONS_PER_WORKER: u64 = 32;
@@ -168,7 +169,7 @@ impl Cell {
             phase: "",
         };
         let duration = options.duration;
-        let dial = TargetDial::new(cluster.nodes[self.pair.0].spec.clone());
+        let dial = TargetDial::new(cluster.nodes[self.pair.0].spec.clone().with_pinned(Pinned::Names));
         let outcome = drive(options, Arc::new(dial), visit.stop, &mut watcher);
         recording.keep(recording.dir().begin_phase(&step, PHASE_OTHERS).map(drop));
         match outcome {

@@ -28,6 +28,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use target::ConnSpec;
+use target::conninfo::Pinned;
 use target::control::Control;
 
 /// How a run ended.
@@ -103,7 +104,9 @@ impl Run {
         };
         let orders_before = orders()?;
         let is_sharded = tpcc.as_ref().is_some_and(|tpcc| tpcc.homes.is_some());
-        let dial = self.route.dial(spec, &options.connects, is_sharded);
+        // A script means what it means in psql; workloads of ours name their schemas.
+        let pinned = if options.workload.has_scripts() { Pinned::Nothing } else { Pinned::Names };
+        let dial = self.route.dial(spec, &options.connects, pinned, is_sharded);
         let account = drive(options, dial, &stop, &mut watcher);
         context.terminal.end_progress();
         let settling = watcher.settling;

@@ -1,6 +1,7 @@
 //! From `-b` and `-f` to a workload: names looked up, scripts compiled, the dataset asked for, the run entered among its writers.
 
 use super::{Protocol, Run, Weighted, tpcc};
+use crate::connection::users_relation;
 use crate::failure::Failure;
 use load::ledger::{self, Dataset};
 use load::writers::Registry;
@@ -286,7 +287,7 @@ impl Run {
             asked.iter().any(|asked| matches!(asked, Asked::Script(source) if is_builtin(source)));
         let scripts = match mix {
             Some(mix) => {
-                let scale = self.scale(control, uses_pgbench_tables)?;
+                let scale = self.scale(control, spec, uses_pgbench_tables)?;
                 let random_seed = seed as i64;
                 let predefined =
                     Predefined { client_id: 0, scale, random_seed, default_seed: default_seed(seed) };
@@ -319,6 +320,7 @@ impl Run {
             let first_insert = announced.spec.first_insert;
             ycsb = Some(
                 Ycsb::new(table, dataset.rows, first_insert, self.client.first(), announced.run_no)
+                    .with_schema(&dataset.schema_name)
                     .with_homes(announced.spec.homes.clone()),
             );
             writer = Some(announced);
@@ -338,7 +340,8 @@ impl Run {
     fn dataset(&self, control: &mut Control) -> Result<(Ycsb, Dataset), Failure> {
         let dataset = dataset(control)?;
         let table = data::ycsb::Table::new(dataset.spec.clone());
-        Ok((Ycsb::new(table, dataset.rows, dataset.rows, self.client.first(), 0), dataset))
+        let ycsb = Ycsb::new(table, dataset.rows, dataset.rows, self.client.first(), 0);
+        Ok((ycsb.with_schema(&dataset.schema_name), dataset))
     }
 
     /// The ledgers that a run which writes must be entered in: those of all nodes that the dataset lies on.
@@ -373,7 +376,12 @@ impl Run {
     }
 
     /// pgbench's scale: what the user says, or the branches of pgbench's tables where they are used.
-    fn scale(&self, control: &mut Control, uses_pgbench_tables: bool) -> Result<i64, Failure> {
+    fn scale(
+        &self,
+        control: &mut Control,
+        spec: &ConnSpec,
+        uses_pgbench_tables: bool,
+    ) -> Result<i64, Failure> {
         if let Some(scale) = self.scale {
             return i64::try_from(scale).map_err(|_| Failure::usage("-s/--scale: the number is too large"));
         }
@@ -381,12 +389,14 @@ impl Run {
             return Ok(1);
         }
         let hint = "make pgbench's tables first: pgbench -i";
-        let counted = control.query_one("select count(*) from pgbench_branches", &[]).map_err(|error| {
-            let message = target::control::server_error(&error)
-                .map_or_else(|| error.to_string(), |error| error.message);
-            Failure::usage(format!("cannot read pgbench_branches, which gives the scale: {message}"))
-                .hint(hint)
-        })?;
+        let branches = users_relation(spec, "pgbench_branches")?;
+        let counted =
+            control.query_one(&format!("select count(*) from {branches}"), &[]).map_err(|error| {
+                let message = target::control::server_error(&error)
+                    .map_or_else(|| error.to_string(), |error| error.message);
+                Failure::usage(format!("cannot read pgbench_branches, which gives the scale: {message}"))
+                    .hint(hint)
+            })?;
         match counted.get::<_, i64>(0) {
             0 => Err(Failure::usage("pgbench_branches is empty").hint(hint)),
             scale => Ok(scale),
@@ -410,6 +420,7 @@ pub(crate) fn dataset(control: &mut Control) -> Result<Dataset, Failure> {
     if dataset.rows == 0 {
         return Err(Failure::usage("the YCSB dataset of this database has no rows to choose from").hint(FILL));
     }
+    ledger::check_in_place(client, &dataset)?;
     Ok(dataset)
 }
 

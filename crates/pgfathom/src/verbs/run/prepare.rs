@@ -2,14 +2,15 @@
 //! may not do is said once, and the sweep goes on without it.
 
 use super::mix::Tables;
+use crate::connection::users_relation;
 use target::control::{self, Control};
-use target::{Cluster, ClusterNode, Role};
+use target::{Cluster, ClusterNode, ConnSpec, Role};
 
 /// Relations that hold rows of a table on this node: the table, or its local partitions; whether others are elsewhere, and whether
 /// this role may analyze it. Owner, owner of the database, superuser, and since PostgreSQL 17 whoever has MAINTAIN.
 const RELATIONS: &str = "
     with recursive tree(oid) as (
-        select pg_catalog.to_regclass($1)::oid
+        select pg_catalog.to_regclass($1)::pg_catalog.oid
         union
         select inhrelid from pg_catalog.pg_inherits join tree on inhparent = tree.oid
     )
@@ -50,7 +51,7 @@ impl Nodes {
     pub(super) fn analyze(&mut self, tables: &Tables) -> Vec<String> {
         let mut analyzed = vec![];
         for node in self.nodes.clone() {
-            match connect(&node).and_then(|mut control| analyze(&mut control, tables)) {
+            match connect(&node).and_then(|mut control| analyze(&mut control, &node.spec, tables)) {
                 Ok(done) => {
                     analyzed.extend(done.analyzed.iter().map(|table| format!("{}: {table}", node.name)));
                     self.missing.extend(done.refused.iter().map(|table| {
@@ -96,7 +97,7 @@ struct Done {
     refused: Vec<String>,
 }
 
-fn analyze(control: &mut Control, tables: &Tables) -> Result<Done, String> {
+fn analyze(control: &mut Control, spec: &ConnSpec, tables: &Tables) -> Result<Done, String> {
     let Tables::Named(tables) = tables else {
         control.batch_execute("analyze").map_err(told)?;
         return Ok(Done { analyzed: vec!["all tables".to_string()], refused: vec![] });
@@ -105,7 +106,7 @@ fn analyze(control: &mut Control, tables: &Tables) -> Result<Done, String> {
     for (schema, table) in tables {
         let wanted = match schema {
             Some(schema) => load::ledger::qualified(schema, table),
-            None => (*table).to_string(),
+            None => users_relation(spec, table).map_err(|failure| failure.render(false))?,
         };
         let rows = control.query(RELATIONS, &[&wanted]).map_err(told)?;
         let relations: Vec<(String, String, bool)> =

@@ -15,6 +15,7 @@ use run::workload::tpcc::homes::Homes as Warehouses;
 use run::workload::ycsb::Verb;
 use run::workload::{Item, Kind};
 use std::sync::Arc;
+use target::conninfo::Pinned;
 use target::placement::{Routing, Rule};
 use target::{Cluster, ConnSpec, Engine, Placement, Role};
 
@@ -197,10 +198,16 @@ impl Route {
         }
     }
 
-    /// What dials the sessions. `plans_each`: their statements are planned anew each time.
-    pub(crate) fn dial(&self, spec: &ConnSpec, connects: &Connects, plans_each: bool) -> Arc<dyn Dial> {
+    /// What dials the sessions. `pinned`: the settings that are not the user's; `plans_each`: their statements are planned anew each time.
+    pub(crate) fn dial(
+        &self,
+        spec: &ConnSpec,
+        connects: &Connects,
+        pinned: Pinned,
+        plans_each: bool,
+    ) -> Arc<dyn Dial> {
         let spec_of = |spec: &ConnSpec| {
-            let mut spec = spec.clone();
+            let mut spec = spec.clone().with_pinned(pinned);
             if plans_each {
                 let options = spec.options.take().map(|options| format!("{options} ")).unwrap_or_default();
                 spec.options = Some(format!("{options}{PLAN_EACH}"));

@@ -226,7 +226,7 @@ impl Run {
         if matches!(&tables, mix::Tables::Named(tables) if tables.iter().any(|(_, table)| table.starts_with("pgbench_")))
             && !self.no_vacuum
         {
-            vacuum_pgbench(&mut control)?;
+            vacuum_pgbench(&mut control, spec)?;
         }
         let mut nodes = self.nodes(context, spec);
         let analyzed = if self.sweep.no_analyze { vec![] } else { nodes.analyze(&tables) };

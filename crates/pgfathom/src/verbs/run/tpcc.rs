@@ -193,6 +193,7 @@ impl Run {
             return Err(Failure::usage("the TPC-C dataset of this database is not completely loaded")
                 .hint(format!("continue where it stopped: pgfathom load tpcc -s {}", found.warehouses)));
         }
+        ledger::check_in_place(client, &found.dataset)?;
         Ok(found)
     }
 

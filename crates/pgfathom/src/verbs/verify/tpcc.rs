@@ -114,6 +114,11 @@ fn describe(step: &mut Step, report: &TpccVerifyReport) {
     let kinds = KIND_NAMES.iter().zip(report.totals).filter(|(_, count)| *count > 0);
     let found: Vec<String> =
         kinds.clone().map(|(name, count)| format!("{} {name}", human::count(count))).collect();
+    let mut found = found;
+    if !report.problems.is_empty() {
+        let problems = human::plural(report.problems.len() as u64, "problem");
+        found.push(format!("{problems} of definition"));
+    }
     let (result, detail) = match report.verdict() {
         load::verify::Verdict::Exact => (CheckResult::Ok, "exact".to_string()),
         load::verify::Verdict::Different => (CheckResult::Fail, found.join(", ")),
@@ -137,6 +142,16 @@ fn describe(step: &mut Step, report: &TpccVerifyReport) {
         detail: format!("{} of {} rows", human::count(table.rows_found), human::count(table.rows_expected)),
         counterexamples: Vec::new(),
     }));
+    if !report.problems.is_empty() {
+        step.checks.push(Check {
+            name: "definition".to_string(),
+            scope: "every table".to_string(),
+            rows: report.tables.len() as u64,
+            result: CheckResult::Fail,
+            detail: human::plural(report.problems.len() as u64, "problem"),
+            counterexamples: report.problems.iter().map(ToString::to_string).collect(),
+        });
+    }
     step.totals = fields(json!({
         "rows_expected": report.rows_expected(),
         "rows_found": rows,
@@ -156,10 +171,13 @@ fn differences(report: &TpccVerifyReport) -> Vec<String> {
     let total = report.differences_total();
     let mut lines: Vec<String> =
         report.differences.iter().take(PRINTED_MAX).map(|difference| format!("  {difference}")).collect();
-    if total > lines.len() as u64 {
+    let problems = report.problems.iter().map(|problem| format!("  {problem}"));
+    let named = lines.len() as u64;
+    lines.extend(problems);
+    if total > named {
         lines.push(format!(
             "  and {} more; run.json names up to 100 of each kind",
-            human::count(total - lines.len() as u64)
+            human::count(total - named)
         ));
     }
     lines

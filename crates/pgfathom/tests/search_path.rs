@@ -1,0 +1,167 @@
+//! No name that pgfathom writes into a statement is looked up where a plain role can put something: a database whose search path leads through a
+//! schema full of traps, and every verb run on it by a superuser.
+
+mod support;
+
+use std::process::Command;
+
+use support::{Ended, Folder, pgfathom};
+use target::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};
+
+const TRAPS: &str = include_str!("trap/traps.sql");
+/// The first schema is where new tables go; it is the superuser's own and empty.
+const SEARCH_PATH: &str = "hall, evil, public, pg_catalog";
+/// Where a test begins to look at the server's log.
+const MARK: &str = "from here on no trap may be sprung";
+/// Fewer would mean that the traps were not made.
+const TRAPS_MIN: usize = 3_000;
+
+struct Lab<'a> {
+    /// How a command is told of the target.
+    connection: Vec<String>,
+    servers: Vec<&'a Throwaway>,
+    folder: Folder,
+}
+
+impl Lab<'_> {
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = pgfathom(self.folder.path());
+        command.args(arguments.split_whitespace()).args(&self.connection);
+        command
+    }
+
+    /// Types a command, which must end so, and spring no trap on any server.
+    fn expect(&self, exit: i32, arguments: &str) -> Ended {
+        let ended: Ended = self.command(arguments).output().expect("the command starts").into();
+        let sprung: Vec<String> = self.servers.iter().flat_map(|server| sprung(server)).collect();
+        let told = format!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+        assert!(sprung.is_empty(), "{told}{}", sprung.join("\n"));
+        assert_eq!(ended.exit, Some(exit), "{told}");
+        ended
+    }
+}
+
+/// Traps in the server's log behind its mark, each with the statement that follows it.
+fn sprung(server: &Throwaway) -> Vec<String> {
+    let log = server.log();
+    let log = log.rsplit_once(MARK).map_or(log.as_str(), |(_, rest)| rest);
+    let lines: Vec<&str> = log.lines().collect();
+    let is_trap = |line: &&str| line.contains("trap: ") && line.contains("ERROR:");
+    let found = lines.iter().enumerate().filter(|(_, line)| is_trap(line));
+    found.map(|(at, _)| lines[at..lines.len().min(at + 8)].join("\n")).collect()
+}
+
+/// Puts the traps into the database `postgres`, and checks that a session with the user's search path steps into each kind.
+fn plant(server: &Throwaway) {
+    server.execute(TRAPS).expect("the traps can be made");
+    let made: usize = server
+        .value("select evil.count_of_traps()")
+        .expect("an answer")
+        .expect("a number")
+        .parse()
+        .expect("a number");
+    assert!(made > TRAPS_MIN, "only {made} traps");
+    server
+        .execute(&format!("alter database postgres set search_path = {SEARCH_PATH}"))
+        .expect("the server does it");
+    for sql in [
+        "select length('a')",
+        "select 1 + 1",
+        "select 'a'::text",
+        "select from pg_class",
+        "select from usertable",
+        "select count(*) from (values (1)) v (x)",
+        "select hashtextextended('a'::varchar, 0)",
+    ] {
+        let error = server.execute(sql).expect_err(sql);
+        let told = error.as_db_error().map(|error| error.message().to_owned()).unwrap_or_default();
+        assert!(told.starts_with("trap: "), "{sql}: {told}: the trap does not work");
+    }
+    // Where nobody names pg_catalog it is searched first, and better matches in other schemas still win.
+    for sql in
+        ["select hashtextextended('a'::varchar, 0)", "select 1::bigint & 1", "select length('a'::varchar)"]
+    {
+        let error = server.execute(&format!("set search_path = public; {sql}")).expect_err(sql);
+        let told = error.as_db_error().map(|error| error.message().to_owned()).unwrap_or_default();
+        assert!(told.starts_with("trap: public"), "{sql}: {told}: the trap does not work");
+    }
+    assert!(sprung(server).len() >= 10, "the log shows traps: {}", server.log());
+    mark(server);
+}
+
+/// What is in the log so far is the test's own.
+fn mark(server: &Throwaway) {
+    server.execute(&format!("do $$ begin raise log '{MARK}'; end $$")).expect("the server does it");
+}
+
+#[test]
+fn no_verb_calls_what_a_plain_role_has_put_on_the_search_path() {
+    let found = installations();
+    assert!(!found.is_empty(), "no PostgreSQL on this machine: run make test, which installs it");
+    for installation in &found {
+        // Prepared transactions and fsync are what some proofs ask for.
+        let settings = [("max_prepared_transactions", "8"), ("max_wal_size", "4GB")];
+        let server = Throwaway::start(installation, &settings).expect("a throwaway cluster starts");
+        plant(&server);
+        let (host, port) = (server.socket_dir().display().to_string(), server.port().to_string());
+        let connection = ["-h", &host, "-p", &port, "-U", SUPERUSER, "-d", "postgres"].map(str::to_owned);
+        let lab = Lab { connection: connection.to_vec(), servers: vec![&server], folder: Folder::new() };
+        lab.expect(0, "load ycsb --rows 2000 --partitions 3 -j 2");
+        lab.expect(0, "load ycsb --rows 2000");
+        lab.expect(0, "load tpcc -s 1 -j 2 --foreign-keys");
+        for deep in ["", " --deep"] {
+            lab.expect(0, &format!("verify ycsb{deep}"));
+            lab.expect(0, &format!("verify tpcc{deep}"));
+        }
+        let table = server
+            .value("select pg_catalog.to_regclass('hall.usertable')::pg_catalog.oid operator(pg_catalog.>) 0")
+            .expect("the server does it");
+        assert_eq!(table.as_deref(), Some("t"), "new tables are made where the user's search path begins");
+        mark(&server);
+        for mix in ["ycsb-a", "ycsb-e", "ycsb-f", "tpcc"] {
+            lab.expect(0, &format!("run -b {mix} -c 2 -T 1 --poller epoll"));
+        }
+        lab.expect(0, "run -b ycsb-a -c 1,2 -T 1 --poller epoll");
+        // Beside a script the session has the user's path, and the statements of ours are safe by themselves.
+        lab.folder.write("nothing.sql", "values (pg_catalog.now());\n");
+        lab.expect(0, "run -b ycsb-a -f nothing.sql -M prepared -c 2 -T 1 --poller epoll");
+        lab.expect(0, "verify ycsb");
+        lab.expect(8, "verify tpcc");
+        lab.expect(0, "watch -T 2");
+        for proof in ["hermitage", "tpcc", "bank -T 2", "twin -T 2", "ack -T 2", "verreg -T 2"] {
+            let ended: Ended =
+                lab.command(&format!("prove {proof}")).output().expect("the command starts").into();
+            let told = format!("$ pgfathom prove {proof}\n{}{}", ended.stdout, ended.stderr);
+            assert_ne!(ended.exit, Some(1), "{told}");
+            let sprung = sprung(&server);
+            assert!(sprung.is_empty(), "{told}{}", sprung.join("\n"));
+        }
+        lab.expect(0, "load ycsb --rows 1000 --restart");
+    }
+}
+
+#[test]
+fn no_verb_calls_what_a_plain_role_has_put_on_the_search_path_of_shards() {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let servers = ThrowawayCluster::sharded(&installation, 2, 4).expect("a throwaway cluster starts");
+    for node in 0..2 {
+        plant(servers.node(node));
+    }
+    let file = servers.cluster_toml().display().to_string();
+    let lab = Lab {
+        connection: vec!["--cluster".to_owned(), file],
+        servers: vec![servers.node(0), servers.node(1)],
+        folder: Folder::new(),
+    };
+    lab.expect(0, "load ycsb --rows 2000 -j 2");
+    lab.expect(0, "load tpcc -s 2 -j 2");
+    for deep in ["", " --deep"] {
+        lab.expect(0, &format!("verify ycsb{deep}"));
+        lab.expect(0, &format!("verify tpcc{deep}"));
+    }
+    lab.expect(0, "run -b ycsb-a -c 2 -T 1 --poller epoll");
+    lab.expect(0, "run -b tpcc -c 2 -T 1 --poller epoll");
+    lab.expect(0, "matrix -T 1");
+    lab.expect(0, "watch -T 2");
+    lab.expect(0, "prove tpcc");
+}

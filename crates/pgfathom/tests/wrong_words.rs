@@ -1,0 +1,189 @@
+//! What is said when a dataset is asked for in the wrong words: another one than is there, one that was moved, flags that do not fit what is loaded, values
+//! that nothing can be done with. Nothing is made or changed before it is said.
+
+mod support;
+
+use support::{Ended, Folder, pgfathom};
+use target::throwaway::{SUPERUSER, Throwaway, installations};
+
+struct Lab {
+    server: Throwaway,
+    folder: Folder,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let found = installations();
+        let newest = found.first().expect("no PostgreSQL on this machine: run make test, which installs it");
+        Lab {
+            server: Throwaway::start(newest, &[]).expect("a throwaway cluster starts"),
+            folder: Folder::new(),
+        }
+    }
+
+    fn make(&self, database: &str, sql: &str) {
+        self.server.execute(&format!("create database {database}")).expect("the server does it");
+        self.server.execute_in(database, sql).expect("the server does it");
+    }
+
+    /// Types a command on a database, which must end so; what it says.
+    fn expect(&self, exit: i32, database: &str, arguments: &[&str]) -> String {
+        let mut command = pgfathom(self.folder.path());
+        command
+            .env("PGHOST", self.server.socket_dir())
+            .env("PGPORT", self.server.port().to_string())
+            .env("PGUSER", SUPERUSER)
+            .env("PGDATABASE", database)
+            .args(arguments);
+        let ended: Ended = command.output().expect("the command starts").into();
+        let told = format!("$ pgfathom {} {database}\n{}{}", arguments.join(" "), ended.stdout, ended.stderr);
+        assert_eq!(ended.exit, Some(exit), "{told}");
+        told
+    }
+
+    fn refused(&self, database: &str, arguments: &[&str], words: &[&str]) {
+        let told = self.expect(1, database, arguments);
+        for word in words {
+            assert!(told.contains(word), "{word:?} is missing:\n{told}");
+        }
+    }
+
+    fn is_untouched(&self, database: &str) -> bool {
+        let sql = "select pg_catalog.to_regnamespace('pgfathom') is null and pg_catalog.to_regclass('public.usertable') is null";
+        self.server.execute_in(database, sql).expect("the server answers") == [[Some("t".to_owned())]]
+    }
+}
+
+#[test]
+fn a_dataset_that_is_not_there_is_told_from_one_that_is() {
+    let lab = Lab::new();
+    lab.make("empty", "select 1");
+    lab.make("bench", "create table pgbench_accounts (aid int)");
+    lab.make("rows", "select 1");
+    lab.make("houses", "select 1");
+    lab.expect(0, "rows", &["load", "ycsb", "--rows", "1000"]);
+    lab.expect(0, "houses", &["load", "tpcc", "-s", "1"]);
+    for what in ["ycsb", "tpcc"] {
+        lab.refused("empty", &["verify", what], &["holds no dataset that pgfathom has loaded", "hint:"]);
+        lab.refused("bench", &["verify", what], &["holds tables of pgbench, and no dataset"]);
+    }
+    lab.refused("bench", &["verify"], &["holds tables of pgbench"]);
+    let words = ["holds no dataset ycsb, it holds tpcc", "pgfathom verify tpcc"];
+    lab.refused("houses", &["verify", "ycsb"], &words);
+    lab.refused("houses", &["verify", "ycsb", "--deep"], &words);
+    lab.refused(
+        "rows",
+        &["verify", "tpcc"],
+        &["holds no dataset tpcc, it holds ycsb", "pgfathom verify ycsb"],
+    );
+    lab.server
+        .execute_in("rows", "create schema attic; alter table usertable set schema attic")
+        .expect("the server does it");
+    let words = [
+        "public.usertable is not where the load made it: it is now attic.usertable",
+        "move it back to public.usertable",
+    ];
+    for command in [
+        ["verify", "ycsb"].as_slice(),
+        &["run", "-b", "ycsb-c", "-T", "1"],
+        &["load", "ycsb", "--rows", "1000"],
+    ] {
+        lab.refused("rows", command, &words);
+    }
+    lab.server.execute_in("houses", "alter table district rename to districts").expect("the server does it");
+    for command in
+        [["verify", "tpcc"].as_slice(), &["run", "-b", "tpcc", "-T", "1"], &["load", "tpcc", "-s", "1"]]
+    {
+        lab.refused(
+            "houses",
+            command,
+            &["public.district is not where the load made it: it is now public.districts"],
+        );
+    }
+}
+
+#[test]
+fn flags_that_differ_from_what_is_loaded_are_told_also_when_it_is_complete() {
+    let lab = Lab::new();
+    lab.make("rows", "select 1");
+    let load = ["load", "ycsb", "--rows", "1000"];
+    let with = |more: &[&'static str]| load.iter().copied().chain(more.iter().copied()).collect::<Vec<_>>();
+    lab.expect(0, "rows", &with(&["--chunk-rows", "100"]));
+    assert!(lab.expect(0, "rows", &load).contains("every row was there already"));
+    lab.expect(0, "rows", &with(&["--chunk-rows", "100", "--method", "copy"]));
+    for (more, words) in [
+        (["--method", "freeze"].as_slice(), "method copy, this load asks for freeze"),
+        (&["--chunk-rows", "7"], "chunk length 100, this load asks for 7"),
+        (&["--unlogged"], "tables logged, this load asks for unlogged"),
+        (&["--seed", "2"], "seed 1, this load asks for 2"),
+        (&["--partitions", "3"], "partitions 0, this load asks for 3"),
+        (&["--via", "connect"], "via owner, this load asks for connect"),
+    ] {
+        lab.refused("rows", &with(more), &[words, "or drop it and start over with --restart"]);
+    }
+}
+
+#[test]
+fn bad_values_are_refused_before_anything_is_made() {
+    let lab = Lab::new();
+    lab.make("empty", "select 1");
+    let load = ["load", "ycsb", "--rows", "1000"];
+    let with = |more: &[&'static str]| load.iter().copied().chain(more.iter().copied()).collect::<Vec<_>>();
+    for (arguments, words) in [
+        (with(&["--deadline", "whenever"]), "\"whenever\" is neither a duration nor a time"),
+        (with(&["--deadline", "1999-01-01"]), "--deadline"),
+        (with(&["--force", "mytable"]), "mytable is no table that load ycsb makes"),
+        (with(&["--force", "public.usertable"]), "it takes usertable"),
+        (with(&["--tablespace", "nowhere"]), "nowhere"),
+        (with(&["--via", "connect"]), "--via connect"),
+        (with(&["--chunk-rows", "999999999"]), "--chunk-rows"),
+        (with(&["--partitions", "5000"]), "--partitions"),
+        (with(&["-j", "5000"]), "-j"),
+        (
+            vec!["load", "tpcc", "-s", "1", "--force", "usertable"],
+            "usertable is no table that load tpcc makes",
+        ),
+        (vec!["load", "tpcc", "-s", "1", "--fillfactor", "3"], "--fillfactor"),
+        (vec!["load", "tpcc", "-s", "1", "--tablespace", "nowhere"], "nowhere"),
+        (vec!["load", "tpcc", "-s", "1", "--partitions", "4"], "--partitions"),
+    ] {
+        lab.refused("empty", &arguments, &[words, "hint:"]);
+        assert!(lab.is_untouched("empty"), "{arguments:?}");
+    }
+}
+
+#[test]
+fn no_half_of_a_password_is_printed_or_recorded() {
+    let lab = Lab::new();
+    let port = lab.server.port();
+    for target in [
+        format!("postgresql://joe:hunter@secret@127.0.0.1:{port}/postgres"),
+        format!("postgresql://joe:hunter/secret@127.0.0.1:{port}/postgres"),
+        format!("postgre://joe:hunter@secret@127.0.0.1:{port}/postgres"),
+        format!("host=127.0.0.1 port={port} password=hunter secret user=joe"),
+        format!("host=127.0.0.1 port={port} password=hunter secret=1 user=joe"),
+        format!("postgresql://joe@127.0.0.1:{port}/postgres?password=hunter&secret=1"),
+        // This one is right, and nobody listens there.
+        "postgresql://joe:hunter%40secret@127.0.0.1:1/postgres?connect_timeout=1".to_owned(),
+    ] {
+        for verb in [
+            ["verify", "ycsb"].as_slice(),
+            &["load", "ycsb", "--rows", "5"],
+            &["run", "-b", "ycsb-c"],
+            &["watch", "-T", "1"],
+        ] {
+            let arguments: Vec<&str> = verb.iter().copied().chain(["-o", "run", target.as_str()]).collect();
+            let mut command = pgfathom(lab.folder.path());
+            let ended: Ended = command.args(&arguments).output().expect("the command starts").into();
+            let told = format!("{}{}", ended.stdout, ended.stderr);
+            assert_ne!(ended.exit, Some(0), "{target}: {told}");
+            assert!(!told.contains("hunter") && !told.contains("secret"), "{target}: {told}");
+            for entry in std::fs::read_dir(lab.folder.path()).unwrap().flatten() {
+                let path = entry.path().join("run.json");
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                assert!(!text.contains("hunter") && !text.contains("secret"), "{target}: {}", path.display());
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
