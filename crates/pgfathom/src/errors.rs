@@ -43,6 +43,7 @@ impl Explained for run::drive::DriveError {
     fn exit(&self) -> Exit {
         match self {
             run::drive::DriveError::Interrupted => Exit::Interrupted,
+            run::drive::DriveError::BrokeDown(_) => Exit::Errors,
             _ => Exit::Usage,
         }
     }

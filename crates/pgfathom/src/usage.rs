@@ -20,8 +20,6 @@ const LATER_VERBS: &[(&str, &str)] = &[
 const HABITS: &[(&str, &str)] = &[
     ("-W", "a password is never an argument: use ~/.pgpass, PGPASSFILE or PGPASSWORD"),
     ("--password", "a password is never an argument: use ~/.pgpass, PGPASSFILE or PGPASSWORD"),
-    ("-i", "the tables of -b tpcb-like are made by pgbench itself: pgbench -i -s SCALE DBNAME"),
-    ("--initialize", "the tables of -b tpcb-like are made by pgbench itself: pgbench -i -s SCALE DBNAME"),
     ("-S", "-b select-only"),
     ("--select-only", "-b select-only"),
     ("-N", "-b simple-update"),
@@ -37,14 +35,89 @@ const HABITS: &[(&str, &str)] = &[
     ("--dsn", "the target is the last argument: pgfathom run -b ycsb-c postgresql://host/dbname"),
     ("--database", "-d DBNAME or --dbname DBNAME"),
     ("--user", "-U NAME or --username NAME"),
-    ("-l", "every run writes latencies per second and type into its run directory (latency.hlog)"),
-    ("--log", "every run writes latencies per second and type into its run directory (latency.hlog)"),
-    ("-r", "report RUN shows latencies per transaction type"),
     ("--json", "--format json"),
     ("--output", "-o DIR names the run directory, --format text|json what is printed"),
     ("--no-color", "--color never"),
     ("--scale", "load tpcc takes -s, load ycsb --rows or --size; run takes -s for pgbench's tables"),
 ];
+
+/// Flags of pgbench that have no counterpart of the same meaning, in the order of `pgbench --help`, and what serves here.
+const OF_PGBENCH: &[(&[&str], &str)] = &[
+    (
+        &["-i", "--initialize"],
+        "the tables of -b tpcb-like are made by pgbench itself: pgbench -i -s SCALE DBNAME; load fills tables of other workloads",
+    ),
+    (&["-I", "--init-steps"], OF_INIT),
+    (&["-F", "--fillfactor"], OF_INIT),
+    (&["--foreign-keys"], OF_INIT),
+    (&["--index-tablespace"], OF_INIT),
+    (&["--partition-method"], OF_INIT),
+    (&["--partitions"], OF_INIT),
+    (&["--tablespace"], OF_INIT),
+    (&["--unlogged-tables"], OF_INIT),
+    (
+        &["-C"],
+        "sessions keep their connections for the whole run: the cost of connecting is not measured; pgbench -C does that",
+    ),
+    (
+        &["-l", "--log"],
+        "every run writes latencies per second and type into its run directory (latency.hlog)",
+    ),
+    (
+        &["-r", "--report-per-command", "--report-latencies"],
+        "report RUN shows latencies per transaction type; per statement, explain RUN reads pg_stat_statements where it is installed",
+    ),
+    (
+        &["--vacuum-all"],
+        "run vacuums pgbench_branches and pgbench_tellers first, -n leaves that out; all tables, and an empty history: \
+         psql -c 'truncate pgbench_history' -c 'vacuum analyze' DBNAME",
+    ),
+    (
+        &["--aggregate-interval"],
+        "samples.ndjson and latency.hlog of every run directory hold each second of it",
+    ),
+    (
+        &["--failures-detailed"],
+        "every run lists its errors by SQLSTATE, in its report and in run.json (steps[].errors)",
+    ),
+    (
+        &["--log-prefix"],
+        "-o DIR names the run directory; its latency.hlog holds latencies per second and type",
+    ),
+    (
+        &["--progress-timestamp"],
+        "samples.ndjson of the run directory has the time of every second; run.json has its anchor (started)",
+    ),
+    (
+        &["--sampling-rate"],
+        "every transaction is counted in the histograms of latency.hlog: nothing has to be left out",
+    ),
+    (
+        &["--show-script"],
+        "pgfathom run -b list names the built-in scripts; pgbench --show-script=NAME prints the same ones",
+    ),
+    (
+        &["--verbose-errors"],
+        "every run lists its errors by SQLSTATE with the first message of each, in its report and in events.ndjson",
+    ),
+    (
+        &["--exit-on-abort"],
+        "a session is aborted where its script ends inside a transaction; the run ends with 2, and at once when all of them are",
+    ),
+    (
+        &["--continue-on-error"],
+        "no error of the server ends a session: each is counted, and the next transaction begins",
+    ),
+    (&["--debug"], "-v says more; log_statement = all lets the server log what it is sent"),
+];
+const OF_INIT: &str =
+    "it belongs to the making of pgbench's tables: pgbench -i with the same flag; run drives them then";
+
+/// What to type instead of a flag that is not there.
+fn instead(flag: &str) -> Option<&'static str> {
+    let habit = HABITS.iter().find(|(habit, _)| *habit == flag).map(|(_, instead)| *instead);
+    habit.or_else(|| OF_PGBENCH.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, instead)| *instead))
+}
 
 /// What parsing the arguments ended with, when it did not end with a verb to run.
 #[derive(Debug)]
@@ -81,6 +154,9 @@ pub fn translate(error: &clap::Error, verb: Option<&str>, command: &clap::Comman
     };
     NotAVerb::Mistake(failure)
 }
+
+/// pgbench's --connect takes no value and means something else.
+const CONNECT_HINT: &str = "--connect says where sessions enter: first, each, owner or a node; pgbench's --connect, a connection for each transaction, is not there";
 
 fn help_hint(verb: Option<&str>) -> String {
     match verb {
@@ -140,6 +216,8 @@ fn invalid_value(error: &clap::Error, command: &clap::Command) -> Failure {
         let failure = Failure::usage(format!("{flag} needs a value"));
         return if flag == "-h/--host" {
             failure.hint("-h is the host, as in psql; help is --help or -?")
+        } else if flag == "--connect" {
+            failure.hint(CONNECT_HINT)
         } else if valid.is_empty() {
             failure.hint(format!("write {flag} VALUE", flag = flag.split('/').next().unwrap_or(&flag)))
         } else {
@@ -147,6 +225,9 @@ fn invalid_value(error: &clap::Error, command: &clap::Command) -> Failure {
         };
     }
     let failure = Failure::usage(format!("{flag}: {value:?} is not known"));
+    if flag == "--connect" {
+        return failure.hint(CONNECT_HINT);
+    }
     match text_of(error, ContextKind::SuggestedValue) {
         suggested if !suggested.is_empty() => {
             failure.hint(format!("did you mean {suggested}? known: {valid}"))
@@ -186,8 +267,8 @@ fn unknown_argument(error: &clap::Error, verb: Option<&str>) -> Failure {
     }
     let place = verb.map_or(String::new(), |verb| format!(" for {verb}"));
     let failure = Failure::usage(format!("unknown flag {word}{place}"));
-    if let Some((_, instead)) = HABITS.iter().find(|(habit, _)| *habit == word) {
-        return failure.hint(*instead);
+    if let Some(instead) = instead(word) {
+        return failure.hint(instead);
     }
     match text_of(error, ContextKind::SuggestedArg) {
         suggested if !suggested.is_empty() => {
@@ -241,4 +322,36 @@ fn conflict(error: &clap::Error, command: &clap::Command) -> Failure {
         return Failure::usage(format!("{first} is given twice")).hint(format!("give {first} once"));
     }
     Failure::usage(format!("{first} and {second} exclude each other")).hint("give one of the two")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    /// Every flag of pgbench 15 to 18, by `pgbench --help`.
+    const PGBENCH: &str = "-i --initialize -I --init-steps -F --fillfactor -n --no-vacuum -q --quiet -s --scale --foreign-keys \
+        --index-tablespace --partition-method --partitions --tablespace --unlogged-tables -b --builtin -f --file -N \
+        --skip-some-updates -S --select-only -c --client -C --connect -D --define -j --jobs -l --log -L --latency-limit -M --protocol \
+        -P --progress -r --report-per-command -R --rate -t --transactions -T --time -v --vacuum-all --aggregate-interval \
+        --exit-on-abort --failures-detailed --log-prefix --max-tries --progress-timestamp --random-seed --sampling-rate \
+        --show-script --verbose-errors --debug -d --dbname -h --host -p --port -U --username -V --version -? --help";
+
+    #[test]
+    fn every_flag_of_pgbench_is_a_flag_of_run_or_has_a_hint_of_its_own() {
+        let mut root = crate::cli::Cli::command();
+        root.build();
+        let run = root.find_subcommand("run").expect("a verb");
+        for flag in PGBENCH.split_whitespace() {
+            let is_ours = run.get_arguments().any(|argument| {
+                let long = argument.get_long().is_some_and(|long| flag == format!("--{long}"));
+                long || argument.get_short().is_some_and(|short| flag == format!("-{short}"))
+            });
+            // The version is asked of the program, not of a verb.
+            let is_ours = is_ours || matches!(flag, "-V" | "--version");
+            assert!(is_ours || instead(flag).is_some(), "{flag} is neither there nor told about");
+            let is_told_twice = is_ours && instead(flag).is_some() && flag != "--scale";
+            assert!(!is_told_twice, "{flag} is there: its hint is never seen");
+        }
+    }
 }

@@ -373,15 +373,19 @@ pub struct ErrorStatistics {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OutageStatistics {
-    /// `disconnected`: not a single session was connected; `stalled`: sessions were, but no transaction ended.
+    /// `disconnected`: not a single session was connected; `stalled`: sessions were, but no transaction ended; `failing`: all that ended had
+    /// failed.
     pub cause: String,
-    /// When the last session was lost, or the first second without a transaction began.
+    /// When the last session was lost, or the last transaction committed.
     pub from_us: u64,
-    /// Until the first session was back, or the first second with a transaction began; absent if that never came.
+    /// Until the first session was back, or the next transaction committed; absent if that never came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
     /// What the server, or the system, said first.
     pub message: String,
+    /// Transactions that failed in it, where sessions were connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<u64>,
     /// Transactions per second in the calm seconds before, at most ten.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tps_before: Option<f64>,

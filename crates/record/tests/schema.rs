@@ -427,7 +427,8 @@ fn full_directory() -> Folder {
             rows: 10,
             parameters: object(json!({"key_order": "scattered"})),
         });
-        step.parameters = object(json!({"sessions": 8}));
+        let script = json!({"name": "order.sql", "weight": 1, "sha256": "e3b0c442"});
+        step.parameters = object(json!({"sessions": 8, "scale": 10, "scripts": [script]}));
         step.sweep = Some(Place {
             sessions: 8,
             repeat: 1,
@@ -468,10 +469,11 @@ fn full_directory() -> Folder {
             first_type: Some("ycsb-read".into()),
         }];
         step.outages = vec![OutageStatistics {
-            cause: "disconnected".into(),
+            cause: "failing".into(),
             from_us: 5,
             duration_us: Some(2),
-            message: "terminating connection".into(),
+            message: "53100: could not extend file".into(),
+            failed: Some(4),
             tps_before: Some(10.0),
             back_after_us: Some(3),
             server: Some("b:5432".into()),

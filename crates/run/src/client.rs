@@ -117,6 +117,11 @@ impl Client {
                     return;
                 }
                 Ended::Lost(message) => self.plan.control.session_lost(session.now(), || message),
+                Ended::Aborted(why) => {
+                    session.disconnect();
+                    self.plan.control.session_aborted(|| why);
+                    return;
+                }
             }
         }
     }
@@ -132,7 +137,7 @@ impl Client {
                     Err(error) => {
                         session.disconnect();
                         let is_transient = matches!(error, PrepareError::Link(_));
-                        let hint = prepare_hint(&error);
+                        let hint = error.hint();
                         (Failure { message: error.to_string(), hint }, is_transient)
                     }
                 },
@@ -178,7 +183,7 @@ impl Client {
                 let outcome =
                     transaction(&plan.workload, state, session, templates, item, sequence, &mut random).await;
                 tries += 1;
-                let error = match outcome {
+                let error = match outcome.and_then(|()| plan.workload.is_complete(session, item)) {
                     Ok(()) => {
                         let weak = session.take_weak_commits();
                         if weak > 0 {
@@ -193,6 +198,8 @@ impl Client {
                         self.record.borrow_mut().inserted = state.ycsb.inserted();
                         break;
                     }
+                    // The run is over, and nobody waits for the rest of it.
+                    Err(TransactionError::Dropped) => return Ended::Over,
                     Err(error) => error,
                 };
                 let again = error.is_retryable()
@@ -209,7 +216,9 @@ impl Client {
                         session.disconnect();
                         Some(message)
                     }
-                    _ => roll_back(session).await.err().map(|error| error.to_string()),
+                    // The session is given up, and its connection with it.
+                    TransactionError::Open(_) => None,
+                    _ => roll_back(session).await.err(),
                 };
                 if again && lost.is_none() {
                     self.tally.borrow_mut().retried(start, item);
@@ -228,6 +237,9 @@ impl Client {
                 record.except(sequence, is_known_failed);
                 record.inserted = state.ycsb.inserted();
                 drop(record);
+                if error.aborts_session() {
+                    return Ended::Aborted(error.message());
+                }
                 match lost {
                     Some(message) => return Ended::Lost(message),
                     None => break,
@@ -249,22 +261,19 @@ enum Ended {
     Over,
     /// The connection was lost.
     Lost(String),
+    /// The session cannot go on, and the others can.
+    Aborted(String),
 }
 
-/// Leaves a transaction block that an error has left open.
-async fn roll_back(session: &Session) -> Result<(), crate::engine::link::LinkError> {
-    if session.transaction_status() == Some(TransactionStatus::Idle) {
+/// Leaves a transaction block that an error has left open. Tells why the connection is of no use if that does not help.
+async fn roll_back(session: &Session) -> Result<(), String> {
+    if session.transaction_status() == TransactionStatus::Idle {
         return Ok(());
     }
     session.request(|out| frontend::query(out, "ROLLBACK"));
-    session.reply().await.map(drop)
-}
-
-fn prepare_hint(error: &PrepareError) -> Option<String> {
-    let PrepareError::Refused { error, sql } = error else { return None };
-    match error.sqlstate.as_str() {
-        "42P01" if sql.contains("pgbench_") => Some("make pgbench's tables first: pgbench -i".into()),
-        "42P01" if sql.contains("usertable") => Some("fill it first: pgfathom load ycsb --rows 1M".into()),
-        _ => error.hint.clone(),
+    session.reply().await.map_err(|error| error.to_string())?;
+    match session.transaction_status() {
+        TransactionStatus::Idle => Ok(()),
+        _ => Err("the server stays inside the transaction block after ROLLBACK".into()),
     }
 }

@@ -32,6 +32,8 @@ pub enum Cause {
     Disconnected,
     /// Sessions were connected, but no transaction ended.
     Stalled,
+    /// Sessions were connected, and every transaction that ended had failed.
+    Failing,
 }
 
 impl Cause {
@@ -40,6 +42,7 @@ impl Cause {
         match self {
             Cause::Disconnected => "disconnected",
             Cause::Stalled => "stalled",
+            Cause::Failing => "failing",
         }
     }
 }
@@ -47,12 +50,14 @@ impl Cause {
 /// A time during which the target was of no use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outage {
-    /// When the last session was lost, or the first second without a transaction began.
+    /// When the last session was lost, or the last transaction committed.
     pub from: Nanos,
-    /// When the first session was back, or the first second with a transaction began; `None` if that never came.
+    /// When the first session was back, or the next transaction committed; `None` if that never came.
     pub to: Option<Nanos>,
     /// What it was.
     pub cause: Cause,
+    /// Transactions that failed in it, where sessions were connected.
+    pub failed: u64,
     /// What the server, or the system, said first.
     pub message: String,
     /// Transactions per second before it; `None` if it came too early to say.
@@ -74,6 +79,10 @@ pub struct Control {
     measure_from: AtomicU64,
     /// Starts end here.
     end: AtomicU64,
+    /// Somebody asked to stop.
+    is_interrupted: AtomicBool,
+    /// A thread of the run has ended before its time.
+    is_broken: AtomicBool,
     /// Drop everything at once.
     abandon: AtomicBool,
     /// Something changed: workers look at the rest.
@@ -85,6 +94,10 @@ pub struct Control {
     /// Commits that were acknowledged with a warning that the wait for their standbys was cancelled.
     pub weak_commits: AtomicU64,
     outages: Mutex<Vec<Outage>>,
+    /// Sessions that ended before the run did, because going on would have made its counts wrong.
+    pub aborted: AtomicU64,
+    /// Why the first of them did.
+    abort: Mutex<Option<String>>,
     /// Sessions belong to the server that takes writes, whichever that is.
     follows_writes: AtomicBool,
     /// Why the run cannot start or go on.
@@ -100,6 +113,21 @@ pub struct Failure {
     pub hint: Option<String>,
 }
 
+impl Failure {
+    /// A thread of the run has ended by a mistake of this program.
+    pub fn of_panic(thread: &str, panic: &(dyn std::any::Any + Send)) -> Failure {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it did not say why");
+        Failure {
+            message: format!("the {thread} thread of this client broke down: {text}"),
+            hint: Some(
+                "this is a mistake of pgfathom: please report it with the command line and the lines above"
+                    .into(),
+            ),
+        }
+    }
+}
+
 impl Default for Control {
     fn default() -> Self {
         Control {
@@ -108,12 +136,16 @@ impl Default for Control {
             begin: AtomicU64::new(0),
             measure_from: AtomicU64::new(Nanos::MAX),
             end: AtomicU64::new(Nanos::MAX),
+            is_interrupted: AtomicBool::new(false),
+            is_broken: AtomicBool::new(false),
             abandon: AtomicBool::new(false),
             attention: AtomicUsize::new(0),
             lost: AtomicU64::new(0),
             reconnected: AtomicU64::new(0),
             weak_commits: AtomicU64::new(0),
             outages: Mutex::default(),
+            aborted: AtomicU64::new(0),
+            abort: Mutex::default(),
             follows_writes: AtomicBool::new(false),
             failure: Mutex::default(),
         }
@@ -136,8 +168,9 @@ impl Control {
         self.attention.fetch_add(1, Ordering::Release);
     }
 
-    /// Ends the starts at `now`, or earlier if they end earlier anyway.
+    /// Somebody asked to stop: ends the starts at `now`, or earlier if they end earlier anyway.
     pub fn stop(&self, now: Nanos) {
+        self.is_interrupted.store(true, Ordering::Relaxed);
         self.end.fetch_min(now, Ordering::Relaxed);
         self.attention.fetch_add(1, Ordering::Release);
     }
@@ -165,6 +198,11 @@ impl Control {
     /// Where the measured part begins, once the run is open.
     pub fn measure_from(&self) -> Nanos {
         self.measure_from.load(Ordering::Relaxed)
+    }
+
+    /// Somebody asked to stop.
+    pub fn is_interrupted(&self) -> bool {
+        self.is_interrupted.load(Ordering::Relaxed)
     }
 
     /// Everything is to be dropped.
@@ -201,6 +239,18 @@ impl Control {
         self.connected.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// A session ends while the others go on.
+    pub fn session_aborted(&self, why: impl FnOnce() -> String) {
+        self.session_ended();
+        self.aborted.fetch_add(1, Ordering::Relaxed);
+        self.abort.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(why);
+    }
+
+    /// Why the first session ended before the run did.
+    pub fn abort(&self) -> Option<String> {
+        self.abort.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Says whether sessions belong to the server that takes writes.
     pub fn set_follows_writes(&self, follows: bool) {
         self.follows_writes.store(follows, Ordering::Relaxed);
@@ -219,6 +269,18 @@ impl Control {
     /// Notes why the run cannot go on; the first reason stays.
     pub fn fail(&self, failure: Failure) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+    }
+
+    /// A thread that the run cannot do without has ended: everybody drops everything, and the run ends with this reason.
+    pub fn break_down(&self, failure: Failure) {
+        self.fail(failure);
+        self.is_broken.store(true, Ordering::Relaxed);
+        self.abandon();
+    }
+
+    /// A thread that the run cannot do without has ended.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
     }
 
     /// Why the run cannot go on, if so.

@@ -3,10 +3,12 @@
 mod collector;
 mod seat;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use mio::Waker;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::client::{Plan, SessionRecord};
@@ -28,6 +30,8 @@ use seat::{Post, Seat, Worked, work};
 pub const SESSIONS_MAX: u64 = 1 << 14;
 /// Most worker threads of one run.
 pub const WORKERS_MAX: usize = 1_024;
+/// How long transactions under way at the end may take to finish before they are dropped and counted as unfinished.
+const DRAIN_LIMIT: Nanos = 30 * NANOS_PER_SECOND;
 
 /// What to run.
 #[derive(Debug)]
@@ -136,6 +140,10 @@ pub struct Account {
     pub reconnected: u64,
     /// Commits that were acknowledged although the wait for their standbys was cancelled: they may be on no standby.
     pub weak_commits: u64,
+    /// Sessions that ended before the run did, because their script cannot go on.
+    pub aborted: u64,
+    /// Why the first of them did.
+    pub abort: Option<String>,
     /// Somebody asked to stop.
     pub is_interrupted: bool,
     /// Each session's transactions, in the order of session numbers.
@@ -158,12 +166,17 @@ impl Account {
     }
 }
 
+const RESOURCES_HINT: &str = "raise the limit of open files (ulimit -n) or use fewer sessions (-c)";
+
 /// Why there was no run.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
     /// A session could not connect or prepare.
     #[error("{}", .0.message)]
     Failed(Failure),
+    /// A thread of this client ended in the midst of the run: what was measured until then is in the run directory, without an account.
+    #[error("{}", .0.message)]
+    BrokeDown(Failure),
     /// Not all sessions were ready in time.
     #[error("only {ready} of {sessions} sessions were connected after {seconds} s")]
     NotReady {
@@ -189,13 +202,11 @@ impl DriveError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         match self {
-            DriveError::Failed(failure) => failure.hint.clone(),
+            DriveError::Failed(failure) | DriveError::BrokeDown(failure) => failure.hint.clone(),
             DriveError::NotReady { .. } => {
                 Some("use fewer sessions (-c), or look at what the server is doing".into())
             }
-            DriveError::Io(_) => {
-                Some("raise the limit of open files (ulimit -n) or use fewer sessions (-c)".into())
-            }
+            DriveError::Io(_) => Some(RESOURCES_HINT.into()),
             DriveError::NoRing(_) => Some(
                 "leave --poller out, or use --poller epoll; io_uring needs Linux 6.1 or later and kernel.io_uring_disabled = 0"
                     .into(),
@@ -226,16 +237,18 @@ pub fn drive(
         control: Arc::clone(&control),
     });
     let posts: Vec<Arc<Post>> = (0..workers).map(|_| Arc::new(Post::new(shape))).collect();
-    let mut wakers = Vec::with_capacity(workers);
+    // However this function is left, an observer that panics included, no worker goes on without it.
+    let mut crew = Crew { control: &control, wakers: Vec::with_capacity(workers) };
     let mut threads = Vec::with_capacity(workers);
     for (index, post) in posts.iter().enumerate() {
         let reactor = EpollReactor::new()?;
-        wakers.push(reactor.waker());
+        crew.wakers.push(reactor.waker());
         let first = options.sessions * index as u64 / workers as u64;
         let last = options.sessions * (index as u64 + 1) / workers as u64;
         let waker = reactor.waker();
         let number = options.first_session + first;
-        let connector = Connector::start(Arc::clone(&dial), number, move || waker.wake())?;
+        let connector =
+            Connector::start(Arc::clone(&dial), number, Arc::clone(&control), move || waker.wake())?;
         let share = (last - first) as f64 / options.sessions as f64;
         let seat = Seat {
             plan: Arc::clone(&plan),
@@ -253,15 +266,16 @@ pub fn drive(
             latency_limit: options.latency_limit.map(|limit| limit.as_nanos() as Nanos),
             arrivals: Random::for_stream(options.seed, options.first_session + index as u64),
         };
+        let control = Arc::clone(&control);
         let thread = std::thread::Builder::new()
             .name(format!("worker {index}"))
-            .spawn(move || work(seat, poller, reactor, connector))?;
+            .spawn(move || watched(&control, || work(seat, poller, reactor, connector)))?;
         threads.push(thread);
     }
     let collector = Collector {
         control: &control,
         posts: &posts,
-        wakers: &wakers,
+        wakers: &crew.wakers,
         stop,
         shape,
         sessions: options.sessions,
@@ -270,16 +284,58 @@ pub fn drive(
     };
     let collected = collector.collect(observer);
     if collected.is_err() {
-        control.abandon();
-        collector.wake_all();
+        crew.dismiss();
     }
-    let mut results = Vec::with_capacity(workers);
-    for thread in threads {
-        // A panic of a worker is a bug: it goes on here, with its message, instead of becoming a wrong account.
-        results.push(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
-    }
+    // A worker without a result has told why; the others have been abandoned, and end at once.
+    let results: Vec<Option<Worked>> =
+        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect();
     let collected = collected?;
+    let (Some(results), false) = (results.into_iter().collect::<Option<Vec<_>>>(), control.is_broken())
+    else {
+        return Err(broke_down(&control));
+    };
     Ok(Account { moves: dial.moves(), ..account(collected, results, &control, &posts, poller) })
+}
+
+/// The workers, as long as somebody wants them.
+struct Crew<'a> {
+    control: &'a Control,
+    wakers: Vec<Arc<Waker>>,
+}
+
+impl Crew<'_> {
+    /// All of them drop everything.
+    fn dismiss(&self) {
+        self.control.abandon();
+        collector::wake_all(&self.wakers);
+    }
+}
+
+impl Drop for Crew<'_> {
+    fn drop(&mut self) {
+        self.dismiss();
+    }
+}
+
+/// A worker's life: should it end by an error or a panic, the run does, too, and with its words.
+fn watched(control: &Control, work: impl FnOnce() -> std::io::Result<Worked>) -> Option<Worked> {
+    let failure = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(worked)) => return Some(worked),
+        Ok(Err(error)) => Failure {
+            message: format!("this machine refused a resource of the run: {error}"),
+            hint: Some(RESOURCES_HINT.into()),
+        },
+        Err(panic) => Failure::of_panic("worker", &*panic),
+    };
+    control.break_down(failure);
+    None
+}
+
+/// The reason of a run that lost a thread.
+fn broke_down(control: &Control) -> DriveError {
+    let unknown =
+        || Failure { message: "a thread of this client ended before the run did".into(), hint: None };
+    DriveError::BrokeDown(control.failure().unwrap_or_else(unknown))
 }
 
 /// CPU time of this process, all threads, user and system.
@@ -320,6 +376,8 @@ fn account(
         lost: control.lost.load(Ordering::Relaxed),
         reconnected: control.reconnected.load(Ordering::Relaxed),
         weak_commits: control.weak_commits.load(Ordering::Relaxed),
+        aborted: control.aborted.load(Ordering::Relaxed),
+        abort: control.abort(),
         is_interrupted: collected.is_interrupted,
         sessions: Vec::new(),
         buffer_bytes: 0,

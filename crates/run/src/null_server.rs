@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -27,6 +28,8 @@ const ROW: &[u8] = b"0";
 #[derive(Debug)]
 pub struct NullServer {
     arriving: Arc<Mutex<Vec<UnixStream>>>,
+    /// The server's handle is gone. Somebody may still hold a dial of it, and will not be answered.
+    is_over: Arc<AtomicBool>,
     waker: Arc<Waker>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -37,7 +40,9 @@ impl NullServer {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let arriving: Arc<Mutex<Vec<UnixStream>>> = Arc::default();
-        let shared = Arc::downgrade(&arriving);
+        let shared = Arc::clone(&arriving);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
         let thread = std::thread::Builder::new().name("null server".into()).spawn(move || {
             let mut connections: Vec<Option<Connection>> = Vec::new();
             let mut poll = poll;
@@ -55,9 +60,10 @@ impl NullServer {
                         }
                         continue;
                     }
-                    // The server's handle is gone: nobody will dial any more.
-                    let Some(arriving) = shared.upgrade() else { return Ok(()) };
-                    for stream in arriving.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+                    if over.load(Ordering::Acquire) {
+                        return Ok(());
+                    }
+                    for stream in shared.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
                         let token = Token(connections.len());
                         poll.registry().register(
                             &mut SourceFd(&stream.as_raw_fd()),
@@ -69,7 +75,7 @@ impl NullServer {
                 }
             }
         })?;
-        Ok(NullServer { arriving, waker, thread: Some(thread) })
+        Ok(NullServer { arriving, is_over, waker, thread: Some(thread) })
     }
 
     /// Something to dial it with.
@@ -80,7 +86,7 @@ impl NullServer {
 
 impl Drop for NullServer {
     fn drop(&mut self) {
-        self.arriving = Arc::default();
+        self.is_over.store(true, Ordering::Release);
         let _ = self.waker.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -2,12 +2,14 @@
 //! session is connected and no transaction ends (a primary that waits for a standby which is gone, for example).
 //!
 //! It hears of every second of the run and remembers a handful of them. Throughput before is the mean of up to [`BEFORE_SECONDS`] calm seconds; it is back with the first
-//! [`BACK_SECONDS`] seconds in a row whose mean reaches [`BACK_SHARE`] of it, so one lucky second is not taken for a recovery. The resolution is therefore a second.
+//! [`BACK_SECONDS`] seconds in a row whose mean reaches [`BACK_SHARE`] of it, so one lucky second is not taken for a recovery. What is noticed is therefore
+//! at least a whole second without a commit; how long it was is told by the last commit before it and the first one behind it.
 
 use std::collections::VecDeque;
 
 use crate::control::{Cause, Outage};
 use crate::engine::{NANOS_PER_SECOND, Nanos};
+use crate::tally::Commits;
 
 /// Calm seconds that make the throughput of before.
 pub const BEFORE_SECONDS: usize = 10;
@@ -23,7 +25,7 @@ const SECOND_MIN: Nanos = NANOS_PER_SECOND / 2;
 const OUTAGES_MAX: usize = 1_000;
 
 /// One second, as far as it matters here.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Beat {
     /// Its start.
     pub from: Nanos,
@@ -31,6 +33,12 @@ pub struct Beat {
     pub to: Nanos,
     /// Transactions that committed in it.
     pub transactions: u64,
+    /// When the first and the last of them did.
+    pub commits: Commits,
+    /// Transactions that failed in it.
+    pub failed: u64,
+    /// The first of its errors, with its code.
+    pub error: Option<String>,
     /// Sessions connected at its end.
     pub connected: usize,
 }
@@ -46,6 +54,8 @@ pub struct Watch {
     /// Rates of the last calm seconds.
     calm: VecDeque<f64>,
     tps_before: Option<f64>,
+    /// The last commit so far.
+    last_commit: Nanos,
     /// Start and rate of the last seconds since everybody was back.
     recent: VecDeque<(Nanos, f64)>,
     /// How many of the connections' outages are in `outages`.
@@ -57,9 +67,15 @@ pub struct Watch {
 
 impl Watch {
     /// Hears of a second. `lost` are all times without a connection so far, in order.
-    pub fn second(&mut self, beat: Beat, lost: &[Outage]) {
+    pub fn second(&mut self, beat: &Beat, lost: &[Outage]) {
         self.join(lost);
+        let last_commit = self.last_commit;
+        self.last_commit = last_commit.max(beat.commits.last);
         if beat.to.saturating_sub(beat.from) < SECOND_MIN {
+            // No second to compare, but what it has is there.
+            if self.tps_before.is_some() {
+                self.follow(beat);
+            }
             return;
         }
         let rate = beat.transactions as f64 * NANOS_PER_SECOND as f64 / (beat.to - beat.from) as f64;
@@ -71,24 +87,39 @@ impl Watch {
                 return;
             }
             self.disturb(Outage {
-                from: beat.from,
+                // A worker that publishes late has counted a commit of this second with the last one.
+                from: if last_commit > 0 { last_commit.min(beat.to) } else { beat.from },
                 cause: Cause::Stalled,
                 message: "no transaction ended although sessions were connected".into(),
                 ..Outage::default()
             });
+            self.follow(beat);
             return;
         }
-        if beat.transactions > 0 {
-            for stall in self.outages[self.open..].iter_mut().filter(|one| one.cause == Cause::Stalled) {
-                stall.to.get_or_insert(beat.from);
-            }
-        }
+        self.follow(beat);
         // Whoever is still away, or was until this second's end, has not come back with it.
         let everybody = self.outages[self.open..].iter().map(|one| one.to.unwrap_or(Nanos::MAX)).max();
         if everybody.is_some_and(|back| beat.to > back) {
             remember(&mut self.recent, (beat.from, rate), BACK_SECONDS);
             if self.recent.len() == BACK_SECONDS {
                 self.settle();
+            }
+        }
+    }
+
+    /// What a second says about a time without commits that is not over: its end, or what failed instead.
+    fn follow(&mut self, beat: &Beat) {
+        let is_stall = |one: &&mut Outage| one.cause != Cause::Disconnected && one.to.is_none();
+        for stall in self.outages[self.open..].iter_mut().filter(is_stall) {
+            if beat.transactions > 0 {
+                let first = beat.commits.first;
+                stall.to = Some(if first > 0 { first.max(stall.from) } else { beat.from });
+            } else if beat.failed > 0 {
+                if let (Cause::Stalled, Some(error)) = (stall.cause, &beat.error) {
+                    stall.message.clone_from(error);
+                }
+                stall.cause = Cause::Failing;
+                stall.failed += beat.failed;
             }
         }
     }
@@ -113,8 +144,8 @@ impl Watch {
         for outage in new.iter().take(OUTAGES_MAX.saturating_sub(self.known)) {
             self.known += 1;
             // A server that hung and then went away: from here on it is the connections that are missing.
-            for stall in self.outages[self.open..].iter_mut().filter(|one| one.cause == Cause::Stalled) {
-                stall.to.get_or_insert(outage.from);
+            for stall in self.outages[self.open..].iter_mut().filter(|one| one.cause != Cause::Disconnected) {
+                stall.to.get_or_insert(outage.from.max(stall.from));
             }
             self.disturb(outage.clone());
         }
@@ -176,7 +207,12 @@ mod tests {
                 .map(|outage| Outage { to: outage.to.filter(|to| *to < from + S), ..outage.clone() })
                 .collect();
             let connected = if known.iter().any(|outage| outage.to.is_none()) { 0 } else { 4 };
-            watch.second(Beat { from, to: from + S, transactions: *transactions, connected }, &known);
+            let to = from + S;
+            // A commit right at the start and one right at the end.
+            let commits =
+                if *transactions > 0 { Commits { first: from.max(1), last: to } } else { Commits::default() };
+            let transactions = *transactions;
+            watch.second(&Beat { from, to, transactions, commits, connected, ..Beat::default() }, &known);
         }
         watch.finish(lost)
     }
@@ -234,11 +270,81 @@ mod tests {
         );
     }
 
+    /// A second of a run: commits at these moments, in thousandths of a second since the run's begin, and so many failures.
+    fn beat(second: u64, commits_ms: &[u64], failed: u64) -> Beat {
+        let at = |ms: Option<&u64>| ms.map_or(0, |ms| ms * S / 1_000);
+        Beat {
+            from: second * S,
+            to: (second + 1) * S,
+            transactions: 50 * commits_ms.len() as u64,
+            commits: Commits { first: at(commits_ms.first()), last: at(commits_ms.last()) },
+            failed,
+            error: (failed > 0).then(|| format!("53100: disk full in second {second}")),
+            connected: 4,
+        }
+    }
+
+    fn heard(beats: &[Beat]) -> Vec<Outage> {
+        let mut watch = Watch::default();
+        beats.iter().for_each(|beat| watch.second(beat, &[]));
+        watch.finish(&[])
+    }
+
+    #[test]
+    fn a_stall_lasts_from_the_last_commit_before_it_to_the_first_behind_it() {
+        // Two seconds that hold just one whole empty second of the clock, at every phase of it.
+        for phase in [1, 250, 500, 999] {
+            let (from, to) = (1_000 + phase, 3_000 + phase);
+            let outages = heard(&[
+                beat(0, &[5, 995], 0),
+                beat(1, &[1_000, from], 0),
+                beat(2, &[], 0),
+                beat(3, &[to, 3_999], 0),
+                beat(4, &[4_005, 4_995], 0),
+                beat(5, &[5_005, 5_995], 0),
+            ]);
+            assert_eq!(outages.len(), 1, "{phase}");
+            let Outage { from, to, cause, back, .. } = &outages[0];
+            assert_eq!((to.unwrap() - from, *cause), (2 * S, Cause::Stalled), "{phase}");
+            assert!(
+                back.unwrap() >= to.unwrap(),
+                "the throughput is not back before the first commit: {outages:?}"
+            );
+        }
+        let to_the_end = heard(&[beat(0, &[5, 995], 0), beat(1, &[1_000, 1_400], 0), beat(2, &[], 0)]);
+        assert_eq!((to_the_end[0].from, to_the_end[0].to), (1_400 * S / 1_000, None));
+        // The run ends with a piece of a second in which it went on.
+        let piece = Beat { to: 3 * S + S / 4, ..beat(3, &[3_100, 3_200], 0) };
+        let ended = heard(&[beat(0, &[5, 995], 0), beat(1, &[1_000, 1_400], 0), beat(2, &[], 0), piece]);
+        assert_eq!(ended[0].to, Some(3_100 * S / 1_000));
+    }
+
+    #[test]
+    fn seconds_in_which_everything_fails_are_told_with_the_error_and_the_count() {
+        let outages = heard(&[
+            beat(0, &[5, 995], 0),
+            beat(1, &[1_000, 1_700], 20),
+            beat(2, &[], 10_000),
+            beat(3, &[], 11_542),
+            beat(4, &[4_300, 4_990], 3),
+            beat(5, &[5_005, 5_995], 0),
+        ]);
+        assert_eq!(outages.len(), 1);
+        let one = &outages[0];
+        assert_eq!((one.cause, one.failed), (Cause::Failing, 21_542));
+        assert_eq!(one.message, "53100: disk full in second 2");
+        assert_eq!((one.from, one.to), (1_700 * S / 1_000, Some(4_300 * S / 1_000)));
+        // It hung first, and failed then.
+        let hung = heard(&[beat(0, &[5, 995], 0), beat(1, &[], 0), beat(2, &[], 7)]);
+        assert_eq!((hung[0].cause, hung[0].failed, hung[0].from), (Cause::Failing, 7, 995 * S / 1_000));
+    }
+
     #[test]
     fn an_endless_flicker_is_bounded() {
         let flicker: Vec<Outage> = (0..5_000).map(|number| lost(number * 2, number * 2 + 1)).collect();
         let mut watch = Watch::default();
-        watch.second(Beat { from: 0, to: 10 * S, transactions: 1, connected: 1 }, &flicker);
+        let beat = Beat { to: 10 * S, transactions: 1, connected: 1, ..Beat::default() };
+        watch.second(&beat, &flicker);
         assert_eq!(watch.finish(&flicker).len(), OUTAGES_MAX);
     }
 }

@@ -17,6 +17,20 @@ pub struct StatementSpec {
     pub sql: String,
     /// Somebody reads the names and values of its result: it is described and comes as text in either wire mode.
     pub is_read: bool,
+    /// How many parameters are written when it is executed.
+    pub parameters: usize,
+    /// Where it stands, if it is the user's: file and line.
+    pub place: Option<String>,
+}
+
+impl StatementSpec {
+    /// A statement of a workload of ours, whose parameters are the `$1`, `$2`, ... in it.
+    pub fn ours(name: String, sql: String) -> StatementSpec {
+        // A quoted name may have anything in it.
+        let outside: String = sql.split('"').step_by(2).collect();
+        let parameters = (1..).take_while(|number| outside.contains(&format!("${number}"))).count();
+        StatementSpec { name, sql, is_read: false, parameters, place: None }
+    }
 }
 
 /// Why statements could not be prepared.
@@ -26,13 +40,64 @@ pub enum PrepareError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The server refused the statement.
-    #[error("the server refused to prepare \"{sql}\": {error}")]
+    #[error("{}the server refused to prepare \"{}\": {error}", place(.spec), .spec.sql)]
     Refused {
         /// The statement.
-        sql: String,
+        spec: StatementSpec,
         /// What the server said.
         error: ServerError,
     },
+    /// The server knows another number of parameters: it sees none where it takes no expressions, as in most of DDL.
+    #[error(
+        "{}\"{}\" has {}, but for the server it takes {takes}",
+        place(.spec),
+        .spec.sql,
+        counted(.spec.parameters)
+    )]
+    Parameters {
+        /// The statement.
+        spec: StatementSpec,
+        /// How many the server wants.
+        takes: usize,
+    },
+}
+
+impl PrepareError {
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        const SIMPLE: &str = "-M simple sends the statement as text, with the variables' values in it";
+        let (spec, server) = match self {
+            PrepareError::Link(_) => return None,
+            PrepareError::Refused { spec, error } => (spec, Some(error)),
+            PrepareError::Parameters { spec, .. } => (spec, None),
+        };
+        let own = match server.map(|error| error.sqlstate.as_str()) {
+            Some("42P01") if spec.sql.contains("pgbench_") => {
+                Some("make pgbench's tables first: pgbench -i".to_owned())
+            }
+            Some("42P01") if spec.sql.contains("usertable") && spec.place.is_none() => {
+                Some("fill it first: pgfathom load ycsb --rows 1M".to_owned())
+            }
+            _ => server.and_then(|error| error.hint.clone()),
+        };
+        match (&spec.place, own) {
+            (None, own) => own,
+            (Some(_), None) => Some(SIMPLE.to_owned()),
+            (Some(_), Some(own)) => Some(format!("{own}; {SIMPLE}")),
+        }
+    }
+}
+
+fn place(spec: &StatementSpec) -> String {
+    spec.place.as_ref().map_or_else(String::new, |place| format!("{place}: "))
+}
+
+fn counted(parameters: usize) -> String {
+    match parameters {
+        0 => "no variable".to_owned(),
+        1 => "1 variable".to_owned(),
+        many => format!("{many} variables"),
+    }
 }
 
 /// Prepares all of `specs` in one round trip each, and lays out their executions.
@@ -50,9 +115,12 @@ pub async fn prepare(
         });
         let reply = session.reply().await?;
         if let Some(error) = session.error_of(reply) {
-            return Err(PrepareError::Refused { sql: spec.sql.clone(), error });
+            return Err(PrepareError::Refused { spec: spec.clone(), error });
         }
         let types = session.with_frames(reply, parameter_types);
+        if types.len() != spec.parameters {
+            return Err(PrepareError::Parameters { spec: spec.clone(), takes: types.len() });
+        }
         let wire = if spec.is_read { Wire::Libpq } else { wire };
         let result = if wire == Wire::Libpq { Format::Text } else { Format::Binary };
         templates.push(Template::new(wire, &spec.name, &types, result));

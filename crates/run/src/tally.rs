@@ -191,6 +191,34 @@ pub struct Tally {
     is_open_loop: bool,
     late_after: Option<Nanos>,
     errors: Vec<ErrorTally>,
+    commits: Commits,
+}
+
+/// When the first and the last commit were, among those counted together; 0: there was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Commits {
+    /// The first.
+    pub first: Nanos,
+    /// The last.
+    pub last: Nanos,
+}
+
+impl Commits {
+    #[inline]
+    fn note(&mut self, at: Nanos) {
+        if self.first == 0 {
+            self.first = at;
+        }
+        self.last = at;
+    }
+
+    /// Adds `other`, of the same time or not.
+    pub fn add(&mut self, other: Commits) {
+        if self.first == 0 || (other.first > 0 && other.first < self.first) {
+            self.first = other.first;
+        }
+        self.last = self.last.max(other.last);
+    }
 }
 
 impl Tally {
@@ -203,6 +231,7 @@ impl Tally {
             is_open_loop,
             late_after,
             errors: Vec::with_capacity(ERROR_KINDS_MAX),
+            commits: Commits::default(),
         }
     }
 
@@ -231,6 +260,7 @@ impl Tally {
     #[inline]
     pub fn committed(&mut self, start: Start, kind: usize, node: usize, end: Nanos) {
         let (is_open_loop, late_after) = (self.is_open_loop, self.late_after);
+        self.commits.note(end);
         let interval = self.interval(start);
         let response = end - start.scheduled;
         if let Some(node) = interval.nodes.get_mut(node) {
@@ -315,6 +345,7 @@ impl Tally {
         for error in &self.errors {
             merge_error(&mut posted.errors, error);
         }
+        posted.commits.add(std::mem::take(&mut self.commits));
         self.measured.reset();
         self.warmup.reset();
         for error in &mut self.errors {
@@ -332,18 +363,26 @@ pub struct Posted {
     pub warmup: Interval,
     /// Errors, warm-up included.
     pub errors: Vec<ErrorTally>,
+    /// When commits were, warm-up included.
+    pub commits: Commits,
 }
 
 impl Posted {
     /// Nothing yet.
     pub fn new(shape: Shape) -> Posted {
-        Posted { measured: Interval::new(shape), warmup: Interval::new(shape), errors: Vec::new() }
+        Posted {
+            measured: Interval::new(shape),
+            warmup: Interval::new(shape),
+            errors: Vec::new(),
+            commits: Commits::default(),
+        }
     }
 
     /// Adds `other`.
     pub fn add(&mut self, other: &Posted) {
         self.measured.add(&other.measured);
         self.warmup.add(&other.warmup);
+        self.commits.add(other.commits);
         for error in &other.errors {
             merge_error(&mut self.errors, error);
         }
@@ -354,6 +393,7 @@ impl Posted {
         self.measured.reset();
         self.warmup.reset();
         self.errors.clear();
+        self.commits = Commits::default();
     }
 }
 

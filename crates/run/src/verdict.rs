@@ -24,6 +24,8 @@ pub const TRANSACTIONS_FOR_P99_MIN: u64 = 10_000;
 /// Reasons against a run, and what else a careful reader should know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opinion {
+    /// Nothing was committed in the measured time: there are no numbers, and that is the answer, whatever the client did meanwhile.
+    pub has_nothing: bool,
     /// Why the numbers say nothing about the target. Empty: they are valid.
     pub invalid: Vec<String>,
     /// What should be known although the numbers stand.
@@ -36,7 +38,8 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     let measured = &account.posted.measured;
     let percent = |share: f64| (share * 100.0).round();
     if measured.transactions() == 0 {
-        opinion.invalid.push("not a single transaction was committed in the measured time".into());
+        opinion.has_nothing = true;
+        opinion.invalid.push(nothing_committed(account));
     }
     let (busy, waited) = (account.worker_cpu_share_max, account.worker_wait_share_max.unwrap_or(0.0));
     if busy >= WORKER_CPU_SHARE_MIN && busy > WORKER_BUSY_SHARE_MAX * (1.0 - waited) {
@@ -81,6 +84,11 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     if measured.failed() > 0 {
         opinion.notes.push(format!("{} transactions failed", measured.failed()));
     }
+    if let Some(why) = account.abort.as_ref().filter(|_| account.aborted > 0) {
+        let all = account.sessions.len() as u64;
+        let rest = if account.aborted >= all { "" } else { "; the rest of the run was driven by fewer" };
+        opinion.notes.push(format!("{} of {all} sessions were aborted: {why}{rest}", account.aborted));
+    }
     if account.weak_commits > 0 {
         opinion.notes.push(format!(
             "{} commits were acknowledged although the wait for their standbys was cancelled: they are counted, and a failover may lose them",
@@ -102,6 +110,28 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     opinion
 }
 
+/// That nothing was committed, and what there was instead.
+fn nothing_committed(account: &Account) -> String {
+    let failed = account.posted.measured.failed() + account.posted.warmup.failed();
+    let mut text = String::from("not a single transaction was committed in the measured time");
+    let often = account.posted.errors.iter().max_by_key(|error| error.count);
+    match (failed, often) {
+        (0, _) if account.unfinished > 0 => {
+            text.push_str(&format!(": {} had no outcome when it was over", account.unfinished));
+        }
+        (0, _) if account.skipped > 0 => {
+            text.push_str(&format!(": {} were skipped as too late", account.skipped))
+        }
+        (0, _) => {}
+        (_, None) => text.push_str(&format!(": {failed} failed")),
+        (_, Some(error)) => text.push_str(&format!(
+            ": {failed} failed, most of them with {}: {}",
+            error.sqlstate, error.first_message
+        )),
+    }
+    text
+}
+
 /// One outage, and what became of the throughput.
 fn outage(account: &Account, outage: &Outage) -> String {
     let seconds = |time: Nanos| time as f64 / NANOS_PER_SECOND as f64;
@@ -109,12 +139,18 @@ fn outage(account: &Account, outage: &Outage) -> String {
     let what = match outage.cause {
         Cause::Disconnected => "outage",
         Cause::Stalled => "stall",
+        Cause::Failing => "nothing but failures",
+    };
+    let why = match outage.cause {
+        Cause::Failing => format!("{} transactions failed, the first with {}", outage.failed, outage.message),
+        Cause::Disconnected | Cause::Stalled => outage.message.clone(),
     };
     let mut text = match outage.to {
         Some(to) => {
-            format!("{what} of {:.2} s at {from:.1} s: {}", seconds(to - outage.from), outage.message)
+            let of = if outage.cause == Cause::Failing { "for" } else { "of" };
+            format!("{what} {of} {:.2} s at {from:.1} s: {why}", seconds(to - outage.from))
         }
-        None => format!("{what} from {from:.1} s to the end: {}", outage.message),
+        None => format!("{what} from {from:.1} s to the end: {why}"),
     };
     if let Some(server) = account.server_after(outage) {
         text.push_str(&format!("; sessions went on at {server}"));
@@ -170,10 +206,46 @@ mod tests {
             lost: 0,
             reconnected: 0,
             weak_commits: 0,
+            aborted: 0,
+            abort: None,
             is_interrupted: false,
             sessions: Vec::new(),
             buffer_bytes: 0,
         }
+    }
+
+    #[test]
+    fn nothing_committed_is_told_with_what_there_was_instead() {
+        let mut account = account();
+        account.posted.measured.types[0] = crate::tally::TypeTally { failed: 40, ..Default::default() };
+        account.worker_cpu_share_max = 1.0;
+        let error = |code: &[u8; 5], count| crate::tally::ErrorTally {
+            sqlstate: wire::error::SqlState(*code),
+            count,
+            retried: 0,
+            first_message: "first".into(),
+            first: 0,
+            first_type: 0,
+        };
+        account.posted.errors = vec![error(b"40001", 3), error(b"53100", 37)];
+        let opinion = judge(&account, None);
+        assert!(opinion.has_nothing, "also where the client was busy with failing");
+        assert!(opinion.invalid[0].ends_with(": 40 failed, most of them with 53100: first"), "{opinion:?}");
+        account.posted.measured.types[0].transactions = 1;
+        assert!(!judge(&account, None).has_nothing);
+    }
+
+    #[test]
+    fn aborted_sessions_are_told() {
+        let mut some = account();
+        some.sessions = vec![Default::default(); 3];
+        (some.aborted, some.abort) = (2, Some("x: end of script reached".into()));
+        assert!(
+            judge(&some, None).notes[0]
+                .starts_with("2 of 3 sessions were aborted: x: end of script reached; the rest")
+        );
+        some.aborted = 3;
+        assert_eq!(judge(&some, None).notes[0], "3 of 3 sessions were aborted: x: end of script reached");
     }
 
     #[test]
@@ -265,5 +337,11 @@ mod tests {
         );
         let stall = told(|outage| (outage.cause, outage.to) = (Cause::Stalled, None));
         assert!(stall.starts_with("stall from 1.0 s to the end: gone"), "{stall}");
+        let failing = told(|outage| {
+            (outage.cause, outage.failed, outage.back) = (Cause::Failing, 21_542, None);
+            outage.message = "53100: disk full".into();
+        });
+        let expected = "nothing but failures for 2.00 s at 1.0 s: 21542 transactions failed, the first with 53100: disk full; ";
+        assert!(failing.starts_with(expected), "{failing}");
     }
 }

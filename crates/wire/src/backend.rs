@@ -212,7 +212,11 @@ pub struct ReplyScanner {
     scanned: usize,
     errors: u32,
     notices: u32,
+    rollbacks: u32,
 }
+
+/// A whole CommandComplete that says ROLLBACK, but for its type.
+const ROLLBACK_COMPLETE: &[u8] = b"\0\0\0\x0dROLLBACK\0";
 
 /// What a scan found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,6 +236,8 @@ pub enum Scan {
         errors: u32,
         /// NoticeResponse messages likewise: warnings, too, come as these.
         notices: u32,
+        /// Commands that ended as `ROLLBACK`: a COMMIT that the server did not carry out ends so, and without an error.
+        rollbacks: u32,
     },
     /// The server waits for COPY data (CopyInResponse), or sends some (CopyOutResponse): no ReadyForQuery until then.
     Copy {
@@ -262,11 +268,12 @@ impl ReplyScanner {
                         .then(|| TransactionStatus::from_byte(rest[HEADER_BYTES]))
                         .flatten()
                         .ok_or(ProtocolError::Body { tag: tag::READY_FOR_QUERY })?;
-                    let (errors, notices) = (self.errors, self.notices);
-                    return Ok(Scan::Complete { end: self.scanned, status, errors, notices });
+                    let ReplyScanner { scanned: end, errors, notices, rollbacks } = *self;
+                    return Ok(Scan::Complete { end, status, errors, notices, rollbacks });
                 }
                 tag::ERROR_RESPONSE => self.errors += 1,
                 tag::NOTICE_RESPONSE => self.notices += 1,
+                tag::COMMAND_COMPLETE if rest[1..total] == *ROLLBACK_COMPLETE => self.rollbacks += 1,
                 tag::COPY_IN_RESPONSE | tag::COPY_OUT_RESPONSE => {
                     return Ok(Scan::Copy { end: self.scanned });
                 }
@@ -376,9 +383,25 @@ mod tests {
             let scan = scanner.scan(&reply);
             assert_eq!(
                 scan,
-                Ok(Scan::Complete { end, status: TransactionStatus::Active, errors: 1, notices: 1 })
+                Ok(Scan::Complete {
+                    end,
+                    status: TransactionStatus::Active,
+                    errors: 1,
+                    notices: 1,
+                    rollbacks: 0
+                })
             );
         }
+    }
+
+    #[test]
+    fn commands_that_ended_as_rollback_are_counted() {
+        let mut reply = Vec::new();
+        for command in ["ROLLBACK", "COMMIT", "ROLLBACK PREPARED", "ROLLBACK", "rollback"] {
+            reply.extend(message(tag::COMMAND_COMPLETE, format!("{command}\0").as_bytes()));
+        }
+        reply.extend(message(tag::READY_FOR_QUERY, b"I"));
+        assert!(matches!(ReplyScanner::default().scan(&reply), Ok(Scan::Complete { rollbacks: 2, .. })));
     }
 
     #[test]

@@ -122,9 +122,16 @@ pub struct Execution<'a> {
 impl Execution<'_> {
     #[inline]
     fn next_encoding(&mut self) -> Encoding {
-        let encoding = self.template.encodings[self.next];
+        let encoding = self.encoding();
         self.next += 1;
         encoding
+    }
+
+    /// How the next parameter travels. One too many travels as text: the server refuses the whole message, which is an error of one
+    /// statement and no end of a worker.
+    #[inline]
+    fn encoding(&self) -> Encoding {
+        self.template.encodings.get(self.next).copied().unwrap_or(Encoding::Text)
     }
 
     /// The next parameter is an integer.
@@ -149,7 +156,7 @@ impl Execution<'_> {
     pub fn double(&mut self, value: f64, text: impl FnOnce(&mut Vec<u8>)) {
         /// Doubles below it in size are exact integers when they have no fraction.
         const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-        match self.template.encodings[self.next] {
+        match self.encoding() {
             Encoding::Float8 => {
                 self.next += 1;
                 self.bytes(&value.to_be_bytes());
@@ -169,7 +176,7 @@ impl Execution<'_> {
     /// The next parameter is text, which is read as a number where the parameter travels as one.
     pub fn text(&mut self, value: &[u8]) {
         let number = || std::str::from_utf8(value).ok().map(str::trim);
-        match self.template.encodings[self.next] {
+        match self.encoding() {
             Encoding::Text => self.raw(value),
             Encoding::Float8 => match number().and_then(|text| text.parse::<f64>().ok()) {
                 Some(value) => self.double(value, |_| ()),
@@ -222,10 +229,10 @@ impl Execution<'_> {
         self.out[start..start + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// Ends the execution (Bind, Describe in libpq's form, Execute); the caller adds Sync.
+    /// Ends the execution (Bind, Describe in libpq's form, Execute); the caller adds Sync. Who prepares a statement compares its
+    /// parameters with those that will be written; should the numbers differ all the same, the server refuses the Bind.
     #[inline]
     pub fn finish(self) {
-        debug_assert_eq!(self.next, self.template.encodings.len(), "every parameter is written once");
         let bind_bytes = self.out.len() + self.template.bind_tail_bytes - self.start - 1;
         self.out[self.start + 1..self.start + 5].copy_from_slice(&(bind_bytes as u32).to_be_bytes());
         self.out.extend_from_slice(&self.template.tail);
@@ -252,6 +259,26 @@ mod tests {
         frontend::describe_portal(&mut expected);
         frontend::execute(&mut expected);
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn a_parameter_too_many_is_written_for_the_server_to_refuse() {
+        let template = Template::new(Wire::Lean, "s", &[oid::INT4], Format::Text);
+        let mut out = Vec::new();
+        let mut execution = template.begin(&mut out);
+        execution.integer(1);
+        execution.integer(2);
+        execution.double(0.5, |out| out.extend_from_slice(b"0.5"));
+        execution.text(b"x");
+        execution.null();
+        execution.finish();
+        // One message still: its length is that of what was written, and its count is the statement's.
+        let (_, bytes) = crate::backend::frame(&out).unwrap().expect("a whole Bind");
+        assert_eq!(out[bytes], b'E', "Execute follows");
+        assert!(out[..bytes].ends_with(b"\0\0\0\x03\x30\x2e\x35\0\0\0\x01x\xff\xff\xff\xff\0\x01\0\0"));
+        let mut short = Vec::new();
+        template.begin(&mut short).finish();
+        assert!(matches!(crate::backend::frame(&short), Ok(Some(_))), "and so it is with one too few");
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod mix;
 mod nodes;
 mod prepare;
 pub(crate) mod route;
+pub(crate) mod scripts;
 mod sessions;
 mod settle;
 mod sweep;
@@ -64,7 +65,7 @@ pub struct Run {
     /// Set a variable for scripts; may be given several times
     #[arg(short = 'D', long, value_name = "VAR=VALUE", value_parser = definition, help_heading = "Workload")]
     pub define: Vec<Definition>,
-    /// The variable :scale of your scripts [default: 1]; pgbench's own count pgbench_branches
+    /// The variable :scale of your scripts [default: 1]; beside pgbench's own, which count pgbench_branches, it is ignored
     #[arg(short, long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Workload")]
     pub scale: Option<u64>,
     /// Do not vacuum pgbench's tables before the run
@@ -102,20 +103,19 @@ pub struct Run {
     /// Attempts at a transaction that meets a deadlock or a serialization failure; 0: until it succeeds or the time is over
     #[arg(long, value_name = "N", default_value = MAX_TRIES_DEFAULT, value_parser = quantity::count, help_heading = "Load")]
     pub max_tries: u64,
-    /// Seed of every random choice: the same seed drives the same keys in the same order per session
-    #[arg(long, value_name = "SEED", value_parser = quantity::count, help_heading = "Load")]
+    /// Seed of every random choice: the same seed drives the same keys in the same order per session; or time, rand
+    #[arg(long, value_name = "SEED", value_parser = seed, help_heading = "Load")]
     pub random_seed: Option<u64>,
-    /// How statements are sent, as for pgbench: simple, extended, prepared
+    /// How statements are sent: simple, extended, prepared [default: simple for scripts, as pgbench; prepared for ycsb and tpcc]
     #[arg(
         short = 'M',
         long,
         value_name = "PROTOCOL",
         value_enum,
-        default_value = "prepared",
         hide_possible_values = true,
         help_heading = "Load"
     )]
-    pub protocol: Protocol,
+    pub protocol: Option<Protocol>,
     /// Messages of a prepared statement: libpq sends what pgbench and most drivers send; lean leaves Describe out and uses binary
     /// values, which spares client and server. Every result carries the mode
     #[arg(
@@ -143,6 +143,9 @@ pub struct Run {
     /// What makes several runs of it.
     #[command(flatten)]
     pub sweep: sweep::Flags,
+    /// The workload, once it has been read.
+    #[arg(skip)]
+    pub scripts: scripts::Once,
     /// What is told in front of the progress of a step.
     #[arg(skip)]
     pub told: String,
@@ -218,10 +221,16 @@ impl Run {
             self.check_tpcc_sweep()?;
         }
         if self.is_sweep() { self.check_first_step() } else { self.check_workload() }?;
+        for taken in self.builtin.iter().filter_map(|builtin| mix::taken_for(&builtin.name)) {
+            context.terminal.say(&taken);
+        }
         if self.tpcc.simulate.is_some() {
             return self.run_simulated(context);
         }
-        let drives_tpcc = self.builtin.iter().any(|builtin| builtin.name == tpcc::NAME);
+        let drives_tpcc = self
+            .builtin
+            .iter()
+            .any(|builtin| mix::builtin_name(&builtin.name).is_ok_and(|name| name == tpcc::NAME));
         let spec = self.route.resolve(&self.connection, context, drives_tpcc)?;
         if self.tpcc.until_slo {
             return self.run_until_slo(context, &spec);
@@ -231,7 +240,7 @@ impl Run {
         }
         let mut control = target::control::connect(&spec)?;
         let seed = self.seed();
-        let assembled = self.assemble(&mut control, &spec, seed)?;
+        let assembled = self.assemble(&mut control, &spec, seed, &context.terminal)?;
         let recording = Recording::begin(context, &self.directory, "run", &assembled.name)?;
         self.watch(&recording, &spec)?;
         let fingerprint = fingerprint::take(&mut control, &spec);
@@ -242,6 +251,11 @@ impl Run {
         let step = recording.dir().begin_step("run", &assembled.name)?;
         let measured = match self.measure(&recording, &step, &spec, Some(&mut control), assembled, seed) {
             Ok(measured) => measured,
+            // It broke down in the midst of it: what was measured until then is there.
+            Err(failure) if failure.exit() == Exit::Errors => {
+                recording.fail(&step, &std::io::Error::other(failure.message()));
+                return Err(failure);
+            }
             Err(failure) => {
                 recording.discard();
                 return Err(failure);
@@ -290,7 +304,7 @@ impl Run {
         control: &mut Control,
     ) -> Result<Exit, Failure> {
         let seed = self.seed();
-        let assembled = self.assemble(control, spec, seed)?;
+        let assembled = self.assemble(control, spec, seed, &recording.context().terminal)?;
         Ok(self.measure(recording, step, spec, Some(control), assembled, seed)?.exit)
     }
 
@@ -402,6 +416,18 @@ fn definition(text: &str) -> Result<Definition, ValueError> {
         return Err(ValueError::new(format!("{name:?} is not a variable name"), hint));
     }
     Ok(Definition { name: name.to_string(), value: value.to_string() })
+}
+
+/// A seed: a number, or pgbench's words for one that is not the same every time.
+fn seed(text: &str) -> Result<u64, ValueError> {
+    use std::hash::{BuildHasher as _, RandomState};
+    match text {
+        "time" => Ok(record::clock::wall_us()),
+        "rand" => Ok(RandomState::new().hash_one(record::clock::wall_us())),
+        number => quantity::count(number).map_err(|error| {
+            ValueError::new(error.message, "write an unsigned integer, \"time\" or \"rand\"")
+        }),
+    }
 }
 
 fn limited(text: &str, max: u64, what: &str) -> Result<u64, ValueError> {

@@ -8,7 +8,7 @@ use mio::Waker;
 use record::clock::monotonic_ns;
 
 use super::seat::Post;
-use super::{DriveError, Observer, Second, process_cpu};
+use super::{DRAIN_LIMIT, DriveError, Observer, Second, broke_down, process_cpu};
 use crate::control::{Control, StopFlag};
 use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::recovery::{Beat, Watch};
@@ -20,8 +20,6 @@ const START_DELAY: Nanos = NANOS_PER_SECOND / 20;
 const COLLECTOR_PAUSE: Duration = Duration::from_millis(20);
 /// How long after a full second the workers' counts of that second are collected.
 const COLLECT_AFTER: Nanos = NANOS_PER_SECOND / 20;
-/// How long transactions under way at the end may take to finish before they are dropped and counted as unfinished.
-const DRAIN_LIMIT: Nanos = 30 * NANOS_PER_SECOND;
 /// How long all sessions together may take to connect and prepare.
 const READY_LIMIT: Nanos = 120 * NANOS_PER_SECOND;
 
@@ -47,12 +45,17 @@ pub(super) struct Collected {
     pub(super) recovery: Watch,
 }
 
+/// Ends the waits of all workers.
+pub(super) fn wake_all(wakers: &[Arc<Waker>]) {
+    for waker in wakers {
+        // A worker that has ended does not need to be woken.
+        let _ = waker.wake();
+    }
+}
+
 impl Collector<'_> {
-    pub(super) fn wake_all(&self) {
-        for waker in self.wakers {
-            // A worker that has ended does not need to be woken.
-            let _ = waker.wake();
-        }
+    fn wake_all(&self) {
+        wake_all(self.wakers);
     }
 
     fn is_finished(&self) -> bool {
@@ -94,12 +97,15 @@ impl Collector<'_> {
         let mut posted = Posted::new(self.shape);
         let mut is_interrupted = false;
         let mut recovery = Watch::default();
-        let mut beat = Beat { from: begin, to: begin, transactions: 0, connected: 0 };
+        let mut beat = Beat { from: begin, ..Beat::default() };
         let mut drain_until = end.saturating_add(DRAIN_LIMIT);
         let mut second = Ticks { from: begin, cpu: process_cpu(), scheduled: 0 };
         let mut cpu_at_measure_from = None;
         let mut asked = 0;
         loop {
+            if self.control.is_broken() {
+                return Err(broke_down(self.control));
+            }
             let now = monotonic_ns();
             let finished = self.is_finished();
             if now >= measure_from && cpu_at_measure_from.is_none() {
@@ -112,12 +118,12 @@ impl Collector<'_> {
                 total.add(&posted);
                 let to = if finished { now } else { second.from + NANOS_PER_SECOND };
                 beat.to = to;
-                beat.transactions += posted.measured.transactions() + posted.warmup.transactions();
+                add(&mut beat, &posted);
                 // After a late look one second has the counts of several: they are one beat, or the empty ones would look like a stall.
                 if finished || now < to + NANOS_PER_SECOND + COLLECT_AFTER {
                     beat.connected = self.control.connected.load(Ordering::Relaxed);
-                    recovery.second(beat, &self.control.outages());
-                    beat = Beat { from: to, transactions: 0, ..beat };
+                    recovery.second(&beat, &self.control.outages());
+                    beat = Beat { from: to, ..Beat::default() };
                 }
                 self.report(&mut second, to, &posted, measure_from, observer);
                 posted.reset();
@@ -187,6 +193,19 @@ impl Collector<'_> {
             is_warmup: to <= measure_from,
         });
         *second = Ticks { from: to.max(second.from), cpu, scheduled };
+    }
+}
+
+/// What was counted belongs to this second.
+fn add(beat: &mut Beat, posted: &Posted) {
+    for interval in [&posted.measured, &posted.warmup] {
+        beat.transactions += interval.transactions();
+        beat.failed += interval.failed();
+    }
+    beat.commits.add(posted.commits);
+    if beat.error.is_none() {
+        let first = posted.errors.iter().max_by_key(|error| error.count);
+        beat.error = first.map(|error| format!("{}: {}", error.sqlstate, error.first_message));
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use record::clock::monotonic_ns;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::DRAIN_LIMIT;
 use crate::client::{Client, Plan, SessionRecord};
 use crate::control::Control;
 use crate::engine::connector::Connector;
@@ -182,6 +183,9 @@ impl Housekeeper {
     fn hear(&mut self, now: Nanos) {
         let Some((begin, end)) = self.control.window() else { return };
         let measure_from = self.control.measure_from();
+        // Whoever asks to stop does not want to wait for pauses.
+        let pauses_end = if self.control.is_interrupted() { 0 } else { end.saturating_add(DRAIN_LIMIT) };
+        self.shared.pauses_end.set(pauses_end);
         if self.measure_from == Nanos::MAX {
             self.next_tick = begin;
             self.shared.schedule.borrow_mut().open(begin, end);

@@ -2,12 +2,13 @@
 //! that still work.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use super::link::Link;
+use crate::control::{Control, Failure};
 
 /// Why a connection could not be made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -63,28 +64,33 @@ struct Answers {
     list: Mutex<Vec<(usize, Result<Link, DialError>)>>,
 }
 
-/// A thread that dials for one worker.
+/// A thread that dials for one worker. It ends with the worker, unless it is in the midst of a dial, which can take as long as a network
+/// lets it: nobody waits for that.
 #[derive(Debug)]
 pub struct Connector {
-    requests: Option<Sender<usize>>,
+    requests: Sender<usize>,
     answers: Arc<Answers>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Connector {
     /// Starts the thread. `first_session` is the worker's first session counted over all workers; `wake` ends the worker's wait
-    /// when an answer is there.
+    /// when an answer is there. `control` hears of it should the thread break down: its sessions would wait for ever.
     pub fn start(
         dial: Arc<dyn Dial>,
         first_session: u64,
+        control: Arc<Control>,
         wake: impl Fn() -> io::Result<()> + Send + 'static,
     ) -> io::Result<Connector> {
         let (requests, queue) = mpsc::channel::<usize>();
         let answers: Arc<Answers> = Arc::default();
         let shared = Arc::clone(&answers);
-        let thread = std::thread::Builder::new().name("connector".into()).spawn(move || {
+        std::thread::Builder::new().name("connector".into()).spawn(move || {
             for index in queue {
-                let answer = dial.dial(first_session + index as u64);
+                let dialed = catch_unwind(AssertUnwindSafe(|| dial.dial(first_session + index as u64)));
+                let answer = match dialed {
+                    Ok(answer) => answer,
+                    Err(panic) => return control.break_down(Failure::of_panic("connector", &*panic)),
+                };
                 shared.list.lock().unwrap_or_else(PoisonError::into_inner).push((index, answer));
                 shared.are_there.store(true, Ordering::Release);
                 if wake().is_err() {
@@ -93,16 +99,14 @@ impl Connector {
                 }
             }
         })?;
-        Ok(Connector { requests: Some(requests), answers, thread: Some(thread) })
+        Ok(Connector { requests, answers })
     }
 }
 
 impl Dialing for Connector {
     fn request(&mut self, index: usize) {
-        if let Some(requests) = &self.requests {
-            // The thread ends only when the worker does.
-            let _ = requests.send(index);
-        }
+        // The thread ends only when the worker does, or when it has told that it broke down.
+        let _ = self.requests.send(index);
     }
 
     fn collect(&mut self, into: &mut Vec<(usize, Result<Link, DialError>)>) {
@@ -110,15 +114,6 @@ impl Dialing for Connector {
             && self.answers.are_there.swap(false, Ordering::Acquire)
         {
             into.append(&mut self.answers.list.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-    }
-}
-
-impl Drop for Connector {
-    fn drop(&mut self) {
-        self.requests = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

@@ -22,7 +22,9 @@ use crate::schedule::{Claim, Schedule, Start};
 /// ```text
 ///   Running --reply()--> Reply --whole reply, or connection lost--> Running
 ///   Running --next_start()--> Start --schedule gives a start, run over, or connection lost--> Running
+///   Running --next_start()--> Turn --the worker has looked after everybody else--> Running
 ///   Running --sleep_until()--> Until --time has come--> Running
+///   Running --pause_until()--> Until --time has come, or the run's end has moved--> Running
 ///   Running --connect()--> Connection --connector answers--> Running
 ///   Running --task returns--> Done
 /// ```
@@ -34,6 +36,8 @@ pub enum Wait {
     Reply,
     /// For the schedule.
     Start,
+    /// For the worker to look at its clock, its flags and its sockets.
+    Turn,
     /// For a moment.
     Until(Nanos),
     /// For the connector.
@@ -53,7 +57,13 @@ pub struct Shared {
     pub idle: RefCell<VecDeque<usize>>,
     /// Sessions that want a connection.
     pub dial: RefCell<Vec<usize>>,
+    /// A script's pause that would last beyond this moment is not waited for when the run is over.
+    pub pauses_end: Cell<Nanos>,
 }
+
+/// A pause was not waited for, because the run is over: the transaction it belongs to has no outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PauseDropped;
 
 impl Shared {
     /// Room for `sessions` sessions is reserved, so that none of the queues allocates later.
@@ -63,6 +73,7 @@ impl Shared {
             schedule: RefCell::new(schedule),
             idle: RefCell::new(VecDeque::with_capacity(sessions)),
             dial: RefCell::new(Vec::with_capacity(sessions)),
+            pauses_end: Cell::new(Nanos::MAX),
         })
     }
 }
@@ -84,6 +95,9 @@ pub(super) struct State {
     pub(super) dialed: Option<Result<Link, DialError>>,
     /// Since when the session has had nothing to do.
     pub(super) free_since: Nanos,
+    /// A transaction has begun since the worker last came by. Without a wait in it (no statement, no pause) the next one would
+    /// begin at the same moment, and the worker would never see its clock and its flags again.
+    pub(super) has_begun: bool,
     /// Traffic of links that are gone.
     pub(super) traffic_before: Traffic,
     /// Bytes in the buffers of the last link, when it ended.
@@ -131,6 +145,7 @@ impl Session {
             lost: None,
             dialed: None,
             free_since: 0,
+            has_begun: false,
             traffic_before: Traffic::default(),
             buffer_bytes: 0,
         };
@@ -159,6 +174,8 @@ impl Session {
                 Some(Ok(link)) => {
                     state.wait = Wait::Running;
                     state.link = Some(link);
+                    // What the last connection said is not this one's.
+                    state.status = None;
                     Poll::Ready(Ok(()))
                 }
                 Some(Err(error)) => {
@@ -229,9 +246,10 @@ impl Session {
         .await
     }
 
-    /// What the server said about the transaction block in the last reply that was taken.
-    pub fn transaction_status(&self) -> Option<TransactionStatus> {
-        self.state.borrow().status
+    /// What the server said about the transaction block in the last reply that was taken; `Idle` on a connection that was asked nothing.
+    #[inline]
+    pub fn transaction_status(&self) -> TransactionStatus {
+        self.state.borrow().status.unwrap_or(TransactionStatus::Idle)
     }
 
     /// Commits since the last call that were acknowledged although the wait for their standbys was cancelled.
@@ -269,9 +287,14 @@ impl Session {
                 state.wait = Wait::Running;
                 return Poll::Ready(Err(error));
             }
+            if state.has_begun {
+                state.wait = Wait::Turn;
+                return Poll::Pending;
+            }
             match self.shared.schedule.borrow_mut().claim(self.index, self.now(), state.free_since) {
                 Claim::Now(start) => {
                     state.wait = Wait::Running;
+                    state.has_begun = true;
                     Poll::Ready(Ok(Some(start)))
                 }
                 Claim::Over => {
@@ -309,6 +332,27 @@ impl Session {
             }
         })
         .await;
+    }
+
+    /// A script's pause: as [`Session::sleep_until`], but it does not outlast the run. One that would end later than whatever is
+    /// under way may take is dropped as soon as the run is over.
+    pub async fn pause_until(&self, deadline: Nanos) -> Result<(), PauseDropped> {
+        poll_fn(|_| {
+            let mut state = self.state.borrow_mut();
+            state.wait = Wait::Running;
+            let now = self.now();
+            if now >= deadline {
+                return Poll::Ready(Ok(()));
+            }
+            let over = self.shared.schedule.borrow().end();
+            let is_dropped = deadline > self.shared.pauses_end.get();
+            if is_dropped && now >= over {
+                return Poll::Ready(Err(PauseDropped));
+            }
+            state.wait = Wait::Until(if is_dropped { over.min(deadline) } else { deadline });
+            Poll::Pending
+        })
+        .await
     }
 
     /// The run is over, or is being stopped: whoever retries for long gives up.

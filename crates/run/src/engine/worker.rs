@@ -45,6 +45,10 @@ pub struct Worker<R: Reactor> {
     dialing: Box<dyn Dialing>,
     timers: BinaryHeap<Reverse<(Nanos, usize)>>,
     running: VecDeque<usize>,
+    /// Sessions that go on when everybody else has been looked after.
+    turns: Vec<usize>,
+    /// What pauses were last told about the run's end.
+    pauses_end: Nanos,
     ready: Vec<Ready>,
     answers: Vec<(usize, Result<Link, DialError>)>,
     alive: usize,
@@ -80,6 +84,8 @@ impl<R: Reactor> Worker<R> {
             slots,
             dialing,
             timers: BinaryHeap::with_capacity(sessions),
+            turns: Vec::with_capacity(sessions),
+            pauses_end: Nanos::MAX,
             ready: Vec::with_capacity(sessions),
             answers: Vec::with_capacity(sessions),
         }
@@ -93,6 +99,7 @@ impl<R: Reactor> Worker<R> {
             if housekeeping.is_due(now) && !housekeeping.tick(now) {
                 return Ok(());
             }
+            self.wake_pauses();
             self.wake_due(now);
             while !self.running.is_empty() {
                 while let Some(index) = self.running.pop_front() {
@@ -105,7 +112,11 @@ impl<R: Reactor> Worker<R> {
             if self.alive == 0 {
                 return Ok(());
             }
-            let deadline = self.next_deadline(now).min(housekeeping.next_tick());
+            let deadline = match self.turns.is_empty() {
+                true => self.next_deadline(now).min(housekeeping.next_tick()),
+                // Somebody goes on at once: what is ready is taken, and nothing is waited for.
+                false => 0,
+            };
             self.reactor.wait(self.shared.now.get(), deadline, &mut self.ready)?;
             if self.ready.is_empty() {
                 // A deadline or a flag: otherwise each event below reads the clock, and the last reading is good for the next turn.
@@ -113,6 +124,7 @@ impl<R: Reactor> Worker<R> {
             }
             self.take_events()?;
             self.take_connections()?;
+            self.running.extend(self.turns.drain(..));
         }
     }
 
@@ -141,7 +153,12 @@ impl<R: Reactor> Worker<R> {
                 break;
             }
             self.timers.pop();
-            self.running.push_back(index);
+            // Else it was woken before its time, and waits for something else by now.
+            let mut state = self.slots[index].session.state.borrow_mut();
+            if state.wait == Wait::Until(deadline) {
+                state.wait = Wait::Running;
+                self.running.push_back(index);
+            }
         }
         let mut idle = self.shared.idle.borrow_mut();
         if idle.is_empty() {
@@ -154,6 +171,22 @@ impl<R: Reactor> Worker<R> {
         } else if schedule.next_due(now) <= now {
             let wake = if schedule.serves_all(now) { idle.len() } else { 1 };
             self.running.extend(idle.drain(..wake));
+        }
+    }
+
+    /// The run's end has been set or has moved: whoever pauses looks again whether there is a use in it.
+    fn wake_pauses(&mut self) {
+        let pauses_end = self.shared.pauses_end.get();
+        if pauses_end == self.pauses_end {
+            return;
+        }
+        self.pauses_end = pauses_end;
+        for (index, slot) in self.slots.iter().enumerate() {
+            let mut state = slot.session.state.borrow_mut();
+            if matches!(state.wait, Wait::Until(_)) {
+                state.wait = Wait::Running;
+                self.running.push_back(index);
+            }
         }
     }
 
@@ -172,6 +205,7 @@ impl<R: Reactor> Worker<R> {
         let slot = &mut self.slots[index];
         let Some(task) = slot.task.as_mut() else { return Ok(()) };
         let mut context = Context::from_waker(Waker::noop());
+        slot.session.state.borrow_mut().has_begun = false;
         let finished = task.as_mut().poll(&mut context) == Poll::Ready(());
         let mut state = slot.session.state.borrow_mut();
         if finished {
@@ -185,8 +219,10 @@ impl<R: Reactor> Worker<R> {
             self.alive -= 1;
             return Ok(());
         }
-        if let Wait::Until(deadline) = state.wait {
-            self.timers.push(Reverse((deadline, index)));
+        match state.wait {
+            Wait::Until(deadline) => self.timers.push(Reverse((deadline, index))),
+            Wait::Turn => self.turns.push(index),
+            _ => {}
         }
         if state.link.as_ref().is_some_and(Link::has_output) {
             drop(state);

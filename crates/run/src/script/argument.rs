@@ -3,6 +3,8 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
+
 use super::builtin::{BUILTINS, Builtin};
 use super::mix::Source;
 use super::names::{is_name, nearest};
@@ -139,24 +141,34 @@ pub fn builtin_source(argument: &str) -> Result<Source, ArgumentError> {
     Ok(Source { name: builtin.name.to_owned(), text: builtin.text.to_owned(), weight })
 }
 
-/// The script of a `-f FILE[@WEIGHT]`; the file `-` is standard input.
+/// The file that is standard input.
+pub const STDIN: &str = "-";
+
+/// The script of a `-f FILE[@WEIGHT]`, and the SHA-256 of the file's bytes as `sha256sum` prints it. Standard input can be read only once.
 ///
 /// # Errors
 /// As [`split_weight`], and where the file cannot be read or is no text.
-pub fn file_source(argument: &str) -> Result<Source, ArgumentError> {
+pub fn file_source(argument: &str) -> Result<(Source, String), ArgumentError> {
     let (path, weight) = split_weight("-f", argument)?;
     let unreadable = |source| ArgumentError::Unreadable { path: path.to_owned(), source };
     // One byte more than allowed is enough to know.
     let limit = SCRIPT_BYTES_MAX as u64 + 1;
     let mut bytes = Vec::new();
-    if path == "-" {
+    if path == STDIN {
         std::io::stdin().lock().take(limit).read_to_end(&mut bytes).map_err(unreadable)?;
     } else {
         let file = std::fs::File::open(Path::new(path)).map_err(unreadable)?;
         file.take(limit).read_to_end(&mut bytes).map_err(unreadable)?;
     }
+    let sha256 = sha256(&bytes);
     let text = text_of(bytes).map_err(|problem| ArgumentError::NotText { path: path.to_owned(), problem })?;
-    Ok(Source { name: path.to_owned(), text, weight })
+    Ok((Source { name: path.to_owned(), text, weight }, sha256))
+}
+
+/// SHA-256 in hexadecimal digits.
+#[must_use]
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A script's bytes as text, without the byte order mark some editors write.

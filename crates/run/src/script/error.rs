@@ -157,6 +157,8 @@ pub enum Problem {
     QuotedParameter { name: String, place: &'static str },
     #[error("psql's :{quote}name{quote} is not part of the pgbench dialect")]
     QuotedSubstitution { quote: char },
+    #[error("{copy} cannot be run by a script: nothing here sends or takes its rows")]
+    CopyThroughClient { copy: &'static str },
     #[error("several statements joined by \\; need the simple query mode")]
     JoinedStatements,
     #[error("undefined variable :{name}")]
@@ -237,6 +239,12 @@ impl Problem {
             }
             Problem::QuotedSubstitution { .. } => {
                 "write :name alone; parameters are quoted as needed by the protocol"
+            }
+            Problem::CopyThroughClient { copy: "COPY FROM STDIN" } => {
+                "let the server read a file of its own (COPY ... FROM 'file'), or write INSERT ... SELECT; psql's \\copy fills tables"
+            }
+            Problem::CopyThroughClient { .. } => {
+                "a SELECT sends the same rows as a result; COPY ... TO 'file' and TO PROGRAM write on the server"
             }
             Problem::JoinedStatements => "run with -M simple, or use \\startpipeline and \\endpipeline",
             Problem::UndefinedVariable { name, similar: Some(similar) } => {

@@ -10,6 +10,7 @@ use super::scan::{Piece, Place};
 use super::state::State;
 use super::statement::{Capture, PARAMETERS_MAX, Part, QueryMode, Statement};
 use super::value::Value;
+use super::words;
 use crate::random::Random;
 
 /// Variables that every session has from the start.
@@ -258,7 +259,12 @@ impl Lowering<'_> {
                     if scanned.joined && self.options.mode != QueryMode::Simple {
                         return Err((Problem::JoinedStatements, span));
                     }
+                    let said = words::said(&self.source.text, &scanned.pieces);
+                    if let Some(copy) = said.copy {
+                        return Err((Problem::CopyThroughClient { copy }, span));
+                    }
                     let mut statement = self.statement(&scanned.pieces, number)?;
+                    statement.rollbacks = said.rollbacks;
                     statement.capture = capture.map(|(kind, prefix, _)| Capture { kind, prefix });
                     Action::Sql(statement)
                 }
@@ -377,7 +383,7 @@ impl Lowering<'_> {
         if !text.is_empty() {
             parts.push(Part::Text(text));
         }
-        Ok(Statement { number, parts, prepared, parameters, capture: None })
+        Ok(Statement { number, parts, prepared, parameters, capture: None, rollbacks: 0 })
     }
 }
 

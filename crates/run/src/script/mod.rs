@@ -22,6 +22,7 @@ mod state;
 mod statement;
 mod token;
 mod value;
+mod words;
 
 #[cfg(test)]
 mod tests;

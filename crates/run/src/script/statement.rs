@@ -48,6 +48,7 @@ pub struct Statement {
     pub(super) prepared: String,
     pub(super) parameters: Vec<Slot>,
     pub(super) capture: Option<Capture>,
+    pub(super) rollbacks: u32,
 }
 
 impl Statement {
@@ -73,6 +74,12 @@ impl Statement {
     #[must_use]
     pub fn capture(&self) -> Option<&Capture> {
         self.capture.as_ref()
+    }
+
+    /// How many of its commands end as `ROLLBACK` when they do what they say. Should more of them, a COMMIT was not carried out.
+    #[must_use]
+    pub fn rollbacks(&self) -> u32 {
+        self.rollbacks
     }
 
     /// Appends the text for a Query message, with the variables' values in it.

@@ -5,6 +5,7 @@ pub mod script;
 pub mod tpcc;
 pub mod ycsb;
 
+use wire::backend::TransactionStatus;
 use wire::error::{ServerError, SqlState};
 use wire::prepared::Template;
 
@@ -30,7 +31,7 @@ pub struct Item {
 }
 
 /// What a transaction does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// An operation of YCSB.
     Ycsb(ycsb::Operation),
@@ -51,6 +52,13 @@ pub enum TransactionError {
     Lost(LinkError),
     /// The script itself cannot go on, for example after a division by zero.
     Script(String),
+    /// The server was asked to commit, and has rolled back without calling it an error.
+    RolledBack(String),
+    /// The transaction is over for this client, and inside a transaction block for the server: nothing of it is committed, and all that
+    /// follows would be part of it.
+    Open(String),
+    /// The run is over, and whoever it belongs to was not waited for: its outcome is unknown, and it is no error.
+    Dropped,
 }
 
 impl TransactionError {
@@ -63,6 +71,10 @@ impl TransactionError {
             TransactionError::Lost(error) => error.sqlstate(),
             // Class 22, "data exception".
             TransactionError::Script(_) => SqlState(*b"22000"),
+            // Class 40, "transaction rollback".
+            TransactionError::RolledBack(_) => SqlState(*b"40000"),
+            // Class 25, "invalid transaction state".
+            TransactionError::Open(_) | TransactionError::Dropped => SqlState(*b"25000"),
         }
     }
 
@@ -70,14 +82,23 @@ impl TransactionError {
     pub fn message(&self) -> String {
         match self {
             TransactionError::Server(error) => error.message.clone(),
-            TransactionError::RowMissing(what) | TransactionError::Script(what) => what.clone(),
+            TransactionError::RowMissing(what)
+            | TransactionError::Script(what)
+            | TransactionError::RolledBack(what)
+            | TransactionError::Open(what) => what.clone(),
             TransactionError::Lost(error) => error.to_string(),
+            TransactionError::Dropped => "the run is over".into(),
         }
     }
 
     /// A mix that was put together without what its items need: a mistake of the caller, told instead of a panic in mid-run.
     fn incomplete() -> TransactionError {
         TransactionError::Script("the mix lacks the dataset or the scripts its items need".into())
+    }
+
+    /// The session does not go on after it: every further transaction would be as wrong as this one.
+    pub fn aborts_session(&self) -> bool {
+        matches!(self, TransactionError::Open(_) | TransactionError::Lost(LinkError::Copy))
     }
 
     /// The same transaction may succeed if tried again as a whole.
@@ -184,6 +205,28 @@ impl Workload {
             None => self.choose(&mut random),
         };
         (random, item)
+    }
+
+    /// Whether a transaction that went well has also ended for the server. What the server says last is the truth: whatever a script or
+    /// a workload has sent, nothing is committed inside an open transaction block.
+    #[inline]
+    pub fn is_complete(&self, session: &Session, item: usize) -> Result<(), TransactionError> {
+        match session.transaction_status() {
+            TransactionStatus::Idle => Ok(()),
+            status => Err(self.left_open(item, status)),
+        }
+    }
+
+    #[cold]
+    fn left_open(&self, item: usize, status: TransactionStatus) -> TransactionError {
+        let what = match (self.items[item].kind, status) {
+            (Kind::Script(_), TransactionStatus::Failed) => {
+                "end of script reached inside a transaction block that has failed"
+            }
+            (Kind::Script(_), _) => "end of script reached without completing the last transaction",
+            _ => "the transaction has ended, and the server says that a transaction block is open",
+        };
+        TransactionError::Open(format!("{}: {what}", self.items[item].name))
     }
 
     /// Statements every session prepares before it starts.

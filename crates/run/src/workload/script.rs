@@ -9,7 +9,7 @@ use wire::prepared::{Execution, Template};
 
 use super::{TransactionError, succeeded};
 use crate::engine::link::Reply;
-use crate::engine::session::Session;
+use crate::engine::session::{PauseDropped, Session};
 use crate::engine::{NANOS_PER_MICRO, Nanos};
 use crate::random::Random;
 use crate::script::{
@@ -51,12 +51,16 @@ impl Scripts {
             .mix
             .scripts()
             .iter()
-            .flat_map(Script::statements)
-            .map(|(_, statement)| {
+            .flat_map(|script| {
+                script.statements().map(move |(command, statement)| (script, command, statement))
+            })
+            .map(|(script, command, statement)| {
                 let spec = StatementSpec {
                     name: format!("script_{}", statement.number()),
                     sql: statement.prepared().to_owned(),
                     is_read: statement.capture().is_some(),
+                    parameters: statement.parameters().len(),
+                    place: Some(format!("{}:{}", script.name(), script.line(command))),
                 };
                 (statement.number(), spec)
             })
@@ -101,6 +105,15 @@ impl ScriptSession {
     }
 }
 
+/// What the server still owes inside a pipeline.
+#[derive(Clone, Copy, Debug, Default)]
+struct Owed {
+    /// Replies, each to one Sync.
+    replies: u64,
+    /// Commands in them that are to end as ROLLBACK.
+    rollbacks: u32,
+}
+
 /// Runs one script from its first command to its end.
 pub(super) async fn transaction(
     scripts: &Scripts,
@@ -112,19 +125,30 @@ pub(super) async fn transaction(
 ) -> Result<(), TransactionError> {
     let script = &scripts.mix.scripts()[number];
     let mut cursor = Cursor::default();
-    // Replies the server still owes inside a pipeline.
-    let mut owed = 0u64;
+    let mut owed = Owed::default();
     loop {
-        let step = script
-            .step(&mut cursor, &mut own.state, random, &mut |command, value| {
-                log_debug(number, command, value);
-            })
-            .map_err(|failure| evaluation(scripts, script, &failure))?;
+        let was_in_pipeline = cursor.in_pipeline();
+        let step = script.step(&mut cursor, &mut own.state, random, &mut |command, value| {
+            log_debug(number, command, value);
+        });
+        let step = match step {
+            Ok(step) => step,
+            Err(failure) if was_in_pipeline => {
+                give_up_pipeline(session, owed).await?;
+                return Err(evaluation(scripts, script, &failure));
+            }
+            Err(failure) => return Err(evaluation(scripts, script, &failure)),
+        };
         match step {
             Step::Sql { statement, command } => {
-                let fail = |error| evaluation(scripts, script, &Failure::new(command, error));
-                send(scripts, statement, own, session, templates).map_err(fail)?;
+                if let Err(error) = send(scripts, statement, own, session, templates) {
+                    if cursor.in_pipeline() {
+                        give_up_pipeline(session, owed).await?;
+                    }
+                    return Err(evaluation(scripts, script, &Failure::new(command, error)));
+                }
                 if cursor.in_pipeline() {
+                    owed.rollbacks += statement.rollbacks();
                     continue;
                 }
                 if scripts.mode != QueryMode::Simple {
@@ -132,34 +156,69 @@ pub(super) async fn transaction(
                 }
                 let reply = session.reply().await?;
                 succeeded(session, reply)?;
+                if reply.rollbacks > statement.rollbacks() {
+                    return Err(rolled_back(script, command));
+                }
                 if statement.capture().is_some() {
                     capture(scripts, script, command, statement, own, session, reply)?;
                 }
             }
             Step::Sleep { pause_us, .. } => {
                 let pause = (pause_us as Nanos).saturating_mul(NANOS_PER_MICRO);
-                session.sleep_until(session.now().saturating_add(pause)).await;
+                let deadline = session.now().saturating_add(pause);
+                session.pause_until(deadline).await.map_err(|PauseDropped| TransactionError::Dropped)?;
             }
             Step::StartPipeline { .. } => {}
             Step::SyncPipeline { .. } => {
                 session.request(frontend::sync);
-                owed += 1;
+                owed.replies += 1;
             }
-            Step::EndPipeline { .. } => {
+            Step::EndPipeline { command } => {
                 session.request(frontend::sync);
-                let mut outcome = Ok(());
-                // All replies are taken, also behind an error: the next transaction must not read them as its own.
-                for _ in 0..=owed {
-                    let reply = session.reply().await?;
-                    let this = succeeded(session, reply);
-                    outcome = outcome.and(this);
+                owed.replies += 1;
+                let rollbacks = take_owed(session, std::mem::take(&mut owed.replies)).await?;
+                if rollbacks > std::mem::take(&mut owed.rollbacks) {
+                    return Err(rolled_back(script, command));
                 }
-                owed = 0;
-                outcome?;
             }
             Step::End => return Ok(()),
         }
     }
+}
+
+/// Takes all replies, also behind an error: the next transaction must not read them as its own. Tells how many commands rolled back.
+async fn take_owed(session: &Session, replies: u64) -> Result<u32, TransactionError> {
+    let (mut outcome, mut rollbacks) = (Ok(()), 0);
+    for _ in 0..replies {
+        let reply = session.reply().await?;
+        let this = succeeded(session, reply);
+        rollbacks += reply.rollbacks;
+        outcome = outcome.and(this);
+    }
+    outcome.map(|()| rollbacks)
+}
+
+/// The script fails inside a pipeline. What was sent since the last Sync must not take effect, and the Sync that ends the pipeline would
+/// commit it: so it is rolled back first. Then the session is in step again.
+async fn give_up_pipeline(session: &Session, owed: Owed) -> Result<(), TransactionError> {
+    session.request(|out| {
+        frontend::parse(out, "", "ROLLBACK", &[]);
+        frontend::bind(out, "", &[], 0, Format::Text, |_, _| false);
+        frontend::execute(out);
+        frontend::sync(out);
+    });
+    match take_owed(session, owed.replies + 1).await {
+        Err(error @ TransactionError::Lost(_)) => Err(error),
+        // An error of the server is not what ended this transaction.
+        _ => Ok(()),
+    }
+}
+
+/// The server may answer a COMMIT with ROLLBACK, and without an error: for one in a block that has failed.
+#[cold]
+fn rolled_back(script: &Script, command: usize) -> TransactionError {
+    let place = format!("{}:{}", script.name(), script.line(command));
+    TransactionError::RolledBack(format!("{place}: the server rolled back where it was asked to commit"))
 }
 
 /// Writes one statement's request, without Sync.

@@ -378,7 +378,7 @@ pub fn statements(ycsb: &Ycsb) -> Vec<StatementSpec> {
         Some(_) => ("OPERATOR(pg_catalog.=)", "OPERATOR(pg_catalog.>=)"),
         None => ("=", ">="),
     };
-    let spec = |name: String, sql: String| StatementSpec { name, sql, is_read: false };
+    let spec = StatementSpec::ours;
     let fields: Vec<String> = (0..FIELD_COUNT).map(|field| format!("field{field}")).collect();
     let parameters: Vec<String> = (1..=FIELD_COUNT + 1).map(|number| format!("${number}")).collect();
     let mut statements = vec![

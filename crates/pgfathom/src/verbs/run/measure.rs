@@ -58,7 +58,7 @@ impl Run {
         let context = recording.context();
         let options = self.drive_options(&assembled, seed);
         let duration = options.duration;
-        let parameters = self.parameters(&options);
+        let parameters = self.parameters(&options, assembled.scale)?;
         let dataset = assembled.described.clone().or(assembled.dataset.as_ref().map(filling::dataset));
         recording.keep(recording.dir().edit_step(step, |step| {
             step.parameters = parameters;
@@ -135,6 +135,8 @@ impl Run {
             account.posted.measured.failed() + account.posted.warmup.failed() + account.unfinished > 0;
         let exit = match () {
             () if account.is_interrupted => Exit::Interrupted,
+            // Not the client's doing: there is just nothing.
+            () if opinion.has_nothing => Exit::Errors,
             () if !opinion.invalid.is_empty() => Exit::Invalid,
             () if has_failed => Exit::Errors,
             () => Exit::Ok,
@@ -174,8 +176,12 @@ impl Run {
         }
     }
 
-    fn parameters(&self, options: &Options) -> serde_json::Map<String, serde_json::Value> {
-        fields(json!({
+    fn parameters(
+        &self,
+        options: &Options,
+        scale: Option<i64>,
+    ) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
+        Ok(fields(json!({
             "sessions": options.sessions,
             "workers": options.workers,
             "time_s": options.duration.map(|duration| duration.as_secs_f64()),
@@ -185,12 +191,14 @@ impl Run {
             "latency_limit_ms": options.latency_limit.map(|limit| limit.as_secs_f64() * 1e3),
             "warmup_s": options.warmup.as_secs_f64(),
             "max_tries": options.tries_max,
-            "protocol": self.protocol.name(),
+            "protocol": self.protocol()?.name(),
+            "scale": scale,
+            "scripts": self.described_scripts(),
             "wire": options.wire.name(),
             "seed": options.seed,
             "connect": self.route.words().0,
             "data": self.route.words().1,
-        }))
+        })))
     }
 
     /// How the warm-up of a sweep's step went.
@@ -301,6 +309,7 @@ impl Run {
                 from_us: t_us(outage.from),
                 duration_us: outage.to.map(|to| (to - outage.from) / NANOS_PER_MICRO),
                 message: outage.message.clone(),
+                failed: (outage.failed > 0).then_some(outage.failed),
                 tps_before: outage.tps_before,
                 back_after_us: outage.back.map(|back| (back - outage.from) / NANOS_PER_MICRO),
                 server: account.server_after(outage).map(str::to_string),
@@ -319,8 +328,10 @@ impl Run {
             "connections_lost": account.lost,
             "reconnected": account.reconnected,
             "weak_commits": (account.weak_commits > 0).then_some(account.weak_commits),
+            "sessions_aborted": (account.aborted > 0).then_some(account.aborted),
             "outage_s": outage_s(Cause::Disconnected),
             "stalled_s": outage_s(Cause::Stalled),
+            "failing_s": (outage_s(Cause::Failing) > 0.0).then(|| outage_s(Cause::Failing)),
             "client_cpu_us": account.client_cpu / NANOS_PER_MICRO,
             "worker_cpu_share_max": account.worker_cpu_share_max,
             "worker_wait_share_max": account.worker_wait_share_max,

@@ -1,11 +1,13 @@
 //! From `-b` and `-f` to a workload: names looked up, scripts compiled, the dataset asked for, the run entered among its writers.
 
+use super::scripts::{Read, Script};
 use super::{Protocol, Run, Weighted, tpcc};
 use crate::connection::users_relation;
 use crate::failure::Failure;
+use crate::terminal::Terminal;
 use load::ledger::{self, Dataset};
 use load::writers::Registry;
-use run::script::argument::{self, file_source};
+use run::script::argument::{self, SCRIPTS_MAX, file_source};
 use run::script::{self, Mix, Predefined, QueryMode, Source, default_seed};
 use run::workload::replay::WriterSpec;
 use run::workload::script::Scripts;
@@ -39,6 +41,8 @@ pub(crate) struct Assembled {
     pub uses_pgbench_tables: bool,
     /// Where each session enters, where the workload decides that.
     pub connects: Option<run::routing::Connects>,
+    /// `:scale` of its scripts, if it has any.
+    pub scale: Option<i64>,
 }
 
 /// A run that has been entered in the ledger of every node before its first write.
@@ -62,10 +66,27 @@ pub(crate) enum Tables {
 }
 
 /// One thing the user asked for.
-enum Asked {
+#[derive(Debug)]
+pub(super) enum Asked {
     Ycsb(&'static ycsb::Builtin, u64),
-    Script(Source),
+    Script(Script),
     Tpcc(u64),
+}
+
+impl Asked {
+    fn weight(&self) -> u64 {
+        match self {
+            Asked::Ycsb(_, weight) | Asked::Tpcc(weight) => *weight,
+            Asked::Script(script) => u64::from(script.source.weight),
+        }
+    }
+
+    fn script(&self) -> Option<&Script> {
+        match self {
+            Asked::Script(script) => Some(script),
+            Asked::Ycsb(..) | Asked::Tpcc(_) => None,
+        }
+    }
 }
 
 /// All built-in workloads, one line each.
@@ -83,34 +104,49 @@ pub(crate) fn list() -> String {
     text.trim_end().to_string()
 }
 
-/// The built-in of this name, or the only one that begins so.
-fn builtin(wanted: &Weighted) -> Result<Asked, Failure> {
+/// The name of the built-in that was meant: this one, or the only one that begins so. pgbench knows three names, and its commands are to
+/// work here as they do there: what is unambiguous for it is so for us.
+pub(super) fn builtin_name(wanted: &str) -> Result<&'static str, Failure> {
+    let pgbench = script::BUILTINS.map(|builtin| builtin.name);
     let ycsb = ycsb::BUILTINS.iter().map(|builtin| builtin.name);
-    let names: Vec<&str> =
-        ycsb.chain([tpcc::NAME]).chain(script::BUILTINS.iter().map(|builtin| builtin.name)).collect();
-    let exact = names.iter().filter(|name| **name == wanted.name).copied();
-    let prefixed = names.iter().filter(|name| name.starts_with(&wanted.name)).copied();
-    let found: Vec<&str> = match exact.collect::<Vec<_>>() {
-        exact if exact.is_empty() => prefixed.collect(),
-        exact => exact,
-    };
-    match found[..] {
-        [tpcc::NAME] => Ok(Asked::Tpcc(wanted.weight)),
-        [name] => Ok(match ycsb::BUILTINS.iter().find(|builtin| builtin.name == name) {
-            Some(builtin) => Asked::Ycsb(builtin, wanted.weight),
-            None => Asked::Script(
-                argument::builtin_source(&format!("{name}@{}", wanted.weight)).map_err(from_argument)?,
-            ),
-        }),
-        [] => Err(Failure::usage(format!("-b {}: there is no built-in workload of that name", wanted.name))
-            .hint("pgfathom run -b list shows them all; a script of your own goes behind -f")),
-        _ => Err(Failure::usage(format!(
-            "-b {}: {} built-in workloads begin like that",
-            wanted.name,
-            found.len()
-        ))
-        .hint(format!("write more of the name: {}", found.join(", ")))),
+    let names: Vec<&'static str> = ycsb.chain([tpcc::NAME]).chain(pgbench).collect();
+    if let Some(exact) = names.iter().copied().find(|name| *name == wanted) {
+        return Ok(exact);
     }
+    let found: Vec<&'static str> = names.into_iter().filter(|name| name.starts_with(wanted)).collect();
+    let of_pgbench: Vec<&'static str> = found.iter().copied().filter(|name| pgbench.contains(name)).collect();
+    match (&found[..], &of_pgbench[..]) {
+        ([name], _) | (_, [name]) => Ok(*name),
+        ([], _) => Err(Failure::usage(format!("-b {wanted}: there is no built-in workload of that name"))
+            .hint("pgfathom run -b list shows them all; a script of your own goes behind -f")),
+        _ => Err(Failure::usage(format!("-b {wanted}: {} built-in workloads begin like that", found.len()))
+            .hint(format!("write more of the name: {}", found.join(", ")))),
+    }
+}
+
+/// What a beginning that several names share was taken for, where pgbench's names decided: somebody may have meant another.
+pub(super) fn taken_for(wanted: &str) -> Option<String> {
+    let name = builtin_name(wanted).ok()?;
+    let ycsb = ycsb::BUILTINS.iter().map(|builtin| builtin.name);
+    let others: Vec<&str> =
+        ycsb.chain([tpcc::NAME]).filter(|other| *other != name && other.starts_with(wanted)).collect();
+    (name != wanted && !others.is_empty()).then(|| {
+        format!("-b {wanted} is {name}, as for pgbench; {} begins like that, too", others.join(", "))
+    })
+}
+
+/// The built-in of this name.
+fn builtin(wanted: &Weighted) -> Result<Asked, Failure> {
+    let name = builtin_name(&wanted.name)?;
+    if name == tpcc::NAME {
+        return Ok(Asked::Tpcc(wanted.weight));
+    }
+    if let Some(builtin) = ycsb::BUILTINS.iter().find(|builtin| builtin.name == name) {
+        return Ok(Asked::Ycsb(builtin, wanted.weight));
+    }
+    let source = argument::builtin_source(&format!("{name}@{}", wanted.weight)).map_err(from_argument)?;
+    let sha256 = argument::sha256(source.text.as_bytes());
+    Ok(Asked::Script(Script { source, sha256 }))
 }
 
 fn from_argument(error: argument::ArgumentError) -> Failure {
@@ -126,33 +162,49 @@ fn from_argument(error: argument::ArgumentError) -> Failure {
 }
 
 impl Run {
-    /// Everything about the workload that can be checked without a server.
-    fn asked(&self) -> Result<Vec<Asked>, Failure> {
+    /// The workload, read and compiled at the first call: everything about it that can be checked without a server.
+    pub(super) fn read(&self) -> Result<&Read, Failure> {
+        self.scripts.get(|| {
+            let asked = self.ask()?;
+            let mix = self.compile(&asked)?.map(Arc::new);
+            Ok(Read { asked, mix })
+        })
+    }
+
+    fn ask(&self) -> Result<Vec<Asked>, Failure> {
         let mut asked: Vec<Asked> = self.builtin.iter().map(builtin).collect::<Result<_, _>>()?;
+        if self.file.iter().filter(|file| file.name == argument::STDIN).count() > 1 {
+            return Err(Failure::usage("-f -: standard input is given twice, and can be read only once")
+                .hint("write the script into a file, and name that"));
+        }
         for file in &self.file {
-            let source = file_source(&format!("{}@{}", file.name, file.weight)).map_err(from_argument)?;
-            asked.push(Asked::Script(source));
+            let (source, sha256) =
+                file_source(&format!("{}@{}", file.name, file.weight)).map_err(from_argument)?;
+            asked.push(Asked::Script(Script { source, sha256 }));
         }
         if asked.is_empty() {
             return Err(Failure::usage("nothing to run: neither -b nor -f was given")
                 .hint("try -b ycsb-c, or -b list for all built-in workloads, or -f script.sql"));
         }
-        let weight = |asked: &Asked| match asked {
-            Asked::Ycsb(_, weight) | Asked::Tpcc(weight) => *weight,
-            Asked::Script(source) => u64::from(source.weight),
-        };
-        if asked.iter().map(weight).sum::<u64>() == 0 {
+        if asked.len() > SCRIPTS_MAX {
+            return Err(Failure::usage(format!(
+                "{} workloads and scripts in one mix; {SCRIPTS_MAX} are the most",
+                asked.len()
+            ))
+            .hint("leave some of the -b and -f away"));
+        }
+        if asked.iter().map(Asked::weight).sum::<u64>() == 0 {
             return Err(Failure::usage("all weights are 0: nothing would run")
                 .hint("give one a weight above 0, as in ycsb-a@1"));
         }
         let is_tpcc = |asked: &Asked| matches!(asked, Asked::Tpcc(_));
         self.check_tpcc(asked.iter().any(is_tpcc), asked.len() > 1)?;
         let has_ycsb = asked.iter().any(|asked| matches!(asked, Asked::Ycsb(..)));
-        if has_ycsb && self.protocol != Protocol::Prepared {
+        if has_ycsb && self.protocol.is_some_and(|protocol| protocol != Protocol::Prepared) {
             return Err(Failure::usage("-M: the YCSB workloads use prepared statements only")
                 .hint("leave -M away, or write the statements into a script of your own (-f)"));
         }
-        let has_script = asked.iter().any(|asked| matches!(asked, Asked::Script(_)));
+        let has_script = asked.iter().any(|asked| asked.script().is_some());
         if self.keys.is_some() && !has_ycsb {
             return Err(Failure::usage("--keys chooses rows for the YCSB workloads, and none is run")
                 .hint("in a script, choose with random(), random_zipfian() and the like"));
@@ -169,9 +221,16 @@ impl Run {
         let name = |asked: &Asked| match asked {
             Asked::Ycsb(builtin, _) => builtin.name.to_string(),
             Asked::Tpcc(_) => tpcc::NAME.to_string(),
-            Asked::Script(source) => short_name(&source.name),
+            Asked::Script(script) => short_name(&script.source.name),
         };
-        Ok(self.asked()?.iter().map(name).collect::<Vec<_>>().join("+"))
+        Ok(self.read()?.asked.iter().map(name).collect::<Vec<_>>().join("+"))
+    }
+
+    /// What run.json keeps of its scripts; `None` where there are none.
+    pub(super) fn described_scripts(&self) -> Option<Vec<serde_json::Value>> {
+        let asked = &self.read().ok()?.asked;
+        let scripts: Vec<_> = asked.iter().filter_map(Asked::script).map(Script::described).collect();
+        (!scripts.is_empty()).then_some(scripts)
     }
 
     /// The tables it works on.
@@ -180,11 +239,11 @@ impl Run {
     /// When the target lacks the dataset.
     pub(super) fn tables(&self, control: &mut Control) -> Result<Tables, Failure> {
         let mut named = vec![];
-        for asked in self.asked()? {
+        for asked in &self.read()?.asked {
             match asked {
                 Asked::Ycsb(..) if named.iter().any(|(_, table)| *table == "usertable") => {}
                 Asked::Ycsb(..) => named.push((Some(self.dataset(control)?.1.schema_name), "usertable")),
-                Asked::Script(source) if is_builtin(&source) => {
+                Asked::Script(script) if is_builtin(&script.source) => {
                     for table in PGBENCH_TABLES
                         .into_iter()
                         .filter(|table| !named.contains(&(None, *table)))
@@ -205,23 +264,17 @@ impl Run {
 
     /// Checks the workload's flags and files, touching no server.
     pub(super) fn check_workload(&self) -> Result<(), Failure> {
-        let asked = self.asked()?;
-        self.compile(&asked).map(|_| ())
+        self.read().map(drop)
     }
 
     fn compile(&self, asked: &[Asked]) -> Result<Option<Mix>, Failure> {
-        let sources: Vec<Source> = asked
-            .iter()
-            .filter_map(|asked| match asked {
-                Asked::Script(source) => Some(source.clone()),
-                Asked::Ycsb(..) | Asked::Tpcc(_) => None,
-            })
-            .collect();
+        let sources: Vec<Source> =
+            asked.iter().filter_map(|asked| asked.script().map(|script| script.source.clone())).collect();
         if sources.is_empty() {
             return Ok(None);
         }
         let defines = self.define.iter().map(|define| (define.name.clone(), define.value.clone())).collect();
-        let mode = self.query_mode();
+        let mode = query_mode(self.protocol_of(asked));
         let mix = Mix::compile(&sources, &script::Options { mode, defines }).map_err(|error| {
             let failure = Failure::usage(error.to_string());
             match error.hint() {
@@ -232,12 +285,14 @@ impl Run {
         Ok(Some(mix))
     }
 
-    pub(super) fn query_mode(&self) -> QueryMode {
-        match self.protocol {
-            Protocol::Simple => QueryMode::Simple,
-            Protocol::Extended => QueryMode::Extended,
-            Protocol::Prepared => QueryMode::Prepared,
-        }
+    /// How statements are sent: as asked for; else as pgbench does where only its scripts are run, and prepared where a workload of ours is.
+    pub(super) fn protocol(&self) -> Result<Protocol, Failure> {
+        Ok(self.protocol_of(&self.read()?.asked))
+    }
+
+    fn protocol_of(&self, asked: &[Asked]) -> Protocol {
+        let only_scripts = asked.iter().all(|asked| asked.script().is_some());
+        self.protocol.unwrap_or(if only_scripts { Protocol::Simple } else { Protocol::Prepared })
     }
 
     /// Puts the workload together and, where it will write into a dataset, announces it in the target's ledger.
@@ -246,15 +301,16 @@ impl Run {
         control: &mut Control,
         spec: &ConnSpec,
         seed: u64,
+        terminal: &Terminal,
     ) -> Result<Assembled, Failure> {
-        let asked = self.asked()?;
+        let Read { asked, mix } = self.read()?;
         if matches!(asked[..], [Asked::Tpcc(_)]) {
             return self.assemble_tpcc(control, seed);
         }
         let mut items = Vec::new();
         let mut names = Vec::new();
         let mut scripts = 0;
-        for asked in &asked {
+        for asked in asked {
             match asked {
                 Asked::Ycsb(builtin, weight) => {
                     names.push(builtin.name.to_string());
@@ -269,7 +325,7 @@ impl Run {
                 }
                 // It runs alone, see above.
                 Asked::Tpcc(_) => {}
-                Asked::Script(source) => {
+                Asked::Script(Script { source, .. }) => {
                     let name = short_name(&source.name);
                     names.push(name.clone());
                     items.push(Item {
@@ -282,16 +338,21 @@ impl Run {
             }
         }
         self.route.check_mix(&items)?;
-        let mix = self.compile(&asked)?;
         let uses_pgbench_tables =
-            asked.iter().any(|asked| matches!(asked, Asked::Script(source) if is_builtin(source)));
+            asked.iter().filter_map(Asked::script).any(|script| is_builtin(&script.source));
+        let mut scale = None;
         let scripts = match mix {
             Some(mix) => {
-                let scale = self.scale(control, spec, uses_pgbench_tables)?;
+                let counted = self.scale(control, spec, uses_pgbench_tables, terminal)?;
+                scale = Some(counted);
                 let random_seed = seed as i64;
-                let predefined =
-                    Predefined { client_id: 0, scale, random_seed, default_seed: default_seed(seed) };
-                Some(Scripts::new(Arc::new(mix), self.query_mode(), predefined))
+                let predefined = Predefined {
+                    client_id: 0,
+                    scale: counted,
+                    random_seed,
+                    default_seed: default_seed(seed),
+                };
+                Some(Scripts::new(Arc::clone(mix), query_mode(self.protocol()?), predefined))
             }
             None => None,
         };
@@ -333,6 +394,7 @@ impl Run {
             writer,
             uses_pgbench_tables,
             connects: None,
+            scale,
         })
     }
 
@@ -375,18 +437,21 @@ impl Run {
         registry(&cluster)
     }
 
-    /// pgbench's scale: what the user says, or the branches of pgbench's tables where they are used.
+    /// `:scale` as pgbench has it: with its own built-in scripts the branches of its tables, whatever was asked for, because other keys do
+    /// not exist; else what the user says, or 1. `-D scale=N` goes before both, and is refused where it is wrong.
     fn scale(
         &self,
         control: &mut Control,
         spec: &ConnSpec,
         uses_pgbench_tables: bool,
+        terminal: &Terminal,
     ) -> Result<i64, Failure> {
-        if let Some(scale) = self.scale {
-            return i64::try_from(scale).map_err(|_| Failure::usage("-s/--scale: the number is too large"));
-        }
+        let defined = self.define.iter().rev().find(|define| define.name == "scale");
+        let number = defined.and_then(|define| define.value.parse::<i64>().ok());
         if !uses_pgbench_tables {
-            return Ok(1);
+            let given = i64::try_from(self.scale.unwrap_or(1))
+                .map_err(|_| Failure::usage("-s/--scale: the number is too large"))?;
+            return Ok(number.unwrap_or(given));
         }
         let hint = "make pgbench's tables first: pgbench -i";
         let branches = users_relation(spec, "pgbench_branches")?;
@@ -397,10 +462,33 @@ impl Run {
                 Failure::usage(format!("cannot read pgbench_branches, which gives the scale: {message}"))
                     .hint(hint)
             })?;
-        match counted.get::<_, i64>(0) {
-            0 => Err(Failure::usage("pgbench_branches is empty").hint(hint)),
-            scale => Ok(scale),
+        let scale = counted.get::<_, i64>(0);
+        if scale == 0 {
+            return Err(Failure::usage("pgbench_branches is empty").hint(hint));
         }
+        if let Some(given) = self.scale.filter(|_| self.scripts.is_first_warning()) {
+            terminal.warn(&format!(
+                "-s/--scale {given} is ignored: built-in scripts take the scale from pgbench_branches, which has {scale} rows"
+            ));
+        }
+        match (defined, number) {
+            (None, _) => Ok(scale),
+            // A part of the rows is a fair thing to ask for.
+            (_, Some(number)) if (1..=scale).contains(&number) => Ok(number),
+            (Some(define), _) => Err(Failure::usage(format!(
+                "-D scale={}: built-in scripts would draw keys that do not exist, pgbench_branches has {scale} rows",
+                define.value
+            ))
+            .hint("leave -D scale away; pgbench -i -s N makes larger tables")),
+        }
+    }
+}
+
+fn query_mode(protocol: Protocol) -> QueryMode {
+    match protocol {
+        Protocol::Simple => QueryMode::Simple,
+        Protocol::Extended => QueryMode::Extended,
+        Protocol::Prepared => QueryMode::Prepared,
     }
 }
 

@@ -194,6 +194,8 @@ impl Run {
             let share = |name: &str, weight| Weighted { name: name.to_string(), weight };
             let both = [share("ycsb-select", reads), share("ycsb-update", WHOLE - reads)];
             run.builtin = both.into_iter().filter(|share| share.weight > 0).collect();
+            // It is not the workload of the flags as they were typed.
+            run.scripts = Default::default();
         }
         run
     }

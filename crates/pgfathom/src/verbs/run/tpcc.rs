@@ -141,7 +141,7 @@ impl Run {
             return Err(Failure::usage("--data draws the keys of one node, and the terminals of TPC-C have homes of their own")
                 .hint("leave it away; --connect owner lets every session stand for warehouses of the node it enters at"));
         }
-        if self.protocol != Protocol::Prepared {
+        if self.protocol.is_some_and(|protocol| protocol != Protocol::Prepared) {
             return Err(Failure::usage("-M: TPC-C uses prepared statements only").hint("leave -M away"));
         }
         if self.rate.is_some() {
@@ -230,6 +230,7 @@ impl Run {
             writer: None,
             uses_pgbench_tables: false,
             connects,
+            scale: None,
         })
     }
 
@@ -298,6 +299,7 @@ impl Run {
             writer: None,
             uses_pgbench_tables: false,
             connects: None,
+            scale: None,
         };
         let recording = Recording::begin(context, &self.directory, "run", &name)?;
         let step = recording.dir().begin_step("run", &name)?;

@@ -60,7 +60,9 @@ fn files_are_read_as_text() {
     let path = folder.join("good@1.sql");
     std::fs::write(&path, "\u{feff}SELECT 1;\r\n").unwrap();
     let argument = format!("{}@5", path.display());
-    let source = file_source(&argument).unwrap();
+    let (source, sha256) = file_source(&argument).unwrap();
+    // Of the file, as sha256sum prints it: the byte order mark is part of that.
+    assert_eq!(sha256, "1ffc3c6acdbb610bcc942c606c787270e7c9d149c473e9d9aaa4fe597d5e402d");
     assert_eq!((source.text.as_str(), source.weight), ("SELECT 1;\r\n", 5));
     assert!(source.name.ends_with("good@1.sql"));
 

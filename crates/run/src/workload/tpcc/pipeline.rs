@@ -103,7 +103,7 @@ impl Tags {
         if self.has_committed {
             return Ok(());
         }
-        Err(TransactionError::RowMissing("the server rolled back where COMMIT was asked for".into()))
+        Err(TransactionError::RolledBack("the server rolled back where it was asked to commit".into()))
     }
 }
 

@@ -217,7 +217,7 @@ pub(super) fn all(tpcc: &Tpcc) -> Vec<StatementSpec> {
             debug_assert_eq!(*statement as usize, at);
             let text = for_shards(statement.text(), tpcc.homes.is_some());
             let sql = text.replace("{isolation}", tpcc.isolation.sql()).replace("{.}", &prefix);
-            StatementSpec { name: format!("tpcc_{at}"), sql, is_read: false }
+            StatementSpec::ours(format!("tpcc_{at}"), sql)
         })
         .collect()
 }
