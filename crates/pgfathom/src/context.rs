@@ -4,7 +4,9 @@ use crate::cli::{Common, Format};
 use crate::failure::Failure;
 use crate::stop::Stop;
 use crate::terminal::Terminal;
+use record::Exit;
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The surroundings of a verb.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub struct Context {
     /// The arguments as typed, the program's name first. They may hold a password inside a connection string: whoever writes
     /// them down redacts them.
     pub arguments: Vec<String>,
+    /// Something that the verb leaves behind is not whole.
+    is_unwhole: AtomicBool,
 }
 
 impl Context {
@@ -33,6 +37,26 @@ impl Context {
             format: common.format,
             stop,
             arguments: arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+            is_unwhole: AtomicBool::new(false),
+        })
+    }
+
+    /// Tells that results could not be kept. The verb goes on to its end, which is then not a good one.
+    pub fn lose_results(&self, failure: &Failure) {
+        self.is_unwhole.store(true, Ordering::Relaxed);
+        self.terminal.failure(failure);
+    }
+
+    /// How the process ends when the verb ends with `exit`.
+    ///
+    /// # Errors
+    /// When standard output did not take what was printed.
+    pub fn conclude(&self, exit: Exit) -> Result<Exit, Failure> {
+        self.terminal.delivered()?;
+        // A verdict on the target says more than a full disk.
+        Ok(match exit {
+            Exit::Ok if self.is_unwhole.load(Ordering::Relaxed) => Exit::Errors,
+            exit => exit,
         })
     }
 }

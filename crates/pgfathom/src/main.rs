@@ -50,12 +50,13 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
     let cli = match cli::parse(arguments)? {
         Asked::Verb(cli) => *cli,
         Asked::Text(text) => {
-            Terminal::new(false, false, color).data(&text);
-            return Ok(Exit::Ok);
+            let terminal = Terminal::new(false, false, color);
+            terminal.data(&text);
+            return terminal.delivered().map(|()| Exit::Ok);
         }
     };
     let context = Context::new(&cli.common, color, arguments)?;
-    match cli.verb {
+    let exit = match cli.verb {
         Verb::Demo(demo) => demo.run(&context),
         Verb::Up(up) => up.run(&context),
         Verb::Down(down) => down.run(&context),
@@ -68,5 +69,6 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
         Verb::Explain(explain) => explain.run(&context),
         Verb::Report(report) => report.run(&context),
         Verb::Selftest(selftest) => selftest.run(&context),
-    }
+    }?;
+    context.conclude(exit)
 }

@@ -5,7 +5,9 @@ use crate::context::Context;
 use crate::failure::Failure;
 use record::model::Run;
 use record::{RecordError, RunDir, State, StepId, What, file, files};
+use report::Held;
 use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use watch::Sampler;
@@ -21,7 +23,7 @@ pub struct Recording<'a> {
     is_watched: Cell<bool>,
     /// The run has ended and was explained.
     is_concluded: Cell<bool>,
-    /// A sample or event was lost; said once.
+    /// That the directory is not whole was said.
     is_lossy: Cell<bool>,
 }
 
@@ -91,9 +93,12 @@ impl<'a> Recording<'a> {
         self.dir.path()
     }
 
-    /// A sample or event that could not be written must not stop a load of days: it is said once, and the work goes on.
+    /// What could not be written must not stop a load of days: it is said once, the work goes on, and the verb ends with an error.
     pub fn keep(&self, written: Result<(), RecordError>) {
-        if let Err(error) = written
+        if let Err(error) = written {
+            self.dir.lose(error);
+        }
+        if let Some(error) = self.dir.lost()
             && !self.is_lossy.replace(true)
         {
             self.context.terminal.warn(&format!("the run directory is incomplete from here on: {error}"));
@@ -105,7 +110,21 @@ impl<'a> Recording<'a> {
     /// # Errors
     /// When the directory cannot be read back.
     pub fn step_line(&self, step: &StepId) -> Result<String, Failure> {
-        Ok(report::step_line(self.path(), step.key())?)
+        Ok(report::step_line(&self.held(), step.key())?)
+    }
+
+    /// The terminal page of the run as it stands.
+    ///
+    /// # Errors
+    /// When the directory cannot be read back.
+    pub fn text(&self) -> Result<String, Failure> {
+        Ok(report::text(&self.held())?.trim_end().to_string())
+    }
+
+    /// The run as it is in memory: on a full disk `run.json` is an old one.
+    fn held(&self) -> Held {
+        let lost = self.dir.lost().map(|error| error.to_string());
+        Held { dir: self.path().to_path_buf(), run: self.dir.run(), lost }
     }
 
     /// Takes the directory away again: what was asked for was refused before anything was measured.
@@ -153,6 +172,9 @@ impl<'a> Recording<'a> {
     /// The result is written already: that it cannot be explained is told, and changes nothing.
     fn explain(&self) {
         let terminal = &self.context.terminal;
+        if self.dir.lost().is_some() {
+            return terminal.say("findings: not looked for, the recording is not whole");
+        }
         let bytes = |name: &str| std::fs::metadata(self.path().join(name)).map_or(0, |data| data.len());
         if bytes(files::SAMPLES) + bytes(files::EVENTS) > EXPLAINED_BYTES_MAX {
             let run = self.path().display();
@@ -165,38 +187,48 @@ impl<'a> Recording<'a> {
             Err(error) => return terminal.warn(&format!("the run could not be explained: {error}")),
         };
         if let Err(error) = findings.write(self.path()) {
-            return terminal.warn(&format!("{error}; the run is not explained"));
+            return self.keep(Err(error));
         }
         self.keep(self.dir.edit(|run| run.summary.explained(&findings)));
         ::explain::brief(&findings, self.is_watched.get()).iter().for_each(|line| terminal.say(line));
     }
 
     /// Closes the directory, looks for causes, writes the report page, prints the summary when JSON was asked for, and names the directory: the last
-    /// line on stderr.
+    /// line on stderr. A directory that is not whole makes the verb end with an error, after all results are told.
     ///
     /// # Errors
-    /// When run.json cannot be written: then there is no result.
+    /// When the summary cannot be printed.
     pub fn finish(&self, state: State) -> Result<Run, Failure> {
         self.conclude(state)?;
         let run = self.dir.run();
         let page = self.path().join(files::REPORT);
-        // The page can be made again at any time: a failure here must not hide the result.
-        match report::html(self.path()) {
-            Ok(html) => {
-                if let Err(error) = write_whole(&page, &html) {
-                    self.context.terminal.warn(&format!("cannot write {}: {error}", page.display()));
-                }
-            }
-            Err(error) => self.context.terminal.warn(&format!("no report page: {error}")),
+        let written = report::html(&self.held()).and_then(|html| {
+            let unwritten = |source| RecordError::Io { action: "write", path: page.clone(), source };
+            write_whole(&page, &html).map_err(unwritten)
+        });
+        if let Err(error) = written {
+            self.dir.lose(error);
         }
         if self.context.format == Format::Json {
             let summary = serde_json::to_string_pretty(&run.summary)
                 .map_err(|error| Failure::caused("cannot print the summary", error))?;
             self.context.terminal.data(&summary);
         }
+        if let Some(error) = self.dir.lost() {
+            let what = format!("the run directory {} is not whole: {error}", self.path().display());
+            let remedy = error.hint().unwrap_or_else(|| "name another folder with -o DIR".to_string());
+            let failure = Failure::usage(what)
+                .hint(format!("what was printed holds; for a directory that does, run it again: {remedy}"));
+            self.context.lose_results(&failure);
+        }
         self.context.terminal.result(&format!("run: {}", self.path().display()));
         Ok(run)
     }
+}
+
+/// Whether a file cannot be written because its folder is somebody else's: then nobody expects it there.
+pub fn is_not_ours(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Writes a file that is there wholly or not at all: a disk that fills up leaves no half page. A link of that name, which somebody else's

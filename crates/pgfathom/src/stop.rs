@@ -59,6 +59,8 @@ impl Stop {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
         }
+        // Whoever writes past a limit on the size of files (ulimit -f) is told by the write: the signal alone would end us without a word.
+        signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default())?;
         let counter = stop.clone();
         std::thread::Builder::new().name("signals".to_string()).spawn(move || {
             let mut byte = [0u8; 1];

@@ -8,8 +8,8 @@
 
 use crate::failure::Failure;
 use record::escape::visible;
-use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Colour as asked for with `--color`.
@@ -53,7 +53,8 @@ struct Line {
     drawn: Option<Instant>,
 }
 
-/// Both output streams. Writing never fails a verb: a closed pipe means that nobody listens, not that the work is wrong.
+/// Both output streams. A closed pipe means that nobody listens, not that the work is wrong; any other failure of stdout is remembered, and
+/// fails the verb at its end.
 #[derive(Debug)]
 pub struct Terminal {
     quiet: bool,
@@ -61,6 +62,8 @@ pub struct Terminal {
     color: bool,
     live: bool,
     line: Mutex<Line>,
+    /// The first failure of stdout.
+    undelivered: OnceLock<std::io::Error>,
 }
 
 impl Terminal {
@@ -68,7 +71,7 @@ impl Terminal {
     pub fn new(quiet: bool, verbose: bool, color: bool) -> Terminal {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let live = std::io::stderr().is_terminal() && !dumb;
-        Terminal { quiet, verbose, color, live, line: Mutex::new(Line::default()) }
+        Terminal { quiet, verbose, color, live, line: Mutex::default(), undelivered: OnceLock::new() }
     }
 
     /// Whether `-v` was given.
@@ -82,7 +85,22 @@ impl Terminal {
         let mut out = std::io::stdout().lock();
         let text = visible(text);
         let newline = if text.ends_with('\n') { "" } else { "\n" };
-        let _ = write!(out, "{text}{newline}").and_then(|()| out.flush());
+        match write!(out, "{text}{newline}").and_then(|()| out.flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                let _ = self.undelivered.set(error);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether stdout took everything.
+    ///
+    /// # Errors
+    /// Why it did not.
+    pub fn delivered(&self) -> Result<(), Failure> {
+        let Some(error) = self.undelivered.get() else { return Ok(()) };
+        Err(Failure::usage(format!("cannot write to standard output: {error}"))
+            .hint("what was printed is lost or cut off; send it to a file on a disk with room"))
     }
 
     /// One line of talk on stderr; silent with `-q`.

@@ -105,8 +105,16 @@ impl RunReader {
             intervals: log.intervals,
             missing,
         };
-        reader.note_unfinished();
+        reader.missing.extend(reader.unfinished());
         Ok(reader)
+    }
+
+    /// Puts the run that its writer holds in place of what `run.json` says: that may be an old one.
+    pub fn hold(&mut self, run: Run) {
+        let unfinished = self.unfinished();
+        self.missing.retain(|sentence| Some(sentence) != unfinished.as_ref());
+        (self.run, self.has_run) = (run, true);
+        self.missing.extend(self.unfinished());
     }
 
     /// The directory.
@@ -135,13 +143,15 @@ impl RunReader {
         ends.into_iter().flatten().max().unwrap_or(0)
     }
 
-    fn note_unfinished(&mut self) {
-        if self.has_run && self.run.state == State::Running {
-            let seconds = self.last_us() as f64 / 1e6;
-            self.missing.push(format!(
+    /// That it is still under way, if it is.
+    fn unfinished(&self) -> Option<String> {
+        let is_running = self.has_run && self.run.state == State::Running;
+        let seconds = self.last_us() as f64 / 1e6;
+        is_running.then(|| {
+            format!(
                 "the run did not end: run.json says \"running\", the last line is of second {seconds:.0}; it is still at work or was killed"
-            ));
-        }
+            )
+        })
     }
 }
 

@@ -3,6 +3,9 @@
 //! A [`RunDir`] is shared by the threads of one process; its methods take `&self` and a lock, so they belong on the threads
 //! that sample and report, never on the hot path. Lines are appended whole and unbuffered (a few a second); `run.json` is
 //! replaced by rename. A killed process leaves every line but possibly the last, and a `run.json` that says "running".
+//!
+//! A directory that can no longer be written (a full disk) does not stop the work: what could not be written is left out whole, the run
+//! stays in memory, and [`RunDir::lost`] says what happened first. Whoever closes the directory has to ask.
 
 use crate::clock::{self, Clock};
 use crate::error::RecordError;
@@ -84,12 +87,38 @@ pub struct RunDir {
 #[derive(Debug)]
 struct Inner {
     run: Run,
-    samples: File,
-    events: File,
-    latency: File,
+    samples: Lines,
+    events: Lines,
+    latency: Lines,
+    /// The first thing that could not be written.
+    lost: Option<Arc<RecordError>>,
     /// Who had the processors when the present step, or its measured part, began; and what is to be noted of that part.
     shares: Option<Shares>,
     noted: Vec<String>,
+}
+
+/// A file of whole lines.
+#[derive(Debug)]
+struct Lines {
+    file: File,
+    bytes: u64,
+}
+
+impl Lines {
+    fn create(path: &Path) -> Result<Lines, RecordError> {
+        Ok(Lines { file: file::create(path).map_err(RecordError::io("create", path))?, bytes: 0 })
+    }
+
+    /// Appends lines, or nothing: a torn line would spoil the one that is written behind it when there is room again.
+    fn append(&mut self, lines: &[u8]) -> std::io::Result<()> {
+        let written = self.file.write_all(lines);
+        match &written {
+            Ok(()) => self.bytes += lines.len() as u64,
+            // If that fails as well, readers leave a torn line out.
+            Err(_) => drop(self.file.set_len(self.bytes)),
+        }
+        written
+    }
 }
 
 impl RunDir {
@@ -161,15 +190,12 @@ impl RunDir {
             },
             ..Run::default()
         };
-        let open = |name: &str| {
-            let path = path.join(name);
-            file::create(&path).map_err(RecordError::io("create", &path))
-        };
         let inner = Inner {
             run,
-            samples: open(files::SAMPLES)?,
-            events: open(files::EVENTS)?,
-            latency: open(files::LATENCY)?,
+            samples: Lines::create(&path.join(files::SAMPLES))?,
+            events: Lines::create(&path.join(files::EVENTS))?,
+            latency: Lines::create(&path.join(files::LATENCY))?,
+            lost: None,
             shares: None,
             noted: vec![],
         };
@@ -181,7 +207,16 @@ impl RunDir {
             dir.append(&mut inner, name, format!("{header}\n").as_bytes())?;
         }
         dir.append(&mut inner, files::LATENCY, hlog::header(&run_id, &clock).as_bytes())?;
-        dir.write_run(&inner.run)?;
+        dir.write_run(&mut inner)?;
+        // Nothing is under way yet: a directory that cannot even be begun is refused, and leaves nothing.
+        if let Some(error) = inner.lost.take().and_then(Arc::into_inner) {
+            inner.run.state = State::Failed;
+            for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY] {
+                let _ = fs::remove_file(dir.path.join(name));
+            }
+            let _ = fs::remove_dir(&dir.path);
+            return Err(error);
+        }
         drop(inner);
         Ok(dir)
     }
@@ -206,11 +241,24 @@ impl RunDir {
         self.lock().run.clone()
     }
 
+    /// The first thing that could not be written, if the directory is not whole.
+    pub fn lost(&self) -> Option<Arc<RecordError>> {
+        self.lock().lost.clone()
+    }
+
+    /// Notes that something of the run could not be written: by somebody else, beside these methods.
+    pub fn lose(&self, error: RecordError) {
+        self.lock().lost.get_or_insert(Arc::new(error));
+    }
+
     /// Changes the run's own fields (target, ...) and rewrites `run.json`.
+    ///
+    /// # Errors
+    /// Here and below: only when something has no form in the file. What cannot be written is told by [`RunDir::lost`].
     pub fn edit(&self, change: impl FnOnce(&mut Run)) -> Result<(), RecordError> {
         let mut inner = self.lock();
         change(&mut inner.run);
-        self.write_run(&inner.run)
+        self.write_run(&mut inner)
     }
 
     /// Begins a step. Its key is `verb-name` (`verb` alone if `name` is empty or the same), numbered if that is taken.
@@ -247,7 +295,7 @@ impl RunDir {
             },
             ..Step::default()
         });
-        self.write_run(&inner.run)?;
+        self.write_run(&mut inner)?;
         Ok(id)
     }
 
@@ -255,7 +303,7 @@ impl RunDir {
     pub fn edit_step(&self, step: &StepId, change: impl FnOnce(&mut Step)) -> Result<(), RecordError> {
         let mut inner = self.lock();
         change(&mut inner.run.steps[step.index]);
-        self.write_run(&inner.run)
+        self.write_run(&mut inner)
     }
 
     /// Ends the step's current phase, begins the next and writes the event. Returns the moment.
@@ -279,7 +327,7 @@ impl RunDir {
         }
         let entry = &mut inner.run.steps[step.index];
         entry.phases.push(Phase { name: phase.to_string(), start_us: t_us, end_us: None });
-        self.write_run(&inner.run)?;
+        self.write_run(&mut inner)?;
         drop(inner);
         let mut more = Map::new();
         more.insert("phase".to_string(), phase.into());
@@ -305,7 +353,7 @@ impl RunDir {
         entry.end_us = Some(now_us);
         entry.state = state;
         entry.summary.valid = entry.verdict.valid;
-        self.write_run(&inner.run)
+        self.write_run(&mut inner)
     }
 
     /// The step that was begun last, if it is still open.
@@ -414,7 +462,7 @@ impl RunDir {
         inner.run.state = state;
         inner.run.ended_us = Some(now_us);
         inner.run.conclude();
-        self.write_run(&inner.run)?;
+        self.write_run(&mut inner)?;
         Ok(inner.run.clone())
     }
 
@@ -429,11 +477,21 @@ impl RunDir {
             files::EVENTS => &mut inner.events,
             _ => &mut inner.latency,
         };
-        file.write_all(line).map_err(RecordError::io("write", self.path.join(name)))
+        if let Err(source) = file.append(line) {
+            let path = self.path.join(name);
+            inner.lost.get_or_insert(Arc::new(RecordError::Io { action: "write", path, source }));
+        }
+        Ok(())
     }
 
-    fn write_run(&self, run: &Run) -> Result<(), RecordError> {
-        write_atomically(&self.path.join(files::RUN), run)
+    fn write_run(&self, inner: &mut Inner) -> Result<(), RecordError> {
+        match write_atomically(&self.path.join(files::RUN), &inner.run) {
+            Err(error @ RecordError::Io { .. }) => {
+                inner.lost.get_or_insert(Arc::new(error));
+                Ok(())
+            }
+            other => other,
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 //! Lines of `watch` are kept typed. Those of a long run would not fit into memory, so from [`LINES_MAX`] on only every second tick is
 //! kept, then every fourth, and so on: rates and means stay what they are, only their columns get coarser. That is said.
 
+use crate::Source;
 use record::finding::Findings;
 use record::watched::Sampled;
 use record::{RecordError, RunReader};
-use std::path::Path;
 
 /// Lines of `watch` kept in memory.
 const LINES_MAX: usize = 400_000;
@@ -26,7 +26,8 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// Reads the directory.
-    pub(crate) fn open(dir: &Path) -> Result<Directory, RecordError> {
+    pub(crate) fn open(source: &(impl Source + ?Sized)) -> Result<Directory, RecordError> {
+        let dir = source.path();
         let mut samples = vec![];
         let mut watched = Watched { lines: vec![], stride: 1 };
         let mut reader = RunReader::stream(dir, |sample| match Sampled::parse(&sample) {
@@ -34,8 +35,12 @@ impl Directory {
             None => samples.push(sample),
         })?;
         reader.samples = samples;
-        watched.lines.sort_by_key(|line| line.t_us);
         let mut missing = vec![];
+        if let Some((run, lost)) = source.held() {
+            reader.hold(run.clone());
+            missing.extend(lost.map(|lost| format!("the run directory is not whole: {lost}")));
+        }
+        watched.lines.sort_by_key(|line| line.t_us);
         let findings = Findings::read(dir).unwrap_or_else(|error| {
             missing.push(format!("findings.json cannot be read ({error}): no findings are shown"));
             None

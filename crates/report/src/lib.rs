@@ -33,18 +33,62 @@ pub use record::RecordError;
 use compare::Comparison;
 use directory::Directory;
 use facts::{Depth, Facts};
-use record::Summary;
+use record::{Run, Summary};
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The largest page that is made; runs with more to show get fewer columns per chart.
 pub const PAGE_BYTES_MAX: usize = 1_000_000;
+
+/// What is shown.
+pub trait Source {
+    /// The directory.
+    fn path(&self) -> &Path;
+
+    /// The run and what its writer has lost, where it is still in memory.
+    fn held(&self) -> Option<(&Run, Option<&str>)> {
+        None
+    }
+}
+
+impl Source for Path {
+    fn path(&self) -> &Path {
+        self
+    }
+}
+
+impl Source for PathBuf {
+    fn path(&self) -> &Path {
+        self
+    }
+}
+
+/// A run directory whose writer still holds the run: on a full disk `run.json` is not what it should be.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The directory.
+    pub dir: PathBuf,
+    /// The run.
+    pub run: Run,
+    /// The first thing that could not be written into the directory.
+    pub lost: Option<String>,
+}
+
+impl Source for Held {
+    fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    fn held(&self) -> Option<(&Run, Option<&str>)> {
+        Some((&self.run, self.lost.as_deref()))
+    }
+}
 
 /// One offline HTML page.
 ///
 /// # Errors
 /// If the folder is no run directory or cannot be read; a partial directory is no error.
-pub fn html(dir: &Path) -> Result<String, RecordError> {
+pub fn html(dir: &(impl Source + ?Sized)) -> Result<String, RecordError> {
     let directory = Directory::open(dir)?;
     Ok(html::page(&directory, None))
 }
@@ -103,7 +147,7 @@ pub fn compare(dir: &Path, intervals: &str) -> Result<Compared, ComparedError> {
 ///
 /// # Errors
 /// As [`html`].
-pub fn text(dir: &Path) -> Result<String, RecordError> {
+pub fn text(dir: &(impl Source + ?Sized)) -> Result<String, RecordError> {
     let directory = Directory::open(dir)?;
     Ok(text::page(&Facts::of(&directory, Depth::Totals)))
 }
@@ -115,7 +159,7 @@ const TITLE_WIDTH: usize = 11;
 ///
 /// # Errors
 /// As [`html`].
-pub fn step_line(dir: &Path, key: &str) -> Result<String, RecordError> {
+pub fn step_line(dir: &(impl Source + ?Sized), key: &str) -> Result<String, RecordError> {
     let directory = Directory::open(dir)?;
     let facts = Facts::of(&directory, Depth::Totals);
     let step = facts.steps.iter().find(|step| step.step.key == key);

@@ -4,9 +4,10 @@ use crate::cli::Format;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::machines;
+use crate::recording;
 use ::explain::Detail;
 use clap::Args;
-use record::{Exit, files};
+use record::{Exit, RecordError, files};
 use std::path::PathBuf;
 
 /// The flags of `explain`.
@@ -48,7 +49,15 @@ impl Explain {
             Ok(()) => {
                 context.terminal.say(&format!("findings: {}", self.run.join(files::FINDINGS).display()))
             }
-            Err(error) => context.terminal.warn(&format!("{error}; the findings were printed only")),
+            Err(RecordError::Io { source, path, .. }) if recording::is_not_ours(&source) => {
+                context.terminal.warn(&format!(
+                    "cannot write {}: {source}; the findings were printed only",
+                    path.display()
+                ));
+            }
+            Err(error) => {
+                return Err(Failure::from(error).context("the findings were printed only"));
+            }
         }
         Ok(Exit::Ok)
     }

@@ -196,7 +196,7 @@ impl Matrix {
         let state = if context.stop.is_requested() { State::Interrupted } else { State::Finished };
         let run = recording.dir().finish(state)?;
         if context.format == Format::Text {
-            context.terminal.data(report::text(recording.path())?.trim_end());
+            context.terminal.data(&recording.text()?);
         }
         recording.finish(state)?;
         Ok(match () {

@@ -46,7 +46,7 @@ impl Report {
         match written {
             Ok(()) => context.terminal.say(&format!("report: {}", page.display())),
             // Somebody else's directory may be read-only, and the user has got an answer; a page asked for by name is different.
-            Err(error) if self.out.is_none() => {
+            Err(error) if self.out.is_none() && recording::is_not_ours(&error) => {
                 context.terminal.warn(&format!(
                     "cannot write {}: {error}; --out FILE names another place",
                     page.display()

@@ -266,7 +266,7 @@ impl Prove {
         let state = if stop.load(Ordering::Relaxed) { State::Interrupted } else { State::Finished };
         let run = recording.dir().finish(state)?;
         if context.format == Format::Text {
-            context.terminal.data(report::text(recording.path())?.trim_end());
+            context.terminal.data(&recording.text()?);
         }
         recording.finish(state)?;
         let promises = promise::of(&run);

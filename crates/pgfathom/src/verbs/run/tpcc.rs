@@ -314,7 +314,7 @@ impl Run {
         };
         recording.dir().finish(measured.state)?;
         if context.format == Format::Text {
-            context.terminal.data(report::text(recording.path())?.trim_end());
+            context.terminal.data(&recording.text()?);
         }
         recording.finish(measured.state)?;
         Ok(measured.exit)
@@ -380,7 +380,7 @@ impl Run {
         let state = if context.stop.is_requested() { State::Interrupted } else { State::Finished };
         recording.dir().finish(state)?;
         if context.format == Format::Text {
-            context.terminal.data(report::text(recording.path())?.trim_end());
+            context.terminal.data(&recording.text()?);
         }
         recording.finish(state)?;
         Ok(match () {
