@@ -265,7 +265,7 @@ impl Run {
         // Closed before it is told: the page speaks of a run that has ended.
         recording.dir().finish(measured.state)?;
         if context.format == Format::Text {
-            context.terminal.data(report::text(recording.path())?.trim_end());
+            context.terminal.data(&recording.text()?);
         }
         recording.finish(measured.state)?;
         Ok(measured.exit)

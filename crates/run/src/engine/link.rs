@@ -344,7 +344,7 @@ impl Link {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(self.failed(error)),
             }
         }
     }
@@ -366,19 +366,51 @@ impl Link {
                 Ok(bytes) => self.traffic.received_bytes += bytes as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(self.failed(error)),
             }
-            let state = tls.process_new_packets()?;
-            let plain = state.plaintext_bytes_to_read();
-            Link::check_unread(self.filled - self.consumed)?;
-            if self.filled + plain > self.incoming.len() {
-                self.incoming.resize((self.filled + plain).next_power_of_two(), 0);
+            match tls.process_new_packets() {
+                Ok(state) => {
+                    let plain = state.plaintext_bytes_to_read();
+                    Link::check_unread(self.filled - self.consumed)?;
+                    if self.filled + plain > self.incoming.len() {
+                        self.incoming.resize((self.filled + plain).next_power_of_two(), 0);
+                    }
+                    tls.reader().read_exact(&mut self.incoming[self.filled..self.filled + plain])?;
+                    self.filled += plain;
+                    if state.peer_has_closed() {
+                        return Err(self.closed());
+                    }
+                }
+                Err(error) => return Err(self.broken(error)),
             }
-            tls.reader().read_exact(&mut self.incoming[self.filled..self.filled + plain])?;
-            self.filled += plain;
-            if state.peer_has_closed() {
-                return Err(self.closed());
-            }
+        }
+    }
+
+    /// The socket has failed: with what the server said before. One that closes with a request unread resets the connection behind its last words.
+    #[cold]
+    fn failed(&self, error: io::Error) -> LinkError {
+        match self.closed() {
+            LinkError::Closed => error.into(),
+            said => said,
+        }
+    }
+
+    /// TLS has failed: with what the server said before, if it said anything.
+    #[cold]
+    fn broken(&mut self, error: rustls::Error) -> LinkError {
+        if let Some(tls) = self.tls.as_mut() {
+            // What was good in front of the bad record; nothing at all is an error here.
+            let mut last = Vec::new();
+            let _ = tls.reader().read_to_end(&mut last);
+            self.incoming.truncate(self.filled);
+            self.incoming.extend_from_slice(&last);
+            self.filled = self.incoming.len();
+            // The server is told what was wrong, as far as its socket takes it.
+            let _ = tls.write_tls(&mut self.stream);
+        }
+        match self.closed() {
+            LinkError::Closed => LinkError::Tls(error),
+            said => said,
         }
     }
 

@@ -114,6 +114,20 @@ impl State {
         }
     }
 
+    /// What a lost connection has left: replies of a pipeline that came whole, and then the reason.
+    #[cold]
+    fn last_reply(&mut self) -> Result<Reply, LinkError> {
+        self.wait = Wait::Running;
+        if let Some(Ok(Some(reply))) = self.link.as_mut().map(Link::reply) {
+            self.take_note(reply);
+            return Ok(reply);
+        }
+        if let Some(link) = self.link.take() {
+            self.traffic_before.add(link.traffic);
+        }
+        Err(self.lost.take().unwrap_or(LinkError::Closed))
+    }
+
     /// A commit whose wait for a standby was cancelled succeeds, with a warning that no driver shows.
     #[cold]
     fn look_for_warnings(&mut self, reply: Reply) {
@@ -222,12 +236,8 @@ impl Session {
                 state.take_note(reply);
                 return Poll::Ready(Ok(reply));
             }
-            if let Some(error) = state.lost.take() {
-                state.wait = Wait::Running;
-                if let Some(link) = state.link.take() {
-                    state.traffic_before.add(link.traffic);
-                }
-                return Poll::Ready(Err(error));
+            if state.lost.is_some() {
+                return Poll::Ready(state.last_reply());
             }
             let Some(link) = state.link.as_mut() else { return Poll::Ready(Err(LinkError::Closed)) };
             // Part of a pipeline may already be here.

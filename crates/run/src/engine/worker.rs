@@ -274,11 +274,14 @@ impl<R: Reactor> Worker<R> {
             let reply = if state.wait == Wait::Reply { state.link.as_mut().map(Link::reply) } else { None };
             match (received, reply) {
                 // A reply that arrived whole counts, even if the connection ended right behind it.
-                (_, Some(Ok(Some(reply)))) => {
+                (received, Some(Ok(Some(reply)))) => {
                     state.reply = Some(reply);
                     state.wait = Wait::Running;
                     drop(state);
                     self.advance(index)?;
+                    if let Err(error) = received {
+                        self.end(index, error);
+                    }
                 }
                 (Err(error), _) | (_, Some(Err(error))) => lose(&mut state, error, index, &mut self.running),
                 (Ok(()), _) => {
@@ -293,6 +296,15 @@ impl<R: Reactor> Worker<R> {
         }
         self.ready.clear();
         Ok(())
+    }
+
+    /// A connection has ended behind a reply. The end is remembered: a server that only stopped sending gives no further event.
+    #[cold]
+    fn end(&mut self, index: usize, error: LinkError) {
+        let mut state = self.slots[index].session.state.borrow_mut();
+        if state.link.is_some() {
+            lose(&mut state, error, index, &mut self.running);
+        }
     }
 
     fn request_connections(&mut self) {

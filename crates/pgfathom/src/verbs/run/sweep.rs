@@ -279,7 +279,7 @@ impl Run {
         let has_failed = recording.dir().run().steps.iter().any(|step| step.state == State::Failed);
         recording.dir().finish(state)?;
         if context.format == Format::Text {
-            context.terminal.data(report::text(recording.path())?.trim_end());
+            context.terminal.data(&recording.text()?);
         }
         recording.finish(state)?;
         Ok(match () {
