@@ -587,7 +587,7 @@ fn a_quiet_tick_is_one_statement_and_an_empty_one_and_statements_are_attributed(
 
 #[test]
 fn extensions_that_profile_waits_and_cpu_are_used_when_they_are_there() {
-    // They are not packaged everywhere: objects with their names and columns stand in for them.
+    // They are not packaged everywhere: objects with their names and columns stand in for them, as members of an extension: others are not called.
     on_each(&[("shared_preload_libraries", "pg_stat_statements")], |server| {
         let mut setup = client(server, "setup");
         setup
@@ -597,7 +597,9 @@ fn extensions_that_profile_waits_and_cpu_are_used_when_they_are_there() {
                  insert into profile values (1, 'LWLock', 'WALWrite', 7, 100), (2, 'LWLock', 'WALWrite', 7, 50), (3, null, null, 7, 10), (4, 'Activity', 'WalWriterMain', 0, 999);
                  create view pg_wait_sampling_profile as select * from profile;
                  create function pg_stat_kcache() returns table (queryid bigint, dbid oid, exec_user_time float8, exec_system_time float8) language sql
-                   as $$ select queryid, dbid, calls * 0.5, calls * 0.25 from pg_stat_statements where query like 'select%kcache_probe%' $$",
+                   as $$ select queryid, dbid, calls * 0.5, calls * 0.25 from public.pg_stat_statements where query like 'select%kcache_probe%' $$;
+                 alter extension pg_stat_statements add view pg_wait_sampling_profile;
+                 alter extension pg_stat_statements add function pg_stat_kcache()",
             )
             .unwrap();
         let mut watch = Watch::of(&server.spec());
