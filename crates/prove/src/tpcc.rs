@@ -311,6 +311,18 @@ fn prove_watched(
             }
         }
     }
+    let ids = nodes::know_warehouses(&mut nodes)?;
+    if options.warehouses.is_some() {
+        for condition in [Condition::X16, Condition::X17] {
+            if conditions.remove(&condition) {
+                let why = "is about all warehouses, and --warehouses asks for some".to_string();
+                answer(condition, 0, Outcome::DoesNotApply { why });
+            }
+        }
+    } else if conditions.remove(&Condition::X16) {
+        let (looked_at, outcome) = nodes::numbered_from_one(&ids);
+        answer(Condition::X16, looked_at, outcome);
+    }
     let jobs = options.jobs.max(1);
     let snapshots = nodes::share_snapshots(&mut nodes, &mut notes)?;
     let snapshots_taken = nodes.len();
@@ -390,6 +402,7 @@ fn jobs_of(
         let length = match probe.access {
             Access::WholeTable => count.div_ceil(connections),
             Access::ByKey => count.div_ceil(connections * RANGES_PER_CONNECTION).min(RANGE_WAREHOUSES_MAX),
+            Access::Once => count,
         }
         .max(1) as i64;
         let mut first = from;

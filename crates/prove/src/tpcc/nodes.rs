@@ -20,6 +20,9 @@ use super::{
     Job, Outcome, ProveError, WITNESSES_MAX, Watch, begin, run, run_quietly, sql_error, text, text_of,
 };
 
+/// Holes between the warehouses are looked into one by one, so many at most.
+const MISSING_MAX: usize = 10_000;
+
 /// One node.
 pub(super) struct Node {
     /// Its name; empty when there is only one.
@@ -27,8 +30,6 @@ pub(super) struct Node {
     pub(super) spec: ConnSpec,
     pub(super) control: HotConnection,
     pub(super) names: Names,
-    /// The table of the items, where nodes are compared.
-    item: String,
 }
 
 /// The nodes, each in a snapshot of its own.
@@ -46,7 +47,7 @@ pub(super) fn open(cluster: &Cluster, watch: &Watch<'_>) -> Result<Opened, Prove
         let spec = cluster.nodes[0].spec.clone();
         let mut control = watch.connect(&spec)?;
         let names = names(&spec, &mut control)?;
-        let node = Node { name: String::new(), spec, control, names, item: String::new() };
+        let node = Node { name: String::new(), spec, control, names };
         return Ok(Opened { nodes: vec![node], notes: Vec::new() });
     }
     let mut connected = Vec::new();
@@ -63,8 +64,7 @@ pub(super) fn open(cluster: &Cluster, watch: &Watch<'_>) -> Result<Opened, Prove
     let mut nodes = Vec::new();
     for (name, spec, mut control) in connected {
         let names = local_names(&spec, &mut control)?;
-        let item = find(&spec, &mut control, &["item"])?;
-        nodes.push(Node { name, spec, control, names, item });
+        nodes.push(Node { name, spec, control, names });
     }
     let notes = vec![format!(
         "{} nodes, each in a snapshot of its own, taken within {apart_ms:.1} ms; no snapshot spans them: while transactions go on, C10 and X13 may find \
@@ -85,6 +85,8 @@ fn names(spec: &ConnSpec, connection: &mut HotConnection) -> Result<Names, Prove
         orders: find(&Names::ORDERS)?,
         new_order: find(&Names::NEW_ORDER)?,
         stock: find(&["stock"])?,
+        item: find(&["item"])?,
+        strange: "{} is null".into(),
         paid: history.clone(),
         supplied: order_line.clone(),
         history,
@@ -121,8 +123,19 @@ fn find(
 
 /// What this node has of the tables: the leaves that are tables here, under the name of the table.
 fn local_names(spec: &ConnSpec, connection: &mut HotConnection) -> Result<Names, ProveError> {
-    let Names { warehouse, district, customer, history, orders, new_order, order_line, stock, .. } =
-        names(spec, connection)?;
+    let Names {
+        warehouse,
+        district,
+        customer,
+        history,
+        orders,
+        new_order,
+        order_line,
+        stock,
+        item,
+        strange,
+        ..
+    } = names(spec, connection)?;
     let mut local = |name: &str| local(connection, name);
     let (history, order_line) = (local(&history)?, local(&order_line)?);
     Ok(Names {
@@ -132,6 +145,9 @@ fn local_names(spec: &ConnSpec, connection: &mut HotConnection) -> Result<Names,
         orders: local(&orders)?,
         new_order: local(&new_order)?,
         stock: local(&stock)?,
+        // Every node has a copy of it.
+        item,
+        strange,
         paid: history.clone(),
         supplied: order_line.clone(),
         history,
@@ -258,6 +274,75 @@ pub(super) fn with_others(
     Ok(own)
 }
 
+/// All warehouses of all nodes, a null as 0, which is no warehouse either. From now on every node's queries know which warehouses are strange.
+pub(super) fn know_warehouses(nodes: &mut [Node]) -> Result<Vec<i64>, ProveError> {
+    const DOING: &str = "listing the warehouses";
+    let mut ids: Vec<i64> = Vec::new();
+    for Node { control, names, .. } in nodes.iter_mut() {
+        let rows = control
+            .simple_query(&format!("select coalesce(w_id, 0) from {}", names.warehouse))
+            .map_err(sql_error(DOING))?;
+        for row in rows {
+            let text = text_of(row.first().and_then(|value| value.as_deref()));
+            ids.push(text.parse().map_err(|_| ProveError::Answer { doing: DOING })?);
+        }
+    }
+    ids.sort_unstable();
+    let (first, last) = (ids.first().copied().unwrap_or(0), ids.last().copied().unwrap_or(0));
+    // Bounds go by index; what is missing between them is mostly nothing.
+    let mut strange = format!("({{}} is null or {{}} < {first} or {{}} > {last}");
+    let missing = missing(&ids, first, last);
+    if !missing.is_empty() {
+        let list: Vec<String> = missing.iter().map(i64::to_string).collect();
+        strange.push_str(&format!(" or {{}} in ({})", list.join(", ")));
+    }
+    strange.push(')');
+    nodes.iter_mut().for_each(|node| node.names.strange.clone_from(&strange));
+    Ok(ids)
+}
+
+/// The first numbers that are not in a sorted list.
+fn missing(ids: &[i64], first: i64, last: i64) -> Vec<i64> {
+    let mut missing = Vec::new();
+    let mut next = first;
+    for id in ids {
+        missing.extend((next..*id).take(MISSING_MAX - missing.len()));
+        next = next.max(id + 1);
+    }
+    missing.extend((next..=last).take(MISSING_MAX - missing.len()));
+    missing
+}
+
+/// X16: whether the warehouses are 1 to their number.
+pub(super) fn numbered_from_one(ids: &[i64]) -> (u64, Outcome) {
+    let count = ids.len() as i64;
+    let mut different = ids.to_vec();
+    different.dedup();
+    let within = different.iter().filter(|id| (1..=count).contains(*id)).count() as i64;
+    let mut witnesses: Vec<String> = Vec::new();
+    witnesses.extend(ids.chunk_by(|a, b| a == b).filter(|same| same.len() > 1).map(|same| {
+        let id = same[0];
+        format!("w_id {id} stands {} times", same.len())
+    }));
+    let strange = different.iter().filter(|id| !(1..=count).contains(*id));
+    witnesses.extend(strange.map(|id| match id {
+        0 => "w_id null or 0".to_string(),
+        id => format!("w_id {id} of {count} warehouses"),
+    }));
+    witnesses.extend(
+        missing(&different, 1, count)
+            .into_iter()
+            .filter(|id| *id <= count)
+            .map(|id| format!("w_id {id} missing")),
+    );
+    witnesses.truncate(WITNESSES_MAX);
+    let broken = (count - within) as u64;
+    match broken {
+        0 => (ids.len() as u64, Outcome::Kept),
+        count => (ids.len() as u64, Outcome::Broken { count, witnesses }),
+    }
+}
+
 /// X15: whether every node has the same items. The nodes are compared with the first one that has what most have.
 pub(super) fn same_items(nodes: &mut [Node]) -> (u64, Outcome) {
     let compared = savepoints(nodes).and_then(|()| compare_items(nodes));
@@ -290,7 +375,7 @@ fn compare_items(nodes: &mut [Node]) -> Result<Compared, (usize, QueryError)> {
         let at = |error| (number, error);
         let sql = format!(
             "select count(*), coalesce(sum(pg_catalog.hashtextextended(i::text, 0)), 0) from {} i",
-            node.item
+            node.names.item
         );
         let rows = node.control.simple_query(&sql).map_err(at)?;
         let value = |index: usize| {
@@ -327,7 +412,7 @@ fn compare_items(nodes: &mut [Node]) -> Result<Compared, (usize, QueryError)> {
 }
 
 fn items_of(node: &mut Node) -> Result<BTreeMap<i64, String>, QueryError> {
-    let sql = format!("select i_id, pg_catalog.hashtextextended(i::text, 0) from {} i", node.item);
+    let sql = format!("select i_id, pg_catalog.hashtextextended(i::text, 0) from {} i", node.names.item);
     let rows = node.control.simple_query(&sql)?;
     let value =
         |row: &[Option<Vec<u8>>], index: usize| text_of(row.get(index).and_then(|value| value.as_deref()));
