@@ -199,6 +199,18 @@ impl<'a> Recording<'a> {
     /// # Errors
     /// When the summary cannot be printed.
     pub fn finish(&self, state: State) -> Result<Run, Failure> {
+        self.finish_with(state, serde_json::Map::new())
+    }
+
+    /// The same; the summary that is printed has these fields, too.
+    ///
+    /// # Errors
+    /// As [`Recording::finish`].
+    pub fn finish_with(
+        &self,
+        state: State,
+        more: serde_json::Map<String, serde_json::Value>,
+    ) -> Result<Run, Failure> {
         self.conclude(state)?;
         let run = self.dir.run();
         let page = self.path().join(files::REPORT);
@@ -210,9 +222,12 @@ impl<'a> Recording<'a> {
             self.dir.lose(error);
         }
         if self.context.format == Format::Json {
-            let summary = serde_json::to_string_pretty(&run.summary)
-                .map_err(|error| Failure::caused("cannot print the summary", error))?;
-            self.context.terminal.data(&summary);
+            let failed = |error| Failure::caused("cannot print the summary", error);
+            let mut summary = serde_json::to_value(&run.summary).map_err(failed)?;
+            if let Some(fields) = summary.as_object_mut() {
+                fields.extend(more);
+            }
+            self.context.terminal.data(&serde_json::to_string_pretty(&summary).map_err(failed)?);
         }
         if let Some(error) = self.dir.lost() {
             let what = format!("the run directory {} is not whole: {error}", self.path().display());

@@ -32,13 +32,24 @@ fn a_history_of_elle_is_refuted_at_the_levels_that_forbid_it() {
         "refuted   repeatable-read, and all that is stronger",
         "not refuted  up to strong-snapshot-isolation",
         "G2-item",
-        "T1 < T2 because T1 read the empty list of key y, and T2 wrote element 1 over it",
+        "T1 < T2 because T1 read the empty list of key :y, and T2 wrote element 1 over it",
     ] {
         assert!(told.stdout.contains(said), "{said}\n{}", told.stdout);
     }
     assert_eq!(typed(&folder, "prove check skew.edn --level si -o si", &[]).exit, Some(0));
     let refuted = typed(&folder, "prove check skew.edn --level si,serializable --format json -o ser", &[]);
     assert_eq!(refuted.exit, Some(3), "{}", refuted.stderr);
+    let printed: Value = serde_json::from_str(&refuted.stdout).expect("JSON on stdout");
+    let level = |name: &str| {
+        let levels = printed["levels"].as_array().expect("levels");
+        levels.iter().find(|level| level["name"] == name).expect("every level").clone()
+    };
+    assert_eq!(level("serializable")["refuted"], true);
+    assert_eq!(level("snapshot-isolation")["refuted"], false);
+    assert_eq!(printed["anomalies"][0]["code"], "G2-item");
+    assert_eq!(printed["anomalies"][0]["refutes"][0], "repeatable-read");
+    let witness = printed["anomalies"][0]["witnesses"][0].as_array().expect("lines");
+    assert!(witness.iter().any(|line| line.as_str().is_some_and(|line| line.contains("T1 < T2 because"))));
     let run: Value =
         serde_json::from_str(&std::fs::read_to_string(folder.path().join("ser/run.json")).expect("run.json"))
             .expect("run.json is JSON");
@@ -54,6 +65,40 @@ fn a_history_of_elle_is_refuted_at_the_levels_that_forbid_it() {
     let broken = typed(&folder, "prove check broken.json", &[]);
     assert_eq!(broken.exit, Some(1));
     assert!(broken.stderr.contains("error: line 1: each part of a value is"), "{}", broken.stderr);
+}
+
+/// Nothing to judge is not "not refuted", and what the history leaves open is said.
+#[test]
+fn a_history_that_says_nothing_is_no_answer() {
+    let folder = Folder::new();
+    for (name, text) in [
+        ("empty.edn", ""),
+        ("blank.json", " \n"),
+        ("list.json", "[]"),
+        ("nemesis.edn", "{:type :info :process :nemesis :f :kill :value nil}"),
+    ] {
+        folder.write(name, text);
+        let told = typed(&folder, &format!("prove check {name}"), &[]);
+        assert_eq!(told.exit, Some(1), "{name}: {}", told.stdout);
+        let said = format!("error: {name} holds no transaction: there is nothing to judge");
+        assert!(told.stderr.contains(&said), "{}", told.stderr);
+    }
+    folder.write("failed.edn", "{:type :fail :process 0 :value [[:append 1 1]]}");
+    let told = typed(&folder, "prove check failed.edn", &[]);
+    assert_eq!(told.exit, Some(8), "{}", told.stdout);
+    assert!(told.stderr.contains("no acknowledged transaction did anything"), "{}", told.stderr);
+    // The same value twice: nobody knows which write was read.
+    folder.write(
+        "ambiguous.edn",
+        "{:type :ok :process 0 :value [[:w 1 1]]} {:type :ok :process 1 :value [[:w 1 1]]} {:type :ok :process 2 :value [[:r 1 1]]}",
+    );
+    let told = typed(&folder, "prove check ambiguous.edn --level ser", &[]);
+    assert_eq!(told.exit, Some(8), "{}{}", told.stdout, told.stderr);
+    assert!(told.stdout.contains("incomplete: version order of 1 keys unknown"), "{}", told.stdout);
+    let told = typed(&folder, "prove check ambiguous.edn --format json", &[]);
+    assert_eq!(told.exit, Some(0), "{}", told.stderr);
+    let printed: Value = serde_json::from_str(&told.stdout).expect("JSON on stdout");
+    assert_eq!(printed["incomplete"]["keys"], 1);
 }
 
 #[test]

@@ -12,6 +12,9 @@
 //! The answer is *refuted* or *not refuted*, never proved: a history shows what happened, not what can. After Adya (Weak Consistency, 1999), Elle (Kingsbury and
 //! Alvaro, 2020); the linear time for snapshot isolation comes from doubling the graph (module `graph`).
 //!
+//! Where a history does not say in which order the versions of a key were written, a level is refuted only if every order breaks it (module `orders`); where that
+//! cannot be decided, [`Report::incomplete`] says so.
+//!
 //! What a history must be like, or false alarms come: tokens and elements are never used twice, a key starts without a row or with version 0 (whatever loads
 //! other rows is a transaction of the history), no statement is repeated behind the recorder's back, and times come from one clock or `epsilon_ns` covers their difference.
 
@@ -20,7 +23,10 @@ mod cycle;
 mod direct;
 mod graph;
 mod hash;
+mod levels;
 mod lists;
+mod orders;
+mod registers;
 mod scc;
 mod statements;
 mod versions;
@@ -35,8 +41,9 @@ use std::sync::{Mutex, PoisonError};
 
 pub use anomaly::{Base, Class, Finding, Level, Order, Reason, Step};
 
-use crate::history::{History, Outcome};
+use crate::history::{History, Model, Outcome};
 use graph::{Graph, Kinds};
+use orders::Orders;
 use scc::{Components, View, components};
 use versions::{Part, Versions};
 
@@ -66,6 +73,16 @@ pub struct Witness {
     pub text: Vec<String>,
 }
 
+/// Where an anomaly may have been missed: the history does not say in which order a key's versions were written, not every order has been tried, and the one
+/// that was tried does not fit.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Incomplete {
+    /// Keys whose order of versions is unknown.
+    pub keys: u64,
+    /// The levels that are neither refuted nor known to be kept.
+    pub levels: Vec<Level>,
+}
+
 /// The answer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
@@ -73,6 +90,8 @@ pub struct Report {
     pub ops: u64,
     /// Transactions, by what became of them.
     pub txns: BTreeMap<&'static str, u64>,
+    /// Acknowledged transactions that did something: without any there is nothing to judge.
+    pub acknowledged: u64,
     /// Transactions of unknown end that somebody has seen.
     pub joined: u64,
     /// Edges between transactions because of data.
@@ -83,6 +102,8 @@ pub struct Report {
     pub witnesses: Vec<Witness>,
     /// The levels that are refuted, with everything that they imply.
     pub refuted: Vec<Level>,
+    /// What could not be judged wholly.
+    pub incomplete: Incomplete,
     /// What a reader should know.
     pub notes: Vec<String>,
 }
@@ -91,6 +112,11 @@ impl Report {
     /// Whether a level is refuted.
     pub fn refutes(&self, level: Level) -> bool {
         self.refuted.contains(&level)
+    }
+
+    /// Whether nothing is known of a level: it is not refuted, and an anomaly may have been missed.
+    pub fn is_open(&self, level: Level) -> bool {
+        self.incomplete.levels.contains(&level)
     }
 
     /// The weakest refuted levels: all others follow from them.
@@ -163,12 +189,87 @@ struct Judged<'a> {
     circles: Cow<'a, Components>,
 }
 
+/// What has been found, with its words: they are written down at once, since what is known about the order of versions differs between levels.
+#[derive(Debug, Default)]
+struct Found {
+    all: Vec<(Finding, Vec<String>)>,
+    counts: BTreeMap<String, u64>,
+    witnesses_max: u64,
+}
+
+impl Found {
+    fn show(&mut self, versions: &Versions<'_>, mut finding: Finding) {
+        let ops = versions.history.ops();
+        let is_joined = |txn: u32| versions.parts[txn as usize] == Part::Writer;
+        finding.is_joined = finding.cycle.iter().any(|step| is_joined(step.from))
+            || finding.ops.iter().any(|at| is_joined(ops[*at as usize].txn));
+        let count = self.counts.entry(finding.code()).or_default();
+        *count += 1;
+        let text = if *count <= self.witnesses_max { witness::text(versions, &finding) } else { Vec::new() };
+        self.all.push((finding, text));
+    }
+
+    fn show_all(&mut self, versions: &Versions<'_>, findings: impl IntoIterator<Item = Finding>) {
+        findings.into_iter().for_each(|finding| self.show(versions, finding));
+    }
+
+    fn has_circle(&self, order: Order) -> bool {
+        self.all.iter().any(|(finding, _)| !finding.cycle.is_empty() && finding.order <= order)
+    }
+}
+
 /// Checks a history against all levels.
 pub fn check(history: &History, options: &Options) -> Report {
     let mut versions = Versions::of(history);
-    let mut findings = std::mem::take(&mut versions.findings);
-    findings.extend(direct::walk(&versions));
-    let graph = Graph::of(&versions, options.epsilon_ns);
+    let mut found = Found { witnesses_max: options.witnesses_max as u64, ..Found::default() };
+    let first = std::mem::take(&mut versions.findings);
+    found.show_all(&versions, first);
+    found.show_all(&versions, direct::walk(&versions));
+    let orders = Orders::of(&versions);
+    let judgement = match &orders {
+        Some(orders) if history.model() == Model::Register => {
+            let judgement = levels::judge(&mut versions, orders, options, &mut found);
+            if judgement.is_clean {
+                return report(&versions, judgement, found);
+            }
+            levels::draw_known(&mut versions, orders, (Shape::Reads, Order::Data), options);
+            let graph = Graph::of(&versions, options.epsilon_ns);
+            let kinds = Shape::All.kinds();
+            let circles = components(&View { graph: &graph, kinds, is_doubled: false, within: None });
+            look_closer(&versions, &circles, options, &mut found);
+            judgement
+        }
+        _ => judge(&mut versions, orders.as_ref(), options, &mut found),
+    };
+    report(&versions, judgement, found)
+}
+
+fn report(versions: &Versions<'_>, judgement: levels::Judgement, mut found: Found) -> Report {
+    let mut report = summary(versions, judgement.edges);
+    let mut weakest = judgement.refuted;
+    weakest.extend(found.all.iter().flat_map(|(finding, _)| finding.refutes()));
+    report.refuted =
+        Level::all().filter(|level| weakest.iter().any(|weaker| weaker.is_implied_by(*level))).collect();
+    report.incomplete.levels = judgement.open;
+    report.incomplete.levels.retain(|level| !report.refuted.contains(level));
+    if !report.incomplete.levels.is_empty() {
+        report.incomplete.keys = judgement.keys;
+    }
+    report.counts = found.counts;
+    found.all.sort_by_key(|(finding, _)| (finding.order, finding.class));
+    let shown = found.all.into_iter().filter(|(_, text)| !text.is_empty());
+    report.witnesses = shown.map(|(finding, text)| Witness { finding, text }).collect();
+    report
+}
+
+/// Judges all levels where versions have an order, but for appends that nobody has read.
+fn judge(
+    versions: &mut Versions<'_>,
+    orders: Option<&Orders>,
+    options: &Options,
+    found: &mut Found,
+) -> levels::Judgement {
+    let graph = Graph::of(versions, options.epsilon_ns);
     let everything = View {
         graph: &graph,
         kinds: Shape::All.kinds().with_order(Order::RealTime),
@@ -182,28 +283,59 @@ pub fn check(history: &History, options: &Options) -> Report {
     };
     let plain = judged.iter().find(|one| one.shape == Shape::All && one.order == Order::Data);
     if let Some(plain) = plain {
-        findings.extend(direct::closer(&versions, &plain.circles));
-        let is_known = findings.iter().any(|finding| finding.class == Class::FracturedStatement);
-        let of_statements = statements::find(&versions, &plain.circles, options.witnesses_max);
-        // Two transactions in a circle through one statement have been told already, operation by operation.
-        findings.extend(of_statements.into_iter().filter(|finding| !is_known || finding.cycle.len() > 2));
+        look_closer(versions, &plain.circles, options, found);
     }
-    findings.extend(cycles(&graph, &judged, &all_circles, options.witnesses_max));
-    let mut report = summary(&versions, &graph);
-    refute(&mut report, &findings, &judged);
-    for finding in &findings {
-        *report.counts.entry(finding.code()).or_default() += 1;
+    found.show_all(versions, cycles(&graph, &judged, &all_circles, options.witnesses_max));
+    let mut judgement = levels::Judgement { edges: graph.edge_count() as u64, ..Default::default() };
+    for one in &judged {
+        let bases = match one.shape {
+            Shape::Writes if !is_sure(versions, one, options) => Shape::Reads.refutes(),
+            shape => shape.refutes(),
+        };
+        judgement.refuted.extend(bases.iter().map(|base| Level::new(*base, one.order)));
     }
-    findings.sort_by_key(|finding| (finding.order, finding.class));
-    let mut shown: BTreeMap<String, usize> = BTreeMap::new();
-    for finding in findings {
-        let count = shown.entry(finding.code()).or_default();
-        *count += 1;
-        if *count <= options.witnesses_max {
-            report.witnesses.push(Witness { text: witness::text(&versions, &finding), finding });
-        }
+    // Other levels cannot depend on an order that nobody has seen: one that fits the other edges closes no circle. Two such writers that each read what
+    // the other overwrote are a lost update in either order.
+    if let Some(orders) = orders {
+        let has =
+            |shape: Shape, order: Order| judged.iter().any(|one| one.shape == shape && one.order <= order);
+        let asked: Vec<Order> = Order::ALL
+            .into_iter()
+            .filter(|order| has(Shape::All, *order) && !has(Shape::Snapshot, *order))
+            .collect();
+        let tails = levels::judge_tails(versions, orders, &asked, options, found);
+        judgement.refuted.extend(tails.refuted);
+        (judgement.open, judgement.keys) = (tails.open, tails.keys);
     }
-    report
+    if versions.ambiguous_keys > 0 || versions.undrawn > 0 {
+        judgement.keys = judgement.keys.max(versions.ambiguous_keys);
+        judgement.open = Level::all().collect();
+    }
+    judgement
+}
+
+/// Whether a circle of writes is one, too, without the transactions of unknown end: such a one may have been rolled back.
+fn is_sure(versions: &Versions<'_>, one: &Judged<'_>, options: &Options) -> bool {
+    let txns = versions.parts.len() as u32;
+    let is_joined = |txn: u32| versions.parts[txn as usize] == Part::Writer;
+    if !one.circles.members().take_while(|node| *node < txns).any(is_joined) {
+        return true;
+    }
+    let graph = Graph::of(&versions.without_joined(), options.epsilon_ns);
+    components(&View { graph: &graph, within: None, ..one.view }).count > 0
+}
+
+/// What is in some circle, operation by operation and statement by statement.
+fn look_closer(versions: &Versions<'_>, circles: &Components, options: &Options, found: &mut Found) {
+    if circles.count == 0 {
+        return;
+    }
+    found.show_all(versions, direct::closer(versions, circles));
+    let is_known = found.all.iter().any(|(finding, _)| finding.class == Class::FracturedStatement);
+    let of_statements = statements::find(versions, circles, options.witnesses_max);
+    // Two transactions in a circle through one statement have been told already, operation by operation.
+    let new = of_statements.into_iter().filter(|finding| !is_known || finding.cycle.len() > 2);
+    found.show_all(versions, new);
 }
 
 /// The components of every graph with every order, within those of the graph that holds them all.
@@ -274,12 +406,12 @@ fn cycles(graph: &Graph, judged: &[Judged<'_>], all: &Components, count: usize) 
         }
         let before = findings.len();
         for class in one.shape.classes() {
-            let wanted = cycle::Wanted { class: *class, order: one.order };
+            let wanted = cycle::Wanted { class: *class, order: one.order, is_derived: false };
             // In the doubled graph a transaction has two components; the plain one has those that hold both.
             let circles = if one.view.is_doubled { all } else { &*one.circles };
             for steps in cycle::find(graph, circles, wanted, count) {
                 let (class, order) = cycle::classify(&steps);
-                findings.push(Finding { class, order, ops: Vec::new(), cycle: steps });
+                findings.push(Finding { order, ..Finding::circle(class, steps) });
             }
         }
         let is_weaker_known = judged.iter().any(|other| other.shape < one.shape && other.order <= one.order);
@@ -288,29 +420,25 @@ fn cycles(graph: &Graph, judged: &[Judged<'_>], all: &Components, count: usize) 
             && let Some(steps) = cycle::any(&one.view, &one.circles)
         {
             let (class, order) = cycle::classify(&steps);
-            findings.push(Finding { class, order, ops: Vec::new(), cycle: steps });
+            findings.push(Finding { order, ..Finding::circle(class, steps) });
         }
     }
     findings
 }
 
-fn refute(report: &mut Report, findings: &[Finding], judged: &[Judged<'_>]) {
-    let mut weakest: Vec<Level> = findings.iter().flat_map(Finding::refutes).collect();
-    for one in judged {
-        weakest.extend(one.shape.refutes().iter().map(|base| Level::new(*base, one.order)));
-    }
-    let is_refuted = |level: &Level| weakest.iter().any(|weaker| weaker.is_implied_by(*level));
-    report.refuted = Level::all().filter(is_refuted).collect();
-}
-
-fn summary(versions: &Versions<'_>, graph: &Graph) -> Report {
+fn summary(versions: &Versions<'_>, edges: u64) -> Report {
     let history = versions.history;
-    let mut report =
-        Report { ops: history.ops().len() as u64, edges: graph.edge_count() as u64, ..Report::default() };
+    let mut report = Report { ops: history.ops().len() as u64, edges, ..Report::default() };
     for txn in history.txns() {
         *report.txns.entry(txn.outcome.name()).or_default() += 1;
     }
     report.joined = versions.parts.iter().filter(|part| **part == Part::Writer).count() as u64;
+    let has_done =
+        |number: &usize| versions.parts[*number] == Part::Whole && !history.range(*number as u32).is_empty();
+    report.acknowledged = (0..history.txns().len()).filter(has_done).count() as u64;
+    if report.acknowledged == 0 {
+        report.notes.push("no acknowledged transaction did anything: there is nothing to judge".into());
+    }
     if history.is_cut {
         report.notes.push("the history's end is missing: what was going on then is not judged".into());
     }

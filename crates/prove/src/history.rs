@@ -27,6 +27,11 @@ pub const OPS_MAX: usize = 1 << 30;
 /// Transactions at most: the checker keeps two bits of a transaction's number for the kind of an edge.
 pub const TXNS_MAX: usize = (1 << 30) - 1;
 
+/// Values that are no whole numbers have tokens from here on, in the order of [`Names::values`].
+pub const VALUES_BASE: u64 = 0xC000_0000_0000_0000;
+/// The token of a value that looks like the initial state.
+pub const NIL: u64 = VALUES_BASE;
+
 /// How values carry their version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Model {
@@ -176,14 +181,25 @@ pub struct Names {
     pub shards: Vec<String>,
     /// The shard of each key, as a place in [`Names::shards`].
     pub shard_of_key: Vec<u8>,
-    /// The keys, where they are more than their number.
+    /// The keys, where they are more than their number, as EDN writes them: the number 1 and the text "1" are two keys.
     pub keys: Vec<String>,
+    /// The values that are no whole numbers, as EDN writes them; see [`VALUES_BASE`].
+    pub values: Vec<String>,
 }
 
 impl Names {
     /// A key in words.
     pub fn key(&self, key: u32) -> String {
         self.keys.get(key as usize).cloned().unwrap_or_else(|| key.to_string())
+    }
+
+    /// A value or element in words.
+    pub fn value(&self, tok: u64) -> String {
+        let place = tok.checked_sub(VALUES_BASE).and_then(|place| usize::try_from(place).ok());
+        match place.and_then(|place| self.values.get(place)) {
+            Some(value) => value.clone(),
+            None => (tok as i64).to_string(),
+        }
     }
 
     /// A node in words; nothing where nodes have no names.

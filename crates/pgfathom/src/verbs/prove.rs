@@ -44,7 +44,7 @@ blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them
 those of --local unless --allow-faults says otherwise.
 Exit code 3: a promise is broken, and a witness is named; with --strict also: anything was seen. Exit code 8: none is, but some could not be judged.")]
 pub struct Prove {
-    /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2) and two more; hermitage, the isolation levels by
+    /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2), and its keys and counts; hermitage, the isolation levels by
     /// scripts; check, a history file, named as TARGET; ack, nothing acknowledged is lost; hb, how long it is away and how stale;
     /// bank and twin, no half transaction is seen; skew, write skew is refused; conflict, the same rows written on several nodes;
     /// wide, what a commit over several nodes costs; verreg and append, random transactions refute no level; all, hermitage and
@@ -54,7 +54,7 @@ pub struct Prove {
     /// Which database.
     #[command(flatten)]
     pub connection: Connection,
-    /// Only these conditions: C1 to C12, X13 to X15, with commas between [default: all]
+    /// Only these conditions: C1 to C12, X13 to X24, with commas between [default: all]
     #[arg(
         long,
         value_name = "CODES",
@@ -127,7 +127,7 @@ fn condition(text: &str) -> Result<Condition, ValueError> {
     text.parse().map_err(|_| {
         ValueError::new(
             format!("no condition is called {text:?}"),
-            "write C1 to C12 or X13 to X15, as --conditions C1,C10",
+            "write C1 to C12 or X13 to X24, as --conditions C1,C10",
         )
     })
 }

@@ -152,6 +152,8 @@ pub enum Class {
     DirtyUpdate,
     /// G1b: a version was read that its transaction overwrote itself.
     IntermediateRead,
+    /// The writes of one transaction were installed in another order than it made them.
+    ReorderedWrites,
     /// Two lists that were read cannot both be beginnings of one.
     IncompatibleOrder,
     /// G1c: each of some transactions saw or overwrote something of the next one, in a circle.
@@ -190,6 +192,7 @@ impl Class {
             Class::AbortedRead => "G1a",
             Class::DirtyUpdate => "dirty-update",
             Class::IntermediateRead => "G1b",
+            Class::ReorderedWrites => "reordered-writes",
             Class::IncompatibleOrder => "incompatible-order",
             Class::CircularFlow => "G1c",
             Class::FracturedStatement => "fractured-statement",
@@ -221,6 +224,9 @@ impl Class {
             Class::AbortedRead => "something of a failed transaction was read",
             Class::DirtyUpdate => "a committed write stands on one of a failed transaction",
             Class::IntermediateRead => "a version was read that its own transaction overwrote",
+            Class::ReorderedWrites => {
+                "a transaction's writes of a key were installed in another order than it made them"
+            }
             Class::IncompatibleOrder => "two lists were read that cannot both be beginnings of one",
             Class::CircularFlow => "transactions saw or overwrote each other in a circle",
             Class::FracturedStatement => "one statement saw a transaction in one row and not in another",
@@ -252,6 +258,7 @@ impl Class {
             Class::AbortedRead
             | Class::DirtyUpdate
             | Class::IntermediateRead
+            | Class::ReorderedWrites
             | Class::IncompatibleOrder
             | Class::CircularFlow
             | Class::FracturedStatement
@@ -304,11 +311,17 @@ pub struct Finding {
     pub ops: Vec<u32>,
     /// The circle.
     pub cycle: Vec<Step>,
+    /// A transaction of unknown end takes part.
+    pub is_joined: bool,
 }
 
 impl Finding {
     pub(super) fn of(class: Class, ops: Vec<u32>) -> Finding {
-        Finding { class, order: Order::Data, ops, cycle: Vec::new() }
+        Finding { class, order: Order::Data, ops, cycle: Vec::new(), is_joined: false }
+    }
+
+    pub(super) fn circle(class: Class, cycle: Vec<Step>) -> Finding {
+        Finding { cycle, ..Finding::of(class, Vec::new()) }
     }
 
     /// The short name with Elle's endings for circles that need an order.
@@ -324,6 +337,9 @@ impl Finding {
     /// The weakest levels that this refutes.
     pub fn refutes(&self) -> impl Iterator<Item = Level> {
         let order = self.order;
-        self.class.refutes().iter().map(move |base| Level::new(*base, order))
+        // What is unknown may have been rolled back where it is allowed to read that; only above, whoever is read has committed.
+        let is_unsure = self.is_joined && matches!(self.class, Class::DirtyWrite | Class::DuplicateVersion);
+        let bases = if is_unsure { &[Base::ReadCommitted] } else { self.class.refutes() };
+        bases.iter().map(move |base| Level::new(*base, order))
     }
 }

@@ -19,6 +19,8 @@ const PLACES_MAX: usize = 100_000;
 pub(super) struct Wanted {
     pub(super) class: Class,
     pub(super) order: Order,
+    /// The order of versions follows from sessions or time, so the circle needs no other edge because of them.
+    pub(super) is_derived: bool,
 }
 
 impl Wanted {
@@ -78,6 +80,7 @@ impl Passed {
     /// Whether a circle that began with the first edge and ends here is what is wanted.
     fn is(self, wanted: Wanted) -> bool {
         let is_ordered = match wanted.order {
+            _ if wanted.is_derived => true,
             Order::Data => true,
             Order::Session => self.session,
             Order::RealTime => self.real_time,

@@ -15,6 +15,9 @@ const FRACTURE_PAIRS_MAX: usize = 1 << 14;
 pub(super) fn walk(versions: &Versions<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, part) in versions.parts.iter().enumerate() {
+        if *part != Part::Out {
+            reordered(versions, number as u32, &mut findings);
+        }
         if *part == Part::Whole {
             own(versions, number as u32, &mut findings);
             // Where the order of versions is unknown, two of them make no circle.
@@ -24,6 +27,27 @@ pub(super) fn walk(versions: &Versions<'_>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The order of a transaction's own writes: each comes after the ones that it made before.
+fn reordered(versions: &Versions<'_>, txn: u32, findings: &mut Vec<Finding>) {
+    let ops = versions.history.ops();
+    let range = versions.history.range(txn);
+    let is_long = range.len() > SHORT_OPS_MAX;
+    let mut last: Map<u32, usize> = Map::default();
+    // Registers have no order of their own to compare with.
+    let has_place = |at: usize| (versions.slots[at] as usize) < versions.ordered;
+    for at in range.clone().filter(|at| ops[*at].kind.is_write() && has_place(*at)) {
+        let before = match is_long {
+            true => last.insert(ops[at].key, at),
+            false => (range.start..at).rev().find(|other| {
+                ops[*other].kind.is_write() && ops[*other].key == ops[at].key && has_place(*other)
+            }),
+        };
+        if let Some(before) = before.filter(|before| versions.slots[*before] > versions.slots[at]) {
+            findings.push(Finding::of(Class::ReorderedWrites, vec![before as u32, at as u32]));
+        }
+    }
 }
 
 fn own(versions: &Versions<'_>, txn: u32, findings: &mut Vec<Finding>) {
@@ -92,8 +116,8 @@ pub(super) fn closer(versions: &Versions<'_>, circles: &Components) -> Vec<Findi
         lost(versions, txn, &reads, &mut read_before_write, &mut findings);
         if versions.history.model() != Model::Register {
             repeated(versions, &reads, &mut findings);
-            fractured(versions, &reads, &mut findings);
         }
+        fractured(versions, &reads, &mut findings);
     }
     findings
 }
@@ -147,6 +171,19 @@ fn lost(
     }
 }
 
+/// Views that went back: a later statement did not see what an earlier one had seen.
+pub(super) fn views(versions: &Versions<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (number, part) in versions.parts.iter().enumerate() {
+        if *part == Part::Whole {
+            let reads = foreign_reads(versions, number as u32);
+            fractured(versions, &reads, &mut findings);
+        }
+    }
+    findings.retain(|finding| finding.class == Class::NonMonotonicView);
+    findings
+}
+
 fn fractured(versions: &Versions<'_>, reads: &[usize], findings: &mut Vec<Finding>) {
     let ops = versions.history.ops();
     let mut left = FRACTURE_PAIRS_MAX;
@@ -164,12 +201,15 @@ fn fractured(versions: &Versions<'_>, reads: &[usize], findings: &mut Vec<Findin
             let Some(rest) = left.checked_sub(reads.len()) else { break };
             left = rest;
             for old in reads {
-                if ops[*old].key != ops[write].key || versions.slots[*old] >= versions.slots[write] {
+                if ops[*old].key != ops[write].key
+                    || !versions.is_older(versions.slots[*old], versions.slots[write])
+                {
                     continue;
                 }
                 let is_one_statement = ops[*old].statement == ops[*new].statement;
                 let class = match () {
-                    () if ops[*old].key == ops[*new].key => continue,
+                    // Of one key, going back is what no view may do; going forth is for `repeated`.
+                    () if ops[*old].key == ops[*new].key && (is_one_statement || old < new) => continue,
                     () if is_one_statement => Class::FracturedStatement,
                     () if old > new => Class::NonMonotonicView,
                     () => Class::FracturedRead,

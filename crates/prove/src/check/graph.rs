@@ -256,15 +256,25 @@ pub(super) fn for_each_edge(versions: &Versions<'_>, mut f: impl FnMut(u32, u32,
     }
 }
 
-/// The next acknowledged transaction of the same session, of each acknowledged transaction.
+/// The next transaction of the same session, of each acknowledged one. One of unknown end is the last of its session: what comes after it did perhaps not wait.
 fn session_order(versions: &Versions<'_>) -> Vec<u32> {
     let mut last: super::hash::Map<u32, u32> = super::hash::Map::default();
     let mut next = vec![NONE; versions.parts.len()];
     for (number, txn) in versions.history.txns().iter().enumerate() {
-        if versions.parts[number] == Part::Whole
-            && let Some(before) = last.insert(txn.session, number as u32)
-        {
-            next[before as usize] = number as u32;
+        match versions.parts[number] {
+            Part::Out => {}
+            Part::Whole => {
+                if let Some(before) = last.insert(txn.session, number as u32) {
+                    next[before as usize] = number as u32;
+                }
+            }
+            Part::Writer => {
+                if let Some(before) = last.get(&txn.session)
+                    && next[*before as usize] == NONE
+                {
+                    next[*before as usize] = number as u32;
+                }
+            }
         }
     }
     next

@@ -83,12 +83,16 @@ impl Versions<'_> {
         // What was read may tell that a transaction of unknown end has happened, so parts are decided before slots are dealt out.
         let appends = Appends::of(history, keys);
         let mut table = Table::default();
+        let mut doubled: HashSet<u32> = HashSet::new();
         for (place, reader) in longest.iter().enumerate() {
             table.fill(history, appends.of_key(place));
+            let before = doubled.len();
             for pair in table.0.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
                 // Nobody could tell the two apart; that is the workload's mistake, not the database's.
                 self.find(Class::AmbiguousWrite, &[pair[0].1 as usize, pair[1].1 as usize]);
+                doubled.extend([pair[0].1, pair[1].1]);
             }
+            self.ambiguous_keys += u64::from(doubled.len() > before);
             if *reader != NONE {
                 self.put_in_order(&table, *reader as usize, list_of(place));
             }
@@ -100,6 +104,8 @@ impl Versions<'_> {
             if op.kind.is_write() {
                 match (self.parts[op.txn as usize], self.slots[at]) {
                     (Part::Out, _) => self.slots[at] = NONE,
+                    // Whatever was read, it is in no known place.
+                    _ if doubled.contains(&(at as u32)) => self.slots[at] = NONE,
                     (_, NONE) => {
                         // Nobody has read it: it comes after the last one that was read, and among themselves such have no known order.
                         let last = base[place] + list_of(place).len() as u32;
@@ -138,14 +144,15 @@ impl Versions<'_> {
                 }
                 continue;
             };
+            if writes.len() > 1 {
+                continue;
+            }
             let write = *write as usize;
             if self.slots[write] != NONE {
                 self.find(Class::DuplicateElement, &[reader]);
                 continue;
             }
-            for (_, at) in writes {
-                self.slots[*at as usize] = position as u32 + 1;
-            }
+            self.slots[write] = position as u32 + 1;
             let txn = ops[write].txn as usize;
             match (self.parts[txn], history.txns()[txn].outcome) {
                 (_, Outcome::Fail) => {

@@ -43,7 +43,7 @@ impl Components {
 
 impl View<'_> {
     /// Nodes, doubled ones counted twice. Of a doubled transaction t, 2t is "came in by something else", 2t + 1 "came in by rw"; moments follow.
-    fn nodes(&self) -> u32 {
+    pub(super) fn nodes(&self) -> u32 {
         self.graph.nodes() + if self.is_doubled { self.graph.txns } else { 0 }
     }
 
@@ -57,6 +57,16 @@ impl View<'_> {
         }
     }
 
+    /// A transaction's node; where there are two, the one that is entered by rw or the other.
+    pub(super) fn node_of(&self, txn: u32, by_rw: bool) -> u32 {
+        if self.is_doubled { 2 * txn + u32::from(by_rw) } else { txn }
+    }
+
+    /// Whether this is the node of a transaction that is entered by rw only.
+    pub(super) fn came_by_rw(&self, node: u32) -> bool {
+        self.is_doubled && node < 2 * self.graph.txns && node % 2 == 1
+    }
+
     fn next(&self, node: u32, cursor: &mut u32) -> Option<u32> {
         self.next_with_reason(node, cursor).map(|(to, _)| to)
     }
@@ -65,7 +75,7 @@ impl View<'_> {
     pub(super) fn next_with_reason(&self, node: u32, cursor: &mut u32) -> Option<(u32, Reason)> {
         let base = self.base(node);
         let txns = self.graph.txns;
-        let came_by_rw = self.is_doubled && node < 2 * txns && node % 2 == 1;
+        let came_by_rw = self.came_by_rw(node);
         loop {
             let (to, reason) = self.graph.next(base, self.kinds, cursor)?;
             if let Some(within) = self.within

@@ -72,7 +72,7 @@ pub(super) fn find(versions: &Versions<'_>, circles: &Components, count: usize) 
     for (wanted, class) in
         [(Class::ReadSkew, Class::FracturedStatement), (Class::LongFork, Class::StatementFork)]
     {
-        let wanted = Wanted { class: wanted, order: Order::Data };
+        let wanted = Wanted { class: wanted, order: Order::Data, is_derived: false };
         let cycles = cycle::find(&graph, &found, wanted, count);
         findings.extend(cycles.iter().filter_map(|steps| finding(class, steps, &statements, txns)));
     }
@@ -119,5 +119,5 @@ fn finding(class: Class, steps: &[Step], statements: &[Statement], txns: u32) ->
         steps.iter().filter_map(|step| statement(step.from)).flat_map(|one| one.reads.clone()).collect();
     let cycle =
         steps.iter().map(|step| Step { from: whole(step.from), to: whole(step.to), ..*step }).collect();
-    (!ops.is_empty()).then_some(Finding { class, order: Order::Data, ops, cycle })
+    (!ops.is_empty()).then_some(Finding { ops, ..Finding::circle(class, cycle) })
 }

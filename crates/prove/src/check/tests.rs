@@ -1,6 +1,7 @@
 //! The checker against histories whose answer is known: planted anomalies of every class, simulators that keep a promise, a brute-force oracle that knows
 //! only definitions, and the adya crate.
 
+mod brute;
 mod foreign;
 mod oracle;
 mod planted;

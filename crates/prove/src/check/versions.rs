@@ -24,6 +24,9 @@ const SLOTS_FREE: usize = 1 << 16;
 /// Readers of a version times its known successors, beyond which only some edges are drawn: a sound check, but a less complete one.
 const FAN_EDGES_MAX: usize = 1 << 22;
 
+/// Versions of a register looked at to see whether one is older than another.
+pub(super) const OLDER_STEPS_MAX: usize = 256;
+
 /// Whether a transaction takes part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
@@ -54,6 +57,8 @@ pub(super) struct Versions<'h> {
     pub(super) unknown_reads: u64,
     /// Edges that were not drawn because there are too many of them.
     pub(super) undrawn: u64,
+    /// Keys with a value that two writes have set: nobody can tell which one was read.
+    pub(super) ambiguous_keys: u64,
 }
 
 /// Keys as places in arrays.
@@ -63,7 +68,7 @@ pub(super) enum Keys {
 }
 
 impl Keys {
-    fn of(history: &History) -> Keys {
+    pub(super) fn of(history: &History) -> Keys {
         let max = history.ops().iter().map(|op| op.key).max().unwrap_or(0) as usize;
         if max <= history.ops().len() * 4 + 1024 {
             return Keys::Dense(max + 1);
@@ -108,6 +113,7 @@ impl<'h> Versions<'h> {
             findings: Vec::new(),
             unknown_reads: 0,
             undrawn: 0,
+            ambiguous_keys: 0,
         };
         let keys = Keys::of(history);
         match history.model() {
@@ -131,6 +137,30 @@ impl<'h> Versions<'h> {
         }
     }
 
+    /// Whether one version of a key is known to be older than another one of it.
+    pub(super) fn is_older(&self, one: u32, other: u32) -> bool {
+        if self.history.model() != Model::Register {
+            return one < other;
+        }
+        if self.writers[one as usize] == INITIAL {
+            return one != other;
+        }
+        let mut seen = vec![one];
+        let mut at = 0;
+        while let Some(slot) = seen.get(at).copied().filter(|_| at < OLDER_STEPS_MAX) {
+            at += 1;
+            for next in self.fans.get(&slot).into_iter().flatten() {
+                if *next == other {
+                    return true;
+                }
+                if !seen.contains(next) {
+                    seen.push(*next);
+                }
+            }
+        }
+        false
+    }
+
     /// Calls `f` with the writers of the versions that are known to come directly after this one.
     pub(super) fn successors(&self, slot: u32, mut f: impl FnMut(u32)) {
         if let Some(fan) = (!self.fans.is_empty()).then(|| self.fans.get(&slot)).flatten() {
@@ -140,6 +170,37 @@ impl<'h> Versions<'h> {
         let next = self.next(slot);
         if next != NONE {
             f(self.writers[next as usize]);
+        }
+    }
+
+    /// The same without the transactions of unknown end, for a level at which they may have been rolled back although they were read.
+    pub(super) fn without_joined(&self) -> Versions<'h> {
+        let is_joined = |txn: u32| txn < INITIAL && self.parts[txn as usize] == Part::Writer;
+        let ops = self.history.ops();
+        let slots = self.slots.iter().zip(ops);
+        let writers = self.writers.iter();
+        Versions {
+            history: self.history,
+            parts: self
+                .parts
+                .iter()
+                .map(|part| if *part == Part::Writer { Part::Out } else { *part })
+                .collect(),
+            slots: slots.map(|(slot, op)| if is_joined(op.txn) { NONE } else { *slot }).collect(),
+            writers: writers.map(|txn| if is_joined(*txn) { NONE } else { *txn }).collect(),
+            ordered: self.ordered,
+            fans: self
+                .fans
+                .iter()
+                .map(|(slot, fan)| {
+                    let is_left = |slot: &&u32| !is_joined(self.writers[**slot as usize]);
+                    (*slot, fan.iter().filter(is_left).copied().collect())
+                })
+                .collect(),
+            findings: Vec::new(),
+            unknown_reads: 0,
+            undrawn: 0,
+            ambiguous_keys: 0,
         }
     }
 
@@ -342,78 +403,6 @@ impl<'h> Versions<'h> {
             let next = self.writers[slot as usize + 1] as usize;
             self.find(Class::DirtyUpdate, &[at, next]);
         }
-    }
-
-    /// Registers: values are versions, and who reads a value before writing another puts them in order.
-    fn registers(&mut self, keys: &Keys) {
-        let history = self.history;
-        let ops = history.ops();
-        let mut writes: Map<(u32, u64), usize> = Map::default();
-        for (at, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_write()) {
-            if let Some(first) = writes.insert((op.key, op.tok), at) {
-                self.find(Class::AmbiguousWrite, &[first, at]);
-            }
-        }
-        for (at, op) in ops.iter().enumerate() {
-            if op.kind.is_write() || op.ver == 0 || !self.is_whole(op) {
-                continue;
-            }
-            match writes.get(&(op.key, op.tok)) {
-                None => self.unknown(at),
-                Some(write) => {
-                    let txn = ops[*write].txn as usize;
-                    match history.txns()[txn].outcome {
-                        Outcome::Fail => self.find(Class::AbortedRead, &[*write, at]),
-                        _ if self.parts[txn] == Part::Out => self.parts[txn] = Part::Writer,
-                        _ => {}
-                    }
-                }
-            }
-        }
-        // The first slots of the keys, then one slot for each write.
-        self.writers = vec![INITIAL; keys.len()];
-        for (at, op) in ops.iter().enumerate() {
-            let is_in = self.parts[op.txn as usize] != Part::Out;
-            if op.kind.is_write() && is_in && writes.get(&(op.key, op.tok)) == Some(&at) {
-                self.slots[at] = self.writers.len() as u32;
-                self.writers.push(op.txn);
-            }
-        }
-        for (at, op) in ops.iter().enumerate().filter(|(_, op)| !op.kind.is_write()) {
-            if !self.is_whole(op) {
-                continue;
-            }
-            self.slots[at] = match (op.ver, writes.get(&(op.key, op.tok))) {
-                (0, _) => keys.place(op.key) as u32,
-                (_, Some(write)) => self.slots[*write],
-                (_, None) => NONE,
-            };
-        }
-        let mut has_predecessor = vec![false; self.writers.len()];
-        for (number, part) in self.parts.iter().enumerate() {
-            if *part == Part::Out {
-                continue;
-            }
-            let mut last: Map<u32, u32> = Map::default();
-            for at in history.range(number as u32) {
-                let slot = self.slots[at];
-                if slot == NONE {
-                    continue;
-                }
-                let before = last.insert(ops[at].key, slot);
-                if let (true, Some(before)) = (ops[at].kind.is_write(), before) {
-                    self.fans.entry(before).or_default().push(slot);
-                    has_predecessor[slot as usize] = true;
-                }
-            }
-        }
-        for (at, op) in ops.iter().enumerate() {
-            let slot = self.slots[at];
-            if op.kind.is_write() && slot != NONE && !has_predecessor[slot as usize] {
-                self.fans.entry(keys.place(op.key) as u32).or_default().push(slot);
-            }
-        }
-        self.limit_fans();
     }
 
     /// Keeps the number of edges linear, also for histories that somebody made to break this.

@@ -1,7 +1,7 @@
 //! Anomalies in words: the transactions as SQL, and why they cannot be put in order.
 
 use super::anomaly::{Class, Finding, Reason, Step};
-use super::versions::{NONE, Versions};
+use super::versions::{INITIAL, NONE, Versions};
 use crate::history::{History, Kind, Model, Op, Txn};
 
 /// Statements shown of one transaction; those that matter are among them.
@@ -67,11 +67,11 @@ fn version(history: &History, op: &Op) -> String {
     match (history.model(), op.kind) {
         (Model::Append, Kind::Read) => match history.list(op) {
             [] => "the empty list".to_string(),
-            list => format!("the list up to {}", list[list.len() - 1] as i64),
+            list => format!("the list up to {}", history.names.value(list[list.len() - 1])),
         },
-        (Model::Append, _) => format!("element {}", op.tok as i64),
+        (Model::Append, _) => format!("element {}", history.names.value(op.tok)),
         (Model::Register, Kind::Read) if op.ver == 0 => "no value".to_string(),
-        (Model::Register, _) => format!("value {}", op.tok as i64),
+        (Model::Register, _) => format!("value {}", history.names.value(op.tok)),
         (Model::VersionedRegister, Kind::Read) if op.ver == 0 => "version 0".to_string(),
         (Model::VersionedRegister, _) => format!("version {} (token {})", op.ver, op.tok),
     }
@@ -137,10 +137,39 @@ fn reason(versions: &Versions<'_>, txns: &[u32], step: &Step, only: &[u32]) -> (
             let (had, key) = (version(history, op), key(history, op.key));
             let new = write.map_or_else(|| "the next one".to_string(), |write| version(history, &ops[write]));
             let did = if is_read { "read" } else { "wrote" };
-            let text = format!("{first} {did} {had} of {key}, and {second} wrote {new} over it");
+            let how = how_known(versions, step, at).map_or_else(String::new, |how| format!(" ({how})"));
+            let text = format!("{first} {did} {had} of {key}, and {second} wrote {new} over it{how}");
             (text, [Some(at), write].into_iter().flatten().map(|at| at as u32).collect())
         }
     }
+}
+
+/// How it is known that the step's second transaction wrote later, where versions have no order of their own.
+fn how_known(versions: &Versions<'_>, step: &Step, at: usize) -> Option<String> {
+    let history = versions.history;
+    let op = &history.ops()[at];
+    let author = versions.writers[versions.slots[at] as usize];
+    if history.model() != Model::Register || author >= INITIAL {
+        return None;
+    }
+    let (older, newer) = (&history.txns()[author as usize], &history.txns()[step.to as usize]);
+    let has_read = history.range(step.to).any(|at| {
+        let read = &history.ops()[at];
+        !read.kind.is_write()
+            && read.key == op.key
+            && versions.slots[at] != NONE
+            && versions.writers[versions.slots[at] as usize] == author
+    });
+    Some(match () {
+        () if has_read => "it had read the value before".to_string(),
+        () if author < step.to && older.session == newer.session => {
+            format!("session {} wrote them in this order", older.session)
+        }
+        () if older.end_ns > 0 && older.end_ns < newer.begin_ns => {
+            "the first write had ended when the second began".to_string()
+        }
+        () => "in the other order there would be a circle, too".to_string(),
+    })
 }
 
 /// What the operations of a direct finding show.
@@ -177,6 +206,12 @@ fn direct(versions: &Versions<'_>, txns: &[u32], finding: &Finding) -> String {
         Class::IntermediateRead => {
             format!("{} read {}, which {} overwrote itself", name(&second), what(&second), name(&first))
         }
+        Class::ReorderedWrites => format!(
+            "{} wrote {} before {}, but they were installed the other way round",
+            name(&first),
+            what(&first),
+            version(history, &second)
+        ),
         Class::Internal => format!("{} wrote {}, then read {}", name(&first), what(&first), what(&second)),
         Class::FutureRead => format!("{} read {} before it wrote it", name(&first), what(&first)),
         Class::IncompatibleOrder => {
@@ -256,8 +291,8 @@ fn origin(history: &History, txn: &Txn) -> String {
 
 fn statement(history: &History, op: &Op, txn: &Txn) -> String {
     let key = history.names.key(op.key);
-    let key = if key.parse::<i64>().is_ok() { key } else { format!("'{}'", key.replace('\'', "''")) };
-    let tok = op.tok as i64;
+    let key = literal(&key);
+    let tok = literal(&history.names.value(op.tok));
     let place = match (history.names.shard(op.key), history.names.node(op.node)) {
         (Some(shard), _) => format!(", {shard}"),
         (None, Some(node)) if op.node != txn.node => format!(", {node}"),
@@ -289,13 +324,14 @@ fn statement(history: &History, op: &Op, txn: &Txn) -> String {
             let list = history.list(op);
             let hidden = list.len().saturating_sub(ELEMENTS_MAX);
             let shown: Vec<String> =
-                list[hidden..].iter().map(|element| (*element as i64).to_string()).collect();
+                list[hidden..].iter().map(|element| history.names.value(*element)).collect();
             let dots = if hidden > 0 { "... " } else { "" };
             format!("SELECT val FROM lists WHERE k = {key};  -- {dots}[{}]{place}", shown.join(","))
         }
         (Model::Append, _) => format!(
-            "INSERT INTO lists AS t (k, val) VALUES ({key}, '{tok}') ON CONFLICT (k) DO UPDATE SET val = t.val || ',{tok}';{}",
-            comment(&place)
+            "INSERT INTO lists AS t (k, val) VALUES ({key}, '{plain}') ON CONFLICT (k) DO UPDATE SET val = t.val || ',{plain}';{}",
+            comment(&place),
+            plain = history.names.value(op.tok).replace('\'', "''")
         ),
         (Model::Register, Kind::Read) => {
             let value = if op.ver == 0 { "no row".to_string() } else { tok.to_string() };
@@ -305,6 +341,14 @@ fn statement(history: &History, op: &Op, txn: &Txn) -> String {
             "INSERT INTO registers (k, val) VALUES ({key}, {tok}) ON CONFLICT (k) DO UPDATE SET val = {tok};{}",
             comment(&place)
         ),
+    }
+}
+
+/// A key or value as SQL.
+fn literal(name: &str) -> String {
+    match name.parse::<i64>() {
+        Ok(_) => name.to_string(),
+        Err(_) => format!("'{}'", name.replace('\'', "''")),
     }
 }
 

@@ -1,15 +1,21 @@
 //! Histories in the notation of Elle, Jepsen's checker: list-append and rw-register, EDN and JSON.
 //!
-//! An operation is a map with `type` (invoke, ok, fail, info), `process` (a number; others are no clients) and `value`, a list of `[f key value]` with `f`
-//! one of `append`, `r`, `w`. JSON may be one array, or one map per line. Elle orders operations by their place in the file, so these places are the times
+//! An operation is a map with `type` (invoke, ok, fail, info), `process` (any value but `nemesis`, which is no client) and `value`, a list of `[f key value]`
+//! with `f` one of `append`, `r`, `w`. Keys and values may be anything: they are told apart by how EDN writes them. JSON may be one array, or one map per line. Elle orders operations by their place in the file, so these places are the times
 //! here. A completion without its invocation may have begun at any time before; an invocation without its completion may still happen.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
+use std::io::Read;
 use std::path::Path;
 
-use super::notation::{Parser, Value};
-use super::{History, HistoryError, Kind, Model, Op, Outcome, Txn};
+use super::notation::{Operations, Value};
+use super::{History, HistoryError, Kind, Model, NIL, Op, Outcome, Txn, VALUES_BASE};
+
+/// Processes that are no small numbers have sessions from here on.
+const NAMED_SESSIONS: u32 = 1 << 31;
+/// Tokens that names may have.
+const NAMED_VALUES: std::ops::Range<u64> = VALUES_BASE..VALUES_BASE + (1 << 32);
 
 /// How to write a history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,28 +42,20 @@ impl Notation {
 /// # Errors
 /// With the line that makes no sense.
 pub fn parse(text: &[u8]) -> Result<History, HistoryError> {
-    let mut parser = Parser::new(text);
-    let mut operations = Vec::new();
-    while let Some((line, value)) = parser.next_operation()? {
-        if !matches!(value, Value::Map(_)) {
-            return error(line, "an operation is a map");
-        }
-        operations.push((line, value));
-    }
-    let mut model = None;
-    for (line, operation) in &operations {
-        if process(operation).is_some() {
-            learn_model(*line, operation, &mut model)?;
-        }
-    }
-    let mut reader = Reader {
-        history: History::new(model.unwrap_or(Model::Append)),
-        keys: HashMap::new(),
-        running: HashMap::new(),
-    };
-    for (place, (line, operation)) in operations.iter().enumerate() {
-        // From 1: the time 0 means "unknown".
-        reader.operation(*line, place as u64 + 1, operation)?;
+    read(text)
+}
+
+/// The same from a file: only the operation that is being read, and those that have not ended yet, are in memory beside the history.
+///
+/// # Errors
+/// As [`parse`], and when the file cannot be read.
+pub fn read(source: impl Read) -> Result<History, HistoryError> {
+    let mut operations = Operations::new(source);
+    let mut reader = Reader::default();
+    // From 1: the time 0 means "unknown".
+    let mut place = 1;
+    while operations.next(|line, operation| reader.operation(line, place, operation))? {
+        place += 1;
     }
     reader.finish()
 }
@@ -66,183 +64,303 @@ fn error<T>(line: usize, what: impl Into<String>) -> Result<T, HistoryError> {
     Err(HistoryError::Notation { line, what: what.into() })
 }
 
-/// The number of the client, if it is one.
-fn process(operation: &Value) -> Option<i64> {
-    match operation.get("process") {
-        Some(Value::Integer(number)) => Some(*number),
-        _ => None,
-    }
+/// A write of an operation that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    kind: Kind,
+    key: u32,
+    tok: u64,
+    statement: u16,
 }
 
-/// One `[f key value]`.
-#[derive(Clone, Copy)]
-struct Part<'a> {
-    function: Kind,
-    key: &'a Value,
-    value: &'a Value,
+/// An operation that has not ended yet. What it read is known only when it has.
+#[derive(Debug, Default)]
+struct Running {
+    begin: u64,
+    writes: Vec<Write>,
 }
 
-fn part(value: &Value) -> Option<Part<'_>> {
-    let Value::List(parts) = value else { return None };
-    let [function, key, value] = &parts[..] else { return None };
-    let function = match function.word()? {
-        "append" => Kind::Append,
-        "r" | "read" => Kind::Read,
-        "w" | "write" => Kind::Write,
-        _ => return None,
-    };
-    Some(Part { function, key, value })
+/// Where the longest list of a key is kept; others are mostly its beginnings.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    start: usize,
+    len: usize,
+    room: usize,
 }
 
-fn parts(line: usize, operation: &Value) -> Result<Vec<Part<'_>>, HistoryError> {
-    let list = match operation.get("value") {
-        Some(Value::List(list)) => list,
-        Some(Value::Nil) | None => return Ok(Vec::new()),
-        Some(_) => return error(line, "value is no list"),
-    };
-    match list.iter().map(part).collect() {
-        Some(parts) => Ok(parts),
-        None => error(
-            line,
-            "each part of a value is [append, key, element], [w, key, value] or [r, key, what was read]",
-        ),
-    }
-}
-
-fn learn_model(line: usize, operation: &Value, model: &mut Option<Model>) -> Result<(), HistoryError> {
-    for part in parts(line, operation)? {
-        let says = match (part.function, part.value) {
-            (Kind::Append, _) | (Kind::Read, Value::List(_)) => Model::Append,
-            (Kind::Read, Value::Nil) => continue,
-            _ => Model::Register,
-        };
-        match model {
-            Some(model) if *model != says => {
-                return error(
-                    line,
-                    "lists that are appended to and registers that are written in one history",
-                );
-            }
-            _ => *model = Some(says),
-        }
-    }
-    Ok(())
-}
-
-struct Reader<'a> {
+#[derive(Default)]
+struct Reader {
     history: History,
+    model: Option<Model>,
+    /// Most keys are numbers; the names of others tell different ones apart.
+    numbers: HashMap<i64, u32>,
     keys: HashMap<String, u32>,
-    /// Invocations that have not ended yet: line, place and value, by process.
-    running: HashMap<i64, (usize, u64, Vec<Part<'a>>)>,
+    values: HashMap<String, u64>,
+    /// Sessions whose processes are no small numbers.
+    processes: HashMap<String, u32>,
+    /// By session.
+    running: HashMap<u32, Running>,
+    /// Of operations that have ended, to be filled again.
+    spare: Vec<Vec<Write>>,
+    lists: Vec<Kept>,
+    ops: Vec<Op>,
+    list: Vec<u64>,
 }
 
-impl<'a> Reader<'a> {
-    fn operation(&mut self, line: usize, place: u64, operation: &'a Value) -> Result<(), HistoryError> {
-        // Jepsen's own faults are operations of a process called nemesis.
-        let Some(process) = process(operation) else { return Ok(()) };
+impl Reader {
+    fn operation(&mut self, line: usize, place: u64, operation: &Value<'_>) -> Result<(), HistoryError> {
+        if !matches!(operation.bare(), Value::Map(_)) {
+            return error(line, "an operation is a map");
+        }
+        let value = operation.get("value");
+        let Some(session) = self.session(line, operation, value)? else { return Ok(()) };
         let outcome = match operation.get("type").and_then(Value::word) {
-            Some("invoke") => None,
-            Some("ok") => Some(Outcome::Ok),
-            Some("fail") => Some(Outcome::Fail),
-            Some("info") => Some(Outcome::Info),
+            Some(b"invoke") => None,
+            Some(b"ok") => Some(Outcome::Ok),
+            Some(b"fail") => Some(Outcome::Fail),
+            Some(b"info") => Some(Outcome::Info),
             Some(other) => {
+                let other = String::from_utf8_lossy(other);
                 return error(line, format!("there is no type {other:?}: invoke, ok, fail or info"));
             }
             None => return error(line, "an operation without a type: invoke, ok, fail or info"),
         };
-        let parts = parts(line, operation)?;
+        let parts: &[Value<'_>] = match value.map(Value::bare) {
+            Some(Value::List(parts)) => parts,
+            Some(Value::Nil) | None => &[],
+            Some(_) => return error(line, "value is no list"),
+        };
         let Some(outcome) = outcome else {
-            if self.running.insert(process, (line, place, parts)).is_some() {
-                return error(line, format!("process {process} begins before its last operation has ended"));
-            }
-            return Ok(());
-        };
-        let invoked = self.running.remove(&process);
-        let begin = invoked.as_ref().map_or(0, |(_, begin, _)| *begin);
-        let parts = match invoked {
-            // What has failed or is unknown saw nothing; some histories leave its value out.
-            Some((_, _, invoked)) if outcome != Outcome::Ok => invoked,
-            _ => parts,
-        };
-        self.transaction(line, process, outcome, begin, place, &parts)
-    }
-
-    fn transaction(
-        &mut self,
-        line: usize,
-        process: i64,
-        outcome: Outcome,
-        begin: u64,
-        end: u64,
-        parts: &[Part<'_>],
-    ) -> Result<(), HistoryError> {
-        if !self.history.has_room(1, parts.len()) {
-            return Err(HistoryError::TooLong);
-        }
-        let Ok(session) = u32::try_from(process) else {
-            return error(
-                line,
-                format!("process {process}: a client's number is at least 0 and has 32 bits"),
-            );
-        };
-        let mut ops = Vec::with_capacity(parts.len());
-        for (number, part) in parts.iter().enumerate() {
-            let key = self.key(line, part.key)?;
-            let op = match (part.function, part.value) {
-                (Kind::Read, _) if outcome != Outcome::Ok => continue,
-                (Kind::Read, Value::Nil) => Op::new(Kind::Read, key, 0, 0),
-                (Kind::Read, Value::List(list)) => {
-                    let elements: Option<Vec<u64>> = list.iter().map(token).collect();
-                    let Some(elements) = elements else {
-                        return error(line, "elements of lists have to be whole numbers");
-                    };
-                    self.history.read_list(key, &elements)
-                }
-                (function, value) => {
-                    let Some(tok) = token(value) else {
-                        return error(line, "what is appended, written or read has to be a whole number");
-                    };
-                    Op::new(function, key, 1, tok)
+            let mut writes = self.spare.pop().unwrap_or_default();
+            writes.clear();
+            self.writes(line, parts, &mut writes)?;
+            return match self.running.insert(session, Running { begin: place, writes }) {
+                None => Ok(()),
+                Some(_) => {
+                    let process = operation.get("process").map(Value::name).unwrap_or_default();
+                    error(line, format!("process {process} begins before its last operation has ended"))
                 }
             };
-            let statement = number.min(usize::from(u16::MAX)) as u16;
-            ops.push(Op { statement, start_ns: begin, ..op });
+        };
+        let running = self.running.remove(&session);
+        let begin = running.as_ref().map_or(0, |running| running.begin);
+        self.ops.clear();
+        // What has failed or is unknown saw nothing; some histories leave the value out, also of what was acknowledged.
+        match &running {
+            Some(running) if outcome != Outcome::Ok || parts.is_empty() => {
+                let writes = running.writes.iter();
+                self.ops.extend(writes.map(|write| write_op(write, begin)));
+            }
+            None if outcome != Outcome::Ok => {
+                let mut writes = Vec::new();
+                self.writes(line, parts, &mut writes)?;
+                self.ops.extend(writes.iter().map(|write| write_op(write, begin)));
+            }
+            _ => self.acknowledged(line, parts, begin)?,
         }
-        self.history.push(Txn::ok(session).between(begin, end).ending(outcome), &ops);
+        if let Some(running) = running {
+            self.spare.push(running.writes);
+        }
+        self.push(Txn::ok(session).between(begin, place).ending(outcome))
+    }
+
+    /// The number of the client's session; none for what is no client.
+    fn session(
+        &mut self,
+        line: usize,
+        operation: &Value<'_>,
+        value: Option<&Value<'_>>,
+    ) -> Result<Option<u32>, HistoryError> {
+        let is_transaction = matches!(value.map(Value::bare), Some(Value::List(parts))
+            if parts.iter().all(|part| matches!(part.bare(), Value::List(_))));
+        let process = match operation.get("process") {
+            // Jepsen's own faults are operations of a process called nemesis.
+            Some(process) if process.word() == Some(b"nemesis") => return Ok(None),
+            Some(Value::Nil) | None if is_transaction => {
+                return error(line, "an operation without a process");
+            }
+            Some(Value::Nil) | None => return Ok(None),
+            Some(Value::Integer(number)) if *number < 0 && !is_transaction => return Ok(None),
+            Some(process) => process,
+        };
+        if let Value::Integer(number) = process
+            && let Ok(number) = u32::try_from(*number)
+            && number < NAMED_SESSIONS
+        {
+            return Ok(Some(number));
+        }
+        let next = NAMED_SESSIONS + self.processes.len() as u32;
+        Ok(Some(*self.processes.entry(process.name()).or_insert(next)))
+    }
+
+    /// The writes among the parts of an operation.
+    fn writes(
+        &mut self,
+        line: usize,
+        parts: &[Value<'_>],
+        writes: &mut Vec<Write>,
+    ) -> Result<(), HistoryError> {
+        for (statement, part) in numbered(parts) {
+            let (kind, key, value) = self.part(line, part)?;
+            if let (Some(value), true) = (value, kind.is_write()) {
+                self.learn(line, if kind == Kind::Append { Model::Append } else { Model::Register })?;
+                let tok = self.token(value);
+                writes.push(Write { kind, key, tok, statement });
+            }
+        }
         Ok(())
     }
 
-    fn key(&mut self, line: usize, key: &Value) -> Result<u32, HistoryError> {
-        let name = match key {
-            Value::Integer(number) => number.to_string(),
-            Value::Word(word) => word.clone(),
-            _ => return error(line, "a key is a number or a word"),
-        };
-        if let Some(key) = self.keys.get(&name) {
-            return Ok(*key);
+    /// What an acknowledged operation did and saw.
+    fn acknowledged(&mut self, line: usize, parts: &[Value<'_>], begin: u64) -> Result<(), HistoryError> {
+        for (statement, part) in numbered(parts) {
+            let (kind, key, value) = self.part(line, part)?;
+            // A read that does not say what it saw.
+            let Some(value) = value else { continue };
+            let op = match (kind, value.bare()) {
+                (Kind::Read, Value::Nil) => Op::new(Kind::Read, key, 0, 0),
+                (Kind::Read, Value::List(list)) => {
+                    self.learn(line, Model::Append)?;
+                    self.read_list(key, list)
+                }
+                (Kind::Read, Value::Set(_)) => {
+                    return error(line, "a set has no order: what is read of a list is a vector");
+                }
+                (Kind::Read, _) => {
+                    self.learn(line, Model::Register)?;
+                    Op::new(kind, key, 1, self.token(value))
+                }
+                _ => {
+                    self.learn(line, if kind == Kind::Append { Model::Append } else { Model::Register })?;
+                    Op::new(kind, key, 1, self.token(value))
+                }
+            };
+            self.ops.push(Op { statement, start_ns: begin, ..op });
         }
-        let key = self.keys.len() as u32;
-        self.history.names.keys.push(name.clone());
-        self.keys.insert(name, key);
-        Ok(key)
+        Ok(())
+    }
+
+    /// One `[f key value]`; of a read the value may be missing.
+    fn part<'v, 'a>(
+        &mut self,
+        line: usize,
+        part: &'v Value<'a>,
+    ) -> Result<(Kind, u32, Option<&'v Value<'a>>), HistoryError> {
+        let wrong =
+            "each part of a value is [append, key, element], [w, key, value] or [r, key, what was read]";
+        let Value::List(part) = part.bare() else { return error(line, wrong) };
+        let kind = match part.first().and_then(Value::word) {
+            Some(b"append") => Kind::Append,
+            Some(b"r" | b"read") => Kind::Read,
+            Some(b"w" | b"write") => Kind::Write,
+            _ => return error(line, wrong),
+        };
+        match &part[1..] {
+            [key, value] => Ok((kind, self.key(key), Some(value))),
+            [key] if kind == Kind::Read => Ok((kind, self.key(key), None)),
+            _ => error(line, wrong),
+        }
+    }
+
+    fn learn(&mut self, line: usize, says: Model) -> Result<(), HistoryError> {
+        match *self.model.get_or_insert(says) {
+            model if model == says => Ok(()),
+            _ => error(line, "lists that are appended to and registers that are written in one history"),
+        }
+    }
+
+    fn push(&mut self, txn: Txn) -> Result<(), HistoryError> {
+        if !self.history.has_room(1, self.ops.len()) {
+            return Err(HistoryError::TooLong);
+        }
+        self.history.push(txn, &self.ops);
+        Ok(())
+    }
+
+    fn key(&mut self, key: &Value<'_>) -> u32 {
+        let next = self.history.names.keys.len() as u32;
+        let number = match key {
+            Value::Integer(number) => *self.numbers.entry(*number).or_insert(next),
+            key => *self.keys.entry(key.name()).or_insert(next),
+        };
+        if number == next {
+            self.history.names.keys.push(key.name());
+            self.lists.push(Kept::default());
+        }
+        number
+    }
+
+    /// A value or element as a number.
+    fn token(&mut self, value: &Value<'_>) -> u64 {
+        match value {
+            // Two's complement: negative ones come back as they were. Those that would look like names are names, too.
+            Value::Integer(number) if !NAMED_VALUES.contains(&(*number as u64)) => *number as u64,
+            // A tag makes another value of it.
+            value => {
+                if self.values.is_empty() {
+                    self.values.insert("nil".to_owned(), NIL);
+                    self.history.names.values.push("nil".to_owned());
+                }
+                let next = VALUES_BASE + self.values.len() as u64;
+                let name = value.name();
+                if let Some(tok) = self.values.get(&name) {
+                    return *tok;
+                }
+                self.history.names.values.push(name.clone());
+                self.values.insert(name, next);
+                next
+            }
+        }
+    }
+
+    /// The read of a list. A list that another one begins with, or goes on from, is not kept twice.
+    fn read_list(&mut self, key: u32, list: &[Value<'_>]) -> Op {
+        let mut read = std::mem::take(&mut self.list);
+        read.clear();
+        read.extend(list.iter().map(|value| self.token(value)));
+        let elements = &mut self.history.elements;
+        let kept = &mut self.lists[key as usize];
+        let common = kept.len.min(read.len());
+        let mut start = kept.start;
+        if elements[start..start + common] != read[..common] {
+            start = elements.len();
+            elements.extend_from_slice(&read);
+        } else if read.len() > kept.len {
+            if read.len() > kept.room {
+                // Room for as much again, so that a list that grows is copied seldom.
+                let room = read.len().max(2) * 2;
+                *kept = Kept { start: elements.len(), len: 0, room };
+                elements.resize(kept.start + room, 0);
+            }
+            start = kept.start;
+            elements[start + kept.len..start + read.len()].copy_from_slice(&read[kept.len..]);
+            kept.len = read.len();
+        }
+        let op = Op::new(Kind::Read, key, read.len() as u32, start as u64);
+        self.list = read;
+        op
     }
 
     fn finish(mut self) -> Result<History, HistoryError> {
         let mut running: Vec<_> = std::mem::take(&mut self.running).into_iter().collect();
-        running.sort_by_key(|(_, (_, place, _))| *place);
-        for (process, (line, begin, parts)) in running {
-            self.transaction(line, process, Outcome::Info, begin, 0, &parts)?;
+        running.sort_by_key(|(_, running)| running.begin);
+        for (session, running) in running {
+            self.ops.clear();
+            self.ops.extend(running.writes.iter().map(|write| write_op(write, running.begin)));
+            self.push(Txn::ok(session).between(running.begin, 0).ending(Outcome::Info))?;
         }
+        self.history.model = self.model.unwrap_or(Model::Append);
         Ok(self.history)
     }
 }
 
-fn token(value: &Value) -> Option<u64> {
-    match value {
-        // Two's complement: negative ones come back as they were.
-        Value::Integer(number) => Some(*number as u64),
-        _ => None,
-    }
+fn write_op(write: &Write, begin: u64) -> Op {
+    Op { statement: write.statement, start_ns: begin, ..Op::new(write.kind, write.key, 1, write.tok) }
+}
+
+/// Each part is a statement of its own.
+fn numbered<'v, 'a>(parts: &'v [Value<'a>]) -> impl Iterator<Item = (u16, &'v Value<'a>)> {
+    parts.iter().enumerate().map(|(number, part)| (number.min(usize::from(u16::MAX)) as u16, part))
 }
 
 /// Writes a history that Elle can read. A versioned register becomes a register whose values are the tokens.
@@ -292,27 +410,20 @@ pub fn write(history: &History, notation: Notation) -> String {
 }
 
 fn part_text(history: &History, op: &Op, is_ok: bool, notation: Notation) -> String {
-    let name = history.names.key(op.key);
-    let key = match name.parse::<i64>() {
-        Ok(number) if number.to_string() == name => name,
-        // Rust's escapes for what is no control character are JSON's and EDN's.
-        _ => {
-            format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"").replace(char::is_control, " "))
-        }
-    };
+    let key = in_notation(history.names.key(op.key), notation);
     let (nil, gap) = match notation {
         Notation::Edn => ("nil", " "),
         Notation::Json => ("null", ","),
     };
+    let one = |tok: u64| in_notation(history.names.value(tok), notation);
     let value = match op.kind {
         Kind::Read if !is_ok => nil.to_string(),
         Kind::Read if history.model() == Model::Append => {
-            let list: Vec<String> =
-                history.list(op).iter().map(|element| (*element as i64).to_string()).collect();
+            let list: Vec<String> = history.list(op).iter().map(|element| one(*element)).collect();
             format!("[{}]", list.join(gap))
         }
         Kind::Read if op.ver == 0 => nil.to_string(),
-        _ => (op.tok as i64).to_string(),
+        _ => one(op.tok),
     };
     let function = match op.kind {
         Kind::Read => "r",
@@ -322,5 +433,16 @@ fn part_text(history: &History, op: &Op, is_ok: bool, notation: Notation) -> Str
     match notation {
         Notation::Edn => format!("[:{function} {key} {value}]"),
         Notation::Json => format!(r#"["{function}",{key},{value}]"#),
+    }
+}
+
+/// A name, which is EDN; JSON has only some of its kinds, and the others become text.
+fn in_notation(name: String, notation: Notation) -> String {
+    let is_json = name.parse::<i64>().is_ok() || name.starts_with('"');
+    match notation {
+        Notation::Edn => name,
+        Notation::Json if is_json => name,
+        Notation::Json if name == "nil" => "null".to_owned(),
+        Notation::Json => format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")),
     }
 }

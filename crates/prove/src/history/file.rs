@@ -12,7 +12,7 @@
 //! | 1 operations | txn u32, key u32, ver u32, statement u16, node u8, kind u8, tok u64, start_ns u64 = 32 bytes |
 //! | 2 transactions | begin_ns u64, commit_sent_ns u64, end_ns u64, operations u32, session u32, node u8, outcome u8, isolation u8, sqlstate 5, notice 5, 3 zeros = 48 bytes |
 //! | 3 elements of lists | u64 |
-//! | 4 names | bytes of text: lines of `node`, `shard`, `key` with a name, or `place` with the number of a shard, tab between; the last block counts |
+//! | 4 names | bytes of text: lines of `node`, `shard`, `key`, `value` with a name, or `place` with the number of a shard, tab between; the last block counts |
 //!
 //! Numbers are little-endian. A transaction stands behind its operations and elements, in the same or an earlier block, so a file that a crash cut off is
 //! whole up to its last whole block: what is behind that is left out, and [`History::is_cut`] says so. A block that is there but does not fit its
@@ -255,8 +255,7 @@ impl History {
         if !is_notation {
             return Err(HistoryError::Magic { path: path.to_owned() });
         }
-        let text = std::fs::read(path).map_err(io_error("read", path))?;
-        super::elle::parse(&text)
+        super::elle::read(start[..got].chain(file))
     }
 
     /// The same from any bytes; `path` is for messages.
@@ -472,6 +471,7 @@ fn names_text(names: &Names) -> String {
     names.shards.iter().for_each(|name| put("shard", name));
     names.shard_of_key.iter().for_each(|shard| put("place", &shard.to_string()));
     names.keys.iter().for_each(|name| put("key", name));
+    names.values.iter().for_each(|name| put("value", name));
     text
 }
 
@@ -487,6 +487,7 @@ fn names_from(bytes: &[u8]) -> Result<Names, String> {
                 names.shard_of_key.push(name.parse().map_err(|_| format!("no shard in {line:?}"))?);
             }
             "key" => names.keys.push(name.to_owned()),
+            "value" => names.values.push(name.to_owned()),
             // What a later version may add.
             _ => {}
         }

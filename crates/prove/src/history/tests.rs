@@ -171,7 +171,7 @@ fn a_list_of_operations_in_both_notations() {
     for text in [edn.as_str(), json] {
         let history = elle::parse(text.as_bytes()).unwrap();
         assert_eq!(history.model(), Model::Append);
-        assert_eq!(history.names.keys, ["5", "x y"]);
+        assert_eq!(history.names.keys, ["5", "\"x y\""]);
         assert_eq!(history.txns().len(), 2);
         assert_eq!(history.txns()[0], Txn::ok(0).between(1, 4));
         assert_eq!(history.txns()[1], Txn::ok(1).between(3, 0).ending(Outcome::Info));
@@ -236,4 +236,94 @@ fn other_files_are_refused() {
     let endless = bytes.chain(std::io::repeat(0));
     let error = History::read_from(endless, path).unwrap_err();
     assert_eq!(error.to_string(), "foreign is damaged at byte 16: a block of 137438953440 bytes");
+}
+
+/// Keys and values are told apart by what they are, not by what they look like; and whatever else a file may hold is no obstacle.
+#[test]
+fn keys_and_values_of_every_kind_stay_apart() {
+    let edn = r#"; a comment
+        {:index 0 :time 17 :type :invoke :process 0 :f :txn
+         :value [[:append 1 1] [:append "1" 1] [:append :1 1] [:append [1 "1"] 1] [:append nil 1] [:append -1 1]
+                 [:append \1 1] [:append 1.0 1] [:append #{2 1} 1] [:append #{1 2} 2] [:append #inst "1" 1]]}
+        {:type :info :process :nemesis :f :kill :value {"n1" #{:killed}}}
+        #jepsen.history.Op{:type :ok :process 0 :value nil}
+        {:type :ok, :process "second client", :value [[:r 1 [1 :x "x" nil \[]] [:r "1" nil] [:r :1]]}"#;
+    let history = elle::parse(edn.as_bytes()).unwrap();
+    assert_eq!(
+        history.names.keys,
+        ["1", "\"1\"", ":1", "[1 \"1\"]", "nil", "-1", "\\1", "1.0", "#{1 2}", "#inst \"1\""]
+    );
+    // An acknowledgement without a value acknowledges what was asked for.
+    assert_eq!(
+        history.ops_of(0).iter().map(|op| op.key).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9]
+    );
+    assert_eq!(history.txns().len(), 2);
+    assert_ne!(history.txns()[0].session, history.txns()[1].session);
+    let reads = history.ops_of(1);
+    assert_eq!(reads.len(), 2, "a read that does not say what it saw says nothing");
+    let names: Vec<String> = history.list(&reads[0]).iter().map(|tok| history.names.value(*tok)).collect();
+    assert_eq!(names, ["1", ":x", "\"x\"", "nil", "\\["]);
+    // Half of a pair of surrogates, a pair, and bytes that are no text are three keys.
+    let json = b"[{\"type\":\"ok\",\"process\":1,\"value\":[[\"w\",\"\\ud83d\\ude00\",1],[\"w\",\"\\ud83d\",1],[\"w\",\"\xff\",1],[\"w\",\"\xfe\",1]]}]";
+    assert_eq!(elle::parse(json).unwrap().names.keys.len(), 4);
+    // Without a process nobody knows whose it is.
+    let error = elle::parse(b"{:type :ok :value [[:append 1 1]]}").unwrap_err();
+    assert_eq!(error.to_string(), "line 1: an operation without a process");
+    let error = elle::parse(b"{:type :ok :process 1 :value [[:r 1 #{1 2}]]}").unwrap_err();
+    assert!(error.to_string().contains("a set has no order"), "{error}");
+}
+
+/// A source that gives few bytes at a time.
+struct Pieces<'a>(&'a [u8], usize);
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.0.len().min(buffer.len()).min(self.1);
+        buffer[..count].copy_from_slice(&self.0[..count]);
+        self.0 = &self.0[count..];
+        Ok(count)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn a_file_is_the_same_in_pieces(history in arbitrary_history(Model::Append), size in 1..40usize) {
+        let text = elle::write(&history, Notation::Edn);
+        let whole = elle::parse(text.as_bytes()).unwrap();
+        let pieces = elle::read(Pieces(text.as_bytes(), size)).unwrap();
+        prop_assert_eq!(meaning(&pieces), meaning(&whole));
+    }
+}
+
+/// Reads of one growing list are kept once, and an operation on the border of two chunks is whole.
+#[test]
+fn a_long_history_is_read_operation_by_operation() {
+    let mut text = String::new();
+    let mut list = String::new();
+    for number in 0..4_000u32 {
+        let key = number / 50;
+        if number % 50 == 0 {
+            list.clear();
+        }
+        list.push_str(&format!("{number} "));
+        text.push_str(&format!(
+            "{{:type :invoke, :process 0, :value [[:append {key} {number}] [:r {key} nil]]}}\n"
+        ));
+        text.push_str(&format!(
+            "{{:type :ok, :process 0, :value [[:append {key} {number}] [:r {key} [{list}]]]}}\n"
+        ));
+    }
+    assert!(text.len() > 1 << 20, "several chunks");
+    let history = elle::parse(text.as_bytes()).unwrap();
+    for (number, txn) in (0..4_000u64).zip(0u32..) {
+        let [append, read] = history.ops_of(txn) else { panic!("{txn}") };
+        assert_eq!(append.tok, number);
+        let first = number / 50 * 50;
+        assert_eq!(history.list(read), (first..=number).collect::<Vec<_>>());
+    }
+    let written: usize = 4_000 * 25;
+    assert!(history.elements().len() < written / 5, "{} elements", history.elements().len());
 }

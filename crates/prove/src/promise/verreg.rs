@@ -33,6 +33,7 @@ fn column(class: Class) -> Anomaly {
         | Class::AbortedRead
         | Class::DirtyUpdate
         | Class::IntermediateRead
+        | Class::ReorderedWrites
         | Class::IncompatibleOrder
         | Class::CircularFlow => Anomaly::DirtyOrCircular,
     }

@@ -21,6 +21,11 @@ impl Prove {
                 .hint("name a history: pgfathom prove check runs/.../history.bin"));
         };
         let history = History::open(Path::new(file))?;
+        if history.txns().is_empty() {
+            return Err(Failure::usage(format!("{file} holds no transaction: there is nothing to judge")).hint(
+                "an operation is a map with type, process and value; those of the process nemesis are no transactions",
+            ));
+        }
         if let Some(path) = &self.elle {
             super::history::export(&history, path)?;
         }
@@ -45,10 +50,14 @@ impl Prove {
         for note in &report.notes {
             context.terminal.say(&format!("note: {note}"));
         }
-        recording.finish(State::Finished)?;
+        recording.finish_with(State::Finished, answers(&report, asked))?;
         let is_seen = self.strict && !report.counts.is_empty();
-        let is_refuted = is_seen || asked.iter().any(|level| report.refutes(*level));
-        Ok(if is_refuted { Exit::Difference } else { Exit::Ok })
+        Ok(match () {
+            () if is_seen || asked.iter().any(|level| report.refutes(*level)) => Exit::Difference,
+            () if report.acknowledged == 0 => Exit::CannotTell,
+            () if asked.iter().any(|level| report.is_open(*level)) => Exit::CannotTell,
+            () => Exit::Ok,
+        })
     }
 }
 
@@ -57,6 +66,71 @@ fn names(levels: &[Level]) -> String {
         [] => "none".to_string(),
         levels => levels.iter().map(|level| level.name()).collect::<Vec<_>>().join(", "),
     }
+}
+
+/// Why nothing is known about some levels.
+fn incomplete(report: &Report) -> Option<String> {
+    let incomplete = &report.incomplete;
+    let keys = human::count(incomplete.keys);
+    (!incomplete.levels.is_empty()).then(|| format!("version order of {keys} keys unknown"))
+}
+
+/// One level in one line.
+fn answer(report: &Report, level: Level) -> String {
+    let by = report
+        .witnesses
+        .iter()
+        .find(|witness| witness.finding.refutes().any(|weaker| weaker.is_implied_by(level)))
+        .map(|witness| witness.finding.code());
+    match (report.refutes(level), by, incomplete(report).filter(|_| report.is_open(level))) {
+        (true, Some(by), _) => format!("refuted by {by}"),
+        (true, None, _) => "refuted".to_string(),
+        (false, _, Some(why)) => format!("not refuted, but incomplete: {why}"),
+        (false, _, None) => "not refuted".to_string(),
+    }
+}
+
+/// What `--format json` prints beside the summary.
+fn answers(report: &Report, asked: &[Level]) -> serde_json::Map<String, serde_json::Value> {
+    let levels: Vec<serde_json::Value> = Level::all()
+        .map(|level| {
+            json!({
+                "name": level.name(),
+                "refuted": report.refutes(level),
+                "incomplete": report.is_open(level),
+                "asked": asked.contains(&level),
+                "detail": answer(report, level),
+            })
+        })
+        .collect();
+    let anomalies: Vec<serde_json::Value> = report
+        .counts
+        .iter()
+        .map(|(code, count)| {
+            let witnesses: Vec<_> =
+                report.witnesses.iter().filter(|witness| witness.finding.code() == *code).collect();
+            let refutes: Vec<String> = witnesses
+                .first()
+                .map(|witness| witness.finding.refutes().map(Level::name).collect())
+                .unwrap_or_default();
+            let texts: Vec<&[String]> = witnesses.iter().map(|witness| witness.text.as_slice()).collect();
+            json!({ "code": code, "count": count, "refutes": refutes, "witnesses": texts })
+        })
+        .collect();
+    fields(json!({
+        "operations": report.ops,
+        "transactions_by_outcome": report.txns,
+        "levels": levels,
+        "anomalies": anomalies,
+        "weakest_refuted": report.weakest_refuted().iter().map(|level| level.name()).collect::<Vec<_>>(),
+        "strongest_not_refuted": report.strongest_left().iter().map(|level| level.name()).collect::<Vec<_>>(),
+        "incomplete": incomplete(report).map(|why| json!({
+            "reason": why,
+            "keys": report.incomplete.keys,
+            "levels": report.incomplete.levels.iter().map(|level| level.name()).collect::<Vec<_>>(),
+        })),
+        "notes": report.notes,
+    }))
 }
 
 fn lines(report: &Report, asked: &[Level]) -> Vec<String> {
@@ -70,9 +144,16 @@ fn lines(report: &Report, asked: &[Level]) -> Vec<String> {
     if report.refuted.is_empty() {
         lines[1] = "refuted   nothing".to_string();
     }
+    if let Some(why) = incomplete(report) {
+        let open = &report.incomplete.levels;
+        let weakest = open
+            .iter()
+            .filter(|level| !open.iter().any(|other| other != *level && other.is_implied_by(**level)));
+        let weakest: Vec<Level> = weakest.copied().collect();
+        lines.push(format!("incomplete: {why}; anomalies may have been missed from {} on", names(&weakest)));
+    }
     for level in asked {
-        let answer = if report.refutes(*level) { "refuted" } else { "not refuted" };
-        lines.push(format!("asked     {level}: {answer}"));
+        lines.push(format!("asked     {level}: {}", answer(report, *level)));
     }
     for (code, count) in &report.counts {
         lines.push(format!("  {:>6}  {code}", human::count(*count)));
@@ -100,15 +181,12 @@ fn describe(step: &mut Step, report: &Report, asked: &[Level]) {
                 scope: format!("{txns} transactions"),
                 rows: report.ops,
                 result: match (is_refuted, asked.contains(&level)) {
+                    (false, _) if report.is_open(level) => CheckResult::Skipped,
                     (false, _) => CheckResult::Ok,
                     (true, true) => CheckResult::Fail,
                     (true, false) => CheckResult::Skipped,
                 },
-                detail: match (is_refuted, witness) {
-                    (false, _) => "not refuted".to_string(),
-                    (true, Some(witness)) => format!("refuted by {}", witness.finding.code()),
-                    (true, None) => "refuted".to_string(),
-                },
+                detail: answer(report, level),
                 counterexamples: match (is_refuted, witness) {
                     (true, Some(witness)) => witness.text.clone(),
                     _ => Vec::new(),
@@ -123,6 +201,8 @@ fn describe(step: &mut Step, report: &Report, asked: &[Level]) {
         "edges": report.edges,
         "anomalies": report.counts,
         "refuted": report.weakest_refuted().iter().map(|level| level.name()).collect::<Vec<_>>(),
+        "incomplete_keys": report.incomplete.keys,
+        "incomplete": report.incomplete.levels.iter().map(|level| level.name()).collect::<Vec<_>>(),
         "not_refuted": report.strongest_left().iter().map(|level| level.name()).collect::<Vec<_>>(),
     }));
     step.verdict.notes.clone_from(&report.notes);

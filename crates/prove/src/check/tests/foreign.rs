@@ -28,6 +28,7 @@ fn agree(text: &str, workload: Workload) -> Result<Report, TestCaseError> {
     let theirs = adya::History::parse(text).map_err(|error| TestCaseError::fail(error.to_string()))?;
     let ours = elle::parse(text.as_bytes()).map_err(|error| TestCaseError::fail(error.to_string()))?;
     let report = check(&ours, &Options::default());
+    use Base::ReadUncommitted;
     for (model, level) in common() {
         // The order of registers is learnt from who reads before it writes, here as there.
         let options = Opts { models: vec![model.into()], wfr_keys: true, ..Opts::default() };
@@ -38,6 +39,19 @@ fn agree(text: &str, workload: Workload) -> Result<Report, TestCaseError> {
                 && finding.refutes().any(|weaker| weaker.is_implied_by(level))
         };
         let is_ours = report.witnesses.iter().any(|witness| by_itself(&witness.finding));
+        if workload == Workload::RwRegister {
+            // More is known here about the order of registers, from sessions, real time and other keys. What reads before writes tell about it is
+            // no matter of read uncommitted, at which nothing is promised about reads.
+            prop_assert!(
+                answer.valid != Valid::False || report.refutes(level) || level.base == ReadUncommitted,
+                "{}: {:?}\n{:?}\n{}",
+                model,
+                answer.anomaly_types,
+                report.counts,
+                text
+            );
+            continue;
+        }
         prop_assert_eq!(
             answer.valid == Valid::False || (is_ours && report.refutes(level)),
             report.refutes(level),

@@ -386,3 +386,156 @@ fn statements_have_snapshots_at_read_committed() {
     assert!(!report.refutes(plain(Base::MonotonicAtomicView)), "{report:#?}");
     assert!(report.refutes(plain(Base::SnapshotIsolation)), "{report:#?}");
 }
+
+/// A transaction appends 1, then 2, and everybody reads 2 before 1.
+#[test]
+fn own_appends_in_reverse_order_are_refuted() {
+    for list in [&[2, 1][..], &[2, 1, 3], &[2, 3, 1]] {
+        let mut notes = Notes::new(Model::Append);
+        let a = |element| Op::new(Kind::Append, 1, 1, element);
+        let read = notes.history.read_list(1, list);
+        notes.beside(1, &[a(1), a(2)]);
+        notes.beside(2, &[a(3)]);
+        notes.beside(3, &[read]);
+        let report = notes.check();
+        assert_found(&report, "reordered-writes");
+        assert!(report.refutes(plain(Base::ReadCommitted)), "{report:#?}");
+    }
+    // The same by versions, and by one whose end is unknown and that was seen.
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.ending(1, Outcome::Info, &[w(1, 2), w(1, 1)]);
+    notes.beside(2, &[r(1, 2)]);
+    assert_found(&notes.check(), "reordered-writes");
+}
+
+fn put(key: u32, value: u64) -> Op {
+    Op::new(Kind::Write, key, 1, value)
+}
+
+fn get(key: u32, value: u64) -> Op {
+    Op::new(Kind::Read, key, u32::from(value > 0), value)
+}
+
+/// Sessions and real time say which of two blind writes came first, to the levels that promise these orders and to no others.
+#[test]
+fn a_stale_register_is_refuted_by_sessions_and_time() {
+    let both = [Base::RepeatableRead, Base::SnapshotIsolation];
+    let mut notes = Notes::new(Model::Register);
+    for ops in [put(1, 1), put(1, 2), get(1, 1)] {
+        notes.after(7, &[ops]);
+    }
+    let report = notes.check();
+    assert_refuted(&report, &both.map(|base| Level::new(base, Order::Session)));
+    assert_found(&report, "G-single-process");
+    let text = report.witnesses[0].text.join("\n");
+    assert!(text.contains("session 7 wrote them in this order"), "{text}");
+    assert!(report.incomplete.levels.is_empty(), "{report:#?}");
+    // Three sessions: only time says it.
+    let mut notes = Notes::new(Model::Register);
+    for (session, ops) in [(1, put(1, 1)), (2, put(1, 2)), (3, get(1, 1))] {
+        notes.after(session, &[ops]);
+    }
+    let report = notes.check();
+    assert_refuted(&report, &both.map(|base| Level::new(base, Order::RealTime)));
+    assert_found(&report, "G-single-realtime");
+    // A clock that may be wrong by as much says nothing.
+    assert_refuted(&check(&notes.history, &Options { epsilon_ns: 5, ..Options::default() }), &[]);
+}
+
+/// The order that other keys give: who read y from the writer of x = 1 wrote x = 2 after it.
+#[test]
+fn the_order_of_registers_is_learnt_from_other_keys() {
+    let mut notes = Notes::new(Model::Register);
+    notes.beside(1, &[put(1, 1), put(2, 1)]);
+    notes.beside(2, &[get(2, 1), put(1, 2), put(3, 1)]);
+    notes.beside(3, &[get(1, 1), get(3, 1)]);
+    let report = notes.check();
+    assert_refuted(&report, &[plain(Base::RepeatableRead), plain(Base::SnapshotIsolation)]);
+    assert_found(&report, "G-single");
+}
+
+/// What reads before writes tell about the order of versions is nothing to a level that promises nothing about reads.
+#[test]
+fn registers_that_read_each_other_do_not_refute_read_uncommitted() {
+    let mut notes = Notes::new(Model::Register);
+    notes.beside(1, &[get(1, 2), put(1, 1)]);
+    notes.beside(2, &[get(1, 1), put(1, 2)]);
+    assert_refuted(&notes.check(), &[plain(Base::ReadCommitted)]);
+}
+
+/// Write skew over blind writes whose order nobody knows: in some order it is none, so it is not refuted; where no order can be shown to fit, the report says
+/// so.
+#[test]
+fn blind_writes_are_refuted_or_possible_or_incomplete() {
+    // Each reads the first value of what the other overwrites: the order is known, since both first values were read before.
+    let mut notes = Notes::new(Model::Register);
+    notes.after(1, &[put(1, 1), put(2, 1)]);
+    notes.beside(2, &[get(1, 1), put(2, 2)]);
+    notes.beside(3, &[get(2, 1), put(1, 2)]);
+    let report = notes.check();
+    assert!(!report.refutes(plain(Base::SnapshotIsolation)), "{report:#?}");
+    let level = plain(Base::Serializable);
+    assert!(
+        report.refutes(level) || report.is_open(level) || report.incomplete.levels.is_empty(),
+        "{report:#?}"
+    );
+    // A value that two writes have set: nobody can tell which one was read, and the report does not claim to.
+    let mut notes = Notes::new(Model::Register);
+    notes.after(1, &[put(1, 1)]);
+    notes.after(2, &[put(1, 2)]);
+    notes.after(3, &[put(1, 1)]);
+    notes.after(4, &[get(1, 1)]);
+    let report = notes.check();
+    assert_refuted(&report, &[]);
+    assert_eq!(report.incomplete.keys, 1);
+    assert!(report.is_open(Level::new(Base::Serializable, Order::RealTime)));
+}
+
+/// Two transactions append to a list that nobody reads, and each missed what the other did elsewhere: in either order of the appends an update is lost.
+#[test]
+fn appends_that_nobody_read_may_refute_snapshot_isolation() {
+    let mut notes = Notes::new(Model::Append);
+    let a = |key, element| Op::new(Kind::Append, key, 1, element);
+    let empty = [notes.history.read_list(1, &[]), notes.history.read_list(2, &[])];
+    notes.beside(1, &[empty[0], a(2, 1), a(3, 1)]);
+    notes.beside(2, &[empty[1], a(1, 1), a(3, 2)]);
+    let report = notes.check();
+    assert!(report.refutes(plain(Base::SnapshotIsolation)), "{report:#?}");
+    assert!(!report.refutes(plain(Base::MonotonicAtomicView)), "{report:#?}");
+}
+
+/// A view that goes back on one row: no later statement may show less.
+#[test]
+fn a_row_that_goes_back_is_no_monotonic_view() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.beside(1, &[w(1, 1)]);
+    notes.beside(2, &[r(1, 1), r(1, 0)]);
+    expect(&notes, "non-monotonic-view", &[Base::MonotonicAtomicView]);
+}
+
+/// The same element appended twice: it may stand anywhere, and refutes nothing.
+#[test]
+fn an_element_of_two_writers_accuses_nobody() {
+    let mut notes = Notes::new(Model::Append);
+    let a = |element| Op::new(Kind::Append, 1, 1, element);
+    let read = notes.history.read_list(1, &[1, 2]);
+    notes.ending(1, Outcome::Fail, &[a(1)]);
+    notes.after(2, &[a(1)]);
+    notes.after(3, &[a(2)]);
+    notes.after(4, &[read]);
+    let report = notes.check();
+    assert_refuted(&report, &[]);
+    assert_found(&report, "ambiguous-write");
+    assert_eq!(report.incomplete.keys, 1);
+}
+
+/// Whose end is unknown comes after what its session did before.
+#[test]
+fn a_session_comes_before_what_it_did_not_see_end() {
+    let mut notes = Notes::new(Model::VersionedRegister);
+    notes.history.push(Txn::ok(1), &number(&[r(1, 1)]));
+    notes.history.push(Txn::ok(1).ending(Outcome::Info), &number(&[w(1, 1)]));
+    let report = notes.check();
+    assert_refuted(&report, &[Level::new(Base::ReadCommitted, Order::Session)]);
+    assert_found(&report, "G1c-process");
+}

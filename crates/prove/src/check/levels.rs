@@ -1,0 +1,514 @@
+//! Levels where the order of versions is not known: is there an order that the level allows?
+//!
+//! ```text
+//! what follows from reads, sessions and time ── graph ── a circle: no order is allowed, the level is refuted
+//!        └── more follows from its paths <──┘    └── none, and nothing more follows ── try an order ── its graph has no circle: the level is possible
+//!                                                                                                 └── it has: nobody knows, the answer says so
+//! ```
+//!
+//! To find an order is hard in general (NP-complete for serializable histories). The one that is tried is what a scheduler would do who starts transactions as
+//! early as the history lets him, so a history of a database that keeps the level is nearly always recognised.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::anomaly::{Base, Finding, Level, Order, Reason, Step};
+use super::cycle::{self, Wanted};
+use super::graph::Graph;
+use super::orders::{BEFORE, Orders, view_of};
+use super::scc::{Components, View, components};
+use super::versions::Versions;
+use super::{Found, Options, Shape, direct};
+
+/// What is known about one level.
+enum Answer {
+    Refuted(Graph),
+    /// An order that it allows has been found; `is_total`: there is no other one, and each two versions can be compared.
+    Possible {
+        is_total: bool,
+    },
+    Open {
+        keys: u64,
+    },
+}
+
+/// What is known about all levels.
+#[derive(Debug, Default)]
+pub(super) struct Judgement {
+    /// Refuted by circles.
+    pub(super) refuted: Vec<Level>,
+    /// Neither refuted nor known to be possible.
+    pub(super) open: Vec<Level>,
+    /// Keys whose order of versions is not known, at most over the levels that are open.
+    pub(super) keys: u64,
+    /// Edges of the graph with the most that is known.
+    pub(super) edges: u64,
+    /// Nothing is refuted, at any level.
+    pub(super) is_clean: bool,
+}
+
+/// Judges every level of a history of registers.
+pub(super) fn judge(
+    versions: &mut Versions<'_>,
+    orders: &Orders,
+    options: &Options,
+    found: &mut Found,
+) -> Judgement {
+    let mut judgement = Judgement::default();
+    let mut known: Vec<(Shape, Order, Answer)> = Vec::new();
+    // What is possible at the strongest level is so at all others, and mostly it is.
+    let strongest = answer(versions, orders, (Shape::All, Order::RealTime), options, true);
+    judgement.edges = match &strongest {
+        Answer::Refuted(graph) => graph.edge_count() as u64,
+        _ => Graph::of(versions, options.epsilon_ns).edge_count() as u64,
+    };
+    judgement.is_clean = matches!(strongest, Answer::Possible { .. });
+    if judgement.is_clean {
+        known.push((Shape::All, Order::RealTime, strongest));
+    } else {
+        drop(strongest);
+        for order in Order::ALL {
+            for shape in Shape::EACH {
+                level(versions, orders, options, (shape, order), &mut known, found);
+            }
+        }
+    }
+    conclude(&known, versions.ambiguous_keys, &mut judgement);
+    judgement
+}
+
+/// Judges snapshot isolation where appends that nobody has read have no order; no other level depends on it.
+pub(super) fn judge_tails(
+    versions: &mut Versions<'_>,
+    orders: &Orders,
+    asked: &[Order],
+    options: &Options,
+    found: &mut Found,
+) -> Judgement {
+    let mut judgement = Judgement::default();
+    for order in asked {
+        match answer(versions, orders, (Shape::Snapshot, *order), options, true) {
+            Answer::Refuted(graph) => {
+                circles(versions, &graph, (Shape::Snapshot, *order), options, found);
+                judgement.refuted.push(Level::new(Base::SnapshotIsolation, *order));
+                break;
+            }
+            Answer::Possible { .. } => {}
+            Answer::Open { keys } => {
+                judgement.keys = judgement.keys.max(keys);
+                judgement.open.push(Level::new(Base::SnapshotIsolation, *order));
+            }
+        }
+    }
+    judgement
+}
+
+fn level(
+    versions: &mut Versions<'_>,
+    orders: &Orders,
+    options: &Options,
+    (shape, order): (Shape, Order),
+    known: &mut Vec<(Shape, Order, Answer)>,
+    found: &mut Found,
+) {
+    let is_refuted = |one: &&(Shape, Order, Answer)| {
+        matches!(one.2, Answer::Refuted(_)) && one.0 <= shape && one.1 <= order
+    };
+    // With a longer order the same circles come again.
+    if known.iter().any(|one| is_refuted(&one) && one.0 == shape) {
+        return;
+    }
+    let is_implied = known.iter().any(|one| is_refuted(&one));
+    let answer = answer(versions, orders, (shape, order), options, !is_implied);
+    match &answer {
+        Answer::Refuted(graph) => circles(versions, graph, (shape, order), options, found),
+        // Views have no graph; without the help of an order they are looked at later, with everything else.
+        Answer::Possible { is_total: true } if shape == Shape::Reads && order > Order::Data => {
+            for finding in direct::views(versions) {
+                found.show(versions, Finding { order, ..finding });
+            }
+        }
+        _ => {}
+    }
+    known.push((shape, order, answer));
+}
+
+/// Draws all that is known about the order of versions at a level into `versions`.
+pub(super) fn draw_known(
+    versions: &mut Versions<'_>,
+    orders: &Orders,
+    (shape, order): (Shape, Order),
+    options: &Options,
+) {
+    let mut relations = orders.seed(versions, (shape, order), options.epsilon_ns);
+    loop {
+        orders.draw(versions, &relations);
+        let graph = Graph::of(versions, options.epsilon_ns);
+        let view = view_of(&graph, shape, order);
+        if components(&view).count > 0 || !orders.extend(&view, shape, &mut relations) {
+            return;
+        }
+    }
+}
+
+/// What can be said of one level; `is_deep` asks for more than a first look.
+fn answer(
+    versions: &mut Versions<'_>,
+    orders: &Orders,
+    (shape, order): (Shape, Order),
+    options: &Options,
+    is_deep: bool,
+) -> Answer {
+    let mut relations = orders.seed(versions, (shape, order), options.epsilon_ns);
+    loop {
+        orders.draw(versions, &relations);
+        let graph = Graph::of(versions, options.epsilon_ns);
+        let view = view_of(&graph, shape, order);
+        if components(&view).count > 0 {
+            return Answer::Refuted(graph);
+        }
+        if is_deep && orders.extend(&view, shape, &mut relations) {
+            continue;
+        }
+        let keys = orders.open(&relations);
+        if keys == 0 && versions.undrawn == 0 {
+            return Answer::Possible { is_total: orders.is_small() };
+        }
+        if is_deep {
+            for by in [By::End, By::Begin, By::Late] {
+                let Some(chosen) = schedule(versions, orders, &view, shape, by) else { continue };
+                orders.draw_total(versions, &chosen);
+                let graph = Graph::of(versions, options.epsilon_ns);
+                if components(&view_of(&graph, shape, order)).count == 0 {
+                    return Answer::Possible { is_total: false };
+                }
+            }
+        }
+        return Answer::Open { keys };
+    }
+}
+
+/// The shortest circles of a level that is refuted.
+fn circles(
+    versions: &Versions<'_>,
+    graph: &Graph,
+    (shape, order): (Shape, Order),
+    options: &Options,
+    found: &mut Found,
+) {
+    let view = view_of(graph, shape, order);
+    let members = components(&view);
+    // In the doubled graph a transaction has two components; the plain one has those that hold both.
+    let plain: Option<Components> =
+        view.is_doubled.then(|| components(&View { is_doubled: false, within: None, ..view }));
+    // An order that only this level demands must not speak against weaker ones, whatever the circle looks like.
+    let weakest = shape.classes()[0];
+    let finding = |steps: Vec<Step>| {
+        let (class, _) = cycle::classify(&steps);
+        Finding { order, ..Finding::circle(class.max(weakest), steps) }
+    };
+    let mut is_shown = false;
+    for class in shape.classes() {
+        let wanted = Wanted { class: *class, order, is_derived: true };
+        for steps in cycle::find(graph, plain.as_ref().unwrap_or(&members), wanted, options.witnesses_max) {
+            is_shown = true;
+            found.show(versions, finding(steps));
+        }
+    }
+    if !is_shown
+        && !found.has_circle(order)
+        && let Some(steps) = cycle::any(&view, &members)
+    {
+        found.show(versions, finding(steps));
+    }
+}
+
+fn conclude(known: &[(Shape, Order, Answer)], ambiguous_keys: u64, judgement: &mut Judgement) {
+    for (shape, order, answer) in known {
+        if let Answer::Refuted(_) = answer {
+            judgement.refuted.extend(shape.refutes().iter().map(|base| Level::new(*base, *order)));
+        }
+    }
+    let is_refuted = |level: Level| judgement.refuted.iter().any(|weaker| weaker.is_implied_by(level));
+    let is_possible = |level: Level| {
+        known.iter().any(|(shape, order, answer)| {
+            let Answer::Possible { is_total } = answer else { return false };
+            // Monotonic views have no graph: where the order of versions is known, every such view has been looked at.
+            let strongest = match shape {
+                Shape::Writes => Base::ReadUncommitted,
+                Shape::Reads if *is_total => Base::MonotonicAtomicView,
+                Shape::Reads => Base::ReadCommitted,
+                Shape::Snapshot => Base::SnapshotIsolation,
+                Shape::All => Base::Serializable,
+            };
+            level.is_implied_by(Level::new(strongest, *order))
+        })
+    };
+    let open: Vec<Level> = Level::all()
+        .filter(|level| !is_refuted(*level) && (ambiguous_keys > 0 || !is_possible(*level)))
+        .collect();
+    judgement.open = open;
+    if !judgement.open.is_empty() {
+        let keys = known.iter().map(|(_, _, answer)| match answer {
+            Answer::Open { keys } => *keys,
+            _ => 0,
+        });
+        judgement.keys = keys.max().unwrap_or(0).max(ambiguous_keys);
+    }
+}
+
+/// The nodes of a view without circles, each after all that it leads to.
+pub(super) fn backwards(view: &View<'_>) -> Vec<u32> {
+    let nodes = view.nodes();
+    let mut line = Vec::with_capacity(nodes as usize);
+    let mut is_seen = vec![false; nodes as usize];
+    let mut stack: Vec<(u32, u32)> = Vec::new();
+    for start in 0..nodes {
+        if std::mem::replace(&mut is_seen[start as usize], true) {
+            continue;
+        }
+        stack.push((start, 0));
+        while let Some((node, cursor)) = stack.last_mut() {
+            match view.next_with_reason(*node, cursor) {
+                Some((to, _)) => {
+                    if !std::mem::replace(&mut is_seen[to as usize], true) {
+                        stack.push((to, 0));
+                    }
+                }
+                None => {
+                    line.push(*node);
+                    stack.pop();
+                }
+            }
+        }
+    }
+    line
+}
+
+/// What a scheduler prefers among transactions that may go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// What ended first.
+    End,
+    /// What began first.
+    Begin,
+    /// What ended first, and nothing takes its snapshot before it has to.
+    Late,
+}
+
+/// Runs the history again. Each transaction is one event, or two for snapshot isolation: it takes its snapshot, and it commits. An event waits for those before
+/// it in the graph; a commit waits, too, until everybody has seen the versions that it overwrites.
+struct Schedule<'a> {
+    versions: &'a Versions<'a>,
+    view: &'a View<'a>,
+    is_snapshot: bool,
+    by: By,
+    /// Of each event: how many it waits for.
+    waits: Vec<u32>,
+    ready: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Of each transaction: the keys it writes, with the place in the key's groups.
+    writes: Vec<Vec<(u32, u32)>>,
+    /// Of each transaction: the versions it reads.
+    reads: Vec<Vec<(u32, u32)>>,
+    /// Of each key and version, the one before all others first: transactions that have still to read it.
+    readers: Vec<Vec<u32>>,
+    /// Of each key: the version now, the transaction that is going to write it, events that wait for it, and all versions so far.
+    current: Vec<u32>,
+    owner: Vec<Option<u32>>,
+    blocked: Vec<Vec<u32>>,
+    chosen: Vec<Vec<u32>>,
+}
+
+fn schedule(
+    versions: &Versions<'_>,
+    orders: &Orders,
+    view: &View<'_>,
+    shape: Shape,
+    by: By,
+) -> Option<Vec<Vec<u32>>> {
+    let txns = versions.parts.len();
+    let mut schedule = Schedule {
+        versions,
+        view,
+        is_snapshot: shape == Shape::Snapshot,
+        by,
+        waits: Vec::new(),
+        ready: BinaryHeap::new(),
+        writes: vec![Vec::new(); txns],
+        reads: vec![Vec::new(); txns],
+        readers: orders.keys.iter().map(|key| vec![0; key.groups.len() + 1]).collect(),
+        current: vec![BEFORE; orders.keys.len()],
+        owner: vec![None; orders.keys.len()],
+        blocked: vec![Vec::new(); orders.keys.len()],
+        chosen: vec![Vec::new(); orders.keys.len()],
+    };
+    let has_reads = shape >= Shape::Snapshot;
+    for (place, key) in orders.keys.iter().enumerate() {
+        for (version, group) in key.groups.iter().enumerate() {
+            schedule.writes[group.txn as usize].push((place as u32, version as u32));
+        }
+        for (reader, version) in key.reads.iter().filter(|_| has_reads) {
+            let read = (place as u32, *version);
+            if *version == super::versions::NONE || schedule.reads[*reader as usize].contains(&read) {
+                continue;
+            }
+            schedule.reads[*reader as usize].push(read);
+            schedule.readers[place][slot_of(*version)] += 1;
+        }
+    }
+    schedule.run()
+}
+
+/// The place of a version in a table that begins with the state before all.
+fn slot_of(version: u32) -> usize {
+    if version == BEFORE { 0 } else { version as usize + 1 }
+}
+
+impl Schedule<'_> {
+    fn txns(&self) -> u32 {
+        self.view.graph.txns
+    }
+
+    /// Events: for snapshot isolation 2t is t's snapshot, 2t + 1 its commit; moments follow.
+    fn events(&self) -> u32 {
+        self.view.graph.nodes() + if self.is_snapshot { self.txns() } else { 0 }
+    }
+
+    fn next(&self, event: u32, cursor: &mut u32) -> Option<u32> {
+        let (txns, graph, kinds) = (self.txns(), self.view.graph, self.view.kinds);
+        if !self.is_snapshot {
+            return graph.next(event, kinds, cursor).map(|(to, _)| to);
+        }
+        let is_txn = event < 2 * txns;
+        let base = if is_txn { event / 2 } else { event - txns };
+        let is_start = is_txn && event.is_multiple_of(2);
+        if is_start && *cursor == 0 {
+            *cursor = 1;
+            return Some(event + 1);
+        }
+        loop {
+            let mut at = *cursor - u32::from(is_start);
+            let next = graph.next(base, kinds, &mut at);
+            *cursor = at + u32::from(is_start);
+            let (to, reason) = next?;
+            // A snapshot is taken before whatever overwrites what it shows commits; everything else follows the commit.
+            let is_rw = reason == Reason::ReadBefore;
+            if is_txn && is_rw != is_start {
+                continue;
+            }
+            return Some(match to {
+                to if to >= txns => to + txns,
+                to if is_rw => 2 * to + 1,
+                to => 2 * to,
+            });
+        }
+    }
+
+    fn priority(&self, event: u32) -> u64 {
+        let txns = self.txns();
+        let is_txn = event < if self.is_snapshot { 2 * txns } else { txns };
+        if !is_txn {
+            return 0;
+        }
+        let number = if self.is_snapshot { event / 2 } else { event };
+        let txn = &self.versions.history.txns()[number as usize];
+        let is_start = self.is_snapshot && event.is_multiple_of(2);
+        let end = if txn.end_ns > 0 { txn.end_ns } else { txn.begin_ns };
+        match self.by {
+            By::End if is_start => txn.begin_ns,
+            By::Begin => txn.begin_ns,
+            By::End | By::Late => end,
+        }
+    }
+
+    fn run(mut self) -> Option<Vec<Vec<u32>>> {
+        self.waits = vec![0; self.events() as usize];
+        for event in 0..self.events() {
+            let mut cursor = 0;
+            while let Some(to) = self.next(event, &mut cursor) {
+                self.waits[to as usize] += 1;
+            }
+        }
+        for event in 0..self.events() {
+            if self.waits[event as usize] == 0 {
+                self.ready.push(Reverse((self.priority(event), event)));
+            }
+        }
+        let mut done = 0;
+        while let Some(Reverse((_, event))) = self.ready.pop() {
+            if let Some(key) = self.obstacle(event) {
+                self.blocked[key as usize].push(event);
+                continue;
+            }
+            done += 1;
+            self.happen(event);
+            let mut cursor = 0;
+            while let Some(to) = self.next(event, &mut cursor) {
+                self.waits[to as usize] -= 1;
+                if self.waits[to as usize] == 0 {
+                    self.ready.push(Reverse((self.priority(to), to)));
+                }
+            }
+        }
+        (done == self.events()).then_some(self.chosen)
+    }
+
+    /// The transaction of an event, whether it reads then, and whether it writes.
+    fn meaning(&self, event: u32) -> Option<(u32, bool, bool)> {
+        match self.is_snapshot {
+            false => (event < self.txns()).then_some((event, true, true)),
+            true => (event < 2 * self.txns()).then_some((
+                event / 2,
+                event.is_multiple_of(2),
+                !event.is_multiple_of(2),
+            )),
+        }
+    }
+
+    /// The key that an event has to wait for.
+    fn obstacle(&self, event: u32) -> Option<u32> {
+        let (txn, is_start, is_commit) = self.meaning(event)?;
+        let writes = &self.writes[txn as usize];
+        if self.is_snapshot && is_start {
+            return writes.iter().find(|(key, _)| self.owner[*key as usize].is_some()).map(|(key, _)| *key);
+        }
+        let is_waited_for = |(key, _): &&(u32, u32)| {
+            let current = self.current[*key as usize];
+            let others = self.readers[*key as usize][slot_of(current)];
+            let own = u32::from(!self.is_snapshot && self.reads[txn as usize].contains(&(*key, current)));
+            others > own
+        };
+        writes.iter().filter(|_| is_commit).find(is_waited_for).map(|(key, _)| *key)
+    }
+
+    fn happen(&mut self, event: u32) {
+        let Some((txn, is_start, is_commit)) = self.meaning(event) else { return };
+        let mut freed: Vec<u32> = Vec::new();
+        if is_start {
+            for (key, version) in &self.reads[txn as usize] {
+                let readers = &mut self.readers[*key as usize][slot_of(*version)];
+                *readers -= 1;
+                // One that is left may be the one who waits.
+                if *readers <= 1 {
+                    freed.push(*key);
+                }
+            }
+        }
+        for (key, version) in &self.writes[txn as usize] {
+            if self.is_snapshot && is_start {
+                self.owner[*key as usize] = Some(txn);
+            }
+            if is_commit {
+                self.owner[*key as usize] = None;
+                self.current[*key as usize] = *version;
+                self.chosen[*key as usize].push(*version);
+                freed.push(*key);
+            }
+        }
+        for key in freed {
+            for event in std::mem::take(&mut self.blocked[key as usize]) {
+                self.ready.push(Reverse((self.priority(event), event)));
+            }
+        }
+    }
+}
