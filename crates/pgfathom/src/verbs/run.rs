@@ -424,9 +424,8 @@ fn seed(text: &str) -> Result<u64, ValueError> {
     match text {
         "time" => Ok(record::clock::wall_us()),
         "rand" => Ok(RandomState::new().hash_one(record::clock::wall_us())),
-        number => quantity::count(number).map_err(|error| {
-            ValueError::new(error.message, "write an unsigned integer, \"time\" or \"rand\"")
-        }),
+        number => quantity::count(number)
+            .map_err(|error| ValueError::new(error.message, "write a whole number, \"time\" or \"rand\"")),
     }
 }
 
