@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[test]
 fn an_index_stays_behind_on_a_full_disk() {
-    alone(Own::Mounts, &["CAP-01"], |island| {
+    alone(Own::Mounts, &[], &["CAP-01"], |island| {
         let (small, large) =
             (island.file_system("small", 48, &[], "")?, island.file_system("large", 96, &[], "")?);
         let ground = Ground::new(&[]);

@@ -6,6 +6,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 use target::throwaway::Options;
+use testing::needs;
 
 /// Between two checkpoints: peaks that follow one within 5 s by chance must be rare.
 const BETWEEN: Duration = Duration::from_secs(20);
@@ -17,7 +18,7 @@ const CALM_LOOKS: usize = 30;
 #[test]
 #[ignore = "five checkpoints, 20 s apart"]
 fn peaks_come_with_checkpoints() {
-    alone(Own::Mounts, &["WAL-02"], |island| {
+    alone(Own::Mounts, &[needs::slow_disks], &["WAL-02"], |island| {
         let disk = island.disk("disk", 500)?;
         let brake = Brake::new()?;
         let data_dir = disk.mount.join("data");

@@ -3,6 +3,7 @@
 use crate::ground::Ground;
 use crate::island::{Brake, Limit, Own, alone};
 use std::time::Duration;
+use testing::needs;
 
 /// Looks in the 70 s that the slowest of the rules asks for, and a little.
 const LONG: usize = 150;
@@ -11,7 +12,7 @@ const LONG: usize = 150;
 #[ignore = "three minutes: the rules ask for 30 and 60 s of slowness, and health must have had as long"]
 fn a_slow_disk_beside_its_healthy_peer() {
     let rules = ["IO-01", "IO-05", "IO-06"];
-    alone(Own::Mounts, &rules, |island| {
+    alone(Own::Mounts, &[needs::slow_disks], &rules, |island| {
         let (slow, fast) = (island.disk("slow", 128)?, island.disk("fast", 128)?);
         let brake = Brake::new()?;
         let ground = Ground::new(&[("fsync", "on"), ("autovacuum", "off"), ("max_wal_size", "8GB")]);

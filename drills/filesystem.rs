@@ -1,12 +1,14 @@
 //! File systems: one that is full and fragmented, one that somebody watches, one that is the data directory itself.
 
-use crate::ground::{Ground, not_possible_here};
+use crate::ground::{Ground, not_drilled};
 use crate::island::{Island, Own, alone, device};
+use crate::support::Folder;
 use crate::sys::Agent;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use target::throwaway::Options;
+use testing::Lack;
 
 /// How long the agent thinks about each open.
 const THINKING: Duration = Duration::from_millis(2);
@@ -21,9 +23,16 @@ fn ground_in(data_dir: &Path, settings: &[(&str, &str)]) -> Ground {
     Ground::with(settings, options)
 }
 
+/// An agent on a mount of its own: the kernel must have fanotify, and let us permit.
+fn agents() -> Result<(), Lack> {
+    let lack = |error: std::io::Error| Lack::new("fanotify", error);
+    let folder = Folder::new();
+    Agent::on(folder.path(), Duration::ZERO).map(drop).map_err(lack)
+}
+
 #[test]
 fn a_scanner_must_permit_every_open() {
-    alone(Own::Mounts, &["SEC-02", "FS-04"], |island| {
+    alone(Own::Mounts, &[agents], &["SEC-02", "FS-04"], |island| {
         let (mount, elsewhere) =
             (island.file_system("disk", 400, &[], "")?, island.file_system("elsewhere", 8, &[], "")?);
         let data_dir = mount.join("data");
@@ -98,8 +107,8 @@ fn of_many_groups(island: &Island, name: &str) -> Result<PathBuf, String> {
 #[test]
 #[ignore = "half a minute: the allocator's counters are read every 10 s"]
 fn an_allocator_searches_a_full_disk() {
-    alone(Own::Mounts, &["FS-02"], |island| {
-        not_possible_here(
+    alone(Own::Mounts, &[], &["FS-02"], |island| {
+        not_drilled(
             "FS-01",
             "a stripe is given up after one search since Linux 6.8, and nobody could provoke the endless one before that at will",
         );

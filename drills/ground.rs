@@ -11,10 +11,11 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use target::throwaway::{Installation, Options, Throwaway, installations};
+use testing::Lack;
 
 /// What has not shown by then will not show.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -113,24 +114,38 @@ pub(crate) fn session(server: &Throwaway) -> Client {
 
 /// The same as [`Ground::repeat`] at any server.
 pub(crate) fn repeat(server: &Throwaway, text: &str, pause: Duration) -> Worker {
-    let (mut session, text) = (session(server), text.to_string());
+    let (mut session, statement) = (session(server), text.to_string());
     let token = session.cancel_token();
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&stop);
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (seen, counted) = (Arc::clone(&stop), Arc::clone(&done));
     let thread = thread::spawn(move || {
         while !seen.load(Ordering::Relaxed) {
-            let _ = session.batch_execute(&text);
+            if session.batch_execute(&statement).is_ok() {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
             let _ = session.batch_execute("ROLLBACK");
             thread::sleep(pause);
         }
     });
-    Worker { stop, token, thread: Some(thread) }
+    Worker { stop, token, thread: Some(thread), text: text.to_string(), done, may_fail: false }
 }
 
 pub(crate) struct Worker {
     stop: Arc<AtomicBool>,
     token: CancelToken,
     thread: Option<JoinHandle<()>>,
+    text: String,
+    /// How often the statement has succeeded.
+    done: Arc<AtomicU64>,
+    may_fail: bool,
+}
+
+impl Worker {
+    /// For statements that wait for what does not come. Every other must have succeeded: a server without its work is no control.
+    pub(crate) fn in_vain(mut self) -> Worker {
+        self.may_fail = true;
+        self
+    }
 }
 
 impl Drop for Worker {
@@ -143,6 +158,10 @@ impl Drop for Worker {
             thread::sleep(Duration::from_millis(50));
         }
         let _ = thread.join();
+        if !thread::panicking() && !self.may_fail {
+            let words: String = self.text.chars().take(200).collect();
+            assert!(self.done.load(Ordering::Relaxed) > 0, "the work of this drill was never done: {words}");
+        }
     }
 }
 
@@ -253,12 +272,25 @@ impl Watching<'_> {
     }
 }
 
-/// What `explain` says of a directory; nothing as long as there is none.
+/// What `explain` says of a directory; nothing as long as there is none. An `explain` that fails has not looked, and fails the drill.
 pub(crate) fn explain(folder: &Folder, name: &str) -> Value {
+    if !folder.path().join(name).join("run.json").exists() {
+        return Value::Null;
+    }
     let mut command = pgfathom(folder.path());
     command.args(["explain", "-q", "--format", "json", name]);
-    let ended: Ended = command.output().expect("the command starts").into();
-    serde_json::from_str(&ended.stdout).unwrap_or_default()
+    told(name, &command.output().expect("the command starts").into())
+}
+
+/// The answer of an `explain` that has ended as it should.
+fn told(name: &str, ended: &Ended) -> Value {
+    assert_eq!(ended.exit, Some(0), "explain {name}: {}{}", ended.stdout, ended.stderr);
+    let told: Value = serde_json::from_str(&ended.stdout)
+        .unwrap_or_else(|error| panic!("explain {name}: {error}: {}", ended.stdout));
+    for list in ["findings", "checked"] {
+        assert!(told[list].is_array(), "explain {name} has no {list}: {}", ended.stdout);
+    }
+    told
 }
 
 /// The findings of a directory by rule.
@@ -272,15 +304,16 @@ pub(crate) fn by_rule(told: &Value, list: &str) -> BTreeMap<String, Value> {
     entries.into_iter().map(|entry| (entry["rule"].as_str().unwrap_or("").to_string(), entry)).collect()
 }
 
-/// Asserts that these rules looked and found nothing.
+/// Asserts that these rules looked and found nothing: `explain` itself must say of each that it is clean.
 pub(crate) fn silent(told: &Value, rules: &[&str]) {
     let (findings, checked) = (by_rule(told, "findings"), by_rule(told, "checked"));
     let wrong: Vec<_> = rules.iter().filter_map(|rule| findings.get(*rule)).collect();
     assert!(wrong.is_empty(), "a healthy server: {wrong:#?}");
-    let blind: Vec<_> =
-        rules.iter().filter_map(|rule| checked.get(*rule)).filter(|rule| rule["said"] != "clean").collect();
-    assert!(blind.is_empty(), "silent for want of evidence: {blind:#?}");
     for rule in rules {
+        match checked.get(*rule) {
+            Some(answer) => assert_eq!(answer["said"], "clean", "silent for want of evidence: {answer:#?}"),
+            None => panic!("{rule} was not asked: {told:#?}"),
+        }
         eprintln!("drill {rule}: silent in the control");
     }
 }
@@ -300,6 +333,48 @@ impl Drop for Watching<'_> {
 }
 
 /// A drill that this machine cannot make says so, in the table of `make drills`, too.
-pub(crate) fn not_possible_here(rule: &str, why: &str) {
-    eprintln!("drill {rule}: not possible here: {why}");
+#[track_caller]
+pub(crate) fn not_possible_here(rules: &[&str], lack: &Lack) {
+    for rule in rules {
+        eprintln!("drill {rule}: not possible here: {lack}");
+    }
+    testing::skip(lack);
+}
+
+/// A rule for which there is no drill at all, in the same table.
+pub(crate) fn not_drilled(rule: &str, why: &str) {
+    eprintln!("drill {rule}: no drill: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::panic::catch_unwind;
+
+    fn ended(exit: i32, stdout: &str) -> Ended {
+        Ended { exit: Some(exit), stdout: stdout.to_string(), stderr: String::new() }
+    }
+
+    #[test]
+    fn an_explain_that_fails_is_no_silence() {
+        let whole = json!({"findings": [], "checked": []}).to_string();
+        assert!(told("run", &ended(0, &whole))["findings"].is_array());
+        for broken in
+            [ended(1, &whole), ended(101, ""), ended(0, ""), ended(0, "{}"), ended(0, "{\"findings\"")]
+        {
+            assert!(catch_unwind(|| told("run", &broken)).is_err(), "{}", broken.stdout);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_has_not_looked_is_not_silent() {
+        let answer = |said: &str| json!({"findings": [], "checked": [{"rule": "WAL-01", "said": said}]});
+        silent(&answer("clean"), &["WAL-01"]);
+        let fired = json!({"findings": [{"rule": "WAL-01"}], "checked": []});
+        let never_asked = json!({"findings": [], "checked": [{"rule": "WAL-02", "said": "clean"}]});
+        for wrong in [answer("cannot_tell"), fired, never_asked, Value::Null, json!({})] {
+            assert!(catch_unwind(|| silent(&wrong, &["WAL-01"])).is_err(), "{wrong}");
+        }
+    }
 }

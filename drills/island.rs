@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use testing::{Lack, needs};
 
 /// Set in the child.
 const INSIDE: &str = "PGFATHOM_DRILL_INSIDE";
@@ -46,17 +47,33 @@ impl Own {
             Own::MountsAndNetwork => &["--mount", "--net"],
         }
     }
+
+    fn needs(self) -> &'static [Need] {
+        match self {
+            Own::Mounts => &[needs::loop_devices],
+            Own::MountsAndNetwork => &[needs::networks],
+        }
+    }
 }
 
-/// Runs a drill in a process of its own. The test calls this and nothing else: the child comes here again, and does the work.
-pub(crate) fn alone(own: Own, rules: &[&str], drill: impl FnOnce(&Island) -> Result<(), String>) {
-    let cannot = |why: &str| rules.iter().for_each(|rule| not_possible_here(rule, why));
+/// Something that a drill cannot do without.
+pub(crate) type Need = fn() -> Result<(), Lack>;
+
+/// Runs a drill in a process of its own. The test calls this and nothing else: the child comes here again, and does the work. A drill is
+/// left out only when one of its needs is lacking, which is asked before; every error of the drill itself is a failure.
+#[track_caller]
+pub(crate) fn alone(
+    own: Own,
+    needs: &[Need],
+    rules: &[&str],
+    drill: impl FnOnce(&Island) -> Result<(), String>,
+) {
     if std::env::var_os(INSIDE).is_some() {
         let done = Island::new(own).and_then(|island| drill(&island));
-        return done.unwrap_or_else(|why| cannot(&why));
+        return done.unwrap_or_else(|why| panic!("the drill of {rules:?} could not be made: {why}"));
     }
-    if let Err(why) = run("unshare", own.flags(), &["true"]) {
-        return cannot(&format!("a process with mounts of its own: {why}"));
+    if let Err(lack) = own.needs().iter().chain(needs).try_for_each(|need| need()) {
+        return not_possible_here(rules, &lack);
     }
     // libtest names a test's thread after the test.
     let name = thread::current().name().expect("a test's thread has a name").to_string();

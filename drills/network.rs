@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use target::throwaway::Options;
+use testing::needs;
 
 /// The server's address, and its client's.
 const NEAR: &str = "10.77.0.1";
@@ -88,7 +89,9 @@ impl Machine {
                 }
                 let words = format!("host={NEAR} port={port} user=postgres dbname=postgres");
                 let mut client = Client::connect(&words, NoTls).expect("the server is at the other end");
-                while !stop.load(Ordering::Relaxed) && client.batch_execute(&statement).is_ok() {}
+                while !stop.load(Ordering::Relaxed) {
+                    client.batch_execute(&statement).expect("the network carries it");
+                }
             })
         });
         Sessions { threads: threads.collect(), stop }
@@ -111,9 +114,8 @@ struct Sessions {
 impl Drop for Sessions {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        let failed = self.threads.drain(..).filter_map(|thread| thread.join().err()).count();
+        assert!(failed == 0 || thread::panicking(), "{failed} sessions of the other machine have failed");
     }
 }
 
@@ -143,7 +145,7 @@ fn ground() -> Ground {
 #[test]
 #[ignore = "on a busy machine TCP believes packets lost that only wait, and sends them again: no control"]
 fn a_switch_on_the_way_drops_packets() {
-    alone(Own::MountsAndNetwork, &["NET-04"], |_| {
+    alone(Own::MountsAndNetwork, &[], &["NET-04"], |_| {
         let (far, switch) = (Machine::new()?, Machine::new()?);
         cable("near", "left", "1")?;
         cable("far", "right", "1")?;
@@ -192,10 +194,8 @@ fn firewall(card: &str, rules: usize) -> Result<(), String> {
 #[test]
 #[ignore = "half a minute: a processor must be busy with packets for 5 s, and in both controls not"]
 fn all_packets_go_through_one_queue() {
-    alone(Own::MountsAndNetwork, &["NET-01"], |_| {
-        if thread::available_parallelism().map_or(1, usize::from) < 2 {
-            return Err("a machine with one processor wants no second queue".to_string());
-        }
+    // A machine with one processor wants no second queue.
+    alone(Own::MountsAndNetwork, &[|| needs::processors(2)], &["NET-01"], |_| {
         let ground = ground();
         let port = ground.cluster.port();
         let far = Machine::new()?;

@@ -1,6 +1,6 @@
 //! Nodes that ought to be alike: one that takes more space, and rows that are far away.
 
-use crate::ground::{Watching, findings, repeat};
+use crate::ground::{Watching, by_rule, explain, repeat, silent};
 use crate::relay::Relay;
 use crate::support::{Ended, Folder, pgfathom};
 use std::time::Duration;
@@ -92,12 +92,10 @@ fn rows_of_other_nodes_are_far_and_one_node_is_sick() {
         type_(&format!(
             "matrix -q --only select -c 2 -T 2 --rounds 2 --warmup 200ms --cluster CLUSTER -o {name}"
         ));
-        findings(&folder, name)
+        explain(&folder, name)
     };
     // Five round trips for a row of another node are far by themselves, even on one machine: DIST-02 is not asked here.
-    let well = matrix("near");
-    assert!(!well.contains_key("DIST-03"), "{well:#?}");
-    eprintln!("drill DIST-03: silent in the control");
+    silent(&matrix("near"), &["DIST-03"]);
     // The way to n1's rows becomes long for the other two, as over a wide network.
     let first = cluster.node(0);
     let relay = Relay::start(first.socket_dir(), first.port(), Duration::from_millis(3));
@@ -105,7 +103,7 @@ fn rows_of_other_nodes_are_far_and_one_node_is_sick() {
         node.execute(&format!("ALTER SERVER n1 OPTIONS (SET host '{}')", relay.folder().display()))
             .expect("alters");
     }
-    let far = matrix("far");
+    let far = by_rule(&matrix("far"), "findings");
     for rule in ["DIST-02", "DIST-03"] {
         assert!(far.contains_key(rule), "{rule}: {far:#?}");
         eprintln!("drill {rule}: fired: {}", far[rule]["claim"]);

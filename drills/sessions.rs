@@ -2,6 +2,7 @@
 
 use crate::ground::{Ground, Worker, not_possible_here};
 use std::time::Duration;
+use testing::Lack;
 
 #[test]
 fn what_sessions_slots_and_checkpoints_do_to_each_other() {
@@ -24,7 +25,8 @@ fn what_sessions_slots_and_checkpoints_do_to_each_other() {
     if counts_conflicts {
         rules.push("REP-07");
     } else {
-        not_possible_here("REP-07", "this server does not count failed applies, PostgreSQL 15 does");
+        let lack = Lack::new("postgres-15", "older servers do not count failed applies");
+        not_possible_here(&["REP-07"], &lack);
     }
     {
         let _load = ground.repeat("UPDATE hot SET n = n + 1 WHERE id = 1", Duration::from_millis(20));
@@ -53,7 +55,7 @@ fn what_sessions_slots_and_checkpoints_do_to_each_other() {
     let mut root = ground.session();
     root.batch_execute("BEGIN; UPDATE hot SET n = n + 1 WHERE id = 2;").expect("a lock");
     let blocked = "SET lock_timeout = '30s'; UPDATE hot SET n = 0 WHERE id = 2";
-    let mut workers: Vec<Worker> = (0..4).map(|_| ground.repeat(blocked, Duration::ZERO)).collect();
+    let mut workers: Vec<Worker> = (0..4).map(|_| ground.repeat(blocked, Duration::ZERO).in_vain()).collect();
     for (first, second) in [(5, 6), (6, 5)] {
         let crossed = format!(
             "BEGIN; UPDATE hot SET n = 1 WHERE id = {first}; SELECT pg_sleep(0.1); UPDATE hot SET n = 1 WHERE id = {second}; COMMIT"
@@ -85,7 +87,8 @@ fn a_huge_transaction_is_decoded() {
         ("autovacuum", "off"),
     ]);
     if ground.cluster.installation().version.major < 14 {
-        return not_possible_here("TXN-02", "what slots spill is counted since PostgreSQL 14");
+        let lack = Lack::new("postgres-14", "older servers do not count what slots spill");
+        return not_possible_here(&["TXN-02"], &lack);
     }
     ground.sql("CREATE TABLE bulk (id int, v text); CREATE PUBLICATION everybody FOR ALL TABLES;");
     ground.sql("SELECT pg_create_logical_replication_slot('reader', 'pgoutput')");
@@ -100,7 +103,7 @@ fn a_huge_transaction_is_decoded() {
     ground.sql("INSERT INTO bulk SELECT i, repeat('x', 500) FROM generate_series(1, 400000) i");
     let watching = ground.watch("huge");
     watching.looked(1);
-    let _reader = ground.repeat(read, Duration::ZERO);
+    let _reader = ground.repeat(read, Duration::ZERO).in_vain();
     watching.until(&["TXN-02"]);
 }
 
@@ -115,7 +118,8 @@ fn a_session_that_forgot_its_transaction() {
     // It only read: its snapshot is gone with the statement, its lock is not, and a change of the table queues behind it with all that follow.
     let mut forgotten = ground.session();
     forgotten.batch_execute("BEGIN; SELECT count(*) FROM hot").expect("reads");
-    let change = ground.repeat("ALTER TABLE hot ADD COLUMN IF NOT EXISTS later int", Duration::ZERO);
+    let change =
+        ground.repeat("ALTER TABLE hot ADD COLUMN IF NOT EXISTS later int", Duration::ZERO).in_vain();
     let watching = ground.watch("reader");
     let fired = watching.until(&["LCK-01"]);
     let told = |finding: &serde_json::Value| format!("{} {}", finding["claim"], finding["remedy"]);

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use target::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
+use testing::needs;
 
 /// A standby's process that is stopped, and goes on when the drill ends, however it ends.
 struct Stopped(u32);
@@ -96,6 +97,10 @@ impl Drop for Server {
 #[test]
 #[ignore = "needs a C compiler"]
 fn a_server_whose_clock_is_wrong() {
+    let compiler = match needs::program("cc") {
+        Ok(compiler) => compiler,
+        Err(lack) => return not_possible_here(&["REP-05"], &lack),
+    };
     let mut ground = Ground::new(&[]);
     ground.watch("right").is_silent(&["REP-05"]);
     ground.cluster.stop(StopMode::Fast).expect("stops");
@@ -103,17 +108,14 @@ fn a_server_whose_clock_is_wrong() {
     let data = ground.cluster.data_dir();
     // The server's user must reach it.
     let shim = data.join("shim.so");
-    let made = Command::new("cc")
+    let made = Command::new(compiler)
         .args(["-shared", "-fPIC", "-O1", "-o"])
         .arg(&shim)
         .arg(ground.folder.path().join("shim.c"))
         .arg("-ldl")
-        .output();
-    match made {
-        Ok(made) if made.status.success() => {}
-        Ok(made) => return not_possible_here("REP-05", &String::from_utf8_lossy(&made.stderr)),
-        Err(error) => return not_possible_here("REP-05", &format!("cc: {error}")),
-    }
+        .output()
+        .expect("the compiler starts");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let owner = fs::metadata(&data).expect("the server has a folder");
     let mut command = Command::new(ground.cluster.installation().bin_dir.join("postgres"));
     command.arg("-D").arg(&data).env("LD_PRELOAD", &shim).stdout(Stdio::null()).stderr(Stdio::null());

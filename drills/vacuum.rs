@@ -2,6 +2,7 @@
 
 use crate::ground::{Ground, Watching, not_possible_here};
 use std::time::Duration;
+use testing::Lack;
 
 /// Each block is a subtransaction, each subtransaction that writes takes a transaction id.
 fn burn(ground: &Ground, ids: u32) {
@@ -43,9 +44,8 @@ fn dead_rows_that_do_not_fit_into_memory() {
     // The least that it may be: enough for 174,000 row addresses before PostgreSQL 17, and for pages by the thousand since.
     let settings = [("autovacuum", "off"), ("maintenance_work_mem", "1MB")];
     let Some(ground) = Ground::before(17, &settings) else {
-        let why =
-            "a megabyte holds the dead rows of gigabytes since PostgreSQL 17, and no older one is installed";
-        return not_possible_here("VAC-06", why);
+        let why = "a megabyte holds the dead rows of gigabytes since then, and no older one is installed";
+        return not_possible_here(&["VAC-06"], &Lack::new("postgres-before-17", why));
     };
     ground.sql(
         "CREATE TABLE item (id int PRIMARY KEY); INSERT INTO item SELECT generate_series(1, 400000);

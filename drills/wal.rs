@@ -7,6 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 use target::throwaway::Options;
+use testing::needs;
 
 /// A server with its data on one disk and its WAL on another.
 fn ground_on(data: &Path, wal: &Path, settings: &[(&str, &str)]) -> Result<Ground, String> {
@@ -23,7 +24,7 @@ fn ground_on(data: &Path, wal: &Path, settings: &[(&str, &str)]) -> Result<Groun
 #[test]
 fn commits_wait_for_a_slow_disk() {
     let rules = ["WAL-01", "WAL-05"];
-    alone(Own::Mounts, &rules, |island| {
+    alone(Own::Mounts, &[needs::slow_disks], &rules, |island| {
         let disk = island.disk("disk", 256)?;
         let brake = Brake::new()?;
         let data_dir = disk.mount.join("data");
@@ -103,7 +104,7 @@ fn with_delay(ground: &Ground, delay: &str) {
 #[ignore = "two minutes: each phase must last the half minute that makes it a finding of its own"]
 fn vacuum_sleeps_and_then_waits_for_the_wal() {
     let rules = ["VAC-01", "VAC-02"];
-    alone(Own::Mounts, &rules, |island| {
+    alone(Own::Mounts, &[needs::slow_disks], &rules, |island| {
         let brake = Brake::new()?;
         let (ground, wal) = before_the_storm(island)?;
         brake.hold(ground.pids())?;
@@ -155,7 +156,7 @@ fn small_wal(island: &Island) -> Result<Ground, String> {
 
 #[test]
 fn a_forgotten_slot_fills_the_disk_of_the_wal() {
-    alone(Own::Mounts, &["REP-03"], |island| {
+    alone(Own::Mounts, &[], &["REP-03"], |island| {
         let ground = small_wal(island)?;
         let _load = ground.repeat(&flood(1_000), Duration::from_millis(200));
         ground.watch("healthy").is_silent(&["REP-03"]);
@@ -172,7 +173,7 @@ fn a_forgotten_slot_fills_the_disk_of_the_wal() {
 #[ignore = "two minutes: a disk must fill slowly enough to be seen filling, and then be full"]
 fn a_disk_fills_and_the_server_stops_as_it_was_told() {
     let rules = ["CAP-03", "REP-03"];
-    alone(Own::Mounts, &rules, |island| {
+    alone(Own::Mounts, &[], &rules, |island| {
         let ground = small_wal(island)?;
         let _load = ground.repeat(&flood(500), Duration::from_millis(200));
         ground.watch("healthy").is_silent_for(CAPACITY_LOOKS, &rules);
