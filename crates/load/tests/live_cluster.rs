@@ -139,9 +139,9 @@ fn a_leaf_that_moves_during_a_load_is_followed() {
                 {
                     let wanted = if method == Method::Copy { 5 * (turn + 1) } else { 1 };
                     let count = "select count(*) from pgfathom.chunk";
-                    while client.query_one(count, &[]).map_or(0, |row| row.get::<_, i64>(0)) < wanted as i64 {
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
+                    testing::wait_for("so many chunks", || {
+                        client.query_one(count, &[]).is_ok_and(|row| row.get::<_, i64>(0) >= wanted as i64)
+                    });
                     move_leaf(&cluster, partitions, leaf, from, to);
                 }
                 loader.join().unwrap()
@@ -355,9 +355,9 @@ fn a_node_that_goes_away_is_named_and_waited_for() {
         let await_chunks = |cluster: &ThrowawayCluster, node: usize, since: &str, chunks: i64| {
             let mut client = connect(&cluster.node(node).spec());
             let count = format!("select count(*) from pgfathom.chunk where started_at > '{since}'");
-            while client.query_one(&count, &[]).map_or(0, |row| row.get::<_, i64>(0)) < chunks {
-                std::thread::sleep(Duration::from_millis(2));
-            }
+            testing::wait_for("so many chunks", || {
+                client.query_one(&count, &[]).is_ok_and(|row| row.get::<_, i64>(0) >= chunks)
+            });
         };
         let report = std::thread::scope(|scope| {
             let loader =

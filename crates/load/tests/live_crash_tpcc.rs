@@ -102,15 +102,10 @@ fn rows_and_ledger(client: &mut Client) -> Option<(i64, i64, i64)> {
 
 /// Waits until the ledger holds at least this many chunks, or the load has ended.
 fn await_chunks(client: &mut Client, chunks: i64, mut is_over: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(120);
-    loop {
+    testing::wait_for("so many chunks", || {
         let found = client.query_one("select count(*) from pgfathom.chunk", &[]);
-        if found.is_ok_and(|row| row.get::<_, i64>(0) >= chunks) || is_over() {
-            return;
-        }
-        assert!(Instant::now() < limit, "the load does not come along");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+        found.is_ok_and(|row| row.get::<_, i64>(0) >= chunks) || is_over()
+    });
 }
 
 fn assert_exact(target: &ConnSpec) {

@@ -289,12 +289,10 @@ fn a_loader_whose_dataset_is_started_over_stops_and_harms_nothing() {
             let loader = scope.spawn(|| load(&target, &old));
             // Wait until it is at work.
             let mut client = connect(&target);
-            loop {
+            testing::wait_for("four chunks", || {
                 let chunks = client.query_one("select count(*) from pgfathom.chunk", &[]);
-                if chunks.is_ok_and(|row| row.get::<_, i64>(0) > 3) {
-                    break;
-                }
-            }
+                chunks.is_ok_and(|row| row.get::<_, i64>(0) > 3)
+            });
             let fresh = Options { spec: spec(9), restart: true, ..options(1_000, 3) };
             load(&target, &fresh).unwrap();
             let error = loader.join().unwrap().unwrap_err();

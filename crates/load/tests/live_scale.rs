@@ -228,19 +228,17 @@ fn a_node_that_hangs_is_named_and_holds_up_nobody() {
             let loader = scope.spawn(|| load::load_ycsb_on(&target, &asked, &stop, &mut notes).unwrap());
             let ends = Ends(&stop);
             let mut clients: Vec<Client> = nodes.nodes().iter().map(|node| connect(&node.spec())).collect();
-            while in_ledgers(&mut clients) < 30_000 {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            testing::wait_for("30,000 rows", || in_ledgers(&mut clients) >= 30_000);
             let copying =
                 "select pid from pg_stat_activity where query like 'copy %' and pid <> pg_backend_pid()";
-            let mut hung = Vec::new();
-            while hung.is_empty() {
+            let hung: Vec<Stopped> = testing::value_of("a stream at work", || {
                 let found = clients[1].query(copying, &[]).unwrap();
-                hung.extend(found.iter().map(|row| Stopped::new(row.get::<_, i32>(0))));
-            }
+                (!found.is_empty())
+                    .then(|| found.iter().map(|row| Stopped::new(row.get::<_, i32>(0))).collect())
+            });
             let before = in_ledgers(&mut clients);
             std::thread::sleep(Duration::from_secs(14));
-            assert!(in_ledgers(&mut clients) > before + 6_000, "the other nodes go on");
+            testing::wait_for("the other nodes go on", || in_ledgers(&mut clients) > before + 6_000);
             drop(hung);
             drop(ends);
             loader.join().unwrap()
@@ -316,12 +314,7 @@ fn a_deadline_ends_a_load_in_order() {
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// `None`, loudly, when `PGFATHOM_TEST_NO_MOUNT` says that this machine cannot; fails otherwise.
-    fn mount(name: &str, megabytes: u32) -> Option<SmallDisk> {
-        if std::env::var_os("PGFATHOM_TEST_NO_MOUNT").is_some() {
-            println!("not tested: free space (PGFATHOM_TEST_NO_MOUNT is set)");
-            return None;
-        }
+    fn mount(name: &str, megabytes: u32) -> SmallDisk {
         let path = std::env::temp_dir().join(format!("pgfathom-disk-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         let status = Command::new("mount")
@@ -329,11 +322,11 @@ impl SmallDisk {
             .arg(&path)
             .status()
             .unwrap();
-        assert!(status.success(), "mounting needs root; set PGFATHOM_TEST_NO_MOUNT=1 where it cannot be had");
+        assert!(status.success());
         let disk = SmallDisk(path);
         let own = Command::new("chown").arg("postgres").arg(&disk.0).status().unwrap();
         assert!(own.success());
-        Some(disk)
+        disk
     }
 }
 
@@ -346,9 +339,12 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_disk_that_runs_low_ends_a_load_in_order() {
+    if let Err(lack) = testing::needs::mounts() {
+        return testing::skip(&lack);
+    }
     each_postgres(|installation| {
         let major = installation.version.major;
-        let Some(disk) = SmallDisk::mount(&format!("low-{major}"), 400) else { return };
+        let disk = SmallDisk::mount(&format!("low-{major}"), 400);
         let nodes = ThrowawayCluster::sharded(installation, 2, 4).unwrap();
         // One disk of one node of the cluster is small.
         for node in 0..2 {
@@ -545,15 +541,10 @@ fn unlogged_tables_are_loaded_and_their_loss_is_noticed() {
 
 fn await_rows(target: &ConnSpec, rows: i64) {
     let mut client = connect(target);
-    let limit = Instant::now() + Duration::from_secs(60);
-    loop {
-        let found = client.query_one("select coalesce(sum(rows), 0)::bigint from pgfathom.chunk where dataset = (select max(id) from pgfathom.dataset)", &[]);
-        if found.is_ok_and(|row| row.get::<_, i64>(0) >= rows) {
-            return;
-        }
-        assert!(Instant::now() < limit, "the load does not come along");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let sum = "select coalesce(sum(rows), 0)::bigint from pgfathom.chunk where dataset = (select max(id) from pgfathom.dataset)";
+    testing::wait_for("so many rows", || {
+        client.query_one(sum, &[]).is_ok_and(|row| row.get::<_, i64>(0) >= rows)
+    });
 }
 
 #[test]

@@ -158,7 +158,8 @@ fn a_killed_run_leaves_a_table_that_is_still_judged() {
         let report = lab.expect(0, "report killed");
         assert!(report.stdout.contains("did not end"), "{}", report.stdout);
         // Sessions of the killed client may still be in their last statement.
-        std::thread::sleep(Duration::from_millis(500));
+        let others = "select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()";
+        testing::wait_for("their end", || lab.sql(others) == "0");
         lab.expect(0, "verify --deep");
         lab.expect(0, "run -b ycsb-d -c 3 -t 100 -o after");
         lab.expect(0, "verify --deep");

@@ -144,6 +144,9 @@ fn colour_is_on_only_when_asked_for_or_on_a_terminal() {
         .expect("starts")
         .into();
     assert!(colored(&no_color));
+    if let Err(lack) = testing::needs::program("script") {
+        return testing::skip(&lack);
+    }
     // On a terminal: colour, unless NO_COLOR (set at all, also empty) or TERM=dumb says no.
     for (setting, expected) in [
         (None, true),
@@ -151,14 +154,14 @@ fn colour_is_on_only_when_asked_for_or_on_a_terminal() {
         (Some(("NO_COLOR", "1")), false),
         (Some(("TERM", "dumb")), false),
     ] {
-        let Some(output) = on_a_terminal(folder.path(), setting) else { return };
+        let output = on_a_terminal(folder.path(), setting);
         assert!(output.contains("unknown verb"), "{output:?}");
         assert_eq!(output.contains("\x1b[1;31m"), expected, "{setting:?}: {output:?}");
     }
 }
 
-/// Runs `pgfathom wrong` on a pseudo-terminal that script(1) of util-linux makes; None where there is no script.
-fn on_a_terminal(folder: &std::path::Path, setting: Option<(&str, &str)>) -> Option<String> {
+/// Runs `pgfathom wrong` on a pseudo-terminal that script(1) of util-linux makes.
+fn on_a_terminal(folder: &std::path::Path, setting: Option<(&str, &str)>) -> String {
     let mut command = Command::new("script");
     command
         .args(["-qec", &format!("{} wrong", env!("CARGO_BIN_EXE_pgfathom")), "/dev/null"])
@@ -167,8 +170,8 @@ fn on_a_terminal(folder: &std::path::Path, setting: Option<(&str, &str)>) -> Opt
     if let Some((name, value)) = setting {
         command.env(name, value);
     }
-    let output = command.output().ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    let output = command.output().expect("script starts");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]

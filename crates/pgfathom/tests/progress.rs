@@ -27,6 +27,10 @@ fn progress_is_redrawn_on_a_terminal_and_plain_elsewhere() {
     let quiet: Ended = pgfathom(folder.path()).args(drive).arg("-q").output().expect("starts").into();
     assert_eq!(quiet.stderr.lines().count(), 1, "{}", quiet.stderr);
 
+    // script(1) makes the terminal to try it on.
+    if let Err(lack) = testing::needs::program("script") {
+        return testing::skip(&lack);
+    }
     let line = format!("{} run -b ycsb-c -T 2 -o pty '{target}'", env!("CARGO_BIN_EXE_pgfathom"));
     let mut script = Command::new("script");
     script
@@ -34,8 +38,7 @@ fn progress_is_redrawn_on_a_terminal_and_plain_elsewhere() {
         .current_dir(folder.path())
         .env("TERM", "xterm")
         .stdin(Stdio::null());
-    // Where there is no script(1), there is no terminal to try it on.
-    let Ok(output) = script.output() else { return };
+    let output = script.output().expect("script starts");
     let screen = String::from_utf8_lossy(&output.stdout).into_owned();
     let redrawn = screen.matches("\r\x1b[2K").count();
     assert!(redrawn >= 2, "drawn at least once and taken away: {screen:?}");

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which of our crates each of them may stand on (ARCHITECTURE.md, "The house").
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("data", &[]),
     ("wire", &[]),
     ("record", &[]),
+    ("testing", &[]),
     ("target", &["record", "wire"]),
     ("load", &["data", "wire", "record", "target"]),
     ("run", &["data", "wire", "record", "target"]),
@@ -100,6 +101,34 @@ fn dependencies_are_counted() {
         packages <= LOCKED_PACKAGES_MAX,
         "{packages} packages are locked, {LOCKED_PACKAGES_MAX} are the budget"
     );
+}
+
+/// A skip that is only printed is seen by nobody: `testing::skip` is counted. Nor are examples in comments run: there must be none to run.
+#[test]
+fn tests_skip_in_one_way_and_comments_hold_no_programs() {
+    let mut found = Vec::new();
+    sources(&root().join("crates"), &mut found);
+    sources(&root().join("drills"), &mut found);
+    let mut problems = Vec::new();
+    for path in found.iter().filter(|path| !path.starts_with(root().join("crates/testing"))) {
+        let text = read(path);
+        let prints = |line: &&str| line.contains("println!(\"");
+        let skips = |line: &str| {
+            let line = line.to_lowercase();
+            ["skipped:", "not tested", "not possible here", "untested"].iter().any(|words| line.contains(words))
+        };
+        for line in text.lines().filter(prints).filter(|line| skips(line) && !line.contains("drill {rule}")) {
+            problems.push(format!("{}: use testing::skip: {}", path.display(), line.trim()));
+        }
+        let mut is_open = false;
+        for line in text.lines().map(str::trim).filter(|line| line.starts_with("//! ```") || line.starts_with("/// ```")) {
+            if !is_open && matches!(line[4..].trim_start_matches('`'), "" | "rust" | "no_run" | "should_panic") {
+                problems.push(format!("{}: a program in a comment: {line}", path.display()));
+            }
+            is_open = !is_open;
+        }
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
 }
 
 #[test]

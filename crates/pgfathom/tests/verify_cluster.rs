@@ -177,8 +177,7 @@ fn what_runs_write_through_any_node_is_accepted_and_a_lost_update_is_not() {
 #[test]
 fn peers_are_verified_and_compared() {
     let Some(installation) = installations().into_iter().find(|found| found.version.major >= 16) else {
-        println!("skipped: no PostgreSQL 16 or later is installed");
-        return;
+        return testing::skip(&testing::Lack::new("postgres-16", "no PostgreSQL 16 or later is installed"));
     };
     let lab = lab(ThrowawayCluster::multimaster(&installation, 2), None);
     let told = lab.expect(0, "verify").stdout;

@@ -25,16 +25,18 @@ fn in_use() -> usize {
 /// The most that was seen in use while `history` was checked. A look that comes too late sees less, never more: a slow machine cannot fail this.
 fn peak(history: &History) -> usize {
     let before = in_use();
-    let (peak, is_over) = (AtomicUsize::new(before), AtomicBool::new(false));
+    let peak = AtomicUsize::new(before);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let stop = testing::Stop::new();
+        let (is_over, peak) = (stop.flag(), &peak);
+        scope.spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 peak.fetch_max(in_use(), Ordering::Relaxed);
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
         let report = check(history, &Options::default());
-        is_over.store(true, Ordering::Relaxed);
+        stop.now();
         assert!(!report.refutes(Level::new(Base::SnapshotIsolation, Order::RealTime)));
     });
     peak.load(Ordering::Relaxed).saturating_sub(before)

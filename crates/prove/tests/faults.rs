@@ -121,14 +121,11 @@ fn a_kill_loses_the_tail_of_asynchronous_commits_and_nothing_else() {
 /// kill -9 does not test fsync: the page cache survives it. A power cut does.
 #[test]
 fn only_a_power_cut_tells_whether_fsync_is_on() {
+    if let Err(lack) = loop_devices() {
+        return testing::skip(&lack);
+    }
     on_each(|installation| {
         let (dir, journal) = journal("power");
-        if let Err(why) = disk::probe(&journal) {
-            // Where it cannot be done the answer is the reason, and that is tested elsewhere.
-            assert!(!why.is_empty());
-            eprintln!("no power cut here: {why}");
-            return;
-        }
         for fsync in ["on", "off"] {
             let disk = Disk::make(&journal, disk::DISK_BYTES).unwrap();
             let options_of_cluster = target::throwaway::Options {
@@ -173,24 +170,38 @@ fn only_a_power_cut_tells_whether_fsync_is_on() {
 /// A process with mounts of its own keeps a file system that is cut off: it can be mounted anew only when that process is gone.
 #[test]
 fn a_disk_comes_back_when_nobody_holds_it_any_more() {
-    let (dir, journal) = journal("held");
-    let namespace = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/mnt"));
-    if disk::probe(&journal).is_ok() {
-        let disk = Disk::make(&journal, 8 << 20).unwrap();
-        let holder = Command::new("unshare").args(["--mount", "sleep", "1"]).spawn();
-        if let Ok(mut holder) = holder {
-            wait_for("the other mounts", || {
-                !matches!(holder.try_wait(), Ok(None))
-                    || namespace(holder.id()).ok() != namespace(std::process::id()).ok()
-            });
-            disk.cut_power().unwrap();
-            disk.power_on().unwrap();
-            std::fs::write(disk.path().join("file"), "is written").unwrap();
-            holder.wait().unwrap();
-        }
+    if let Err(lack) = loop_devices() {
+        return testing::skip(&lack);
     }
+    let (dir, journal) = journal("held");
+    let namespace = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap();
+    let disk = Disk::make(&journal, 8 << 20).unwrap();
+    let holder = Command::new("unshare").args(["--mount", "cat"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut holder = testing::Running::new(holder);
+    wait_for("the other mounts", || namespace(holder.id()) != namespace(std::process::id()));
+    disk.cut_power().unwrap();
+    std::thread::scope(|scope| {
+        let power_on = scope.spawn(|| disk.power_on());
+        // It holds the disk while the mount is tried, and then ends, as its standard input does.
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!power_on.is_finished(), "the disk is still held: nothing can be written there");
+        drop(holder.stdin.take());
+        power_on.join().unwrap().unwrap();
+    });
+    std::fs::write(disk.path().join("file"), "is written").unwrap();
+    drop((disk, holder, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// What power cuts and full disks need; the probe of `prove` must say the same.
+fn loop_devices() -> Result<(), testing::Lack> {
+    let found = testing::needs::loop_devices();
+    let (dir, journal) = journal("probe");
+    let ours = disk::probe(&journal);
+    assert_eq!(ours.is_ok(), found.is_ok(), "prove says {ours:?}, mount says {found:?}");
     drop(journal);
     std::fs::remove_dir_all(dir).unwrap();
+    found
 }
 
 /// Everything written so far reaches the disk.
@@ -226,7 +237,7 @@ fn lost_replies_to_commit_are_resolved() {
 fn other_faults_are_injected_and_undone() {
     let installation = local::newest();
     let (dir, journal) = journal("others");
-    let can_fill = disk::probe(&journal).is_ok();
+    let can_fill = loop_devices().inspect_err(testing::skip).is_ok();
     let disk = can_fill.then(|| Disk::make(&journal, 192 << 20).unwrap());
     let options_of_cluster = target::throwaway::Options {
         settings: [("max_prepared_transactions", "4"), ("max_wal_size", "64MB"), ("min_wal_size", "32MB")]
@@ -278,7 +289,7 @@ fn lasting(cluster: &ThrowawayCluster, journal: &std::sync::Arc<Journal>) -> Sit
 
 /// The disk of the primary of a cluster, and of its standby; none where none can be made.
 fn disks(journal: &std::sync::Arc<Journal>) -> Vec<Disk> {
-    match disk::probe(journal) {
+    match loop_devices().inspect_err(testing::skip) {
         Ok(()) => (0..2).map(|_| Disk::make(journal, disk::DISK_BYTES).unwrap()).collect(),
         Err(_) => Vec::new(),
     }
@@ -375,7 +386,10 @@ fn shards_and_peers_are_cut_off_from_each_other() {
         assert!(options.contains("host=/") && !options.contains("127.0.0.1"), "{options}");
     }
     drop(cluster);
-    if local::newest().version.major >= 16 {
+    if local::newest().version.major < 16 {
+        let why = "only there subscriptions can leave out what came by replication";
+        testing::skip(&testing::Lack::new("postgres-16", why));
+    } else {
         let cluster = ThrowawayCluster::multimaster(&local::newest(), 2).unwrap();
         let site = lasting(&cluster, &journal);
         let [one, other] = [cluster.node(0), cluster.node(1)];
@@ -413,7 +427,7 @@ fn shards_and_peers_are_cut_off_from_each_other() {
 fn the_one_that_dies() {
     let Some(dir) = std::env::var_os("PROVE_TEST_STATE").map(PathBuf::from) else { return };
     let journal = std::sync::Arc::new(Journal::begin(&dir).unwrap());
-    let disk = disk::probe(&journal).is_ok().then(|| Disk::make(&journal, 192 << 20).unwrap());
+    let disk = loop_devices().is_ok().then(|| Disk::make(&journal, 192 << 20).unwrap());
     let options = target::throwaway::Options {
         data_dir: disk.as_ref().map(|disk| disk.path().to_owned()),
         ..target::throwaway::Options::default()
@@ -432,14 +446,16 @@ fn the_one_that_dies() {
 
 #[test]
 fn what_a_killed_process_has_broken_is_healed() {
+    let has_disk = loop_devices().inspect_err(testing::skip).is_ok();
     let dir = folder("healed");
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_one_that_dies", "--ignored", "--nocapture"])
         .env("PROVE_TEST_STATE", &dir)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    let mut child = testing::Running::new(child);
     let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     let mut data = PathBuf::new();
     for line in lines.map_while(Result::ok) {
@@ -456,12 +472,12 @@ fn what_a_killed_process_has_broken_is_healed() {
     child.wait().unwrap();
     let stopped = target::local::servers_in(&data);
     assert!(!stopped.is_empty(), "stopped processes do not hear that their parent is gone");
-    let was_mounted = disk::is_mounted(&data);
+    assert_eq!(disk::is_mounted(&data), has_disk);
     let healed = journals::heal(&dir);
     assert_eq!((healed.failed.as_slice(), healed.alive), (&[][..], 0), "{healed:?}");
     assert!(!healed.undone.is_empty());
     wait_for("the end of the servers", || target::local::servers_in(&data).is_empty());
-    if was_mounted {
+    if has_disk {
         assert!(!disk::is_mounted(&data) && !data.exists() && !data.with_extension("img").exists());
         let loops = Command::new("losetup").arg("-a").output().map(|out| out.stdout).unwrap_or_default();
         assert!(!String::from_utf8_lossy(&loops).contains(&*data.to_string_lossy()));

@@ -316,10 +316,11 @@ fn a_query_that_fails_is_no_zero() {
 fn the_books_are_judged_in_one_snapshot_while_they_are_written() {
     on_each(|_, cluster| {
         let spec = cluster.spec();
-        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let mut connection = target::control::connect(&spec).unwrap();
+            let (stop, spec) = (testing::Stop::new(), &spec);
+            let is_over = stop.flag();
+            let writer = scope.spawn(move || {
+                let mut connection = target::control::connect(spec).unwrap();
                 let mut payments = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     let (w, c) = (1 + payments % 2, 1 + payments % 3_000);
@@ -339,10 +340,10 @@ fn the_books_are_judged_in_one_snapshot_while_they_are_written() {
                 payments
             });
             for _ in 0..5 {
-                let report = judge(&spec, &options());
+                let report = judge(spec, &options());
                 assert!(!report.is_broken() && !report.has_failed(), "{:#?}", report.answers);
             }
-            is_over.store(true, Ordering::Relaxed);
+            stop.now();
             assert!(writer.join().unwrap() > 0);
         });
         // The half of a payment: what two-phase commit exists to prevent.

@@ -409,11 +409,11 @@ struct Pgbench {
 }
 
 impl Pgbench {
-    /// A server with its pgbench, or `None` (said loudly) where no installation has one.
+    /// A server with its pgbench, or `None` where no installation has one.
     fn start() -> Option<Pgbench> {
         let found = installations().into_iter().find(|installation| installation.program("pgbench").exists());
         let Some(installation) = found else {
-            eprintln!("SKIPPED: no PostgreSQL installation with pgbench found; nothing was compared");
+            testing::skip(&testing::Lack::new("pgbench", "no PostgreSQL installation has one"));
             return None;
         };
         let server =

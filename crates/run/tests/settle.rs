@@ -109,10 +109,10 @@ fn a_stop_during_the_warm_up_ends_the_run() {
         asker.ask();
     });
     let mut patience = Patience { enough: 1, ..Patience::default() };
-    let begun = Instant::now();
     let pace = Pace::Regular { per_second: PER_SECOND };
-    let account = run(&mut patience, pace, Duration::from_secs(600), &stop);
+    let account = run(&mut patience, pace, Duration::from_secs(100_000), &stop);
     asking.join().unwrap();
-    assert!(account.is_interrupted && begun.elapsed() < Duration::from_secs(10));
+    // Without the stop it would have taken a day.
+    assert!(account.is_interrupted);
     assert_eq!(account.posted.measured.transactions(), 0);
 }

@@ -117,8 +117,13 @@ fn a_transaction_allocates_nothing_and_sends_and_receives_a_fixed_number_of_time
         ("tpcb-like", || script("tpcb-like"), 7),
     ];
     // Where the kernel has no io_uring, epoll is the only way there is.
-    let ways: &[Choice] =
-        if Choice::IoUring.resolve().is_ok() { &[Choice::Epoll, Choice::IoUring] } else { &[Choice::Epoll] };
+    let ways: &[Choice] = match testing::needs::io_uring() {
+        Ok(()) => &[Choice::Epoll, Choice::IoUring],
+        Err(lack) => {
+            testing::skip(&lack);
+            &[Choice::Epoll]
+        }
+    };
     for (poller, (name, workload, round_trips)) in
         ways.iter().flat_map(|way| cases.iter().map(move |case| (*way, *case)))
     {

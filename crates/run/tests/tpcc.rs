@@ -229,9 +229,10 @@ fn the_books_balance_at_every_isolation_level_and_in_every_wire_mode() {
 fn connections_that_are_killed_lose_no_order_and_invent_none() {
     on_each(|installation, cluster| {
         let before = orders(&cluster);
-        let is_over = AtomicBool::new(false);
         let account = std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let (stop, cluster) = (testing::Stop::new(), &cluster);
+            let is_over = stop.flag();
+            scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(40));
                     // A random one of the run's own sessions.
@@ -240,10 +241,8 @@ fn connections_that_are_killed_lose_no_order_and_invent_none() {
                     let _ = cluster.execute(kill);
                 }
             });
-            let account =
-                run(&cluster, options(tpcc(Isolation::RepeatableRead, Wire::Libpq, 6), Pace::Closed, 3_000));
-            is_over.store(true, Ordering::Relaxed);
-            account
+            // Also after a panic of this one nobody goes on killing.
+            run(cluster, options(tpcc(Isolation::RepeatableRead, Wire::Libpq, 6), Pace::Closed, 3_000))
         });
         let audit = audit(&account);
         assert!(account.lost > 0, "{installation:?}: somebody was killed");

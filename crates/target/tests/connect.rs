@@ -65,15 +65,15 @@ fn a_hot_connection_can_be_taken_apart_and_cancelled() {
     let cluster = Throwaway::start(&installations()[0], &[]).unwrap();
     let mut session = hot::connect(&cluster.spec()).unwrap();
     let token = session.cancel_token();
-    let canceller = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
-        token.cancel().unwrap();
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let sleeps = "select exists (select from pg_stat_activity where wait_event = 'PgSleep')";
+            testing::wait_for("the sleep", || cluster.value(sleeps).unwrap().as_deref() == Some("t"));
+            token.cancel().unwrap();
+        });
+        session.simple_query("select pg_sleep(300)").unwrap_err()
     });
-    let start = Instant::now();
-    let error = session.simple_query("select pg_sleep(60)").unwrap_err();
     assert!(error.to_string().contains("57014"), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(30));
-    canceller.join().unwrap();
 
     let mut parts = session.into_parts();
     assert!(parts.received.is_empty() && parts.tls.is_none());
@@ -205,9 +205,7 @@ fn names_and_silent_servers_are_explained() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut spec = ConnSpec::new("127.0.0.1", silent.local_addr().unwrap().port(), "u", "d");
     spec.connect_timeout = Some(Duration::from_secs(1));
-    let start = Instant::now();
     refused(&spec, "timeout expired after 1 s", "firewall");
-    assert!(start.elapsed() < Duration::from_secs(10));
 
     // Somebody else's protocol, in place of the answer to SSLRequest and in place of the answer to the startup message.
     spec.connect_timeout = Some(Duration::from_secs(20));
@@ -264,11 +262,7 @@ fn several_hosts_are_tried_in_order() {
     spec.target_session_attrs = SessionAttrs::Any;
     second.write_file("pg_hba.conf", b"local all all reject\n").unwrap();
     second.reload().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while hot::connect(&second.spec()).is_ok() {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    testing::wait_for("the new pg_hba.conf", || hot::connect(&second.spec()).is_err());
     for result in both(&spec) {
         let error = result.unwrap_err();
         assert_eq!(error.attempts.len(), 2, "{error}");
@@ -282,9 +276,9 @@ fn several_hosts_are_tried_in_order() {
 
 #[test]
 fn psql_and_we_agree_on_what_wins() {
-    let Some(psql) = installations().iter().find_map(|i| i.find_program("psql")) else {
-        eprintln!("skipped: no psql on this machine");
-        return;
+    let psql = match testing::needs::client_program("psql") {
+        Ok(psql) => psql,
+        Err(lack) => return testing::skip(&lack),
     };
     let cluster = Throwaway::start(&installations()[0], &[]).unwrap();
     cluster.execute("create role ann login superuser").unwrap();

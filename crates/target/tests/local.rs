@@ -429,16 +429,11 @@ fn a_full_disk_is_told() {
     let place = Place::new();
     let disk = place.0.join("disk");
     fs::create_dir(&disk).unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"])
-        .arg(&disk)
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !mounted {
-        eprintln!("skipped: this test needs the right to mount a small tmpfs");
-        return;
+    if let Err(lack) = testing::needs::mounts() {
+        return testing::skip(&lack);
     }
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"]).arg(&disk).status();
+    assert!(mounted.unwrap().success());
     let options = UpOptions { dir: disk.join("c"), ..place.options(&installations()[0]) };
     let result = up(&options);
     // A cluster that fits, on a disk that fills up while it is stopped.

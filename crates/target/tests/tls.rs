@@ -240,10 +240,7 @@ fn every_mode_authentication_and_binding_behaves_as_in_libpq() {
     let (client_certificate, client_key) = leaf(&ca, &[], "cert", &PKCS_ECDSA_P256_SHA256);
     let client = (folder.write("cert.crt", &client_certificate), folder.write("cert.key", &client_key));
     let all = installations();
-    let psql = all.iter().find_map(|installation| installation.find_program("psql"));
-    if psql.is_none() {
-        eprintln!("no psql on this machine: compared with the model only");
-    }
+    let psql = testing::needs::client_program("psql").inspect_err(testing::skip).ok();
     let compared = std::thread::scope(|scope| {
         let servers: Vec<_> = all
             .iter()
@@ -347,11 +344,7 @@ fn change_certificate(cluster: &Throwaway, root: &str, certificate: &str, key: &
     let loads = || cluster.log().matches("reloading configuration files").count();
     let before = loads();
     cluster.reload().unwrap();
-    let start = Instant::now();
-    while loads() == before {
-        assert!(start.elapsed() < Duration::from_secs(30));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    testing::wait_for("the new configuration", || loads() > before);
     // The postmaster writes that line before it loads the certificate, and forks no session until it is done.
     assert!(!cluster.log().contains("could not load"), "{}", cluster.log());
 }
@@ -610,13 +603,15 @@ fn a_query_over_tls_can_be_cancelled_and_taken_apart() {
     assert!(matches!(spec.hosts[0].host, Host::Tcp(_)));
     let mut session = hot::connect(&spec).unwrap();
     let token = session.cancel_token();
-    let canceller = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
-        token.cancel().unwrap();
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let sleeps = "select exists (select from pg_stat_activity where wait_event = 'PgSleep')";
+            testing::wait_for("the sleep", || cluster.value(sleeps).unwrap().as_deref() == Some("t"));
+            token.cancel().unwrap();
+        });
+        session.simple_query("select pg_sleep(300)").unwrap_err()
     });
-    let error = session.simple_query("select pg_sleep(60)").unwrap_err();
     assert!(error.to_string().contains("57014"), "{error}");
-    canceller.join().unwrap();
     // More than one TLS record.
     let rows = session.simple_query("select repeat('x', 100000)").unwrap();
     assert_eq!(rows[0][0].as_ref().unwrap().len(), 100_000);

@@ -103,7 +103,6 @@ fn a_deadlock_over_two_nodes_ends_by_itself() {
             cluster.node(node).value(&format!("select min(k) from t_p{node}")).unwrap().unwrap()
         };
         let keys = [key_on(0), key_on(1)];
-        let begin = Instant::now();
         let barrier = std::sync::Barrier::new(2);
         let ends: Vec<Result<(), postgres::Error>> = std::thread::scope(|scope| {
             let session = |me: usize| {
@@ -121,7 +120,6 @@ fn a_deadlock_over_two_nodes_ends_by_itself() {
             threads.map(|thread| thread.join().unwrap()).into_iter().collect()
         });
         assert!(ends.iter().any(Result::is_err), "one of them gives up");
-        assert!(begin.elapsed() < Duration::from_secs(60));
         for end in ends.into_iter().filter_map(Result::err) {
             assert!(control::server_error(&end).unwrap().message.contains("lock timeout"), "{end:?}");
         }

@@ -60,7 +60,8 @@ pub(crate) fn pgfathom(folder: &Path) -> Command {
     command.current_dir(folder).env("HOME", folder).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        if (name.starts_with("PG") && name != "PGFATHOM_INITDB_SEEDS")
+        let is_of_the_tests = name == "PGFATHOM_INITDB_SEEDS" || name.starts_with("PGFATHOM_TEST_");
+        if (name.starts_with("PG") && !is_of_the_tests)
             || matches!(name.as_str(), "NO_COLOR" | "TERM" | "COLUMNS" | "CLICOLOR_FORCE")
         {
             command.env_remove(name);

@@ -17,11 +17,14 @@ use crate::verify::{DifferenceKind, Verdict};
 
 const NAMES: [&str; 2] = ["n1", "n2"];
 
-/// Two peers that replicate to each other, with the dataset on both. `None`: this PostgreSQL has no `origin`.
-fn peers_of(installation: &Installation) -> Option<(Vec<Throwaway>, Cluster, Table)> {
-    if installation.version.major < 16 {
-        return None;
-    }
+/// Two peers that replicate to each other, with the dataset on both, on the oldest release that has `origin`.
+fn peers() -> Result<(Vec<Throwaway>, Cluster, Table), testing::Lack> {
+    let oldest = installations().into_iter().rev().find(|installation| installation.version.major >= 16);
+    let lack = || testing::Lack::new("postgres-16", "no PostgreSQL 16 or later is installed");
+    oldest.map(|installation| peers_of(&installation)).ok_or_else(lack)
+}
+
+fn peers_of(installation: &Installation) -> (Vec<Throwaway>, Cluster, Table) {
     let settings = [("wal_level", "logical"), ("track_commit_timestamp", "on")];
     let servers: Vec<Throwaway> =
         (0..2).map(|_| Throwaway::start(installation, &settings).unwrap()).collect();
@@ -51,7 +54,7 @@ fn peers_of(installation: &Installation) -> Option<(Vec<Throwaway>, Cluster, Tab
         spec: server.spec(),
     });
     let cluster = Cluster { engine: Engine::Multimaster, nodes: nodes.collect(), partitions: None };
-    Some((servers, cluster, table))
+    (servers, cluster, table)
 }
 
 fn load(server: &Throwaway, dataset: &Dataset, table: &Table) {
@@ -87,9 +90,9 @@ fn update(table: &Table, row: u64, version: Version) -> String {
 /// Everything about peers on one pair of servers: making them takes longer than verifying them.
 #[test]
 fn peers_are_compared_with_each_other() {
-    let Some((servers, cluster, table)) = installations().iter().rev().find_map(peers_of) else {
-        println!("skipped: no PostgreSQL 16 or later is installed");
-        return;
+    let (servers, cluster, table) = match peers() {
+        Ok(peers) => peers,
+        Err(lack) => return testing::skip(&lack),
     };
     for deep in [false, true] {
         let report = check(&cluster, deep, within(60));
@@ -175,9 +178,9 @@ fn peers_are_compared_with_each_other() {
 /// Rows that are on their way while nodes are compared are read again.
 #[test]
 fn writes_under_way_are_no_divergence() {
-    let Some((servers, cluster, table)) = installations().iter().rev().find_map(peers_of) else {
-        println!("skipped: no PostgreSQL 16 or later is installed");
-        return;
+    let (servers, cluster, table) = match peers() {
+        Ok(peers) => peers,
+        Err(lack) => return testing::skip(&lack),
     };
     for server in &servers {
         server

@@ -12,14 +12,13 @@ use crate::engine::link::Stream;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn reactor(sessions: usize) -> Option<UringReactor> {
-    match UringReactor::new(EpollReactor::new().unwrap(), sessions) {
-        Ok(reactor) => Some(reactor),
-        Err(error) => {
-            assert!(UringReactor::probe().is_err(), "the probe promises what a reactor cannot have: {error}");
-            println!("not tested here: this kernel refuses an io_uring: {error}");
-            None
-        }
+    let has_uring = testing::needs::io_uring();
+    assert_eq!(UringReactor::probe().is_ok(), has_uring.is_ok(), "{has_uring:?}");
+    if let Err(lack) = has_uring {
+        testing::skip(&lack);
+        return None;
     }
+    Some(UringReactor::new(EpollReactor::new().unwrap(), sessions).unwrap())
 }
 
 /// A link in the ring's hands, and the server's end of it.

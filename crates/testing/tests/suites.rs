@@ -1,0 +1,123 @@
+//! `scripts/test` itself, with a cargo that names shell scripts as its test programs.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const PASSED: &str = "echo 'test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured'";
+
+/// A folder that looks like a workspace to the script.
+struct Workspace(PathBuf);
+
+impl Workspace {
+    fn new(name: &str, expected: &str) -> Workspace {
+        let root = std::env::temp_dir().join(format!("pgfathom-suites-{}-{name}", std::process::id()));
+        let workspace = Workspace(root);
+        for folder in ["scripts", "crates/a"] {
+            std::fs::create_dir_all(workspace.0.join(folder)).unwrap();
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/test");
+        std::fs::copy(script, workspace.0.join("scripts/test")).unwrap();
+        std::fs::write(workspace.0.join("scripts/test-expected"), expected).unwrap();
+        workspace
+    }
+
+    fn program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// Runs the script over suites of these names.
+    fn run(&self, suites: &[(&str, &str)], environment: &[(&str, &str)]) -> (Option<i32>, String) {
+        let manifest = self.0.join("crates/a/Cargo.toml");
+        let artifact = |kind: &str, name: &str, is_test: bool, program: &Path| {
+            format!(
+                "{{\"reason\":\"compiler-artifact\",\"manifest_path\":\"{}\",\"target\":{{\"kind\":[\"{kind}\"],\"name\":\"{name}\",\"src_path\":\"x\"}},\"profile\":{{\"opt_level\":\"0\",\"test\":{is_test}}},\"executable\":\"{}\",\"fresh\":true}}\n",
+                manifest.display(),
+                program.display()
+            )
+        };
+        let mut artifacts = artifact("bin", "supervise", false, Path::new(env!("CARGO_BIN_EXE_supervise")));
+        for (name, script) in suites {
+            artifacts.push_str(&artifact("test", name, true, &self.program(name, script)));
+        }
+        std::fs::write(self.0.join("artifacts"), artifacts).unwrap();
+        let cargo = self.program("cargo", &format!("cat {}", self.0.join("artifacts").display()));
+        let mut command = Command::new("bash");
+        command.arg(self.0.join("scripts/test")).env("CARGO", cargo).env_remove("PGFATHOM_STRICT");
+        for name in ["PGFATHOM_TEST_LIMIT_S", "PGFATHOM_TEST_SUITES", "PGFATHOM_TEST_DIR"] {
+            command.env_remove(name);
+        }
+        let Output { status, stdout, stderr } = command.envs(environment.iter().copied()).output().unwrap();
+        let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        (status.code(), said)
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const STRICT: (&str, &str) = ("PGFATHOM_STRICT", "1");
+
+#[test]
+fn a_failed_suite_fails_the_run_and_is_shown() {
+    let workspace = Workspace::new("failed", "");
+    let failing = "echo 'failures:'; echo 'the reason'; exit 101";
+    let (code, said) = workspace.run(&[("good", PASSED), ("bad", failing)], &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("===== a/bad") && said.contains("the reason"), "{said}");
+    assert!(said.contains("1 of 2 suites failed; 1 tests passed"), "{said}");
+    let (code, said) = workspace.run(&[("good", PASSED), ("bad", failing)], &[STRICT]);
+    assert_eq!(code, Some(1), "{said}");
+    let (code, said) = workspace.run(&[("good", PASSED)], &[STRICT]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn a_suite_that_hangs_is_ended_and_its_last_words_are_shown() {
+    let workspace = Workspace::new("hung", "");
+    let limit = ("PGFATHOM_TEST_LIMIT_S", "5");
+    let (code, said) = workspace.run(&[("stuck", "echo 'last words'; sleep 600"), ("good", PASSED)], &[limit]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("HUNG") && said.contains("last words") && said.contains("no end after 5 s"), "{said}");
+    assert!(said.contains("1 of 2 suites failed"), "{said}");
+}
+
+#[test]
+fn a_strict_run_fails_on_skips_that_nobody_accepted() {
+    let expected = "skip psql  it is only compared with\n";
+    let workspace = Workspace::new("skipped", expected);
+    let skip = |need: &str| {
+        format!("printf '{need}\\tsome_test\\tfile.rs:1\\tnot here\\n' >>\"$PGFATHOM_TEST_SKIPS\"; {PASSED}")
+    };
+    for (need, environment, code) in
+        [("psql", vec![STRICT], 0), ("loop-devices", vec![STRICT], 1), ("loop-devices", vec![], 0)]
+    {
+        let ended = workspace.run(&[("one", &skip(need))], &environment);
+        assert_eq!(ended.0, Some(code), "{need}: {}", ended.1);
+        assert!(ended.1.contains("skipped: 1") && ended.1.contains("some_test"), "{}", ended.1);
+    }
+}
+
+#[test]
+fn a_strict_run_asserts_the_releases_that_a_suite_ran_on() {
+    let workspace = Workspace::new("servers", "servers a/one 15 18\n");
+    let on = |majors: &str| {
+        format!("for major in {majors}; do echo $major >>\"$PGFATHOM_TEST_SERVERS\"; done; {PASSED}")
+    };
+    let (code, said) = workspace.run(&[("one", &on("18 15 18"))], &[STRICT]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("15: 1  18: 2"), "{said}");
+    let (code, said) = workspace.run(&[("one", &on("18"))], &[STRICT]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("a/one did not run on PostgreSQL 15"), "{said}");
+    // A suite that is renamed or gone is noticed, too.
+    let (code, said) = workspace.run(&[("other", PASSED)], &[STRICT]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("there is no such suite"), "{said}");
+}
