@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use load::tpcc::{TpccOptions, find, load_tpcc};
 use load::verify::tpcc::TpccVerifyOptions;

@@ -89,7 +89,8 @@ fn an_interrupted_load_continues_where_it_stopped() {
     flags.push(&target);
     let child = start(&folder, &flags);
     await_phase(&folder, "first", "\"name\": \"copy\"");
-    std::thread::sleep(Duration::from_millis(300));
+    let chunks = || cluster.value("select count(*) > 0 from pgfathom.chunk").ok().flatten();
+    wait_for("the first chunk", || chunks().as_deref() == Some("t"));
     signal(&child, "TERM");
     let ended: Ended = child.output().expect("ends").into();
     assert_eq!(ended.exit, Some(130), "{}{}", ended.stdout, ended.stderr);

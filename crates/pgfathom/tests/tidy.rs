@@ -115,14 +115,22 @@ fn tests_skip_in_one_way_and_comments_hold_no_programs() {
         let prints = |line: &&str| line.contains("println!(\"");
         let skips = |line: &str| {
             let line = line.to_lowercase();
-            ["skipped:", "not tested", "not possible here", "untested"].iter().any(|words| line.contains(words))
+            ["skipped:", "not tested", "not possible here", "untested"]
+                .iter()
+                .any(|words| line.contains(words))
         };
         for line in text.lines().filter(prints).filter(|line| skips(line) && !line.contains("drill {rule}")) {
             problems.push(format!("{}: use testing::skip: {}", path.display(), line.trim()));
         }
         let mut is_open = false;
-        for line in text.lines().map(str::trim).filter(|line| line.starts_with("//! ```") || line.starts_with("/// ```")) {
-            if !is_open && matches!(line[4..].trim_start_matches('`'), "" | "rust" | "no_run" | "should_panic") {
+        for line in text
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.starts_with("//! ```") || line.starts_with("/// ```"))
+        {
+            if !is_open
+                && matches!(line[4..].trim_start_matches('`'), "" | "rust" | "no_run" | "should_panic")
+            {
                 problems.push(format!("{}: a program in a comment: {line}", path.display()));
             }
             is_open = !is_open;

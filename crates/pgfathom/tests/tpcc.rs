@@ -73,12 +73,17 @@ fn a_loaded_warehouse_is_driven_and_its_orders_are_counted_by_both_sides() {
                 // Somebody else makes orders on the same tables, after the first count: the run must not stand.
                 let other = std::thread::scope(|scope| {
                     let run = scope.spawn(|| {
-                        type_(&folder, Some(&cluster), "run -b tpcc --no-delays -c 1 -T 6 -q --format json -o other")
+                        type_(
+                            &folder,
+                            Some(&cluster),
+                            "run -b tpcc --no-delays -c 1 -T 6 -q --format json -o other",
+                        )
                     });
                     // The samples begin after the first count.
                     let samples = folder.path().join("other/samples.ndjson");
                     testing::wait_for("the first second", || {
-                        std::fs::read_to_string(&samples).is_ok_and(|text| text.contains("\"source\":\"client\""))
+                        std::fs::read_to_string(&samples)
+                            .is_ok_and(|text| text.contains("\"source\":\"client\""))
                     });
                     cluster
                         .execute("update district set d_next_o_id = d_next_o_id + 1000000")

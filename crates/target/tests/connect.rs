@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
 use std::io::{Read, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use target::conninfo::{self, Request, SessionAttrs, Sources};
 use target::local::Installation;

@@ -82,9 +82,13 @@ fn a_failed_suite_fails_the_run_and_is_shown() {
 fn a_suite_that_hangs_is_ended_and_its_last_words_are_shown() {
     let workspace = Workspace::new("hung", "");
     let limit = ("PGFATHOM_TEST_LIMIT_S", "5");
-    let (code, said) = workspace.run(&[("stuck", "echo 'last words'; sleep 600"), ("good", PASSED)], &[limit]);
+    let (code, said) =
+        workspace.run(&[("stuck", "echo 'last words'; sleep 600"), ("good", PASSED)], &[limit]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("HUNG") && said.contains("last words") && said.contains("no end after 5 s"), "{said}");
+    assert!(
+        said.contains("HUNG") && said.contains("last words") && said.contains("no end after 5 s"),
+        "{said}"
+    );
     assert!(said.contains("1 of 2 suites failed"), "{said}");
 }
 
