@@ -34,9 +34,10 @@ fn loader_process() {
     let asked = loader_options(rows.parse().unwrap(), partitions.parse().unwrap(), method.parse().unwrap());
     let (stop, signalled) = (Stop::new(), Arc::new(AtomicBool::new(false)));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, signalled.clone()).unwrap();
-    let over = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let (ends, stop) = (testing::Stop::new(), &stop);
+        let over = ends.flag();
+        scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 if signalled.swap(false, Ordering::Relaxed) {
                     stop.request();
@@ -44,9 +45,7 @@ fn loader_process() {
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
-        let report = load::load_ycsb(&target, &asked, &stop, &mut Notes::default()).unwrap();
-        over.store(true, Ordering::Relaxed);
-        report.outcome
+        load::load_ycsb(&target, &asked, stop, &mut Notes::default()).unwrap().outcome
     });
     std::process::exit(if outcome == Outcome::Interrupted { 130 } else { 0 });
 }

@@ -112,14 +112,16 @@ fn json_is_the_summary_and_nothing_else() {
 fn nothing_stays_behind_after_ctrl_c_in_any_step() {
     for step in ["load-ycsb", "run-ycsb-c", "verify-ycsb-2"] {
         let folder = Folder::new();
-        let child = pgfathom(folder.path())
-            .args(["demo", "--rows", "30000", "-T", "2", "-c", "2", "-o", "demo"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the command starts");
+        let child = testing::Running::new(
+            pgfathom(folder.path())
+                .args(["demo", "--rows", "30000", "-T", "2", "-c", "2", "-o", "demo"])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the command starts"),
+        );
         let pid = child.id();
-        let deadline = Instant::now() + Duration::from_secs(120);
+        let deadline = Instant::now() + testing::PATIENCE;
         let file = folder.path().join("demo/run.json");
         while !std::fs::read_to_string(&file).is_ok_and(|text| text.contains(&format!("\"key\": \"{step}\"")))
         {
@@ -129,7 +131,7 @@ fn nothing_stays_behind_after_ctrl_c_in_any_step() {
         assert_eq!(clusters_of(pid).len(), 1, "the cluster is there while it is needed");
         let kill = std::process::Command::new("kill").args(["-s", "INT", &pid.to_string()]).status();
         assert!(kill.expect("kill starts").success());
-        let ended: Ended = child.wait_with_output().expect("ends").into();
+        let ended: Ended = child.output().expect("ends").into();
         // The last step may have been through before the signal came.
         let codes: &[i32] = if step == "verify-ycsb-2" { &[130, 0, 5] } else { &[130] };
         assert!(
@@ -148,13 +150,15 @@ fn nothing_stays_behind_after_ctrl_c_in_any_step() {
 #[test]
 fn a_killed_demo_takes_its_server_along() {
     let folder = Folder::new();
-    let mut child = pgfathom(folder.path())
-        .args(["demo", "--rows", "1000", "-T", "60", "-o", "demo"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the command starts");
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let mut child = testing::Running::new(
+        pgfathom(folder.path())
+            .args(["demo", "--rows", "1000", "-T", "60", "-o", "demo"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the command starts"),
+    );
+    let deadline = Instant::now() + testing::PATIENCE;
     let file = folder.path().join("demo/run.json");
     while !std::fs::read_to_string(&file).is_ok_and(|text| text.contains("\"name\": \"measure\"")) {
         assert!(Instant::now() < deadline, "the run never began");
@@ -166,7 +170,7 @@ fn a_killed_demo_takes_its_server_along() {
         postmaster.lines().next().and_then(|line| line.parse().ok()).expect("its first line is the pid");
     child.kill().expect("SIGKILL");
     child.wait().expect("ends");
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + testing::PATIENCE;
     while std::fs::read_to_string(format!("/proc/{postmaster}/comm"))
         .is_ok_and(|name| name.trim() == "postgres")
     {

@@ -142,13 +142,14 @@ fn a_lost_update_a_torn_one_and_a_lost_insert_are_named() {
 #[test]
 fn a_killed_run_leaves_a_table_that_is_still_judged() {
     on_each(|lab| {
-        let mut child = lab
-            .command("run -b ycsb-a -b ycsb-d -c 4 -T 60 -o killed")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the command starts");
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut child = testing::Running::new(
+            lab.command("run -b ycsb-a -b ycsb-d -c 4 -T 60 -o killed")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("the command starts"),
+        );
+        let deadline = Instant::now() + testing::PATIENCE;
         while lab.sql("select count(*) from usertable").parse::<u64>().unwrap_or(0) < 3_050 {
             assert!(Instant::now() < deadline, "nothing is inserted");
             std::thread::sleep(Duration::from_millis(20));
@@ -180,21 +181,22 @@ fn has_client_lines(samples: &std::path::Path, wanted: usize) -> bool {
 #[test]
 fn an_interrupted_run_drains_and_reports_what_it_has() {
     on_each(|lab| {
-        let child = lab
-            .command("run -b ycsb-a -c 4 -T 60 -o interrupted")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the command starts");
+        let child = testing::Running::new(
+            lab.command("run -b ycsb-a -c 4 -T 60 -o interrupted")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the command starts"),
+        );
         let samples = lab.folder.path().join("interrupted/samples.ndjson");
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + testing::PATIENCE;
         while !has_client_lines(&samples, 1) {
             assert!(Instant::now() < deadline, "no sample is written");
             std::thread::sleep(Duration::from_millis(20));
         }
         let killed = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
         assert!(killed.expect("kill starts").success());
-        let ended: Ended = child.wait_with_output().expect("it ends").into();
+        let ended: Ended = child.output().expect("it ends").into();
         assert_eq!(ended.exit, Some(130), "{}", ended.stderr);
         assert_eq!(ended.stderr.lines().last(), Some("run: interrupted"));
         assert!(ended.stdout.contains("ycsb-a.update"), "a partial report\n{}", ended.stdout);
@@ -208,15 +210,16 @@ fn an_interrupted_run_drains_and_reports_what_it_has() {
 #[test]
 fn a_signal_is_heard_also_when_nobody_reads_what_is_said() {
     on_each(|lab| {
-        let mut child = lab
-            .command("run -b ycsb-c -c 2 -T 60 -P 1 -o unheard")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the command starts");
+        let mut child = testing::Running::new(
+            lab.command("run -b ycsb-c -c 2 -T 60 -P 1 -o unheard")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the command starts"),
+        );
         drop((child.stdout.take(), child.stderr.take()));
         let samples = lab.folder.path().join("unheard/samples.ndjson");
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + testing::PATIENCE;
         while !has_client_lines(&samples, 2) {
             assert!(Instant::now() < deadline, "no sample is written");
             std::thread::sleep(Duration::from_millis(20));

@@ -19,14 +19,16 @@ fn a_run_goes_on_at_the_new_primary_and_loses_nothing() {
     assert_eq!(load.exit, Some(0), "{}", load.stderr);
 
     let drive = ["run", "-b", "ycsb-a", "-c", "4", "-T", "12", "--cluster", &file, "-o", "driven"];
-    let child = pgfathom(folder.path())
-        .args(drive)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
+    let child = testing::Running::new(
+        pgfathom(folder.path())
+            .args(drive)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts"),
+    );
     let record = folder.path().join("driven/run.json");
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + testing::PATIENCE;
     while !std::fs::read_to_string(&record).is_ok_and(|text| text.contains("\"measure\"")) {
         assert!(Instant::now() < deadline, "the run never began");
         std::thread::sleep(Duration::from_millis(20));
@@ -35,7 +37,7 @@ fn a_run_goes_on_at_the_new_primary_and_loses_nothing() {
     cluster.node_mut(0).kill9().expect("the primary is killed");
     let promoted = cluster.node(1).value("select pg_promote()").expect("the standby answers");
     assert_eq!(promoted.as_deref(), Some("t"));
-    let ended: Ended = child.wait_with_output().expect("ends").into();
+    let ended: Ended = child.output().expect("ends").into();
     // Transactions under way were lost: a result with errors.
     assert_eq!(ended.exit, Some(2), "{}{}", ended.stdout, ended.stderr);
     let server = cluster.node(1).spec().hosts[0].to_string();

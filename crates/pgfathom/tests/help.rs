@@ -177,14 +177,16 @@ fn on_a_terminal(folder: &std::path::Path, setting: Option<(&str, &str)>) -> Str
 #[test]
 fn a_reader_that_goes_away_is_no_panic() {
     let folder = Folder::new();
-    let mut child = pgfathom(folder.path())
-        .args(["run", "--help"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("starts");
+    let mut child = testing::Running::new(
+        pgfathom(folder.path())
+            .args(["run", "--help"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts"),
+    );
     drop(child.stdout.take());
-    let ended: Ended = child.wait_with_output().expect("ends").into();
+    let ended: Ended = child.output().expect("ends").into();
     assert_eq!(ended.stderr, "");
     assert_eq!(ended.exit, Some(0));
 }

@@ -277,14 +277,15 @@ fn mixes_of_reads_and_updates_are_compared_with_the_pure_ones() {
 #[test]
 fn an_interrupted_sweep_reports_what_it_has() {
     on_each(&[], |lab| {
-        let child = lab
-            .command("run -b ycsb-c -c 1,2,4 -T 600ms -o interrupted")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the command starts");
+        let child = testing::Running::new(
+            lab.command("run -b ycsb-c -c 1,2,4 -T 600ms -o interrupted")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the command starts"),
+        );
         let path = lab.folder.path().join("interrupted/run.json");
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + testing::PATIENCE;
         // The first step has ended, a later one is on.
         while !std::fs::read_to_string(&path).is_ok_and(|text| text.matches("\"finished\"").count() > 0) {
             assert!(Instant::now() < deadline, "no step ends");
@@ -292,7 +293,7 @@ fn an_interrupted_sweep_reports_what_it_has() {
         }
         let killed = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
         assert!(killed.expect("kill starts").success());
-        let ended: Ended = child.wait_with_output().expect("it ends").into();
+        let ended: Ended = child.output().expect("it ends").into();
         assert_eq!(ended.exit, Some(130), "{}{}", ended.stdout, ended.stderr);
         assert_eq!(ended.stderr.lines().last(), Some("run: interrupted"));
         let run = lab.run_json("interrupted");

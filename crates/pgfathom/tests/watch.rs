@@ -72,7 +72,7 @@ fn a_watch_leaves_a_directory_of_its_own() {
             .value("select count(*) from pg_stat_activity where application_name = 'pgfathom watch'")
             .unwrap()
     };
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + testing::PATIENCE;
     while left().as_deref() != Some("0") {
         assert!(Instant::now() < deadline, "a connection stayed behind");
         std::thread::sleep(Duration::from_millis(10));
@@ -82,21 +82,23 @@ fn a_watch_leaves_a_directory_of_its_own() {
 #[test]
 fn ctrl_c_ends_a_watch_well() {
     let (folder, server) = (Folder::new(), server());
-    let child = pgfathom(folder.path())
-        .args(["watch", "--no-host", "-o", "seen", &uri(&server)])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("starts");
+    let child = testing::Running::new(
+        pgfathom(folder.path())
+            .args(["watch", "--no-host", "-o", "seen", &uri(&server)])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts"),
+    );
     let samples = folder.path().join("seen/samples.ndjson");
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + testing::PATIENCE;
     while !std::fs::read_to_string(&samples).is_ok_and(|text| text.contains("\"source\":\"server\"")) {
         assert!(Instant::now() < deadline, "nothing was seen");
         std::thread::sleep(Duration::from_millis(10));
     }
     let status = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
     assert!(status.expect("kill starts").success());
-    let ended: Ended = child.wait_with_output().expect("ends").into();
+    let ended: Ended = child.output().expect("ends").into();
     // That is how a watch without an end is meant to end.
     assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
     let reader = RunReader::open(&folder.path().join("seen")).expect("a run directory");
@@ -175,7 +177,7 @@ fn a_server_that_speaks_russian_is_understood_as_far_as_it_goes() {
         command.uid(owner.uid()).gid(owner.gid());
     }
     let _running = Server(command.spawn().expect("the server starts"));
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + testing::PATIENCE;
     while server.value("select 1").is_err() {
         assert!(Instant::now() < deadline, "the server did not start");
         std::thread::sleep(Duration::from_millis(50));
@@ -186,12 +188,14 @@ fn a_server_that_speaks_russian_is_understood_as_far_as_it_goes() {
         return testing::skip(&testing::Lack::new("russian-messages", why));
     }
     let folder = Folder::new();
-    let child = pgfathom(folder.path())
-        .args(["watch", "--no-host", "--interval", "200ms", "-o", "seen", &uri(&server)])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("starts");
+    let child = testing::Running::new(
+        pgfathom(folder.path())
+            .args(["watch", "--no-host", "--interval", "200ms", "-o", "seen", &uri(&server)])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts"),
+    );
     let seen = || RunReader::open(&folder.path().join("seen")).ok();
     let is_told = || {
         seen().is_some_and(|reader| {
@@ -214,7 +218,7 @@ fn a_server_that_speaks_russian_is_understood_as_far_as_it_goes() {
     }
     let status = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
     assert!(status.expect("kill starts").success());
-    let ended: Ended = child.wait_with_output().expect("ends").into();
+    let ended: Ended = child.output().expect("ends").into();
     assert!(ended.stdout.contains("words of the server log"), "{}", ended.stdout);
     let reader = seen().expect("a run directory");
     let error = reader.events.iter().find(|event| event.kind == event::SERVER_LOG).expect("an error");

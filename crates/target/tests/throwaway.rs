@@ -21,7 +21,7 @@ fn each(test: impl Fn(&Installation) + Sync) {
 fn eventually(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
+        assert!(start.elapsed() < testing::PATIENCE, "{what}: not so");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,5 +1,7 @@
 //! `scripts/test` itself, with a cargo that names shell scripts as its test programs.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

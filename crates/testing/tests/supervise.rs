@@ -1,5 +1,7 @@
 //! The supervisor of suites: what hangs is ended, with all that it has started.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

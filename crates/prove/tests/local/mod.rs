@@ -62,7 +62,7 @@ pub(crate) fn site_of_one(server: &Throwaway, journal: &Arc<Journal>) -> Site {
 pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        assert!(begin.elapsed() < testing::PATIENCE, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -187,10 +187,10 @@ fn writes_under_way_are_no_divergence() {
             .execute("insert into pgfathom.writer (dataset, run_no, spec) select id, 1, '{}' from pgfathom.dataset")
             .unwrap();
     }
-    let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stop = testing::Stop::new();
         for (node, server) in servers.iter().enumerate() {
-            let (done, table) = (&done, &table);
+            let (done, table) = (stop.flag(), &table);
             scope.spawn(move || {
                 let mut client = crate::verify::control::connect(&server.spec()).unwrap();
                 let mut writes = 0;
@@ -207,7 +207,6 @@ fn writes_under_way_are_no_divergence() {
             let report = check(&cluster, true, within(60));
             assert_eq!(report.verdict(), Verdict::Exact, "{}", report.text());
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
