@@ -23,10 +23,19 @@ fn commits_locks_and_a_blind_watch() {
         "CREATE TABLE item (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text);
          CREATE TABLE counter (id int PRIMARY KEY, n int); INSERT INTO counter VALUES (1, 0);",
     );
+    for table in 0..8 {
+        ground.sql(&format!("CREATE TABLE own{table} (v text)"));
+    }
     let sessions =
         |text: &str| -> Vec<Worker> { (0..8).map(|_| ground.repeat(text, Duration::ZERO)).collect() };
     {
-        let _batches = sessions("INSERT INTO item (v) SELECT 'x' FROM generate_series(1, 200)");
+        // Each into a table of its own: on one table the sessions of a busy machine do wait for each other's pages.
+        let _batches: Vec<Worker> = (0..8)
+            .map(|table| {
+                let batch = format!("INSERT INTO own{table} (v) SELECT 'x' FROM generate_series(1, 200)");
+                ground.repeat(&batch, Duration::ZERO)
+            })
+            .collect();
         ground.watch("batches").is_silent(&["TXN-01", "DIST-06", "REP-01"]);
     }
     {
