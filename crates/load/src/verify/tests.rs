@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use data::ycsb::{Compressible, FIELD_BYTES, FIELD_COUNT, KeyOrder, Spec, Version};
 use target::throwaway::{Installation, Throwaway, installations};
