@@ -177,11 +177,8 @@ fn a_limit_on_files_under_the_run_directory_is_an_error_and_the_results_are_told
 #[test]
 fn a_full_disk_under_the_run_directory_is_an_error_and_the_results_are_told() {
     let lab = Lab::new();
-    let tried =
-        Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs"]).arg(lab.folder.path()).output();
-    if !tried.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: this test needs the right to mount a small tmpfs");
-        return;
+    if let Err(lack) = testing::needs::mounts() {
+        return testing::skip(&lack);
     }
     std::fs::create_dir(lab.folder.path().join("disk")).expect("a folder");
     for (arguments, said) in Lab::RECORDING {
