@@ -11,6 +11,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use error::{Attempt, Cause, ConnectError};
 
@@ -95,13 +96,20 @@ pub(crate) trait Plane {
     ) -> Result<Self::Session, Failure>;
 
     /// Asks the server what it is.
-    fn role(&self, session: &mut Self::Session) -> Result<Role, Cause>;
+    fn role(&self, spec: &ConnSpec, session: &mut Self::Session) -> Result<Role, Cause>;
 }
+
+/// How long one of several hosts may take when `connect_timeout` does not say: libpq would wait for the first one for minutes, or for ever.
+const ONE_OF_SEVERAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens a session with the first host that is there and fits.
 pub(crate) fn connect<P: Plane>(spec: &ConnSpec, plane: &P) -> Result<P::Session, ConnectError> {
     // However settings travel from here on, what is pinned is among them.
-    let spec = &spec.with_settings_applied();
+    let mut spec = spec.with_settings_applied();
+    if spec.hosts.len() > 1 {
+        spec.connect_timeout.get_or_insert(ONE_OF_SEVERAL_TIMEOUT);
+    }
+    let spec = &spec;
     let tls = prepare_tls(spec).map_err(|error| ConnectError::before_any(spec, Cause::Tls(error)))?;
     let mut attempts = Vec::new();
     // prefer-standby goes round twice: for a standby, then for anyone.
@@ -165,7 +173,7 @@ fn connect_host<P: Plane>(
             if wanted == SessionAttrs::Any {
                 return Some(session);
             }
-            let objection = match plane.role(&mut session) {
+            let objection = match plane.role(spec, &mut session) {
                 Ok(role) => role.objection(wanted).map(|found| Cause::SessionAttrs { wanted, found }),
                 Err(cause) => Some(cause),
             };

@@ -150,7 +150,7 @@ impl Plane for ControlPlane {
         }
     }
 
-    fn role(&self, session: &mut Control) -> Result<Role, Cause> {
+    fn role(&self, _spec: &ConnSpec, session: &mut Control) -> Result<Role, Cause> {
         let row = session.client.query_one(Role::QUERY, &[]).map_err(|error| match server_error(&error) {
             Some(error) => Cause::Startup(StartupError::Server(error)),
             None => Cause::Io(io::Error::other(error)),

@@ -136,11 +136,14 @@ impl Plane for Hot {
         })
     }
 
-    fn role(&self, session: &mut HotConnection) -> Result<Role, Cause> {
+    fn role(&self, spec: &ConnSpec, session: &mut HotConnection) -> Result<Role, Cause> {
+        // A host can fall silent after the handshake, too: then the next one has to be tried.
+        session.socket().set_timeout(spec.connect_timeout).map_err(Cause::Io)?;
         let rows = session.simple_query(Role::QUERY).map_err(|error| match error {
             QueryError::Server(error) => Cause::Startup(StartupError::Server(error)),
             QueryError::Io(error) => Cause::Io(error),
         })?;
+        session.socket().set_timeout(None).map_err(Cause::Io)?;
         let is = |column: usize| {
             rows.first().and_then(|row| row.get(column)).and_then(Option::as_deref) == Some(b"t".as_slice())
         };

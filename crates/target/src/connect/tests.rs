@@ -97,7 +97,7 @@ impl Plane for Script {
         outcome.map(|()| encryption)
     }
 
-    fn role(&self, _: &mut Encryption) -> Result<Role, Cause> {
+    fn role(&self, _: &ConnSpec, _: &mut Encryption) -> Result<Role, Cause> {
         Ok(Role { in_recovery: false, read_only: false })
     }
 }
