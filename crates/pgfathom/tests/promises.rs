@@ -99,11 +99,11 @@ fn promises_are_watched_on_clusters_made_for_it() {
         !page.contains("in one snapshot") && page.contains("each SELECT by itself, in no common snapshot")
     );
     faults_stand_where_they_happened(&folder.path().join("kept"));
-    let sharded = run(folder.path(), &["prove", "bank", "--local", "sharded", "-T", "2", "-o", "sharded"]);
+    let sharded = run(folder.path(), &["prove", "bank", "--local", "sharded", "-T", "6", "-o", "sharded"]);
     assert_eq!(sharded.exit, Some(0), "{}\n{}", sharded.stdout, sharded.stderr);
     assert!(sharded.stdout.contains("by design") && sharded.stdout.contains("change:"), "{}", sharded.stdout);
     let strict =
-        run(folder.path(), &["prove", "bank", "--local", "sharded", "-T", "2", "--strict", "-o", "strict"]);
+        run(folder.path(), &["prove", "bank", "--local", "sharded", "-T", "6", "--strict", "-o", "strict"]);
     let is_seen = strict.stdout.contains("by design");
     assert_eq!(strict.exit, Some(if is_seen { 3 } else { 0 }), "{}\n{}", strict.stdout, strict.stderr);
     // A server alone cannot be cut off from others: that is an answer, and not a skipped test.
@@ -151,6 +151,49 @@ fn faults_stand_where_they_happened(dir: &std::path::Path) {
         );
     }
     assert!(phase("load, repeat 2") >= phase("judge, repeat 1"));
+}
+
+/// Two proofs of one database would drop each other's tables: the second one is refused, with a word about the first, and changes nothing.
+#[test]
+fn a_second_proof_of_the_same_database_is_refused() {
+    let installation = target::throwaway::installations()
+        .into_iter()
+        .next()
+        .expect("no PostgreSQL on this machine: make test installs it");
+    let server = target::throwaway::Throwaway::start(&installation, &[]).expect("the server starts");
+    let folder = Folder::new();
+    let spec = server.spec();
+    let database = format!(
+        "host={} port={} user={} dbname={}",
+        server.socket_dir().display(),
+        server.port(),
+        spec.user,
+        spec.dbname
+    );
+    let first = support::pgfathom(folder.path())
+        .args(["prove", "ack", "-T", "6", "-o", "first", &database])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let tables = "select count(*) from pg_class where relname = 'ack' and relkind = 'r'";
+    while server.value(tables).expect("the server answers").as_deref() != Some("1") {
+        assert!(std::time::Instant::now() < deadline, "the first proof never began");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let second = run(folder.path(), &["prove", "bank", "-T", "1", "-o", "second", &database]);
+    assert_eq!(second.exit, Some(1), "{}{}", second.stdout, second.stderr);
+    for words in
+        ["another proof is at work in this database", "pid ", "pgfathom prove", "hint: wait for its end"]
+    {
+        assert!(second.stderr.contains(words), "{words:?} is missing in:\n{}", second.stderr);
+    }
+    let first: support::Ended = first.wait_with_output().expect("it ends").into();
+    assert_eq!(first.exit, Some(0), "{}{}", first.stdout, first.stderr);
+    assert!(!first.stdout.contains("BROKEN"), "{}", first.stdout);
+    let third = run(folder.path(), &["prove", "skew", "-T", "1", "-o", "third", &database]);
+    assert_eq!(third.exit, Some(0), "{}{}", third.stdout, third.stderr);
 }
 
 #[test]

@@ -137,14 +137,30 @@ impl ClientError {
     }
 }
 
+/// The longest time that one host of several may take: after it the next one is tried.
+const HOST_TIMEOUT_MAX: Duration = Duration::from_secs(2);
+/// The shortest: a host far away has to answer several times.
+const HOST_TIMEOUT_MIN: Duration = Duration::from_millis(250);
+
+/// How long a connection to one of so many hosts may take, when all of them have `timeout`.
+fn host_timeout(hosts: usize, timeout: Duration) -> Duration {
+    match u32::try_from(hosts) {
+        Ok(0 | 1) => timeout,
+        Ok(hosts) => timeout.min((timeout / hosts).clamp(HOST_TIMEOUT_MIN, HOST_TIMEOUT_MAX)),
+        Err(_) => HOST_TIMEOUT_MIN,
+    }
+}
+
 impl Client {
-    /// Connects. A server that is silent for longer than `timeout` counts as gone, from the first byte on.
+    /// Connects. A server that is silent for longer than `timeout` counts as gone, from the first byte on. Of several hosts each gets its share of
+    /// that time, so that a dead one does not use up the time of the others.
     ///
     /// # Errors
     /// As [`hot::connect`].
     pub fn connect(spec: &ConnSpec, timeout: Duration) -> Result<Client, ConnectError> {
         let mut spec = spec.pinned();
-        spec.connect_timeout = Some(spec.connect_timeout.map_or(timeout, |other| other.min(timeout)));
+        let limit = host_timeout(spec.hosts.len(), timeout);
+        spec.connect_timeout = Some(spec.connect_timeout.map_or(limit, |other| other.min(limit)));
         let client = Client::of(hot::connect(&spec)?);
         // A socket that takes no timeout would block for ever at worst; the caller's deadline then is the server's end.
         let _ = client.connection.socket().set_timeout(Some(timeout));

@@ -14,9 +14,12 @@
 
 pub mod ack;
 pub mod bank;
+pub mod claim;
 pub mod conflict;
 pub mod diary;
+pub mod failures;
 pub mod heartbeat;
+pub mod servers;
 pub mod skew;
 pub mod tables;
 pub mod twin;
@@ -32,11 +35,16 @@ use record::clock::monotonic_ns;
 pub use target::profile::Level;
 use target::{ConnSpec, ConnectError};
 
-use crate::client::{Client, ClientError};
+use self::failures::{Failures, Tally};
+use self::servers::{Observed, Registry};
+use crate::client::{Client, ClientError, Reply};
 use crate::fault::{FaultError, Happened, Plan, Site};
 
 /// How long a session waits before it tries again to connect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
+/// How long the rows are tried to be read when connections break, and the pause between two tries.
+const AGAIN_TIMEOUT: Duration = Duration::from_secs(60);
+const AGAIN_PAUSE: Duration = Duration::from_millis(200);
 /// How long what happens after the last step of a plan is watched at least.
 const TAIL: Duration = Duration::from_secs(1);
 
@@ -95,6 +103,20 @@ pub enum LiveError {
     /// Tables of that name that are not ours.
     #[error("the schema {0} is there and not ours")]
     Foreign(&'static str),
+    /// Another proof is at work.
+    #[error("another proof is at work in this database, on {node}: {holder}")]
+    Taken {
+        /// The node where it has the lock.
+        node: String,
+        /// Its session.
+        holder: String,
+    },
+    /// Another proof has come between.
+    #[error("the proof was disturbed: {0}")]
+    Disturbed(String),
+    /// After what was watched the cluster does not take writes, or its rows cannot be read.
+    #[error("the cluster did not come back after it")]
+    NotBack(#[source] Box<LiveError>),
     /// The workload needs something else.
     #[error("{0}")]
     Unfit(String),
@@ -109,6 +131,12 @@ impl LiveError {
             LiveError::Foreign(name) => Some(format!(
                 "it lacks our comment, or belongs to another role; if nobody needs it: drop schema {name} cascade"
             )),
+            LiveError::Taken { .. } => Some(
+                "wait for its end, or stop it where it runs; other databases of the same server can be proved meanwhile"
+                    .to_owned(),
+            ),
+            LiveError::Disturbed(_) => Some("prove it again, alone".to_owned()),
+            LiveError::NotBack(error) => error.hint(),
             LiveError::Unfit(_) => None,
         }
     }
@@ -126,9 +154,12 @@ impl From<ConnectError> for LiveError {
     }
 }
 
-/// Tells a thread how long to go on.
+/// Tells a thread how long to go on, and takes what all threads count together.
 #[derive(Debug)]
 struct Watch<'a> {
+    site: &'a Site,
+    tally: &'a Tally,
+    servers: &'a Registry,
     begin: Instant,
     /// `None` while the plan is being followed: one that takes longer than was asked for is seen to its end, and a while beyond.
     end: Mutex<Option<Instant>>,
@@ -136,6 +167,11 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
+    /// Counts an answer.
+    fn count(&self, reply: &Reply) {
+        self.tally.reply(reply, !self.site.is_disturbed());
+    }
+
     fn goes_on(&self) -> bool {
         let end = *self.end.lock().unwrap_or_else(PoisonError::into_inner);
         !self.is_over.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end)
@@ -146,20 +182,40 @@ impl Watch<'_> {
     }
 }
 
-/// Runs `work` in as many threads as it has numbers, and the plan beside it; then mends everything, so that whoever hangs can end.
+/// What came of a load beside its parts.
+#[derive(Debug)]
+struct Ran<T> {
+    parts: Vec<T>,
+    happened: Vec<Happened>,
+    /// What was refused.
+    failures: Failures,
+    /// What became of the servers.
+    observed: Observed,
+}
+
+/// Runs `work` in as many threads as it has numbers, and the plan beside it; then mends everything, so that whoever hangs can end. What cannot be mended is noted
+/// with the site: it is no reason to give up what was seen.
 fn under_faults<T: Send>(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
     threads: usize,
     work: impl Fn(usize, &Watch<'_>) -> T + Sync,
-) -> (Vec<T>, Vec<Happened>, Result<(), FaultError>) {
+) -> Ran<T> {
+    if options.plan.needs_disks() {
+        // What was there before is no part of what is proved, and a server without fsync never writes it to the disk by itself.
+        site.settle();
+    }
+    let names = servers::names(site);
+    let (tally, registry) = (Tally::default(), Registry::default());
     let begin = Instant::now();
     options.diary.note(Noted::Load { at_ns: monotonic_ns() });
-    let watch = Watch { begin, end: Mutex::new(None), is_over: stop };
+    let watch =
+        Watch { site, tally: &tally, servers: &registry, begin, end: Mutex::new(None), is_over: stop };
     let (watch, work) = (&watch, &work);
-    std::thread::scope(|scope| {
+    let (parts, happened, periods) = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number, watch))).collect();
+        let observer = scope.spawn(move || servers::observe(site, watch.servers, watch));
         let happened = site.follow(&options.plan, begin, stop);
         happened.iter().for_each(|one| options.diary.note(Noted::Step(one.clone())));
         let asked = begin + options.duration;
@@ -168,15 +224,78 @@ fn under_faults<T: Send>(
         while watch.goes_on() && !workers.iter().all(|worker| worker.is_finished()) {
             std::thread::sleep(RECONNECT_PAUSE);
         }
+        // Whoever has given up early is not observed any more.
+        let now = Instant::now();
+        watch.end.lock().unwrap_or_else(PoisonError::into_inner).replace(end.min(now));
         let at_ns = monotonic_ns();
-        let healed = site.heal(None);
+        if let Err(error) = site.heal(None) {
+            site.note(format!(
+                "what was broken could not be mended: {}; try again with pgfathom prove --heal",
+                chain(&error)
+            ));
+        }
         options.diary.note(Noted::Undone { at_ns, end_ns: monotonic_ns() });
         let results = workers
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect();
-        (results, happened, healed)
-    })
+        let periods = observer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (results, happened, periods)
+    });
+    let observed = Observed { lives: registry.into_lives(), periods, names, taker: None };
+    Ran { parts, happened, failures: tally.into_failures(), observed }
+}
+
+/// Waits until the cluster takes writes again, and gives a session whose tables are still ours.
+///
+/// # Errors
+/// [`LiveError::NotBack`], [`LiveError::Disturbed`].
+fn after_all(
+    site: &Site,
+    tables: &tables::Tables,
+    observed: &mut Observed,
+    patience: Duration,
+) -> Result<Client, LiveError> {
+    let not_back = |error: LiveError| LiveError::NotBack(Box::new(error));
+    site.quiesce().map_err(|error| not_back(error.into()))?;
+    let mut client = again(|| Ok(Client::connect(&site.entry(), patience)?)).map_err(not_back)?;
+    observed.meet_last(&mut client);
+    tables.check(site, &mut client)?;
+    Ok(client)
+}
+
+/// What the server refuses when rows are read after all that was watched: they cannot be read any more.
+fn lost_rows(error: LiveError) -> LiveError {
+    match error {
+        error @ LiveError::Client(_) => LiveError::NotBack(Box::new(error)),
+        other => other,
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    words
+}
+
+/// Tries again what a failover, a restart or a manager may have cut off just now.
+fn again<T>(mut work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
+    let begin = Instant::now();
+    loop {
+        match work() {
+            Err(LiveError::Client(ClientError::Broken(_) | ClientError::Connect(_)))
+                if begin.elapsed() < AGAIN_TIMEOUT =>
+            {
+                std::thread::sleep(AGAIN_PAUSE);
+            }
+            result => return result,
+        }
+    }
 }
 
 /// A session that comes back when it is lost.
@@ -185,20 +304,28 @@ struct Lasting {
     spec: ConnSpec,
     patience: Duration,
     client: Option<Client>,
+    /// The host that answered last is tried first.
+    first: usize,
+    /// Connections made by now.
+    connections: u64,
     /// Why the last connection did not come about.
     refused: Option<ConnectError>,
 }
 
 impl Lasting {
     fn new(spec: ConnSpec, patience: Duration) -> Lasting {
-        Lasting { spec, patience, client: None, refused: None }
+        Lasting { spec, patience, client: None, first: 0, connections: 0, refused: None }
     }
 
     /// The session, made if there is none; `None` after a failed attempt and a pause.
     fn get(&mut self) -> Option<&mut Client> {
         if self.client.is_none() {
-            match Client::connect(&self.spec, self.patience) {
-                Ok(client) => self.client = Some(client),
+            match connect_first(&self.spec, self.first, self.patience) {
+                Ok((client, host)) => {
+                    self.client = Some(client);
+                    self.first = host;
+                    self.connections += 1;
+                }
                 Err(error) => {
                     self.refused = Some(error);
                     std::thread::sleep(RECONNECT_PAUSE);
@@ -211,6 +338,16 @@ impl Lasting {
     fn lose(&mut self) {
         self.client = None;
     }
+}
+
+/// Connects, trying the host at this place first and the others behind it in their order. Gives the place of the one that answered, too.
+fn connect_first(spec: &ConnSpec, first: usize, patience: Duration) -> Result<(Client, usize), ConnectError> {
+    let count = spec.hosts.len().max(1);
+    let mut turned = spec.clone();
+    turned.hosts.rotate_left(first % count);
+    let client = Client::connect(&turned, patience)?;
+    let host = (client.host_index() + first) % count;
+    Ok((client, host))
 }
 
 /// A stream of draws for one session.

@@ -3,12 +3,15 @@
 //!
 //! What each engine promises at which level stands in its profile (`target::profile`); what a setting takes back stands here.
 
+mod heartbeat;
 mod hermitage;
+mod least;
 mod repeat;
 mod settings;
 mod verreg;
 mod wide;
 
+pub use heartbeat::heartbeat;
 pub use hermitage::hermitage;
 pub use repeat::together;
 pub use settings::{Settings, Span, rule};
@@ -23,7 +26,8 @@ use target::{Engine, Role};
 
 use crate::fault::{Fault, Happened, Plan, Site};
 use crate::live::conflict::Fight;
-use crate::live::{Level, ack, bank, conflict, heartbeat, skew, twin};
+use crate::live::servers::Observed;
+use crate::live::{Level, ack, bank, conflict, skew, twin};
 
 fn has_standbys(site: &Site) -> bool {
     site.nodes.iter().any(|node| node.role == Role::Standby)
@@ -55,7 +59,7 @@ pub fn did_not_return(
     error: &str,
 ) -> Promise {
     let faults = plan.faults();
-    let excuse = settings.excuse(&faults, has_standbys(site));
+    let excuse = settings.excuse(&faults, has_standbys(site), &Observed::default());
     let words: Vec<&str> = faults.iter().map(|fault| fault.says()).collect();
     Promise {
         workload: workload.to_owned(),
@@ -67,8 +71,22 @@ pub fn did_not_return(
         unit: "returns".to_owned(),
         seen: 1,
         witness: vec![error.to_owned()],
-        why: excuse.map_or("crash recovery brings back what was committed", |(why, _)| why).to_owned(),
-        change: excuse.map_or("look at the server's log", |(_, change)| change).to_owned(),
+        why: excuse.as_ref().map_or("crash recovery brings back what was committed", |it| &it.why).to_owned(),
+        change: excuse.as_ref().map_or("look at the server's log", |it| it.change).to_owned(),
+        ..Promise::default()
+    }
+}
+
+/// Nothing can be said, for this reason.
+pub fn not_tested(workload: &str, setting: &str, plan: &Plan, why: &str, change: &str) -> Promise {
+    Promise {
+        workload: workload.to_owned(),
+        promise: "what was watched can be judged".to_owned(),
+        setting: setting.to_owned(),
+        fault: plan.to_string(),
+        standing: Standing::NotTested,
+        why: why.to_owned(),
+        change: change.to_owned(),
         ..Promise::default()
     }
 }
@@ -139,7 +157,7 @@ fn counted(count: Count<'_>) -> Promise {
 pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str) -> Vec<Promise> {
     let found = &report.findings;
     let (fault, faults) = faults_of(&report.happened);
-    let excuse = settings.excuse(&faults, has_standbys(site));
+    let excuse = settings.excuse(&faults, has_standbys(site), &report.observed);
     let n = found.acknowledged();
     let control = report.control.map(|shows| Control {
         what: "an acknowledged row is taken away in a transaction of the reader's own".to_owned(),
@@ -158,13 +176,15 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         reading: Reading::Statements,
         why: (
             "a commit is acknowledged after its WAL is on disk, here and on the standbys that are waited for",
-            excuse.map_or("", |(why, _)| why),
+            excuse.as_ref().map_or("", |it| it.why.as_str()),
         ),
         change: excuse
-            .map_or("look for the node that acknowledged, and for what took over from it", |(_, change)| {
-                change
-            }),
+            .as_ref()
+            .map_or("look for the node that acknowledged, and for what took over from it", |it| it.change),
     });
+    if let Some(missing) = &report.missing {
+        lost.why = format!("{}; nothing could be read in the end ({missing})", lost.why);
+    }
     // A setting excuses a tail; a hole in the middle it does not.
     if found.holes > 0 && lost.standing == Standing::ByDesign && settings.fsync != "off" {
         lost.standing = Standing::Broken;
@@ -194,7 +214,8 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         promise: "a transaction is there whole and once, or not at all",
         setting,
         unit: "transactions",
-        n: report.tried,
+        // What was refused is there by mistake at most.
+        n: report.tried.saturating_sub(found.outcomes.fail),
         seen: found.torn + found.duplicated + found.risen + found.partial_torn,
         control: report.control_whole.map(|shows| Control {
             what: "a row of an acknowledged transaction is taken away, or doubled, in a transaction of the reader's own"
@@ -235,6 +256,7 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         promise.fault.clone_from(&fault);
         explain_missing(promise, &report.happened);
     }
+    least::doubt(&mut promises, &report.failures);
     promises
 }
 
@@ -314,7 +336,9 @@ pub fn bank(
     }
     sums.fault.clone_from(&fault);
     last.fault = fault;
-    vec![sums, last]
+    let mut promises = vec![sums, last];
+    least::doubt(&mut promises, &report.failures);
+    promises
 }
 
 fn setting_with(level: Level, setting: &str) -> String {
@@ -391,6 +415,7 @@ pub fn twin(
     if let [statement, transaction] = promises.as_mut_slice() {
         bound_by(transaction, statement);
     }
+    least::doubt(&mut promises, &report.failures);
     promises
 }
 
@@ -521,92 +546,9 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
         lost_rule,
     );
     owned.fault = faults_of(&report.happened).0;
-    vec![owned, contended]
-}
-
-/// Availability and staleness. An outage is measured, not promised: what is promised is that an answered write stays.
-pub fn heartbeat(
-    site: &Site,
-    report: &heartbeat::Report,
-    settings: &Settings,
-    setting: &str,
-) -> Vec<Promise> {
-    let (fault, faults) = faults_of(&report.happened);
-    let mut promises = Vec::new();
-    for shard in &report.shards {
-        let excuse = settings.excuse(&faults, has_standbys(site));
-        let promise = format!("writes and reads of {} come back, and what was answered stays", shard.shard);
-        let mut promise = counted(Count {
-            workload: "hb",
-            promise: &promise,
-            setting,
-            unit: "answered writes",
-            n: shard.writes[1],
-            seen: shard.doomed,
-            control: shard.control.map(|shows| Control {
-                what: "an answered row is taken away in a transaction of the reader's own".to_owned(),
-                n: 1,
-                seen: u64::from(shows),
-            }),
-            rule: if excuse.is_some() { Rule::Allowed } else { Rule::Forbidden },
-            reading: Reading::Statements,
-            why: ("what is acknowledged is on disk", excuse.map_or("", |(why, _)| why)),
-            change: excuse.map_or("", |(_, change)| change),
-        });
-        let never =
-            shard.outages.iter().any(|[write, read]| write.back_us.is_none() || read.back_us.is_none());
-        if never {
-            promise.standing = Standing::Broken;
-            promise.why = "after a fault no probe was answered any more".to_owned();
-        }
-        let all = |of: fn(&[heartbeat::Outage; 2]) -> Option<u64>| -> Vec<Option<u64>> {
-            shard.outages.iter().map(of).collect()
-        };
-        promise.figures = figures(json!({
-            "write_probes": shard.writes[0],
-            "write_answers": shard.writes[1],
-            "read_probes": shard.reads[0],
-            "read_answers": shard.reads[1],
-            "rto_write_us": all(|[write, _]| write.back_us),
-            "rto_read_us": all(|[_, read]| read.back_us),
-            "rto_full_us": all(|[write, _]| write.full_us),
-            "unavailable_s": shard.outages.iter().map(|[write, _]| write.unavailable_s).sum::<f64>(),
-        }));
-        promise.fault.clone_from(&fault);
-        promises.push(promise);
-    }
-    for node in &report.staleness {
-        let is_applied = settings.synchronous_commit == "remote_apply" && !settings.standby_names.is_empty();
-        let promise = format!("{} shows at once what was acknowledged", node.node);
-        let mut promise = counted(Count {
-            workload: "hb",
-            promise: &promise,
-            setting,
-            unit: "readings directly after an acknowledgement",
-            n: node.reads,
-            seen: node.stale,
-            control: Some(Control {
-                what: "the same reading in a snapshot from before the write".to_owned(),
-                n: node.control[0],
-                seen: node.control[1],
-            }),
-            rule: if is_applied { Rule::Forbidden } else { Rule::Allowed },
-            reading: Reading::Statements,
-            why: (
-                "remote_apply waits until the synchronous standbys have applied it",
-                "another node shows a write only when it has applied it, and the acknowledgement does not wait for that",
-            ),
-            change: "read your own writes on the node that took them, or set synchronous_commit = remote_apply with this node as a synchronous one",
-        });
-        promise.figures = figures(json!({
-            "share_stale": share(node.stale, node.reads),
-            "stale_age_us_p50": node.age_us_p50,
-            "stale_age_us_max": node.age_us_max,
-            "went_backwards": node.backwards,
-        }));
-        promise.fault.clone_from(&fault);
-        promises.push(promise);
-    }
+    let mut promises = vec![owned, contended];
+    least::doubt(&mut promises[..1], &report.owned.failures);
+    least::doubt(&mut promises[1..], &report.contended.failures);
     promises
 }
 

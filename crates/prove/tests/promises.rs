@@ -162,7 +162,7 @@ fn heartbeats_tell_how_long_writes_are_away_and_how_old_a_standby_is() {
     let cluster = ThrowawayCluster::replicated(&newest(), 1, "FIRST 1 (s1)").unwrap();
     let mut site = site_of(&cluster, &journal);
     site.use_links();
-    let mut calm = options(Level::ReadCommitted, 0.8);
+    let mut calm = options(Level::ReadCommitted, 3.5);
     calm.settings.push(("synchronous_commit".to_owned(), "remote_apply".to_owned()));
     let report = heartbeat::run(&site, &calm, &no_stop()).unwrap();
     let settings = Settings::of(&site.entry(), &calm).unwrap();
@@ -172,6 +172,7 @@ fn heartbeats_tell_how_long_writes_are_away_and_how_old_a_standby_is() {
     assert!(promises.iter().all(|promise| promise.standing == Standing::Kept), "{promises:?}");
     assert!(promises.iter().all(|promise| promise.control.as_ref().is_some_and(|control| control.seen > 0)));
     // The standby's answer is waited for: one round trip.
+    calm.duration = Duration::from_millis(800);
     let found = (0..10).any(|_| {
         let report = wide::run(&site, &calm, settings.waits_for_standbys(), &no_stop()).unwrap();
         assert_eq!(report.costs[0].predicted, Some(1.0), "{report:?}");

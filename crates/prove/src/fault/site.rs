@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,14 @@ use target::{Cluster, ConnSpec, Engine, Role};
 
 use super::{Disk, Fault, FaultError, Journal, Links, Plan, Proxy, Step, Undo, disk};
 use crate::client::{Client, ClientError};
+use crate::live::claim::Proof;
 
 /// How long a control session may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// What clients see for so long after a fault is undone may still come of it.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+/// How long the search for the node that takes writes may take.
+const FOLLOW_PATIENCE: Duration = Duration::from_secs(2);
 /// How often something is looked at that is waited for.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a cluster may take until it takes writes again after everything was undone.
@@ -125,6 +130,16 @@ pub struct Site {
     injuries: Mutex<Vec<Injury>>,
     /// The node that takes writes, by its place; another one after a promotion.
     primary: Mutex<usize>,
+    /// The nodes that were promoted by us: only then it is for us to end the one before.
+    is_promoted: AtomicBool,
+    /// A server that was hurt could not be started again.
+    does_not_start: AtomicBool,
+    /// Until when what clients see may be our doing, on the monotonic clock: `u64::MAX` while something is broken.
+    disturbed_until_ns: AtomicU64,
+    /// Under which name tables are made and locks are held.
+    proof: Proof,
+    /// What could not be cleaned up, and how to do it.
+    notes: Mutex<Vec<String>>,
 }
 
 impl Site {
@@ -132,7 +147,19 @@ impl Site {
     pub fn new(engine: Engine, nodes: Vec<Node>, journal: Arc<Journal>) -> Site {
         let primary = nodes.iter().position(|node| node.role == Role::Primary).unwrap_or(0);
         let links = Err("nodes do not reach each other through proxies".to_owned());
-        Site { engine, nodes, links, journal, injuries: Mutex::default(), primary: Mutex::new(primary) }
+        Site {
+            engine,
+            nodes,
+            links,
+            journal,
+            injuries: Mutex::default(),
+            primary: Mutex::new(primary),
+            is_promoted: AtomicBool::new(false),
+            does_not_start: AtomicBool::new(false),
+            disturbed_until_ns: AtomicU64::new(0),
+            proof: Proof::new(),
+            notes: Mutex::default(),
+        }
     }
 
     /// A cluster of somebody else: only our own sessions may be hurt.
@@ -145,6 +172,24 @@ impl Site {
     /// The journal of its faults.
     pub fn journal(&self) -> &Arc<Journal> {
         &self.journal
+    }
+
+    /// The name of the proof.
+    pub fn proof(&self) -> &Proof {
+        &self.proof
+    }
+
+    /// Something that the user has to know and that changes no verdict.
+    pub fn note(&self, words: String) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if !notes.contains(&words) {
+            notes.push(words);
+        }
+    }
+
+    /// What was noted since the last time.
+    pub fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Puts a proxy in front of each node that has none.
@@ -190,6 +235,30 @@ impl Site {
     /// The node that takes writes.
     pub fn primary(&self) -> usize {
         *self.primary.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds the node that takes writes now, whoever has made it so: the cluster may have a manager of its own. When none does, nothing changes.
+    pub fn follow_primary(&self) {
+        if self.nodes.iter().any(|node| node.role == Role::Standby)
+            && let Ok(client) = Client::connect(&self.entry(), FOLLOW_PATIENCE)
+        {
+            self.set_primary(&client);
+        }
+    }
+
+    /// The session's server takes writes.
+    fn set_primary(&self, client: &Client) {
+        // The hosts of the entry are the nodes', in their order, with one or more for each.
+        let counts = self.nodes.iter().map(|node| node.client_spec().hosts.len());
+        let mut ends = counts.scan(0, |end, count| {
+            *end += count;
+            Some(*end)
+        });
+        if self.nodes.iter().any(|node| node.role == Role::Standby)
+            && let Some(now) = ends.position(|end| client.host_index() < end)
+        {
+            *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        }
     }
 
     /// Which node a step means, and whether it can be done to it: asked before anything is promised.
@@ -273,6 +342,7 @@ impl Site {
     /// When it did not work; what was done of it is undone with the rest.
     pub fn inject(&self, fault: Fault, node: usize) -> Result<(), FaultError> {
         let at = &self.nodes[node];
+        self.disturbed_until_ns.store(u64::MAX, Ordering::Release);
         match fault {
             Fault::Kill | Fault::Power => {
                 let instance = self.instance(fault, node)?;
@@ -295,10 +365,12 @@ impl Site {
                 instance.stop(StopMode::Fast)?;
                 instance.start()?;
                 id.iter().for_each(|id| self.journal.forget(*id));
+                self.calm_down();
             }
             Fault::Promote => {
                 self.control(node)?.tell("select pg_catalog.pg_promote(true, 60)")?;
                 *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = node;
+                self.is_promoted.store(true, Ordering::Release);
             }
             Fault::Full => {
                 if let Some(disk) = &at.disk {
@@ -354,6 +426,16 @@ impl Site {
     /// # Errors
     /// The first failure; the rest is undone all the same.
     pub fn heal(&self, name: Option<&str>) -> Result<(), FaultError> {
+        let is_down = self
+            .injuries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .any(|injury| matches!(injury, Injury::Down { .. }));
+        if is_down && !self.is_promoted.load(Ordering::Acquire) {
+            // A manager may have made another one the primary: then the old one must not come back as a second one.
+            self.follow_primary();
+        }
         let mut first = self.fence(name);
         let mut injuries = std::mem::take(&mut *self.injuries.lock().unwrap_or_else(PoisonError::into_inner));
         for injury in injuries.drain(..).rev() {
@@ -378,11 +460,30 @@ impl Site {
                 first = healed;
             }
         }
+        self.calm_down();
         first
+    }
+
+    /// Nothing is broken any more; what comes of it is over soon.
+    fn calm_down(&self) {
+        let is_whole = self.injuries.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if is_whole && self.disturbed_until_ns.load(Ordering::Acquire) == u64::MAX {
+            let grace_ns = u64::try_from(GRACE.as_nanos()).unwrap_or(u64::MAX);
+            self.disturbed_until_ns.store(monotonic_ns().saturating_add(grace_ns), Ordering::Release);
+        }
+    }
+
+    /// Whether what clients see at this moment may be our doing.
+    pub fn is_disturbed(&self) -> bool {
+        monotonic_ns() < self.disturbed_until_ns.load(Ordering::Acquire)
     }
 
     /// Kills a primary that was replaced and still runs, before anything of it is mended, as a cluster manager has to.
     fn fence(&self, name: Option<&str>) -> Result<(), FaultError> {
+        if !self.is_promoted.load(Ordering::Acquire) {
+            // Whoever has promoted another one has to end it, and may have made a standby of it since.
+            return Ok(());
+        }
         let primary = self.primary();
         for (number, node) in self.nodes.iter().enumerate() {
             let was_replaced = node.role == Role::Primary && number != primary;
@@ -428,7 +529,9 @@ impl Site {
         let instance = self.instance(Fault::Kill, node)?;
         let begin = Instant::now();
         loop {
-            instance.start()?;
+            let started = instance.start();
+            self.does_not_start.store(started.is_err(), Ordering::Release);
+            started?;
             match self.control(node) {
                 Ok(_) => return Ok(()),
                 Err(error) if begin.elapsed() > QUIET_TIMEOUT => return Err(error.into()),
@@ -466,6 +569,29 @@ impl Site {
         happened
     }
 
+    /// Brings everything that was written so far to the disks of its own that nodes have: a checkpoint hands it to the kernel, also where fsync is off, and the kernel
+    /// writes it. What fails is noted.
+    pub fn settle(&self) {
+        for (number, node) in self.nodes.iter().enumerate() {
+            let Some(disk) = &node.disk else { continue };
+            let written = self.control(number).and_then(|mut client| client.tell("checkpoint"));
+            let written = written.map(drop).map_err(|error| error.to_string());
+            if let Err(why) = written.and_then(|()| disk.sync().map_err(|error| error.to_string())) {
+                self.note(format!(
+                    "what was there before could not be brought to the disk of {}: {why}; a power cut may take it along",
+                    node.name
+                ));
+            }
+        }
+    }
+
+    /// Whether the node that ought to take writes is down for good: after a fault of ours it did not start again.
+    pub fn is_gone(&self) -> bool {
+        let is_down = |instance: &Instance| !instance.is_up();
+        self.does_not_start.load(Ordering::Acquire)
+            && self.nodes[self.primary()].instance.as_ref().is_some_and(is_down)
+    }
+
     /// Waits until the cluster takes writes again and nothing of ours is in doubt any more: only then the rows can be judged.
     ///
     /// # Errors
@@ -473,12 +599,21 @@ impl Site {
     pub fn quiesce(&self) -> Result<(), FaultError> {
         let begin = Instant::now();
         loop {
-            let asked = Client::connect(&self.entry(), PATIENCE)
-                .map_err(ClientError::Connect)
-                .and_then(|mut client| client.tell("select pg_catalog.pg_is_in_recovery()::int"));
+            let asked = Client::connect(&self.entry(), PATIENCE).map_err(ClientError::Connect).and_then(
+                |mut client| {
+                    let reply = client.tell("select pg_catalog.pg_is_in_recovery()::int")?;
+                    Ok((client, reply))
+                },
+            );
             match asked {
-                Ok(reply) if reply.number() == Some(0) => return Ok(()),
-                Ok(_) | Err(_) if begin.elapsed() < QUIET_TIMEOUT => std::thread::sleep(POLL_INTERVAL),
+                Ok((client, reply)) if reply.number() == Some(0) => {
+                    self.set_primary(&client);
+                    return Ok(());
+                }
+                // Nobody but us would start it.
+                Ok(_) | Err(_) if begin.elapsed() < QUIET_TIMEOUT && !self.is_gone() => {
+                    std::thread::sleep(POLL_INTERVAL);
+                }
                 Ok(_) => {
                     return Err(FaultError::Program {
                         program: "the wait for a primary",

@@ -12,9 +12,12 @@ use std::time::Duration;
 
 use record::clock::monotonic_ns;
 use target::{ConnSpec, Engine, Role};
+use wire::error::SqlState;
 
+use super::failures::Failures;
+use super::servers::Observed;
 use super::tables::{SCHEMA, Shape, Tables};
-use super::{Draws, Lasting, LiveError, Options, Watch, under_faults};
+use super::{Draws, Lasting, LiveError, Options, Ran, Watch, after_all, again, chain, under_faults};
 use crate::client::{Client, ClientError, number};
 use crate::fault::{Fault, Happened, Site};
 use crate::outcome::{At, Outcome, of_broken, of_reply};
@@ -25,6 +28,8 @@ const SHAPE: Shape = Shape { name: "ack", columns: "client int not null, seq int
 const WIDE_ONE_IN: u64 = 20;
 /// Between the two readings: what commits late is seen by the second.
 const BETWEEN_READINGS: Duration = Duration::from_millis(200);
+/// More lives of servers than a run can hold: beyond it, servers that do not tell are counted by their place.
+const LIVES_MAX: usize = 1 << 20;
 /// How long a reading may take.
 const READING_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -48,6 +53,12 @@ pub struct Report {
     pub control_whole: Option<bool>,
     /// Names of the shards.
     pub shards: Vec<String>,
+    /// What was refused.
+    pub failures: Failures,
+    /// What became of the servers.
+    pub observed: Observed,
+    /// Why nothing could be read: the server has lost the table, or does not start any more. Then everything that was acknowledged is lost.
+    pub missing: Option<String>,
 }
 
 impl Report {
@@ -72,27 +83,16 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         site.nodes.iter().filter_map(|node| node.proxy.as_ref()).map(|proxy| proxy.dropped()).sum()
     };
     let dropped_before = dropped();
-    let (notes, happened, healed) = under_faults(site, options, stop, clients, |number, watch| {
+    let ran = under_faults(site, options, stop, clients, |number, watch| {
         let draws = Draws::new(options.seed, number);
         write(&entry, site.engine, options, &tables, (number, draws, has_lsn), watch)
     });
-    healed?;
-    let entries: Vec<Entry> = notes.into_iter().flatten().collect();
-    site.quiesce()?;
-    let mut reader = Client::connect(&site.entry(), READING_PATIENCE)?;
-    let first = read(&mut reader, &tables)?;
-    std::thread::sleep(BETWEEN_READINGS);
-    let second = read(&mut reader, &tables)?;
+    let Ran { parts, happened, failures, mut observed } = ran;
+    let entries: Vec<Entry> = parts.into_iter().flatten().collect();
     let faults = ends(&happened);
-    let findings = judge(&entries, &first, &second, &faults, &tables.shards);
-    let plant =
-        |reader: &mut Client, what: Planted| control(reader, &tables, &entries, (&second, &findings), what);
-    let lost = plant(&mut reader, Planted::Lost)?;
-    let control_whole = match plant(&mut reader, Planted::Torn)? {
-        None => plant(&mut reader, Planted::Doubled)?,
-        torn => torn,
-    };
-    tables.remove(site)?;
+    let what = Looked { entries: &entries, faults: &faults, tables: &tables };
+    let (findings, lost, control_whole, missing) = look(site, &what, &mut observed)?;
+    tables.remove(site);
     let wide = |entry: &&Entry| entry.shards.count_ones() > 1 && entry.outcome.is_acknowledged();
     Ok(Report {
         tried: entries.len() as u64,
@@ -100,10 +100,77 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         dropped: dropped() - dropped_before,
         findings,
         happened,
+        failures,
+        observed,
+        missing,
         control: lost,
         control_whole,
         shards: tables.shards,
     })
+}
+
+/// What is compared.
+struct Looked<'a> {
+    entries: &'a [Entry],
+    faults: &'a [Span],
+    tables: &'a Tables,
+}
+
+type Found = (Findings, Option<bool>, Option<bool>, Option<String>);
+
+/// Reads the rows, and judges them. What a server of ours has lost for good, with the table or with everything, is a loss that has a size, too.
+fn look(site: &Site, what: &Looked<'_>, observed: &mut Observed) -> Result<Found, LiveError> {
+    let nothing = |why: String| {
+        let rows = Rows::default();
+        let findings = judge(what.entries, &rows, &rows, what.faults, &what.tables.shards);
+        (findings, None, None, Some(why))
+    };
+    let was_hurt = !what.faults.is_empty() || observed.has_failed_over() || observed.restarts() > 0;
+    let mut reader = match after_all(site, what.tables, observed, READING_PATIENCE) {
+        Ok(reader) => reader,
+        Err(LiveError::NotBack(error)) if site.is_gone() => return Ok(nothing(chain(&error))),
+        Err(error) => return Err(error),
+    };
+    let compared = again(|| {
+        // Each try begins with a session of its own.
+        let mut fresh = Client::connect(&site.entry(), READING_PATIENCE)?;
+        std::mem::swap(&mut reader, &mut fresh);
+        compare(&mut reader, what)
+    });
+    match compared {
+        Ok((findings, lost, whole)) => Ok((findings, lost, whole, None)),
+        Err(LiveError::Client(ClientError::Refused { error, .. }))
+            if was_hurt && is_missing(error.sqlstate) =>
+        {
+            Ok(nothing(error.message.clone()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The table, its schema, or a file of it is not there, or makes no sense: `undefined_table`, `invalid_schema_name`, class XX (corruption), `undefined_file`.
+fn is_missing(sqlstate: SqlState) -> bool {
+    let code = sqlstate.as_str();
+    matches!(code, "42P01" | "3F000" | "58P01" | "58030") || code.starts_with("XX")
+}
+
+fn compare(
+    reader: &mut Client,
+    what: &Looked<'_>,
+) -> Result<(Findings, Option<bool>, Option<bool>), LiveError> {
+    let Looked { entries, faults, tables } = what;
+    let first = read(reader, tables)?;
+    std::thread::sleep(BETWEEN_READINGS);
+    let second = read(reader, tables)?;
+    let findings = judge(entries, &first, &second, faults, &tables.shards);
+    let plant =
+        |reader: &mut Client, what: Planted| control(reader, tables, entries, (&second, &findings), what);
+    let lost = plant(reader, Planted::Lost)?;
+    let whole = match plant(reader, Planted::Torn)? {
+        None => plant(reader, Planted::Doubled)?,
+        torn => torn,
+    };
+    Ok((findings, lost, whole))
 }
 
 fn write(
@@ -117,7 +184,18 @@ fn write(
     let mut session = Lasting::new(entry.clone(), options.patience);
     let mut notes: Vec<Entry> = Vec::new();
     let count = tables.shards.len() as u64;
+    let (mut connection, mut server) = (0, 0);
     while watch.goes_on() {
+        if session.get().is_none() {
+            continue;
+        }
+        if session.connections != connection {
+            connection = session.connections;
+            let host = session.first;
+            // Another life of the same server may have lost what this one had: what it acknowledges is no survivor of that one.
+            let life = session.get().and_then(|client| watch.servers.meet(client));
+            server = life.unwrap_or(LIVES_MAX + host);
+        }
         let Some(client) = session.get() else { continue };
         let mut shards: u32 = 1 << (1 + draws.below(count));
         if count > 1 && draws.below(WIDE_ONE_IN) == 0 {
@@ -132,7 +210,7 @@ fn write(
             sent_ns: monotonic_ns(),
             ended_ns: 0,
             lsn: 0,
-            server: client.host_index(),
+            server,
         };
         let values: Vec<String> = (1..=count as u32)
             .filter(|shard| shards >> shard & 1 == 1)
@@ -143,7 +221,9 @@ fn write(
         if has_lsn {
             sql.push_str("; select pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_catalog.pg_lsn");
         }
-        let is_open = match client.ask(&sql) {
+        let asked = client.ask(&sql);
+        asked.iter().for_each(|reply| watch.count(reply));
+        let is_open = match asked {
             Ok(reply) if reply.error.is_none() => {
                 note.lsn = reply.number().and_then(|lsn| u64::try_from(lsn).ok()).unwrap_or(0);
                 true
@@ -164,7 +244,10 @@ fn write(
             let at = At::Commit { wide: shards.count_ones() > 1 };
             note.sent_ns = monotonic_ns();
             note.outcome = match client.ask("commit") {
-                Ok(reply) => of_reply(engine, at, &reply).outcome,
+                Ok(reply) => {
+                    watch.count(&reply);
+                    of_reply(engine, at, &reply).outcome
+                }
                 Err(broken) => {
                     session.lose();
                     of_broken(engine, at, &broken).outcome

@@ -6,8 +6,10 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::failures::Failures;
+use super::servers::Observed;
 use super::tables::{SCHEMA, Shape, Tables};
-use super::{Draws, Lasting, LiveError, Options, Watch, under_faults};
+use super::{Draws, Lasting, LiveError, Options, Ran, Watch, after_all, again, lost_rows, under_faults};
 use crate::client::{Client, number};
 use crate::fault::{Happened, Site};
 use crate::outcome::{At, of_broken, of_reply};
@@ -50,6 +52,10 @@ pub struct Report {
     pub witnesses: Vec<String>,
     /// What was done meanwhile.
     pub happened: Vec<Happened>,
+    /// What was refused.
+    pub failures: Failures,
+    /// What became of the servers.
+    pub observed: Observed,
     /// The first refusals, in words.
     pub refusals: Vec<String>,
 }
@@ -80,31 +86,30 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         }
     }
     let writers = options.clients.max(1);
-    let (parts, happened, healed) =
-        under_faults(site, options, stop, writers + READERS + 1, |number, watch| {
-            let session = Lasting::new(entry.clone(), options.patience);
-            let draws = Draws::new(options.seed, number);
-            match number {
-                _ if number < writers => transfer(site, options, &tables, session, draws, watch),
-                _ => read(options, &tables, session, expected, number == writers, watch),
-            }
-        });
-    healed?;
-    site.quiesce()?;
-    let mut client = Client::connect(&site.entry(), READING_PATIENCE)?;
-    let last = client.tell(&format!("select sum(bal) from {SCHEMA}.bank"))?;
-    let last_sum = last.number().unwrap_or_default();
-    client.tell(&format!("begin; update {SCHEMA}.bank set bal = bal + 1 where shard = 1 and id = 0"))?;
-    let given = client.tell(&format!("select sum(bal) from {SCHEMA}.bank"))?;
-    client.tell("rollback")?;
-    let mut report = Report {
-        expected,
-        last_sum,
-        last_control: given.number() == Some(last_sum + 1),
-        happened,
-        ..Report::default()
-    };
-    tables.remove(site)?;
+    let ran = under_faults(site, options, stop, writers + READERS + 1, |number, watch| {
+        let session = Lasting::new(entry.clone(), options.patience);
+        let draws = Draws::new(options.seed, number);
+        match number {
+            _ if number < writers => transfer(site, options, &tables, session, draws, watch),
+            _ => read(options, &tables, session, expected, number == writers, watch),
+        }
+    });
+    let Ran { parts, happened, failures, mut observed } = ran;
+    let mut client = after_all(site, &tables, &mut observed, READING_PATIENCE)?;
+    let (last_sum, last_control) = again(|| {
+        // Each try begins with a session of its own.
+        client = Client::connect(&site.entry(), READING_PATIENCE)?;
+        let last = client.tell(&format!("select sum(bal) from {SCHEMA}.bank"))?;
+        let last_sum = last.number().unwrap_or_default();
+        client.tell(&format!("begin; update {SCHEMA}.bank set bal = bal + 1 where shard = 1 and id = 0"))?;
+        let given = client.tell(&format!("select sum(bal) from {SCHEMA}.bank"))?;
+        client.tell("rollback")?;
+        Ok((last_sum, given.number() == Some(last_sum + 1)))
+    })
+    .map_err(lost_rows)?;
+    let mut report =
+        Report { expected, last_sum, last_control, happened, failures, observed, ..Report::default() };
+    tables.remove(site);
     for part in parts {
         report.reads += part.reads[0];
         report.wrong += part.wrong[0];
@@ -148,11 +153,16 @@ fn transfer(
                 shard + 1
             ));
         }
-        let ended = match client.ask(&sql) {
+        let asked = client.ask(&sql);
+        asked.iter().for_each(|reply| watch.count(reply));
+        let ended = match asked {
             Ok(reply) if reply.error.is_none() => {
                 let at = At::Commit { wide: tables.is_spread && from != to };
                 match client.ask("commit") {
-                    Ok(reply) => of_reply(site.engine, at, &reply),
+                    Ok(reply) => {
+                        watch.count(&reply);
+                        of_reply(site.engine, at, &reply)
+                    }
                     Err(broken) => {
                         session.lose();
                         of_broken(site.engine, at, &broken)
@@ -192,8 +202,8 @@ fn read(
     while watch.goes_on() {
         let Some(client) = session.get() else { continue };
         let sums = match is_control {
-            false => whole(client, options),
-            true => tables.numbers().map(|shard| one(client, shard)).collect(),
+            false => whole(client, options, watch),
+            true => tables.numbers().map(|shard| one(client, shard, watch)).collect(),
         };
         let Some(sums) = sums else {
             session.lose();
@@ -221,7 +231,7 @@ fn read(
 }
 
 /// One reading; SERIALIZABLE may refuse a reader, which then tries once more. Twice refused is no reading.
-fn whole(client: &mut Client, options: &Options) -> Option<Vec<i64>> {
+fn whole(client: &mut Client, options: &Options, watch: &Watch<'_>) -> Option<Vec<i64>> {
     let sql = format!(
         "{}; select shard, sum(bal) from {SCHEMA}.bank group by shard order by shard; commit",
         options.level.begin()
@@ -229,13 +239,18 @@ fn whole(client: &mut Client, options: &Options) -> Option<Vec<i64>> {
     let mut reply = client.ask(&sql).ok()?;
     if reply.error.is_some() {
         client.ask("rollback").ok()?;
-        reply = client.ask(&sql).ok().filter(|reply| reply.error.is_none())?;
+        reply = client.ask(&sql).ok()?;
+    }
+    watch.count(&reply);
+    if reply.error.is_some() {
+        return None;
     }
     let rows = reply.done.iter().find(|done| !done.rows.is_empty())?;
     rows.rows.iter().map(|row| number(row.get(1)?)).collect()
 }
 
-fn one(client: &mut Client, shard: usize) -> Option<i64> {
+fn one(client: &mut Client, shard: usize, watch: &Watch<'_>) -> Option<i64> {
     let reply = client.ask(&format!("select sum(bal) from {SCHEMA}.bank where shard = {shard}")).ok()?;
+    watch.count(&reply);
     reply.number()
 }

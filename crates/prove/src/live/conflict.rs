@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use target::{Engine, Role};
 
+use super::failures::Failures;
 use super::tables::{self, SCHEMA, Shape, Tables, converge};
-use super::{Lasting, LiveError, Options, Watch, under_faults};
+use super::{Lasting, LiveError, Options, Watch, after_all, again, lost_rows, under_faults};
 use crate::client::{Client, number};
 use crate::fault::{Happened, Site};
 use crate::outcome::{At, Outcome, of_broken, of_reply};
@@ -58,6 +59,8 @@ pub struct Fight {
     pub stuck: Vec<String>,
     /// The first counter that differs, node by node.
     pub witness: Vec<String>,
+    /// What was refused.
+    pub failures: Failures,
 }
 
 impl Fight {
@@ -132,22 +135,23 @@ fn fight(
     if !stuck.is_empty() {
         return Err(LiveError::Unfit(format!("replication does not work: {}", stuck.join("; "))));
     }
-    let (parts, injected, healed) = under_faults(site, options, stop, writers, |number, watch| {
+    let ran = under_faults(site, options, stop, writers, |number, watch| {
         let spec = options.dressed(site.nodes[nodes[number % nodes.len()]].client_spec());
         let session = Lasting::new(spec, options.patience);
         count(site.engine, options, session, number, way, watch)
     });
-    healed?;
-    happened.extend(injected);
-    let mut fight = Fight { counters: counters as u64, ..Fight::default() };
-    for [acknowledged, refused, unknown] in parts {
+    happened.extend(ran.happened);
+    let mut fight = Fight { counters: counters as u64, failures: ran.failures, ..Fight::default() };
+    let mut observed = ran.observed;
+    drop(after_all(site, &tables, &mut observed, PATIENCE)?);
+    for [acknowledged, refused, unknown] in ran.parts {
         fight.acknowledged += acknowledged;
         fight.refused += refused;
         fight.unknown += unknown;
     }
     fight.stuck = converge(site, nodes)?;
-    compare(site, nodes, &mut fight)?;
-    tables.remove(site)?;
+    again(|| compare(site, nodes, &mut fight)).map_err(lost_rows)?;
+    tables.remove(site);
     Ok(fight)
 }
 
@@ -169,6 +173,7 @@ fn count(
             Way::Careless => {
                 let read = client
                     .ask(&format!("select v from {SCHEMA}.conflict where shard = 1 and id = {id}"))
+                    .inspect(|reply| watch.count(reply))
                     .ok()
                     .and_then(|reply| reply.number());
                 let Some(value) = read else {
@@ -187,11 +192,16 @@ fn count(
             ),
         };
         let Some(client) = session.get() else { continue };
-        let outcome = match client.ask(&sql) {
+        let asked = client.ask(&sql);
+        asked.iter().for_each(|reply| watch.count(reply));
+        let outcome = match asked {
             Ok(reply) if reply.error.is_none() => {
                 let at = At::Commit { wide: false };
                 match client.ask("commit") {
-                    Ok(reply) => of_reply(engine, at, &reply).outcome,
+                    Ok(reply) => {
+                        watch.count(&reply);
+                        of_reply(engine, at, &reply).outcome
+                    }
                     Err(broken) => {
                         session.lose();
                         of_broken(engine, at, &broken).outcome
@@ -220,6 +230,10 @@ fn count(
 
 fn compare(site: &Site, nodes: &[usize], fight: &mut Fight) -> Result<(), LiveError> {
     let mut held: Vec<Vec<i64>> = Vec::new();
+    fight.sums.clear();
+    // The one that takes writes may be another one by now.
+    let now = [site.primary()];
+    let nodes = if nodes.len() == 1 { &now } else { nodes };
     for node in nodes {
         let mut client = Client::connect(&site.nodes[*node].spec, PATIENCE)?;
         let rows = client.tell(&format!("select v from {SCHEMA}.conflict order by shard, id"))?;

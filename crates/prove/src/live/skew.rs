@@ -92,7 +92,8 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
             }
         }
     }
-    tables.remove(site)?;
+    tables.check(site, &mut a)?;
+    tables.remove(site);
     Ok(report)
 }
 

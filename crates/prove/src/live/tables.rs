@@ -13,10 +13,12 @@ use crate::fault::Site;
 
 /// Our schema on every node.
 pub const SCHEMA: &str = "pgfathom_prove";
-/// Its comment: what carries it is ours to drop.
+/// How its comment begins: what carries it is ours to drop. The name of the proof follows.
 const MARK: &str = "made by pgfathom prove";
 /// How long a statement of ours may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long each step of the cleaning up may take: what was found is told after it.
+const CLEANUP_PATIENCE: Duration = Duration::from_secs(10);
 /// How long replication may take until every node has everything.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often that is looked at.
@@ -58,6 +60,7 @@ impl Tables {
     /// # Errors
     /// As [`Tables::make`].
     pub fn make_for(site: &Site, entries: &[usize], shapes: &[Shape]) -> Result<Tables, LiveError> {
+        site.follow_primary();
         let entry = site.primary();
         let holders: Vec<usize> = match site.engine {
             Engine::FdwSharded => {
@@ -67,7 +70,7 @@ impl Tables {
             _ => vec![entry],
         };
         for node in &holders {
-            make_schema(&mut client(site, *node)?)?;
+            make_schema(&mut client(site, *node)?, site.proof().token())?;
         }
         let shards: Vec<String> = match site.engine {
             Engine::FdwSharded => holders.iter().map(|node| site.nodes[*node].name.clone()).collect(),
@@ -109,26 +112,39 @@ impl Tables {
         Ok(Tables { shards, is_spread })
     }
 
-    /// Drops our schema everywhere.
+    /// Whether the tables are still those of this proof: asked before anything is judged by what is in them. `client` is connected to the entry.
     ///
     /// # Errors
-    /// What the servers refuse.
-    pub fn remove(&self, site: &Site) -> Result<(), LiveError> {
-        let entry = site.primary();
+    /// [`LiveError::Disturbed`] when another proof has replaced them. Tables that are gone are no error here: a server may have lost them.
+    pub fn check(&self, site: &Site, client: &mut Client) -> Result<(), LiveError> {
+        let ours = site.proof().token();
+        match owner(client)? {
+            Some(Some(owner)) if owner.contains(ours) => Ok(()),
+            Some(owner) => Err(LiveError::Disturbed(match owner {
+                Some(owner) => format!("the tables were replaced meanwhile; now they are {owner}"),
+                None => format!("somebody has replaced the schema {SCHEMA} meanwhile"),
+            })),
+            None => Ok(()),
+        }
+    }
+
+    /// Drops our schema everywhere. What cannot be dropped is noted: it is no reason to give up what was found.
+    pub fn remove(&self, site: &Site) {
         if site.engine == Engine::Multimaster {
             // Rows that arrive for a table that is gone would stop the subscription. Who is stuck is no reason to leave the tables.
             let peers: Vec<usize> = (0..site.nodes.len()).collect();
-            converge(site, &peers)?;
+            let _ = converge(site, &peers);
         }
+        let entry = site.primary();
         let others = (0..site.nodes.len()).filter(|node| *node != entry && holds_tables(site, *node));
         for node in std::iter::once(entry).chain(others) {
-            let mut client = client(site, node)?;
-            if site.engine == Engine::Multimaster {
-                client.tell("set client_min_messages = error")?;
+            if let Err(error) = remove_from(site, node) {
+                site.note(format!(
+                    "the schema {SCHEMA} is left on {}: {error}; to remove it: drop schema {SCHEMA} cascade; the next proof does it, too",
+                    site.nodes[node].name
+                ));
             }
-            client.tell(&format!("drop schema if exists {SCHEMA} cascade"))?;
         }
-        Ok(())
     }
 
     /// The numbers of the shards.
@@ -149,23 +165,49 @@ pub(super) fn client(site: &Site, node: usize) -> Result<Client, ClientError> {
     Ok(Client::connect(&site.nodes[node].spec, PATIENCE)?)
 }
 
-fn make_schema(client: &mut Client) -> Result<(), LiveError> {
-    // The comment alone is not enough: anybody who may create schemas can write it.
+/// Drops our schema on one node, as long as it is this proof's.
+fn remove_from(site: &Site, node: usize) -> Result<(), LiveError> {
+    // The primary may have changed once more, or be reached by another way only.
+    let mut client = match node == site.primary() {
+        true => Client::connect(&site.entry(), CLEANUP_PATIENCE)?,
+        false => Client::connect(&site.nodes[node].spec, CLEANUP_PATIENCE)?,
+    };
+    let is_ours = match owner(&mut client)? {
+        Some(Some(owner)) => owner.contains(site.proof().token()),
+        Some(None) | None => false,
+    };
+    if is_ours {
+        if site.engine == Engine::Multimaster {
+            client.tell("set client_min_messages = error")?;
+        }
+        client.tell(&format!("drop schema if exists {SCHEMA} cascade"))?;
+    }
+    Ok(())
+}
+
+/// Whether our schema is there, and whose it is: its comment, where it begins with our mark. The comment alone is not enough: anybody who may create schemas can write
+/// it.
+fn owner(client: &mut Client) -> Result<Option<Option<String>>, ClientError> {
     let there = client.tell(&format!(
-        "select pg_catalog.obj_description(n.oid, 'pg_namespace') is not distinct from '{MARK}' and \
-             (pg_catalog.pg_get_userbyid(n.nspowner) in (current_user, pg_catalog.pg_get_userbyid(d.datdba)) \
-              or (select rolsuper from pg_catalog.pg_roles where oid = n.nspowner)) \
+        "select case when pg_catalog.pg_get_userbyid(n.nspowner) in (current_user, pg_catalog.pg_get_userbyid(d.datdba)) \
+             or (select rolsuper from pg_catalog.pg_roles where oid = n.nspowner) \
+             then pg_catalog.obj_description(n.oid, 'pg_namespace') end \
          from pg_catalog.pg_namespace n, pg_catalog.pg_database d \
          where n.nspname = '{SCHEMA}' and d.datname = pg_catalog.current_database()"
     ))?;
-    match there.rows().first().and_then(|row| row.first()).and_then(|column| column.as_deref()) {
+    let comment = there.rows().first().map(|row| row.first().and_then(text));
+    Ok(comment.map(|comment| comment.filter(|words| words.starts_with(MARK))))
+}
+
+fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveError> {
+    match owner(client)? {
         None => {}
-        Some(b"t") => {
+        Some(Some(_)) => {
             client.tell(&format!("set client_min_messages = error; drop schema {SCHEMA} cascade"))?;
         }
-        Some(_) => return Err(LiveError::Foreign(SCHEMA)),
+        Some(None) => return Err(LiveError::Foreign(SCHEMA)),
     }
-    client.tell(&format!("create schema {SCHEMA}; comment on schema {SCHEMA} is '{MARK}'"))?;
+    client.tell(&format!("create schema {SCHEMA}; comment on schema {SCHEMA} is '{MARK}, {proof}'"))?;
     Ok(())
 }
 

@@ -6,8 +6,10 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::failures::Failures;
+use super::servers::Observed;
 use super::tables::{SCHEMA, Shape, Tables};
-use super::{Lasting, Level, LiveError, Options, Watch, under_faults};
+use super::{Lasting, Level, LiveError, Options, Ran, Watch, after_all, again, lost_rows, under_faults};
 use crate::client::{Client, number};
 use crate::fault::{Happened, Site};
 
@@ -71,6 +73,10 @@ pub struct Report {
     pub torn: u64,
     /// What was done meanwhile.
     pub happened: Vec<Happened>,
+    /// What was refused.
+    pub failures: Failures,
+    /// What became of the servers.
+    pub observed: Observed,
 }
 
 /// Runs it; writers use the level that `options` name.
@@ -87,27 +93,32 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
             client.tell(&format!("insert into {SCHEMA}.twin values ({shard}, {group}, 0)"))?;
         }
     }
-    let (parts, happened, healed) =
-        under_faults(site, options, stop, groups + Way::ALL.len(), |number, watch| {
-            let session = Lasting::new(entry.clone(), options.patience);
-            match number.checked_sub(groups) {
-                None => (write(options, &tables, number, session, watch), None),
-                Some(way) => (0, Some((way, read(Way::ALL[way], &tables, groups, session, watch)))),
-            }
-        });
-    healed?;
-    site.quiesce()?;
-    let mut client = Client::connect(&site.entry(), PATIENCE)?;
-    let torn = client.tell(&format!(
-        "select count(*) from (select g from {SCHEMA}.twin group by g having min(v) <> max(v)) as torn"
-    ))?;
+    let ran = under_faults(site, options, stop, groups + Way::ALL.len(), |number, watch| {
+        let session = Lasting::new(entry.clone(), options.patience);
+        match number.checked_sub(groups) {
+            None => (write(options, &tables, number, session, watch), None),
+            Some(way) => (0, Some((way, read(Way::ALL[way], &tables, groups, session, watch)))),
+        }
+    });
+    let Ran { parts, happened, failures, mut observed } = ran;
+    let mut client = after_all(site, &tables, &mut observed, PATIENCE)?;
+    let torn = again(|| {
+        // Each try begins with a session of its own.
+        client = Client::connect(&site.entry(), PATIENCE)?;
+        Ok(client.tell(&format!(
+            "select count(*) from (select g from {SCHEMA}.twin group by g having min(v) <> max(v)) as torn"
+        ))?)
+    })
+    .map_err(lost_rows)?;
     let mut report = Report {
         torn: torn.number().and_then(|count| u64::try_from(count).ok()).unwrap_or_default(),
         shards: tables.shards.clone(),
         happened,
+        failures,
+        observed,
         ..Report::default()
     };
-    tables.remove(site)?;
+    tables.remove(site);
     for (writes, seen) in parts {
         report.writes += writes;
         if let Some((way, seen)) = seen {
@@ -129,7 +140,9 @@ fn write(options: &Options, tables: &Tables, group: usize, mut session: Lasting,
             ));
         }
         sql.push_str("; commit");
-        match client.ask(&sql) {
+        let asked = client.ask(&sql);
+        asked.iter().for_each(|reply| watch.count(reply));
+        match asked {
             Ok(reply) if reply.error.is_none() => written += 1,
             Ok(_) => {
                 if client.ask("rollback").is_err() {
@@ -148,7 +161,7 @@ fn read(way: Way, tables: &Tables, groups: usize, mut session: Lasting, watch: &
     while watch.goes_on() {
         let Some(client) = session.get() else { continue };
         group = (group + 1) % groups;
-        let Some(versions) = look(way, client, tables, group) else {
+        let Some(versions) = look(way, (client, watch), tables, group) else {
             session.lose();
             continue;
         };
@@ -172,25 +185,31 @@ fn read(way: Way, tables: &Tables, groups: usize, mut session: Lasting, watch: &
     seen
 }
 
-fn look(way: Way, client: &mut Client, tables: &Tables, group: usize) -> Option<Vec<i64>> {
+fn look(
+    way: Way,
+    (client, watch): (&mut Client, &Watch<'_>),
+    tables: &Tables,
+    group: usize,
+) -> Option<Vec<i64>> {
+    let mut ask = |sql: &str| {
+        let reply = client.ask(sql).ok()?;
+        watch.count(&reply);
+        reply.error.is_none().then_some(reply)
+    };
     if way == Way::Statement {
-        let reply = client
-            .ask(&format!("select v from {SCHEMA}.twin where g = {group} order by shard"))
-            .ok()
-            .filter(|reply| reply.error.is_none())?;
+        let reply = ask(&format!("select v from {SCHEMA}.twin where g = {group} order by shard"))?;
         return reply.rows().iter().map(|row| number(row.first()?)).collect();
     }
     if way == Way::Transaction {
-        client.ask(&Level::RepeatableRead.begin()).ok().filter(|reply| reply.error.is_none())?;
+        ask(&Level::RepeatableRead.begin())?;
     }
     let mut versions = Vec::new();
     for shard in tables.numbers() {
-        let reply =
-            client.ask(&format!("select v from {SCHEMA}.twin where shard = {shard} and g = {group}")).ok()?;
+        let reply = ask(&format!("select v from {SCHEMA}.twin where shard = {shard} and g = {group}"))?;
         versions.push(reply.number()?);
     }
     if way == Way::Transaction {
-        client.ask("commit").ok()?;
+        ask("commit")?;
     }
     Some(versions)
 }

@@ -21,10 +21,12 @@ use std::time::{Duration, Instant};
 use target::{ConnSpec, Engine, Role};
 
 use super::ack::Outcomes;
+use super::failures::Failures;
+use super::servers::Observed;
 use super::tables::{SCHEMA, Shape, Tables, converge};
 pub use shown::Shown;
 
-use super::{Draws, Lasting, Level, LiveError, Options, under_faults};
+use super::{Draws, Lasting, Level, LiveError, Options, Ran, after_all, under_faults};
 use crate::check::{self, Base, Order};
 use crate::client::Client;
 use crate::fault::{Happened, Plan, Site};
@@ -103,6 +105,10 @@ pub struct Report {
     pub refusals: Vec<String>,
     /// What was done meanwhile.
     pub happened: Vec<Happened>,
+    /// What was refused.
+    pub failures: Failures,
+    /// What became of the servers.
+    pub observed: Observed,
 }
 
 /// What a level promises, in the checker's words.
@@ -361,23 +367,22 @@ fn load(
     let writing: Vec<&Entry> = entries.iter().filter(|entry| !entry.is_standby).collect();
     let reading: Vec<&Entry> = entries.iter().filter(|entry| entry.is_standby).collect();
     let (sink, queue) = sync_channel(QUEUE_TXNS);
-    let (parts, happened, healed, written) = std::thread::scope(|scope| {
+    let (ran, written) = std::thread::scope(|scope| {
         let written = scope.spawn(move || write_down(writer, queue));
-        let (parts, happened, healed) =
-            under_faults(site, options, stop, sessions + reading.len(), |number, watch| {
-                let entry = match number.checked_sub(sessions) {
-                    Some(reader) => reading[reader],
-                    None => writing[number % writing.len()],
-                };
-                let lasting = Lasting::new(entry.spec.clone(), options.patience);
-                let draws = Draws::new(options.seed, number);
-                session::run(&shared, entry, number, (lasting, draws), &sink, watch)
-            });
+        let ran = under_faults(site, options, stop, sessions + reading.len(), |number, watch| {
+            let entry = match number.checked_sub(sessions) {
+                Some(reader) => reading[reader],
+                None => writing[number % writing.len()],
+            };
+            let lasting = Lasting::new(entry.spec.clone(), options.patience);
+            let draws = Draws::new(options.seed, number);
+            session::run(&shared, entry, number, (lasting, draws), &sink, watch)
+        });
         drop(sink);
         let written = written.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (parts, happened, healed, written)
+        (ran, written)
     });
-    healed?;
+    let Ran { parts, happened, failures, mut observed } = ran;
     let mut writer = written.map_err(unfit)?;
     let all = shared.next_key.load(Ordering::Relaxed);
     // Witnesses name shards; keys came into being one by one.
@@ -389,6 +394,7 @@ fn load(
         bytes: std::fs::metadata(paper.history).map_or(0, |data| data.len()),
         unwritten: shared.unwritten.load(Ordering::Relaxed),
         happened,
+        failures,
         ..Report::default()
     };
     match shown {
@@ -406,8 +412,13 @@ fn load(
     report.refusals.sort();
     report.refusals.dedup();
     report.refusals.truncate(REFUSALS_MAX);
-    site.quiesce()?;
-    tables.remove(site)?;
+    // The history is whole without the rows, so a cluster that does not come back takes no verdict away.
+    match after_all(site, &tables, &mut observed, PATIENCE) {
+        Ok(_) | Err(LiveError::NotBack(_)) => {}
+        Err(error) => return Err(error),
+    }
+    report.observed = observed;
+    tables.remove(site);
     match trouble {
         Some(words) => Err(LiveError::Unfit(words)),
         None => Ok(report),

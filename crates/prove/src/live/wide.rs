@@ -194,7 +194,7 @@ pub fn run(
             }),
         });
     }
-    tables.remove(site)?;
+    tables.remove(site);
     Ok(report)
 }
 

@@ -4,11 +4,20 @@
 use record::promise::{Promise, Standing, bound};
 use serde_json::{Map, Value, json};
 
+use super::least::enough;
+
 /// Witnesses of all repeats together.
 const WITNESSES_MAX: usize = 10;
 
-/// What the repeats of one trial come to: a promise for each promise, setting and fault of theirs. One trial stays as it is.
+/// What the repeats of one trial come to: a promise for each promise, setting and fault of theirs. One trial stays as it is. What was looked at too seldom, all
+/// repeats together, is not tested.
 pub fn together(trials: Vec<Vec<Promise>>) -> Vec<Promise> {
+    let mut promises = added_up(trials);
+    promises.iter_mut().for_each(enough);
+    promises
+}
+
+fn added_up(trials: Vec<Vec<Promise>>) -> Vec<Promise> {
     if trials.len() < 2 {
         return trials.into_iter().flatten().collect();
     }
@@ -30,17 +39,33 @@ fn merged(group: Vec<Promise>) -> Option<Promise> {
     let repeats = group.len();
     // What the worst one says is what is said; in what was not tested in one repeat another one may have seen something.
     let mut promise = group.iter().min_by_key(|promise| promise.standing)?.clone();
-    promise.n = group.iter().map(|one| one.n).sum();
-    promise.seen = group.iter().map(|one| one.seen).sum();
+    // A repeat that was not tested adds nothing to what the others have looked at.
+    let is_tested = |one: &&Promise| !matches!(one.standing, Standing::NotTested | Standing::NotPossible);
+    let tested: Vec<&Promise> = group.iter().filter(is_tested).collect();
+    let untested: Vec<&Promise> = group.iter().filter(|one| !is_tested(one)).collect();
+    let counted = if tested.is_empty() { &untested } else { &tested };
+    promise.n = counted.iter().map(|one| one.n).sum();
+    promise.seen = counted.iter().map(|one| one.seen).sum();
     promise.bound = if promise.seen == 0 { bound(promise.n) } else { None };
+    if let (Some(first), false) = (untested.first(), tested.is_empty()) {
+        promise.why = format!(
+            "{}; {} of {repeats} repeats were not tested: {}",
+            promise.why,
+            untested.len(),
+            first.why
+        );
+    }
     if let Some(control) = &mut promise.control {
-        let all = || group.iter().filter_map(|one| one.control.as_ref());
+        let all = || counted.iter().filter_map(|one| one.control.as_ref());
         control.n = all().map(|one| one.n).sum();
         control.seen = all().map(|one| one.seen).sum();
     }
     promise.witness = group.iter().flat_map(|one| one.witness.iter().cloned()).take(WITNESSES_MAX).collect();
     promise.figures = figures(&group);
     promise.figures.insert("repeats".to_owned(), json!(repeats));
+    if !untested.is_empty() {
+        promise.figures.insert("repeats_not_tested".to_owned(), json!(untested.len()));
+    }
     if matches!(promise.standing, Standing::NotTested | Standing::NotPossible) {
         promise.bound = None;
     }
@@ -207,6 +232,24 @@ mod tests {
                 "repeats": 5,
             })
         );
+    }
+
+    /// Nine repeats that saw nothing because they could see nothing do not make the tenth one stronger.
+    #[test]
+    fn repeats_that_were_not_tested_add_nothing_and_are_told() {
+        let blind =
+            || vec![Promise { why: "too little".to_owned(), ..one(Standing::NotTested, 0, json!({})) }];
+        let all = together(vec![vec![one(Standing::Kept, 0, json!({}))], blind(), blind()]);
+        assert_eq!((all[0].standing, all[0].n), (Standing::Kept, 100));
+        assert!(all[0].why.ends_with("2 of 3 repeats were not tested: too little"), "{}", all[0].why);
+        assert_eq!(all[0].control.as_ref().map(|control| control.n), Some(1));
+        assert_eq!(all[0].figures["repeats_not_tested"], json!(2));
+        let all = together(vec![blind(), blind()]);
+        assert_eq!((all[0].standing, all[0].n, all[0].bound), (Standing::NotTested, 200, None));
+        // Too few in one repeat are enough in several.
+        let few = || vec![Promise { n: 60, ..one(Standing::Kept, 0, json!({})) }];
+        assert_eq!(together(vec![few()])[0].standing, Standing::NotTested);
+        assert_eq!(together(vec![few(), few()])[0].standing, Standing::Kept);
     }
 
     #[test]

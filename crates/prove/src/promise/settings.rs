@@ -5,6 +5,7 @@ use target::{ConnSpec, Engine, Role};
 
 use crate::client::{Client, text};
 use crate::fault::{Fault, Site};
+use crate::live::servers::{Observed, Waited};
 use crate::live::{LiveError, Options};
 
 /// The settings that take promises back, as the entry node has them.
@@ -117,38 +118,84 @@ impl Settings {
         words
     }
 
-    /// The setting that explains why acknowledged rows may be lost under these faults, and what to change.
-    pub(super) fn excuse(
-        &self,
-        faults: &[Fault],
-        has_standbys: bool,
-    ) -> Option<(&'static str, &'static str)> {
+    /// The setting that explains why acknowledged rows may be lost under these faults, and under what else became of the servers, and what to change.
+    pub(super) fn excuse(&self, faults: &[Fault], has_standbys: bool, observed: &Observed) -> Option<Excuse> {
+        let excuse = |why: &str, change| Some(Excuse { why: why.to_owned(), change });
         let has = |fault: Fault| faults.contains(&fault);
-        let crashes = has(Fault::Kill) || has(Fault::Power) || has(Fault::Full);
-        if self.synchronous_commit == "off" && crashes {
-            return Some((
+        let injected = has(Fault::Kill) || has(Fault::Power) || has(Fault::Full);
+        // Somebody else may have done it.
+        let restarted = observed.restarts() > 0;
+        if self.synchronous_commit == "off" && (injected || restarted || observed.has_failed_over()) {
+            return excuse(
                 "synchronous_commit=off acknowledges before the WAL is written: a crash loses what the WAL writer had not written yet",
                 "set synchronous_commit = on, for these transactions at least",
-            ));
+            );
         }
-        if self.fsync == "off" && (has(Fault::Power) || has(Fault::Full)) {
-            return Some((
+        // Of a restart that we did not make nobody knows whether the power was cut.
+        let is_unknown = restarted && !injected && !has(Fault::Restart);
+        if self.fsync == "off" && (has(Fault::Power) || has(Fault::Full) || is_unknown) {
+            return excuse(
                 "fsync=off leaves everything to the kernel's page cache: kill -9 survives it, a power cut does not",
                 "set fsync = on",
-            ));
+            );
         }
-        if has(Fault::Promote) && has_standbys && !self.waits_for_standbys() {
-            return Some((
-                "no standby is waited for: a promoted one lacks what had not reached it",
-                "set synchronous_standby_names, and synchronous_commit = on or stronger",
-            ));
-        }
-        if self.synchronous_commit == "remote_write" && has(Fault::Promote) && has(Fault::Power) {
-            return Some((
-                "remote_write waits until the standby's operating system has the WAL, not its disk",
-                "set synchronous_commit = on",
-            ));
+        if (has(Fault::Promote) && has_standbys) || observed.has_failed_over() {
+            return self.excuse_of_failover(has(Fault::Power), observed);
         }
         None
     }
+
+    /// Why what was acknowledged may be missing on a standby that was promoted.
+    fn excuse_of_failover(&self, lost_power: bool, observed: &Observed) -> Option<Excuse> {
+        let excuse = |why: String, change| Some(Excuse { why, change });
+        let wait = "set synchronous_standby_names, and synchronous_commit = on or stronger";
+        if !self.waits_for_standbys() && observed.periods.is_empty() {
+            return excuse(
+                "no standby is waited for: a promoted one lacks what had not reached it".to_owned(),
+                wait,
+            );
+        }
+        if matches!(self.synchronous_commit.as_str(), "off" | "local") {
+            return excuse(
+                format!(
+                    "synchronous_commit={} waits for no standby: a promoted one lacks what had not reached it",
+                    self.synchronous_commit
+                ),
+                wait,
+            );
+        }
+        match observed.waited_for(observed.taker.as_deref()) {
+            Waited::No(why) => excuse(
+                format!("commits did not wait for the standby that was promoted: {why}"),
+                "promote only a standby that every commit waits for: FIRST with this one in front, or ANY and FIRST with all of them",
+            ),
+            Waited::Unknown if !observed.periods.is_empty() => excuse(
+                "whether commits waited for the standby that was promoted could not be seen (pg_stat_replication needs pg_read_all_stats)"
+                    .to_owned(),
+                "prove it again with a role that has pg_monitor",
+            ),
+            Waited::Yes | Waited::Unknown if self.synchronous_commit == "remote_write" && lost_power => excuse(
+                "remote_write waits until the standby's operating system has the WAL, not its disk".to_owned(),
+                "set synchronous_commit = on",
+            ),
+            Waited::Yes | Waited::Unknown => None,
+        }
+    }
+
+    /// Whether a node shows everything at once that was acknowledged: as long as every commit waited until it had replayed it.
+    pub(super) fn applies_on(&self, observed: &Observed, node: usize) -> Waited {
+        if self.synchronous_commit != "remote_apply" {
+            return Waited::No(
+                "the acknowledgement does not wait for another node to apply the write".to_owned(),
+            );
+        }
+        observed.always_waited_for(observed.names.get(node).and_then(Option::as_deref))
+    }
+}
+
+/// Why something may be lost, and what to change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Excuse {
+    pub why: String,
+    pub change: &'static str,
 }

@@ -82,8 +82,9 @@ fn a_setting_excuses_only_the_faults_it_is_weak_against() {
         fsync: fsync.into(),
         ..Settings::default()
     };
-    let excuse =
-        |settings: &Settings, faults: &[Fault]| settings.excuse(faults, true).map(|(_, change)| change);
+    let excuse = |settings: &Settings, faults: &[Fault]| {
+        settings.excuse(faults, true, &Observed::default()).map(|it| it.change)
+    };
     let on = settings("on", "", "on");
     assert_eq!(excuse(&on, &[Fault::Kill, Fault::Power]), None);
     assert!(excuse(&on, &[Fault::Kill, Fault::Promote]).unwrap().contains("synchronous_standby_names"));

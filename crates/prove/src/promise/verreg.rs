@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use target::profile::{Anomaly, Rule};
 use target::{Engine, Role};
 
+use super::settings::Excuse;
 use super::{Settings, Span, bound_by, explain_missing, faults_of, rule};
 use crate::check::{Base, Class, Order};
 use crate::fault::Site;
@@ -57,13 +58,13 @@ fn columns(level: Level) -> &'static [Anomaly] {
 }
 
 /// What decides about an anomaly.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Court<'a> {
     site: &'a Site,
     settings: &'a Settings,
     level: Level,
     /// Why acknowledged transactions may be gone after the faults that happened.
-    excuse: Option<(&'static str, &'static str)>,
+    excuse: Option<Excuse>,
 }
 
 impl Court<'_> {
@@ -130,7 +131,8 @@ pub fn verreg(
         .join(", ");
     let (fault, faults) = faults_of(&report.happened);
     let has_standbys = super::has_standbys(site);
-    let court = Court { site, settings, level: report.level, excuse: settings.excuse(&faults, has_standbys) };
+    let excuse = settings.excuse(&faults, has_standbys, &report.observed);
+    let court = Court { site, settings, level: report.level, excuse };
     let base = Promise {
         workload: workload.to_owned(),
         setting,
@@ -154,6 +156,7 @@ pub fn verreg(
     for promise in &mut promises {
         explain_missing(promise, &report.happened);
     }
+    super::least::doubt(&mut promises, &report.failures);
     // The level itself comes first.
     if promises.len() > 2 {
         promises.swap(0, 1);
@@ -316,8 +319,8 @@ fn blind(report: &Report, what: &str) -> String {
 
 /// Why something may be seen.
 fn reason(court: &Court<'_>, (class, rule): &(Class, Rule)) -> String {
-    if let Some((why, _)) = court.excuse {
-        return format!("{}: {why}", class.says());
+    if let Some(excuse) = &court.excuse {
+        return format!("{}: {}", class.says(), excuse.why);
     }
     let allowed = if *rule == Rule::Allowed { "allows it" } else { "promises nothing about it" };
     let why = match court.site.engine {
@@ -395,7 +398,7 @@ fn change(court: &Court<'_>, rules: &[(Class, Rule)]) -> &'static str {
         return "look whether a pooler, a proxy or a setting is in between; then report it with the history";
     }
     match court.site.engine {
-        _ if court.excuse.is_some() => court.excuse.map_or("", |(_, change)| change),
+        _ if court.excuse.is_some() => court.excuse.as_ref().map_or("", |it| it.change),
         Engine::FdwSharded => {
             "keep what must agree on one shard, or take an engine with a snapshot for all nodes"
         }

@@ -4,11 +4,13 @@ use crate::cli::Connection;
 use crate::context::Context;
 use crate::failure::Failure;
 use ::prove::fault::{Disk, Fault, Journal, Node, Plan, Site, disk};
+use ::prove::live::claim::Claim;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use target::conninfo::SessionAttrs;
 use target::local::{self, ClusterFile, Installation, Instance, Replication, SyncStandbys, Topology};
 use target::throwaway::{Options, Throwaway, ThrowawayCluster};
-use target::{Engine, Role};
+use target::{Cluster, Engine, Role};
 
 /// Nodes of a sharded or multimaster cluster that is made.
 const NODES: u32 = 2;
@@ -29,6 +31,8 @@ enum Servers {
 /// A cluster to prove something about. The servers go before their disks.
 #[derive(Debug)]
 pub(super) struct Ground {
+    /// The right to prove something here: given back first.
+    claim: Option<Claim>,
     servers: Servers,
     /// Its nodes and what may be done to them.
     pub site: Site,
@@ -173,7 +177,8 @@ impl Wanted {
         if needs.links {
             site.use_links();
         }
-        Ok(Ground { servers, site, name: self.topology.kind().to_owned() })
+        // Nobody else knows it.
+        Ok(Ground { claim: None, servers, site, name: self.topology.kind().to_owned() })
     }
 }
 
@@ -188,7 +193,7 @@ impl Ground {
         journal: &Arc<Journal>,
         (allowed, needs): (bool, Needs),
     ) -> Result<Ground, Failure> {
-        let cluster = connection.resolve_cluster_of(context)?;
+        let cluster = reach(connection, context)?;
         let file = match &connection.cluster {
             Some(path) => Some((path, ClusterFile::read(path)?)),
             None => None,
@@ -210,13 +215,20 @@ impl Ground {
                 Site::new(cluster.engine, nodes, Arc::clone(journal))
             }
         };
+        // Before anything of it is changed.
+        let claim = Claim::take(&site)?;
         if needs.proxies {
             site.use_proxies()?;
         }
         if needs.links {
             site.use_links();
         }
-        Ok(Ground { servers: Servers::Theirs, site, name: String::new() })
+        Ok(Ground { claim: Some(claim), servers: Servers::Theirs, site, name: String::new() })
+    }
+
+    /// Who has taken over the right to prove something here, while our session was lost.
+    pub fn taken(&self) -> Option<String> {
+        self.claim.as_ref().and_then(Claim::taken)
     }
 
     /// Whether it is removed in the end.
@@ -247,6 +259,20 @@ impl Ground {
         all.filter(|fault| (has_proxy || !fault.needs_proxy()) && self.site.can(*fault, None).is_ok())
             .collect()
     }
+}
+
+/// The nodes that the flags name. Of a connection string with several hosts each is a node, so that whoever takes writes can be another one in the end; those that do
+/// not answer now may do so then.
+fn reach(connection: &Connection, context: &Context) -> Result<Cluster, Failure> {
+    if connection.cluster.is_none() {
+        let mut spec = connection.resolve(context)?;
+        if spec.hosts.len() > 1 {
+            // What is proved is written; readers find the others by themselves.
+            spec.target_session_attrs = SessionAttrs::ReadWrite;
+            return Ok(Cluster::survey(&spec)?.cluster);
+        }
+    }
+    connection.resolve_cluster_of(context)
 }
 
 /// Disks for so many nodes; none where none can be made.

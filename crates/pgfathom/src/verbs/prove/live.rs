@@ -11,6 +11,7 @@ use crate::recording::Recording;
 use crate::verbs::load::fields;
 use crate::{fingerprint, human};
 use ::prove::fault::{Fault, Journal, Plan, journal};
+use ::prove::live::tables::SCHEMA;
 use ::prove::live::{Level, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
 use ::prove::promise::{self as verdicts, Settings};
 use clap::{Args, ValueEnum};
@@ -21,6 +22,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use target::conninfo::SessionAttrs;
 use target::throwaway::installations;
 
 /// How long each workload is watched unless -T says otherwise, in seconds.
@@ -204,7 +206,10 @@ impl Prove {
             Some(_) => Recording::begin(context, &self.directory, "prove", name)?,
             None => {
                 // A refused password leaves no directory behind.
-                let spec = self.connection.resolve(context)?;
+                let mut spec = self.connection.resolve(context)?;
+                if spec.hosts.len() > 1 {
+                    spec.target_session_attrs = SessionAttrs::ReadWrite;
+                }
                 let mut control = target::control::connect(&spec)?;
                 let recording = Recording::begin(context, &self.directory, "prove", name)?;
                 let fingerprint = fingerprint::take(&mut control, &spec);
@@ -276,8 +281,8 @@ impl Prove {
             () if has(Standing::Broken) => Exit::Difference,
             () if self.strict && promises.iter().any(is_seen) => Exit::Difference,
             () if state == State::Interrupted => Exit::Interrupted,
-            // A script without an answer is a hole in a table, not a number that is too small.
-            () if what == What::Hermitage && has(Standing::NotTested) => Exit::CannotTell,
+            // Of one workload every line was asked for: one without an answer is no success. The suite is a table with holes.
+            () if what != What::All && has(Standing::NotTested) => Exit::CannotTell,
             () if ![Standing::Kept, Standing::ByDesign, Standing::AllowedNotSeen].into_iter().any(has) => {
                 Exit::CannotTell
             }
@@ -453,6 +458,11 @@ impl Prove {
             moments::write_down(context, recording, &step, repeat, options.diary.take());
             let promises = match watched {
                 Ok(watched) => watched,
+                Err(error) if !repeats.is_empty() => {
+                    // What the repeats before it have seen is not lost with it.
+                    ground.site.note(format!("repeat {number} ended early: {}", chain(&error)));
+                    break;
+                }
                 Err(error) => {
                     recording.fail(&step, &error);
                     return Err(error.into());
@@ -465,11 +475,14 @@ impl Prove {
             }
         }
         let promises = verdicts::together(repeats);
+        let notes = ground.site.take_notes();
+        notes.iter().for_each(|note| context.terminal.say(&format!("note: {note}")));
         recording.keep(dir.edit_step(&step, |step: &mut Step| {
             step.summary.duration_s = begin.elapsed().as_secs_f64();
             step.summary.rows = Some(promises.iter().map(|promise| promise.n).sum());
             step.promises = promises;
             step.verdict = promise::verdict(step);
+            step.verdict.notes.extend(notes);
         }));
         recording.keep(dir.end_step(&step, State::Finished));
         Ok(ground)
@@ -491,7 +504,7 @@ impl Prove {
     }
 }
 
-/// Runs a trial once. A cluster that does not come back after a fault is an answer, too.
+/// Runs a trial once. A cluster that does not come back after a fault is an answer, too, and so is a proof that was disturbed.
 fn once(
     ground: &Ground,
     trial: &Trial,
@@ -500,23 +513,43 @@ fn once(
     stop: &AtomicBool,
 ) -> Result<Watched, LiveError> {
     let settings = Settings::of(&ground.site.entry(), options)?;
-    match watched(ground, trial, options, (&settings, desk), stop) {
-        Err(error)
-            if !matches!(error, LiveError::Foreign(_))
-                && trial.plan.faults().iter().any(|fault| fault.hurts_server()) =>
-        {
+    let what = word(trial.what);
+    let place = place(ground, &settings);
+    let not_tested =
+        |why: &str, change: &str| Ok(vec![verdicts::not_tested(what, &place, &trial.plan, why, change)]);
+    let watched = watched(ground, trial, options, (&settings, desk), stop);
+    if let (Some(holder), Ok(_)) = (ground.taken(), &watched) {
+        let why = format!("another proof began on the same tables meanwhile: {holder}");
+        return not_tested(&why, "prove it again, alone");
+    }
+    match watched {
+        Err(LiveError::NotBack(error)) if ground.site.is_gone() || was_hurt(ground, trial) => {
             let lost = verdicts::did_not_return(
-                word(trial.what),
+                what,
                 &ground.site,
                 &settings,
-                &place(ground, &settings),
+                &place,
                 &trial.plan,
-                &chain(&error),
+                &chain(error.as_ref()),
             );
             Ok(vec![lost])
         }
+        Err(LiveError::NotBack(error)) => not_tested(
+            &format!(
+                "after the watch the cluster took no writes, or its rows could not be read: {}; the tables in schema {SCHEMA} are left as they are",
+                chain(error.as_ref())
+            ),
+            "when it takes writes again, prove it again",
+        ),
+        Err(error @ LiveError::Disturbed(_)) => not_tested(&error.to_string(), "prove it again, alone"),
         watched => watched,
     }
+}
+
+/// Whether a server of ours was hurt by the plan, and answers: then it is not for want of time that its rows are missing.
+fn was_hurt(ground: &Ground, trial: &Trial) -> bool {
+    trial.plan.faults().iter().any(|fault| fault.hurts_server())
+        && target::control::connect(&ground.site.entry()).is_ok()
 }
 
 fn newest() -> Result<target::local::Installation, Failure> {

@@ -133,10 +133,10 @@ impl<'a> Rows<'a> {
     }
 
     fn remove(mut self) -> Result<(), HermitageError> {
-        match self.tables.take() {
-            Some(tables) => Ok(tables.remove(self.site)?),
-            None => Ok(()),
+        if let Some(tables) = self.tables.take() {
+            tables.remove(self.site);
         }
+        Ok(())
     }
 }
 
@@ -144,7 +144,7 @@ impl Drop for Rows<'_> {
     fn drop(&mut self) {
         if let Some(tables) = self.tables.take() {
             // The script has broken off; the next proof drops the schema, too.
-            let _ = tables.remove(self.site);
+            tables.remove(self.site);
         }
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn run(
                 is_dressed &= client.ask(&format!("set statement_timeout = {GIVE_UP_MS}")).is_ok();
             }
         }
-        let (recorded, is_lost) = session.transaction(client, &mut part);
+        let (recorded, is_lost) = session.transaction(client, &mut part, watch);
         hand_over(shared, sink, recorded);
         if is_lost {
             lasting.lose();
@@ -134,7 +134,7 @@ impl Session<'_, '_> {
     }
 
     /// One transaction; true: the connection is gone.
-    fn transaction(&mut self, client: &mut Client, part: &mut Part) -> (Recorded, bool) {
+    fn transaction(&mut self, client: &mut Client, part: &mut Part, watch: &Watch<'_>) -> (Recorded, bool) {
         let shared = self.shared;
         let engine = shared.site.engine;
         let mut txn = Txn {
@@ -149,10 +149,14 @@ impl Session<'_, '_> {
         let at = At::Commit { wide: shared.is_wide(self.entry, running.wrote) };
         let (ended, is_lost) = match stopped {
             None => match client.ask("commit") {
-                Ok(reply) => (of_reply(engine, at, &reply), false),
+                Ok(reply) => {
+                    watch.count(&reply);
+                    (of_reply(engine, at, &reply), false)
+                }
                 Err(broken) => (of_broken(engine, at, &broken), true),
             },
             Some(Stop::Refused(reply)) => {
+                watch.count(&reply);
                 (of_reply(engine, At::BeforeCommit, &reply), client.ask("rollback").is_err())
             }
             Some(Stop::Broken(broken)) => (of_broken(engine, At::BeforeCommit, &broken), true),

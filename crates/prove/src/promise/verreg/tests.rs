@@ -36,7 +36,10 @@ fn an_anomaly_is_judged_by_engine_level_and_place() {
     assert_eq!(judged(&one, RepeatableRead, Class::ReadSkew, true), Rule::Forbidden);
     assert_eq!(judged(&one, Serializable, Class::WriteSkew, true), Rule::Forbidden);
     // A crash that may take acknowledged transactions away is no violation of a level; a value that nobody wrote is.
-    let excused = Court { excuse: Some(("", "")), ..court(&one, &settings, Serializable) };
+    let excused = Court {
+        excuse: Some(Excuse { why: String::new(), change: "" }),
+        ..court(&one, &settings, Serializable)
+    };
     assert_eq!(judge(&excused, Class::DuplicateVersion, false), Rule::Allowed);
     assert_eq!(judge(&excused, Class::Garbage, false), Rule::Forbidden);
     let standby = site(Engine::Postgres, &[Role::Primary, Role::Standby]);

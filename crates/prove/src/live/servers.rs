@@ -1,0 +1,378 @@
+//! What becomes of the servers while a promise is watched, whoever does it: which one takes writes, since when it runs, and which standbys its commits wait for.
+//!
+//! What a setting promises depends on all of it. A standby that is not in the synchronous set may be stale, and may lack what was acknowledged when it is promoted;
+//! a cluster manager changes that set, and promotes, without telling us. So it is asked for again and again, beside the load.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use record::clock::monotonic_ns;
+use target::hot::TextRow;
+use target::{Engine, Role};
+
+use super::{Lasting, Watch};
+use crate::client::{Client, text};
+use crate::fault::Site;
+
+/// How often the primary is asked.
+const BEAT: Duration = Duration::from_millis(100);
+/// How long it may be silent.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Different states that are kept: a set that flaps more often is judged by the first ones, and by having flapped.
+const PERIODS_MAX: usize = 10_000;
+
+/// Tells one life of a server from the next. A crash after which the first process goes on has another checkpointer; a promotion another timeline.
+const IDENTITY: &str = "select pg_catalog.pg_postmaster_start_time()::text, \
+     (select min(backend_start)::text from pg_catalog.pg_stat_activity where backend_type = 'checkpointer'), \
+     case when pg_catalog.pg_is_in_recovery() then null \
+     else pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) end";
+/// What commits wait for.
+const SETTINGS: &str = "select pg_catalog.current_setting('synchronous_standby_names'), pg_catalog.current_setting('synchronous_commit')";
+/// Whether they have it. Without `pg_read_all_stats` the state is null.
+const STANDBYS: &str =
+    "select application_name, coalesce(sync_state, '') from pg_catalog.pg_stat_replication order by 1, 2";
+/// Under which name a standby follows its primary, also when it has been promoted since; null where that may not be seen.
+const STANDBY_NAME: &str = "select case when pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'usage') \
+     and pg_catalog.pg_has_role(current_user, 'pg_read_all_settings', 'usage') then coalesce(\
+     (select pg_catalog.substring(conninfo, '(?:^|\\s)application_name=''?([^''\\s]+)') from pg_catalog.pg_stat_wal_receiver), \
+     (select pg_catalog.substring(setting, '(?:^|\\s)application_name\\s*=\\s*''?([^''\\s]+)') from pg_catalog.pg_settings where name = 'primary_conninfo'), \
+     (select nullif(setting, '') from pg_catalog.pg_settings where name = 'cluster_name'), 'walreceiver') end";
+
+/// Whether the engine's servers answer these questions.
+fn is_known(engine: Engine) -> bool {
+    matches!(engine, Engine::Postgres | Engine::FdwSharded | Engine::Multimaster)
+}
+
+/// One life of a server: from its start, a crash or a promotion to the next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Life {
+    /// When its first process was started.
+    start: String,
+    /// And its checkpointer; empty: not there yet, or not to be seen.
+    checkpointer: String,
+    /// The timeline that it writes.
+    pub timeline: u32,
+    /// When it was first met.
+    pub met_ns: u64,
+}
+
+/// A time in which commits waited for the same standbys.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Period {
+    /// Which life of which server, by its place in [`Observed::lives`].
+    pub life: usize,
+    /// `synchronous_standby_names`.
+    pub names: String,
+    /// `synchronous_commit`, unless a session has its own.
+    pub commit: String,
+    /// Standbys by name, with `sync_state`.
+    pub standbys: Vec<(String, String)>,
+}
+
+/// What was seen.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Observed {
+    /// Servers that took writes, in the order in which they were met.
+    pub lives: Vec<Life>,
+    /// What they waited for.
+    pub periods: Vec<Period>,
+    /// Under which names the standbys of the site follow, by node; `None`: it could not be seen.
+    pub names: Vec<Option<String>>,
+    /// The name of the one that takes writes in the end.
+    pub taker: Option<String>,
+}
+
+/// Whether every commit waited for one standby.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Waited {
+    /// All the time.
+    Yes,
+    /// Not always: why.
+    No(String),
+    /// It could not be seen.
+    Unknown,
+}
+
+impl Observed {
+    /// Another server took over, or the same one on a new timeline.
+    pub fn has_failed_over(&self) -> bool {
+        let first = self.lives.first().map(|life| life.timeline);
+        self.lives.iter().any(|life| Some(life.timeline) > first)
+    }
+
+    /// How often a server was started anew, or crashed, on the same timeline.
+    pub fn restarts(&self) -> usize {
+        let same = |pair: &&[Life]| pair[0].timeline == pair[1].timeline;
+        self.lives.windows(2).filter(same).count()
+    }
+
+    /// Whether the commits waited for this standby until its primary was replaced, if it was.
+    pub fn waited_for(&self, name: Option<&str>) -> Waited {
+        let last = self.lives.iter().map(|life| life.timeline).max();
+        let before = |period: &&Period| {
+            !self.has_failed_over() || self.lives.get(period.life).map(|life| life.timeline) < last
+        };
+        waited(name, self.periods.iter().filter(before))
+    }
+
+    /// Whether they waited for it all the time, on whatever primary.
+    pub fn always_waited_for(&self, name: Option<&str>) -> Waited {
+        waited(name, self.periods.iter())
+    }
+
+    /// Adds the server that takes writes in the end, which no session may have met before.
+    pub(super) fn meet_last(&mut self, client: &mut Client) {
+        let registry = Registry(Mutex::new(std::mem::take(&mut self.lives)));
+        registry.meet(client);
+        self.lives = registry.into_lives();
+        if self.has_failed_over() {
+            self.taker = standby_name(client);
+        }
+    }
+}
+
+impl Period {
+    /// Whether a commit of this time waits for the standby of this name, whatever becomes of the others.
+    pub fn waits_for(&self, name: &str) -> Waited {
+        let Some(set) = Set::parse(&self.names) else {
+            return Waited::No("synchronous_standby_names was empty".to_owned());
+        };
+        let is_it = |other: &str| other.eq_ignore_ascii_case(name);
+        // Everybody in the list has to confirm: whoever is away holds commits up.
+        if set.count >= set.members.len() && !set.has_wildcard() {
+            return match set.members.iter().any(|member| is_it(member)) {
+                true => Waited::Yes,
+                false => Waited::No(format!("{name} is not in synchronous_standby_names ({})", self.names)),
+            };
+        }
+        let states: Vec<&str> =
+            self.standbys.iter().filter(|(other, _)| is_it(other)).map(|(_, state)| state.as_str()).collect();
+        match states.as_slice() {
+            [] => {
+                Waited::No(format!("{name} was away for a time, and others stood in for it ({})", self.names))
+            }
+            states if states.contains(&"") => Waited::Unknown,
+            states if states.iter().all(|state| *state == "sync") => Waited::Yes,
+            states => {
+                let state = states.iter().find(|state| **state != "sync").unwrap_or(&"");
+                Waited::No(match *state {
+                    "quorum" => {
+                        format!("another standby may have confirmed in place of {name} ({})", self.names)
+                    }
+                    state => format!("{name} was {state}, and not waited for ({})", self.names),
+                })
+            }
+        }
+    }
+}
+
+fn waited<'a>(name: Option<&str>, periods: impl Iterator<Item = &'a Period>) -> Waited {
+    let Some(name) = name else { return Waited::Unknown };
+    let mut all = Waited::Unknown;
+    for period in periods {
+        match period.waits_for(name) {
+            Waited::Yes => all = Waited::Yes,
+            other => return other,
+        }
+    }
+    all
+}
+
+/// `synchronous_standby_names`, taken apart.
+#[derive(PartialEq, Eq, Debug)]
+struct Set {
+    count: usize,
+    members: Vec<String>,
+}
+
+impl Set {
+    fn parse(text: &str) -> Option<Set> {
+        let text = text.trim();
+        let (head, list) = match text.split_once('(') {
+            Some((head, list)) => (head.trim(), list.trim_end().trim_end_matches(')')),
+            None => ("1", text),
+        };
+        let number = head.split_whitespace().next_back().and_then(|word| word.parse().ok());
+        let members: Vec<String> = list
+            .split(',')
+            .map(|member| member.trim().trim_matches('"').to_owned())
+            .filter(|member| !member.is_empty())
+            .collect();
+        (!members.is_empty()).then_some(Set { count: number.unwrap_or(1), members })
+    }
+
+    fn has_wildcard(&self) -> bool {
+        self.members.iter().any(|member| member == "*")
+    }
+}
+
+/// The servers that sessions have met; a number for each life.
+#[derive(Debug, Default)]
+pub(super) struct Registry(Mutex<Vec<Life>>);
+
+impl Registry {
+    /// Which life of which server the session is with; `None`: it cannot be told.
+    pub(super) fn meet(&self, client: &mut Client) -> Option<usize> {
+        let reply = client.ask(IDENTITY).ok()?;
+        self.enter(reply.rows().first()?)
+    }
+
+    /// A row of [`IDENTITY`].
+    fn enter(&self, row: &TextRow) -> Option<usize> {
+        let column = |at: usize| row.get(at).and_then(text);
+        let (start, checkpointer) = (column(0)?, column(1).unwrap_or_default());
+        let timeline = u32::from_str_radix(&column(2)?, 16).ok()?;
+        let mut lives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lives.iter_mut().position(|life| {
+            let is_same =
+                life.checkpointer == checkpointer || life.checkpointer.is_empty() || checkpointer.is_empty();
+            life.start == start && life.timeline == timeline && is_same
+        });
+        Some(match known {
+            Some(known) => {
+                if lives[known].checkpointer.is_empty() {
+                    lives[known].checkpointer = checkpointer;
+                }
+                known
+            }
+            None => {
+                lives.push(Life { start, checkpointer, timeline, met_ns: monotonic_ns() });
+                lives.len() - 1
+            }
+        })
+    }
+
+    pub(super) fn into_lives(self) -> Vec<Life> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The name under which a node follows, if it does.
+fn standby_name(client: &mut Client) -> Option<String> {
+    let reply = client.ask(STANDBY_NAME).ok()?;
+    reply.rows().first().and_then(|row| text(row.first()?))
+}
+
+/// The names of all standbys of a site, by node.
+pub(super) fn names(site: &Site) -> Vec<Option<String>> {
+    let name = |role: Role, spec| match role {
+        Role::Standby if site.engine == Engine::Postgres => {
+            Client::connect(spec, PATIENCE).ok().and_then(|mut client| standby_name(&mut client))
+        }
+        _ => None,
+    };
+    site.nodes.iter().map(|node| name(node.role, &node.spec)).collect()
+}
+
+/// Asks until the end.
+pub(super) fn observe(site: &Site, registry: &Registry, watch: &Watch<'_>) -> Vec<Period> {
+    let mut periods: Vec<Period> = Vec::new();
+    if !is_known(site.engine) {
+        return periods;
+    }
+    let mut session = Lasting::new(site.entry(), PATIENCE);
+    let question = format!("{IDENTITY}; {SETTINGS}; {STANDBYS}");
+    while watch.goes_on() {
+        if let Some(client) = session.get() {
+            match client.ask(&question).ok().filter(|reply| reply.error.is_none()) {
+                Some(reply) => {
+                    if let Some(period) = period(&reply.done, registry)
+                        && periods.last() != Some(&period)
+                        && periods.len() < PERIODS_MAX
+                    {
+                        periods.push(period);
+                    }
+                }
+                None => session.lose(),
+            }
+        }
+        std::thread::sleep(BEAT);
+    }
+    periods
+}
+
+fn period(done: &[crate::client::Done], registry: &Registry) -> Option<Period> {
+    let [identity, settings, standbys] = done else { return None };
+    let (identity, settings) = (identity.rows.first()?, settings.rows.first()?);
+    let column = |row: &TextRow, at: usize| row.get(at).and_then(text).unwrap_or_default();
+    Some(Period {
+        life: registry.enter(identity)?,
+        names: column(settings, 0),
+        commit: column(settings, 1),
+        standbys: standbys.rows.iter().map(|row| (column(row, 0), column(row, 1))).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn period(life: usize, names: &str, standbys: &[(&str, &str)]) -> Period {
+        Period {
+            life,
+            names: names.to_owned(),
+            commit: "on".to_owned(),
+            standbys: standbys
+                .iter()
+                .map(|(name, state)| ((*name).to_owned(), (*state).to_owned()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn only_a_standby_that_every_commit_waits_for_is_waited_for() {
+        let both = [("s1", "sync"), ("s2", "potential")];
+        let quorum = [("s1", "quorum"), ("s2", "quorum")];
+        for (names, standbys, name, waits) in [
+            ("", &[("s1", "async")][..], "s1", false),
+            ("FIRST 1 (s1)", &[("s1", "sync")], "s1", true),
+            ("s1", &[("s1", "sync")], "s1", true),
+            ("\"S1\"", &[("s1", "sync")], "s1", true),
+            // It is away: commits wait for it all the same.
+            ("FIRST 1 (s1)", &[], "s1", true),
+            ("FIRST 1 (s1)", &[("s1", "sync"), ("s2", "async")], "s2", false),
+            ("FIRST 1 (s1, s2)", &both, "s1", true),
+            ("FIRST 1 (s1, s2)", &both, "s2", false),
+            ("s1, s2", &both, "s2", false),
+            ("FIRST 1 (s1, s2)", &[("s2", "sync")], "s1", false),
+            ("FIRST 2 (s1, s2)", &[("s1", "sync"), ("s2", "sync")], "s2", true),
+            ("2 (s1, s2, s3)", &[("s1", "sync"), ("s2", "sync"), ("s3", "potential")], "s3", false),
+            ("ANY 1 (s1, s2)", &quorum, "s1", false),
+            ("ANY 2 (s1, s2)", &quorum, "s1", true),
+            ("ANY 1 (*)", &[("s1", "quorum")], "s1", false),
+            ("*", &[("s1", "sync"), ("s2", "potential")], "s1", true),
+            ("*", &[("s1", "sync"), ("s2", "potential")], "s2", false),
+            // Two of one name.
+            ("*", &[("w", "sync"), ("w", "potential")], "w", false),
+        ] {
+            let found = period(0, names, standbys).waits_for(name);
+            assert_eq!(found == Waited::Yes, waits, "{names} {standbys:?} {name}: {found:?}");
+            assert_ne!(found, Waited::Unknown);
+        }
+        assert_eq!(period(0, "FIRST 1 (s1, s2)", &[("s1", "")]).waits_for("s1"), Waited::Unknown);
+    }
+
+    #[test]
+    fn one_moment_without_it_is_enough_and_what_came_after_a_failover_does_not_count() {
+        let life = |timeline: u32| Life {
+            start: timeline.to_string(),
+            checkpointer: String::new(),
+            timeline,
+            met_ns: 0,
+        };
+        let sync = || period(0, "FIRST 1 (s1)", &[("s1", "sync")]);
+        let mut seen = Observed { lives: vec![life(1)], periods: vec![sync()], ..Observed::default() };
+        assert_eq!(seen.waited_for(Some("s1")), Waited::Yes);
+        assert_eq!(seen.waited_for(None), Waited::Unknown);
+        seen.periods.extend([period(0, "", &[]), sync()]);
+        assert!(matches!(seen.waited_for(Some("s1")), Waited::No(why) if why.contains("empty")));
+        // The new primary waits for nobody, which says nothing about what it has taken over.
+        seen.lives.push(life(2));
+        seen.periods = vec![sync(), period(1, "", &[])];
+        assert!(seen.has_failed_over() && seen.restarts() == 0);
+        assert_eq!(seen.waited_for(Some("s1")), Waited::Yes);
+        assert_eq!(Observed::default().waited_for(Some("s1")), Waited::Unknown);
+        seen.lives = vec![life(1), Life { start: "again".to_owned(), ..life(1) }];
+        assert!(!seen.has_failed_over() && seen.restarts() == 1);
+    }
+}

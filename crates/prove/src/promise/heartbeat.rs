@@ -1,0 +1,201 @@
+//! Availability and staleness. An outage is measured, whoever made it; what is promised is that an answered write stays, and that a node shows it where a
+//! setting says so.
+
+use record::promise::{Control, Promise, Reading, Standing};
+use serde_json::json;
+
+use super::settings::{Excuse, Settings};
+use super::{Count, Rule, counted, explain_missing, faults_of, figures, has_standbys, least, share};
+use crate::fault::Site;
+use crate::live::heartbeat::{Gap, Outage, Report, ShardReport, Staleness};
+use crate::live::servers::{Observed, Waited};
+
+/// Of the probes outside of all faults, more than this share without an answer is an outage in pieces.
+const UNANSWERED_SHARE_MAX: f64 = 0.05;
+
+/// All lines of `hb`: for each shard whether it answers, and whether what it answered stays; for each other node how old what it shows is.
+pub fn heartbeat(site: &Site, report: &Report, settings: &Settings, setting: &str) -> Vec<Promise> {
+    let (fault, faults) = faults_of(&report.happened);
+    let excuse = settings.excuse(&faults, has_standbys(site), &report.observed);
+    let mut promises = Vec::new();
+    for shard in &report.shards {
+        promises.push(answers(shard, setting));
+        promises.push(stays(shard, excuse.as_ref(), setting));
+    }
+    for node in &report.staleness {
+        promises.push(shows(node, settings, &report.observed, setting));
+    }
+    for promise in &mut promises {
+        promise.fault.clone_from(&fault);
+        explain_missing(promise, &report.happened);
+    }
+    least::doubt(&mut promises, &report.failures);
+    promises
+}
+
+fn seconds(us: u64) -> String {
+    format!("{:.2} s", us as f64 / 1e6)
+}
+
+/// Whether probes are answered, and come back after a fault. Being away is no broken promise: nobody promises that a server which is killed answers. But an outage that
+/// was not part of the plan says that something else was going on.
+fn answers(shard: &ShardReport, setting: &str) -> Promise {
+    let [writes, reads] = &shard.gaps;
+    let all = || writes.iter().chain(reads);
+    let foreign: Vec<&Gap> = all().filter(|gap| !gap.is_injected).collect();
+    let is_away = all().any(|gap| !gap.is_over);
+    let never = shard
+        .outages
+        .iter()
+        .any(|[write, read]: &[Outage; 2]| write.back_us.is_none() || read.back_us.is_none());
+    let sent = shard.writes[0] + shard.reads[0];
+    let missing = sent - shard.writes[1] - shard.reads[1];
+    let longest = foreign.iter().map(|gap| gap.us()).max().unwrap_or(0);
+    let (standing, why, change) = if longest > 0 {
+        let end = if is_away { "it had not come back when the watch ended" } else { "it came back" };
+        let unanswered = shard.writes[0] - shard.writes[1];
+        (
+            Standing::NotTested,
+            format!(
+                "an outage of {} that is not part of the plan of this proof: {unanswered} of {} write probes had no answer; {end}",
+                seconds(longest),
+                shard.writes[0],
+            ),
+            "look into the server's log, and prove it again when nothing else happens",
+        )
+    } else if shard.share_unanswered_calm > UNANSWERED_SHARE_MAX {
+        (
+            Standing::NotTested,
+            format!(
+                "{:.1} % of the probes had no answer while nothing was broken by this proof",
+                100.0 * shard.share_unanswered_calm
+            ),
+            "look into the server's log, and prove it again when nothing else happens",
+        )
+    } else if never || is_away {
+        (
+            Standing::NotTested,
+            "the watch ended before probes were answered again: the recovery took longer, or nothing had been healed by then"
+                .to_owned(),
+            "watch longer (-T), and heal in time: --fault kill@3s,heal@4s",
+        )
+    } else if shard.gap_control != Some(true) {
+        let why = "too short for an outage to be seen: two seconds without an answer have to show".to_owned();
+        (Standing::NotTested, why, "watch longer (-T)")
+    } else if shard.outages.is_empty() {
+        (Standing::Kept, "probes were answered all the time".to_owned(), "")
+    } else {
+        (Standing::Kept, "after every fault probes were answered again; how soon is measured".to_owned(), "")
+    };
+    let list =
+        |of: fn(&[Outage; 2]) -> Option<u64>| -> Vec<Option<u64>> { shard.outages.iter().map(of).collect() };
+    let lengths = |gaps: &[Gap]| -> Vec<u64> { gaps.iter().map(Gap::us).collect() };
+    Promise {
+        workload: "hb".to_owned(),
+        promise: format!("writes and reads of {} are answered, and come back after a fault", shard.shard),
+        setting: setting.to_owned(),
+        standing,
+        n: sent,
+        unit: "probes".to_owned(),
+        reading: Reading::Answers,
+        // Those of the plan are measured and not counted as seen.
+        seen: match standing {
+            Standing::Kept => 0,
+            _ => missing,
+        },
+        control: shard.gap_control.map(|shows| Control {
+            what: "the answers of two seconds taken out of the record".to_owned(),
+            n: 1,
+            seen: u64::from(shows),
+        }),
+        why,
+        change: change.to_owned(),
+        figures: figures(json!({
+            "write_probes": shard.writes[0],
+            "write_answers": shard.writes[1],
+            "read_probes": shard.reads[0],
+            "read_answers": shard.reads[1],
+            "rto_write_us": list(|[write, _]| write.back_us),
+            "rto_read_us": list(|[_, read]| read.back_us),
+            "rto_full_us": list(|[write, _]| write.full_us),
+            "outage_write_us": lengths(writes),
+            "outage_read_us": lengths(reads),
+            "outage_foreign_us": foreign.iter().map(|gap| gap.us()).collect::<Vec<u64>>(),
+            "silence_write_us_max": shard.silence_us[0],
+            "silence_read_us_max": shard.silence_us[1],
+            "share_unanswered_write": shard.share_unanswered[0],
+            "share_unanswered_read": shard.share_unanswered[1],
+            "unavailable_s": shard.share_unanswered[0] * shard.writes[0] as f64 * crate::live::heartbeat::BEAT.as_secs_f64(),
+        })),
+        ..Promise::default()
+    }
+}
+
+/// Whether what was answered is there in the end: the same promise as that of `ack`, with the same settings that take it back.
+fn stays(shard: &ShardReport, excuse: Option<&Excuse>, setting: &str) -> Promise {
+    let promise = format!("what {} answered stays", shard.shard);
+    let mut promise = counted(Count {
+        workload: "hb",
+        promise: &promise,
+        setting,
+        unit: "answered writes",
+        n: shard.writes[1],
+        seen: shard.doomed,
+        control: shard.control.map(|shows| Control {
+            what: "an answered row is taken away in a transaction of the reader's own".to_owned(),
+            n: 1,
+            seen: u64::from(shows),
+        }),
+        rule: if excuse.is_some() { Rule::Allowed } else { Rule::Forbidden },
+        reading: Reading::Statements,
+        why: ("what is acknowledged is on disk", excuse.map_or("", |it| it.why.as_str())),
+        change: excuse.map_or("", |it| it.change),
+    });
+    promise.figures = figures(json!({
+        "lost": shard.doomed,
+        "lost_after_warning": shard.weak_doomed,
+    }));
+    promise
+}
+
+/// How old what another node shows is. It is promised to be new only where every commit waited until this very node had applied it.
+fn shows(node: &Staleness, settings: &Settings, observed: &Observed, setting: &str) -> Promise {
+    let applied = settings.applies_on(observed, node.at);
+    let allowed = match &applied {
+        Waited::No(why) => format!(
+            "another node shows a write only when it has applied it, and commits do not wait for that here: {why}"
+        ),
+        Waited::Yes | Waited::Unknown => {
+            "whether commits wait until this node has applied them could not be seen (pg_stat_replication needs pg_read_all_stats)"
+                .to_owned()
+        }
+    };
+    let promise = format!("{} shows at once what was acknowledged", node.node);
+    let mut promise = counted(Count {
+        workload: "hb",
+        promise: &promise,
+        setting,
+        unit: "readings directly after an acknowledgement",
+        n: node.reads,
+        seen: node.stale,
+        control: Some(Control {
+            what: "the same reading in a snapshot from before the write".to_owned(),
+            n: node.control[0],
+            seen: node.control[1],
+        }),
+        rule: if applied == Waited::Yes { Rule::Forbidden } else { Rule::Allowed },
+        reading: Reading::Statements,
+        why: (
+            "remote_apply waits until this node, which is in the synchronous set, has applied it",
+            &allowed,
+        ),
+        change: "read your own writes on the node that took them, or set synchronous_commit = remote_apply with this node as a synchronous one",
+    });
+    promise.figures = figures(json!({
+        "share_stale": share(node.stale, node.reads),
+        "stale_age_us_p50": node.age_us_p50,
+        "stale_age_us_max": node.age_us_max,
+        "went_backwards": node.backwards,
+    }));
+    promise
+}

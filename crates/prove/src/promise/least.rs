@@ -1,0 +1,124 @@
+//! How much has to be looked at before nothing seen means "kept", and how much of a load may be refused.
+
+use record::promise::{Promise, Standing};
+use serde_json::json;
+
+use crate::live::failures::Failures;
+
+/// With nothing seen among n, the true share is below 3/n with 95 % confidence (the rule of three). Transactions come by the thousand, so a promise about them is
+/// kept only when it is broken in less than one of a hundred.
+const LEAST_OF_LOAD: u64 = 300;
+/// Probes come at a fixed beat, 50 a second: two seconds of them, and less than three of a hundred.
+const LEAST_OF_PROBES: u64 = 100;
+/// Pairs of transactions are interleaved by hand, so each of them is a trial and none is luck: less than one of ten.
+const LEAST_OF_PAIRS: u64 = 30;
+/// More refusals than one of ten while nothing is broken by us: the load is not what it should be, and what was not seen may have been refused.
+const REFUSED_SHARE_MAX: f64 = 0.1;
+
+/// The least n of a workload; 0: its promises are measured, or judged one by one.
+fn least(workload: &str) -> u64 {
+    match workload {
+        "ack" | "bank" | "twin" | "conflict" | "verreg" | "append" => LEAST_OF_LOAD,
+        "hb" => LEAST_OF_PROBES,
+        "skew" => LEAST_OF_PAIRS,
+        _ => 0,
+    }
+}
+
+/// Takes back what is said of too little.
+pub(super) fn enough(promise: &mut Promise) {
+    let least = least(&promise.workload);
+    if promise.standing == Standing::Kept && promise.n < least {
+        promise.standing = Standing::NotTested;
+        promise.why = format!(
+            "{} {} are too few: with nothing seen among fewer than {least} it may happen in more than {:.2} % of all cases",
+            promise.n,
+            promise.unit,
+            300.0 / least as f64,
+        );
+        promise.change = "watch longer (-T), with more sessions (-c), or several times (--repeat)".to_owned();
+        promise.bound = None;
+    }
+}
+
+/// Shows what was refused, and takes "kept" back where that is too much.
+pub(super) fn doubt(promises: &mut [Promise], failures: &Failures) {
+    if failures.refused == 0 {
+        return;
+    }
+    let words: Vec<String> =
+        failures.messages.iter().map(|(message, count)| format!("{count} times {message}")).collect();
+    for promise in promises {
+        promise.figures.insert("refused_by_error".to_owned(), json!(failures.refused));
+        promise.figures.insert("answered".to_owned(), json!(failures.tried));
+        if promise.standing == Standing::Kept && failures.calm_share() > REFUSED_SHARE_MAX {
+            promise.standing = Standing::NotTested;
+            promise.why = format!(
+                "{} of {} statements and transactions were refused while nothing was broken: {}",
+                failures.calm[1],
+                failures.calm[0],
+                words.join("; ")
+            );
+            promise.change = "look why the server refuses them, then prove it again".to_owned();
+            promise.bound = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(workload: &str, n: u64) -> Promise {
+        Promise {
+            workload: workload.to_owned(),
+            standing: Standing::Kept,
+            n,
+            unit: "commits".to_owned(),
+            bound: Some(0.5),
+            ..Promise::default()
+        }
+    }
+
+    #[test]
+    fn nothing_seen_among_too_few_is_not_tested() {
+        for (workload, few, enough_of_them) in
+            [("ack", 299, 300), ("conflict", 4, 300), ("verreg", 14, 300), ("hb", 99, 100), ("skew", 5, 30)]
+        {
+            let (mut small, mut large) = (kept(workload, few), kept(workload, enough_of_them));
+            enough(&mut small);
+            enough(&mut large);
+            assert_eq!((small.standing, large.standing), (Standing::NotTested, Standing::Kept), "{workload}");
+            assert!(small.bound.is_none() && small.why.contains("too few"), "{}", small.why);
+        }
+        // What was seen was seen, among however few.
+        let mut broken = Promise { standing: Standing::Broken, seen: 1, ..kept("ack", 4) };
+        enough(&mut broken);
+        assert_eq!(broken.standing, Standing::Broken);
+    }
+
+    #[test]
+    fn kept_beside_thousands_of_refusals_is_not_tested() {
+        let failures = |refused: u64, tried: u64| Failures {
+            tried,
+            refused,
+            calm: [tried, refused],
+            messages: vec![("42P01: relation does not exist".to_owned(), refused)],
+        };
+        let mut promises = [kept("ack", 5_000)];
+        doubt(&mut promises, &failures(100, 40_000));
+        assert_eq!(promises[0].standing, Standing::Kept, "a few are shown, and no more");
+        assert_eq!(promises[0].figures["refused_by_error"], json!(100));
+        doubt(&mut promises, &failures(38_324, 40_000));
+        assert_eq!(promises[0].standing, Standing::NotTested);
+        assert!(
+            promises[0].why.contains("38324 of 40000") && promises[0].why.contains("42P01"),
+            "{}",
+            promises[0].why
+        );
+        // Refused while something was broken by us: that is what faults do.
+        let mut faulty = [kept("ack", 5_000)];
+        doubt(&mut faulty, &Failures { calm: [1_000, 0], ..failures(38_324, 40_000) });
+        assert_eq!(faulty[0].standing, Standing::Kept);
+    }
+}
