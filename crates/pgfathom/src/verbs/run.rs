@@ -57,7 +57,15 @@ pub struct Run {
     #[arg(short, long = "builtin", value_name = "NAME[@W]", value_parser = weighted, help_heading = "Workload")]
     pub builtin: Vec<Weighted>,
     /// pgbench script, with a weight after @; may be given several times
-    #[arg(short, long = "file", value_name = "FILE[@W]", value_parser = weighted, help_heading = "Workload")]
+    #[arg(
+        short,
+        long = "file",
+        value_name = "FILE[@W]",
+        value_parser = weighted,
+        // Standard input may have a weight, too: -f -@3.
+        allow_hyphen_values = true,
+        help_heading = "Workload"
+    )]
     pub file: Vec<Weighted>,
     /// How YCSB workloads pick rows, instead of their own way: uniform, zipfian, latest
     #[arg(long, value_name = "WAY", value_enum, hide_possible_values = true, help_heading = "Workload")]
