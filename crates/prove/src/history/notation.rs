@@ -112,7 +112,7 @@ fn plain(bytes: &[u8]) -> String {
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
             match character.is_control() {
-                true => text.push_str(&format!("\u{fffd}{:x};", u32::from(character))),
+                true => text.push_str(&format!("\u{fffd}{:x}.", u32::from(character))),
                 false => text.push(character),
             }
         }

@@ -316,7 +316,7 @@ fn a_long_history_is_read_operation_by_operation() {
             "{{:type :ok, :process 0, :value [[:append {key} {number}] [:r {key} [{list}]]]}}\n"
         ));
     }
-    assert!(text.len() > 1 << 20, "several chunks");
+    assert!(text.len() > 3 << 18, "several chunks");
     let history = elle::parse(text.as_bytes()).unwrap();
     for (number, txn) in (0..4_000u64).zip(0u32..) {
         let [append, read] = history.ops_of(txn) else { panic!("{txn}") };
