@@ -21,6 +21,16 @@ pub(crate) fn control(spec: &ConnSpec) -> Result<Control, LoadError> {
     Ok(control)
 }
 
+/// The same for the few statements that need no session: also through a pool that shares server processes, which no setting may stay with.
+pub(crate) fn shared(spec: &ConnSpec) -> Result<Control, LoadError> {
+    let mut control = control::connect_shared(&spec.pinned()).map_err(LoadError::connect)?;
+    if !control.is_shared() {
+        let set = control.batch_execute(SETTINGS);
+        set.map_err(|source| LoadError::sql("setting up the session", source))?;
+    }
+    Ok(control)
+}
+
 /// A hot connection, without [`SETTINGS`].
 pub(crate) fn hot(spec: &ConnSpec) -> Result<HotConnection, target::ConnectError> {
     hot::connect(&spec.pinned())

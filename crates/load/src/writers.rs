@@ -54,8 +54,8 @@ struct Place {
     spec: ConnSpec,
     control: Control,
     dataset: Dataset,
-    /// Runs whose mark this connection holds.
-    marks: Vec<u16>,
+    /// Runs whose mark is held: by this connection, or by one of their own where a use of a connection is a transaction.
+    marks: Vec<(u16, Option<Control>)>,
 }
 
 impl std::fmt::Debug for Registry {
@@ -73,7 +73,7 @@ impl Registry {
         let mut places = Vec::new();
         for node in cluster.data_nodes() {
             let spec = cluster.nodes[node].spec.clone();
-            let mut control = crate::connect::control(&spec)?;
+            let mut control = crate::connect::shared(&spec)?;
             // A node whose ledger has been lost is verification's business.
             if let Some(dataset) = ledger::find_dataset(&mut *control, ledger::YCSB)? {
                 places.push(Place { spec, control, dataset, marks: Vec::new() });
@@ -92,8 +92,11 @@ impl Registry {
     /// # Errors
     /// When a ledger cannot be read, or two have different runs under one number.
     pub fn writers(&mut self) -> Result<Vec<Writer>, LoadError> {
-        let ledgers =
-            self.places.iter_mut().map(|place| ledger::writers(&mut *place.control, &place.dataset));
+        let ledgers = self.places.iter_mut().map(|place| {
+            let writers = ledger::writers(&mut *place.control, &place.dataset)?;
+            place.control.release().map_err(|source| LoadError::sql("reading pgfathom.writer", source))?;
+            Ok(writers)
+        });
         merge(ledgers.collect::<Result<_, _>>()?)
     }
 
@@ -130,7 +133,7 @@ impl Registry {
             if !matches!(created, Ok(Some(_))) {
                 for place in &mut self.places {
                     // A connection that is lost has rolled back by itself.
-                    let _ = place.control.batch_execute("rollback");
+                    let _ = place.control.outside().and_then(|client| client.batch_execute("rollback"));
                 }
             }
             match created {
@@ -154,14 +157,14 @@ impl Registry {
         let mut last = 0;
         for place in &mut self.places {
             // The mode excludes itself, so two runs that start at once get two numbers.
-            let locked = place
-                .control
-                .batch_execute("begin; lock table pgfathom.writer in share row exclusive mode nowait");
+            let client = place.control.outside().map_err(sql)?;
+            let locked =
+                client.batch_execute("begin; lock table pgfathom.writer in share row exclusive mode nowait");
             match locked {
                 Err(error) if error.code().is_some_and(|code| code.code() == "55P03") => return Ok(None),
                 other => other.map_err(sql)?,
             }
-            let row = place.control.query_one(
+            let row = client.query_one(
                 "select coalesce(max(run_no), 0) from pgfathom.writer where dataset = $1",
                 &[&place.dataset.id],
             );
@@ -172,14 +175,14 @@ impl Registry {
             return Err(LoadError::WritersExhausted { runs: RUN_NO_MAX as u32 });
         }
         for place in &mut self.places {
-            let inserted = place.control.execute(
+            let inserted = place.control.outside().map_err(sql)?.execute(
                 "insert into pgfathom.writer (dataset, run_no, spec) values ($1, $2, $3::text::jsonb)",
                 &[&place.dataset.id, &run_no, &spec_json],
             );
             inserted.map_err(sql)?;
         }
         for place in &mut self.places {
-            place.control.batch_execute("commit").map_err(sql)?;
+            place.control.outside().and_then(|client| client.batch_execute("commit")).map_err(sql)?;
         }
         Ok(Some(run_no as u16))
     }
@@ -193,20 +196,28 @@ impl Registry {
         let sql = |source| LoadError::sql("marking the run as being on", source);
         for index in 0..self.places.len() {
             let place = &mut self.places[index];
-            if place.marks.contains(&run_no) {
+            if place.marks.iter().any(|(mark, _)| *mark == run_no) {
                 continue;
             }
-            let row = place
-                .control
-                .query_one("select pg_try_advisory_lock($1)", &[&mark_key(place.dataset.id, run_no)]);
-            if row.map_err(sql)?.get(0) {
-                place.marks.push(run_no);
+            let key = mark_key(place.dataset.id, run_no);
+            let (is_mine, holder) = if place.control.is_shared() {
+                // The lock of a transaction that stays open as long as its connection lives.
+                let mut holder = crate::connect::shared(&place.spec)?;
+                (holder.query_one("select pg_try_advisory_xact_lock($1)", &[&key]), Some(holder))
+            } else {
+                (place.control.query_one("select pg_try_advisory_lock($1)", &[&key]), None)
+            };
+            if is_mine.map_err(sql)?.get(0) {
+                place.marks.push((run_no, holder));
                 continue;
             }
             for place in &mut self.places[..index] {
                 let key = mark_key(place.dataset.id, run_no);
-                place.control.execute("select pg_advisory_unlock($1)", &[&key]).map_err(sql)?;
-                place.marks.retain(|mark| *mark != run_no);
+                let mine = place.marks.iter().position(|(mark, _)| *mark == run_no);
+                // A connection of its own lets go when it ends.
+                if mine.is_some_and(|at| place.marks.remove(at).1.is_none()) {
+                    place.control.execute("select pg_advisory_unlock($1)", &[&key]).map_err(sql)?;
+                }
             }
             return Ok(false);
         }
@@ -225,6 +236,8 @@ impl Registry {
                 Err(LoadError::Restarted) => {}
                 other => {
                     other?;
+                    let sql = |source| LoadError::sql("updating the run in pgfathom.writer", source);
+                    place.control.release().map_err(sql)?;
                     updated = Ok(());
                 }
             }
@@ -242,12 +255,15 @@ impl Registry {
             // Only the second statement makes the run a finished one; cut in between, it is judged like a killed one.
             let tell = |control: &mut Control, dataset: &Dataset| {
                 ledger::update_writer_spec(&mut **control, dataset, run_no, spec_json)?;
-                ledger::finish_writer(&mut **control, dataset, run_no, transactions)
+                ledger::finish_writer(&mut **control, dataset, run_no, transactions)?;
+                control
+                    .release()
+                    .map_err(|source| LoadError::sql("ending the run in pgfathom.writer", source))
             };
             if !place.control.is_closed() && tell(&mut place.control, &place.dataset).is_ok() {
                 return Ok(());
             }
-            place.control = crate::connect::control(&place.spec)?;
+            place.control = crate::connect::shared(&place.spec)?;
             place.marks.clear();
             tell(&mut place.control, &place.dataset)
         });

@@ -177,11 +177,6 @@ impl Client {
         let _ = self.connection.socket().set_timeout(timeout);
     }
 
-    /// The backend's process id.
-    pub fn process_id(&self) -> u32 {
-        self.connection.process_id()
-    }
-
     /// A setting that the server reports.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.connection.parameters().get(name).map(String::as_str)

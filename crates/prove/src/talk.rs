@@ -37,8 +37,10 @@ impl Session {
     /// # Errors
     /// As for any connection; also when the system refuses a thread.
     pub fn open(spec: &ConnSpec) -> Result<Session, TalkError> {
-        let mut client = Client::of(hot::connect(&spec.pinned())?);
-        let (cancel, process_id) = (client.cancel_token(), client.process_id());
+        let mut connection = hot::connect(&spec.pinned())?;
+        let process_id = connection.backend_pid().map_err(io::Error::other)?;
+        let mut client = Client::of(connection);
+        let cancel = client.cancel_token();
         let (statements, to_do) = channel::<String>();
         let (done, replies) = channel();
         let work = move || {

@@ -26,8 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The outcome of the COMMIT of one row, of which `meanwhile` is told the backend's process id.
 fn commit(cluster: &Throwaway, id: i32, meanwhile: impl FnOnce(u32) + Send) -> Outcome {
     let mut client = Client::connect(&cluster.spec(), PATIENCE).unwrap();
+    let asked = client.ask("select pg_backend_pid()").unwrap();
+    let pid =
+        asked.rows[0][0].as_deref().and_then(|text| std::str::from_utf8(text).ok()).unwrap().parse().unwrap();
     client.tell(&format!("begin; insert into t values ({id})")).unwrap();
-    let pid = client.process_id();
     std::thread::scope(|scope| {
         scope.spawn(move || meanwhile(pid));
         match client.ask("commit") {

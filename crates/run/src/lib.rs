@@ -9,6 +9,7 @@ pub mod dial;
 pub mod drive;
 pub mod engine;
 pub mod null_server;
+pub mod pooler;
 pub mod random;
 pub mod recovery;
 pub mod responder;

@@ -1,4 +1,4 @@
-//! Statements prepared on the server, once per session.
+//! The statements of a workload, laid out once per session: prepared on the server, or sent with their text each time.
 
 use wire::backend::{Frames, tag};
 use wire::error::ServerError;
@@ -7,6 +7,8 @@ use wire::prepared::{Template, Wire};
 
 use crate::engine::link::LinkError;
 use crate::engine::session::Session;
+use crate::pooler;
+use crate::script::QueryMode;
 
 /// A statement as a workload names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub struct StatementSpec {
     pub name: String,
     /// Its text with `$1`, `$2`, ...
     pub sql: String,
+    /// How it is sent.
+    pub mode: QueryMode,
     /// Somebody reads the names and values of its result: it is described and comes as text in either wire mode.
     pub is_read: bool,
     /// How many parameters are written when it is executed.
@@ -29,7 +33,7 @@ impl StatementSpec {
         // A quoted name may have anything in it.
         let outside: String = sql.split('"').step_by(2).collect();
         let parameters = (1..).take_while(|number| outside.contains(&format!("${number}"))).count();
-        StatementSpec { name, sql, is_read: false, parameters, place: None }
+        StatementSpec { name, sql, mode: QueryMode::Prepared, is_read: false, parameters, place: None }
     }
 }
 
@@ -71,6 +75,9 @@ impl PrepareError {
             PrepareError::Refused { spec, error } => (spec, Some(error)),
             PrepareError::Parameters { spec, .. } => (spec, None),
         };
+        if let Some(hint) = server.and_then(|error| pooler::hint(error.sqlstate, &error.message)) {
+            return Some(hint.to_owned());
+        }
         let own = match server.map(|error| error.sqlstate.as_str()) {
             Some("42P01") if spec.sql.contains("pgbench_") => {
                 Some("make pgbench's tables first: pgbench -i".to_owned())
@@ -100,7 +107,7 @@ fn counted(parameters: usize) -> String {
     }
 }
 
-/// Prepares all of `specs` in one round trip each, and lays out their executions.
+/// Lays out the executions of all of `specs`; those that are to be prepared are, in one round trip each.
 pub async fn prepare(
     session: &Session,
     wire: Wire,
@@ -108,6 +115,17 @@ pub async fn prepare(
 ) -> Result<Vec<Template>, PrepareError> {
     let mut templates = Vec::with_capacity(specs.len());
     for spec in specs {
+        match spec.mode {
+            QueryMode::Simple => {
+                templates.push(Template::simple(&spec.sql));
+                continue;
+            }
+            QueryMode::Extended => {
+                templates.push(Template::extended(&spec.sql, spec.parameters as u16));
+                continue;
+            }
+            QueryMode::Prepared => {}
+        }
         session.request(|out| {
             frontend::parse(out, &spec.name, &spec.sql, &[]);
             frontend::describe_statement(out, &spec.name);

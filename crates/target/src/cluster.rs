@@ -136,7 +136,7 @@ impl Cluster {
         let mut entry = self.nodes[0].spec.clone();
         entry.hosts = self.nodes.iter().flat_map(|node| node.spec.hosts.clone()).collect();
         entry.target_session_attrs = SessionAttrs::ReadWrite;
-        let Ok(control) = crate::control::connect(&entry) else { return self };
+        let Ok(control) = crate::control::connect_shared(&entry) else { return self };
         let Some(now) = self.nodes.iter().position(|node| node.spec.hosts.contains(control.host())) else {
             return self;
         };
@@ -157,7 +157,7 @@ impl Cluster {
     /// # Errors
     /// [`ClusterError::Connect`] when a node cannot be reached at the address that the catalog has for it.
     pub fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
-        let mut control = crate::control::connect(entry)?;
+        let mut control = crate::control::connect_shared(entry)?;
         let here = entry.clone().with_only_host(control.host_index());
         discover::discover(&mut control, here, &mut discover::Reach::Demanded)
     }

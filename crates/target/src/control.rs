@@ -24,6 +24,7 @@ use wire::startup::{AuthMethods, ChannelBindingMode, StartupError};
 use crate::connect::{self, Candidate, Cause, ConnectError, Encryption, Endpoint, Failure, Plane, Role};
 use crate::conninfo::{ConnSpec, HostSpec};
 use crate::hot;
+use crate::settings::{self, PoolerRefusal, Settings, Way};
 use crate::tls::{self, Link, Tls, TlsError};
 
 pub mod limit;
@@ -31,8 +32,13 @@ pub mod limit;
 use limit::Limited;
 
 /// A session of the control plane; it is a [`postgres::Client`] that knows where it is connected.
+///
+/// Behind a pool that shares server processes ([`connect_shared`]) it is no session but a row of transactions: each use begins one, with the
+/// settings in it, and ends the one before. So nothing outlasts a use, and the last one is ended by [`Control::release`].
 pub struct Control {
-    client: postgres::Client,
+    /// `None` only while [`Control::into_client`] consumes it.
+    client: Option<postgres::Client>,
+    shared: Option<Shared>,
     candidate: Candidate,
     link: Link,
 }
@@ -46,9 +52,23 @@ impl std::fmt::Debug for Control {
     }
 }
 
-/// Opens a session by the rules of libpq: hosts, TLS, authentication, `target_session_attrs`, `connect_timeout`.
+/// What is needed where server processes are shared.
+struct Shared {
+    /// Begins a transaction with the settings.
+    begin: String,
+    /// One is under way.
+    is_open: bool,
+}
+
+/// Opens a session by the rules of libpq: hosts, TLS, authentication, `target_session_attrs`, `connect_timeout`. A pooler that gives it a
+/// server process for one transaction only is refused.
 pub fn connect(spec: &ConnSpec) -> Result<Control, ConnectError> {
-    connect::connect(spec, &ControlPlane)
+    connect::connect(spec, &ControlPlane { takes_shared: false })
+}
+
+/// The same for work that needs no session: through such a pooler as well, see [`Control`].
+pub fn connect_shared(spec: &ConnSpec) -> Result<Control, ConnectError> {
+    connect::connect(spec, &ControlPlane { takes_shared: true })
 }
 
 impl Control {
@@ -69,15 +89,55 @@ impl Control {
 
     /// `server_version_num`: 180004 for 18.4.
     pub fn server_version_num(&mut self) -> Result<u32, postgres::Error> {
-        let row = self
-            .client
-            .query_one("select pg_catalog.current_setting('server_version_num')::pg_catalog.int4", &[])?;
+        let row =
+            self.query_one("select pg_catalog.current_setting('server_version_num')::pg_catalog.int4", &[])?;
         Ok(u32::try_from(row.get::<_, i32>(0)).unwrap_or(0))
     }
 
     /// The library's client alone.
-    pub fn into_client(self) -> postgres::Client {
-        self.client
+    pub fn into_client(mut self) -> postgres::Client {
+        self.client.take().expect(GONE)
+    }
+
+    fn client(&mut self) -> &mut postgres::Client {
+        self.client.as_mut().expect(GONE)
+    }
+
+    /// Whether the server process behind it is another client's between two transactions.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Ends the transaction of the last use, where uses are transactions: what it did is kept, and nothing is held any more.
+    pub fn release(&mut self) -> Result<(), postgres::Error> {
+        let was_open = self.shared.as_mut().is_some_and(|shared| std::mem::take(&mut shared.is_open));
+        if was_open { self.client().batch_execute("COMMIT") } else { Ok(()) }
+    }
+
+    /// For statements that begin their own transactions, or may not stand in one. The settings are not made where they would stay with a shared
+    /// server process.
+    pub fn outside(&mut self) -> Result<&mut postgres::Client, postgres::Error> {
+        self.release()?;
+        Ok(self.client())
+    }
+
+    /// Begins the transaction of the next use.
+    fn begin(&mut self) -> Result<(), postgres::Error> {
+        let Some(shared) = &mut self.shared else { return Ok(()) };
+        let end = if std::mem::replace(&mut shared.is_open, true) { "COMMIT; " } else { "" };
+        let begin = format!("{end}{}", shared.begin);
+        self.client().batch_execute(&begin)
+    }
+}
+
+const GONE: &str = "the client leaves only with the session";
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // A pooler throws the server process away whose client leaves in the middle of a transaction.
+        if self.client.is_some() {
+            let _ = self.release();
+        }
     }
 }
 
@@ -85,13 +145,15 @@ impl Deref for Control {
     type Target = postgres::Client;
 
     fn deref(&self) -> &postgres::Client {
-        &self.client
+        self.client.as_ref().expect(GONE)
     }
 }
 
 impl DerefMut for Control {
     fn deref_mut(&mut self) -> &mut postgres::Client {
-        &mut self.client
+        // If that fails, so does the use, in the same words.
+        let _ = self.begin();
+        self.client()
     }
 }
 
@@ -114,13 +176,13 @@ pub fn server_error(error: &postgres::Error) -> Option<ServerError> {
     })
 }
 
-struct ControlPlane;
+struct ControlPlane {
+    takes_shared: bool,
+}
 
-impl Plane for ControlPlane {
-    type Session = Control;
-
-    fn open(
-        &self,
+impl ControlPlane {
+    /// One attempt, with the settings in the startup packet.
+    fn open_bare(
         spec: &ConnSpec,
         candidate: &Candidate,
         encryption: Encryption,
@@ -144,17 +206,88 @@ impl Plane for ControlPlane {
         match result {
             Ok(client) => {
                 let link = reported.link.unwrap_or(Link::Plain);
-                Ok(Control { client, candidate: candidate.clone(), link })
+                Ok(Control { client: Some(client), shared: None, candidate: candidate.clone(), link })
             }
             Err(error) => Err(Failure { cause: cause(spec, &error), encrypted: reported.begun }),
         }
     }
 
+    /// Makes the settings of a session whose startup packet did not carry them.
+    fn settle(&self, mut control: Control, wanted: &Settings, way: Way) -> Result<Control, Cause> {
+        if way == Way::Transaction {
+            if !self.takes_shared {
+                return Err(Cause::Pooler(PoolerRefusal::Session));
+            }
+            control.shared =
+                Some(Shared { begin: format!("BEGIN; {}", wanted.statement(true)), is_open: false });
+            // Once aloud: a use cannot tell.
+            control.begin().and_then(|()| control.release()).map_err(|error| statement_failed(&error))?;
+        } else if !wanted.is_empty() {
+            control
+                .client()
+                .batch_execute(&wanted.statement(false))
+                .map_err(|error| statement_failed(&error))?;
+        }
+        Ok(control)
+    }
+}
+
+/// What a failed statement of a new session means.
+fn statement_failed(error: &postgres::Error) -> Cause {
+    match server_error(error) {
+        Some(error) => Cause::Startup(StartupError::Server(error)),
+        None => Cause::Io(io::Error::other(error.to_string())),
+    }
+}
+
+impl Plane for ControlPlane {
+    type Session = Control;
+
+    fn open(
+        &self,
+        spec: &ConnSpec,
+        candidate: &Candidate,
+        encryption: Encryption,
+        tls: Option<&Tls>,
+    ) -> Result<Control, Failure> {
+        let spec = &settings::marked(spec);
+        let bare = |spec: &ConnSpec| ControlPlane::open_bare(spec, candidate, encryption, tls);
+        let plain = |cause| Failure { cause, encrypted: false };
+        let known = settings::known(spec, candidate);
+        if matches!(known, None | Some(Way::Startup)) {
+            match (bare(spec), known) {
+                (Ok(session), Some(_)) => return Ok(session),
+                (Ok(mut session), None) => {
+                    // Options that are no settings were taken by a server: a pooler refuses them all.
+                    let wanted = Settings::of(spec).unwrap_or_default();
+                    let in_effect = wanted.are_in_effect_of(session.client());
+                    if in_effect.map_err(|error| plain(statement_failed(&error)))? {
+                        if !wanted.is_empty() {
+                            settings::remember(spec, candidate, Way::Startup);
+                        }
+                        return Ok(session);
+                    }
+                }
+                (Err(failure), _) if settings::are_refused(&failure.cause) => {}
+                (Err(failure), _) => return Err(failure),
+            }
+        }
+        let without = settings::without(spec);
+        let way = match known {
+            Some(way) if way != Way::Startup => way,
+            _ => settings::learn(|| hot::open_bare(&without, candidate, encryption, tls))?,
+        };
+        settings::remember(spec, candidate, way);
+        let wanted = Settings::of(spec).map_err(plain)?;
+        self.settle(bare(&settings::without_any(spec))?, &wanted, way).map_err(plain)
+    }
+
     fn role(&self, _spec: &ConnSpec, session: &mut Control) -> Result<Role, Cause> {
-        let row = session.client.query_one(Role::QUERY, &[]).map_err(|error| match server_error(&error) {
+        let row = session.query_one(Role::QUERY, &[]).map_err(|error| match server_error(&error) {
             Some(error) => Cause::Startup(StartupError::Server(error)),
             None => Cause::Io(io::Error::other(error)),
         })?;
+        session.release().map_err(|error| statement_failed(&error))?;
         Ok(Role { in_recovery: row.get(0), read_only: row.get(1) })
     }
 }

@@ -15,8 +15,9 @@ use wire::frontend;
 use wire::startup::{self, AuthMethod, Startup, StartupError, StartupOptions};
 
 use crate::connect::{self, Candidate, Cause, ConnectError, Encryption, Endpoint, Failure, Plane, Role};
-use crate::conninfo::{ConnSpec, HostSpec, Keepalives};
+use crate::conninfo::{ConnSpec, HostSpec, Keepalives, Pinned};
 use crate::local::OsUser;
+use crate::settings::{self, PoolerRefusal, Settings, Way};
 pub use crate::socket::Socket;
 use crate::socket::{Deadline, Timed};
 use crate::tls::{self, Link, Tls, TlsError};
@@ -47,8 +48,6 @@ pub struct HotParts {
     pub received: Vec<u8>,
     /// Settings that the server reports, such as `server_version`.
     pub parameters: BTreeMap<String, String>,
-    /// The backend's process id.
-    pub process_id: u32,
     /// How the bytes travel.
     pub link: Link,
     /// Ends a running query.
@@ -88,7 +87,6 @@ impl fmt::Debug for HotConnection {
         f.debug_struct("HotConnection")
             .field("host", &self.candidate.host)
             .field("link", &self.parts().link)
-            .field("process_id", &self.parts().process_id)
             .finish_non_exhaustive()
     }
 }
@@ -120,20 +118,48 @@ impl Plane for Hot {
         encryption: Encryption,
         tls: Option<&Tls>,
     ) -> Result<HotConnection, Failure> {
-        let deadline = spec.connect_timeout.map(|timeout| Instant::now() + timeout);
-        let mut encrypted = false;
-        open(spec, candidate, encryption, tls, deadline, &mut encrypted).map_err(|cause| {
-            let timed_out = match &cause {
-                Cause::Connect(error) | Cause::Io(error) => error.kind() == io::ErrorKind::TimedOut,
-                Cause::Tls(TlsError::Broken { kind, .. }) => *kind == io::ErrorKind::TimedOut,
-                _ => false,
+        let bare = |spec: &ConnSpec| open_bare(spec, candidate, encryption, tls);
+        let plain = |cause| Failure { cause, encrypted: false };
+        let known = settings::known(spec, candidate);
+        if matches!(known, None | Some(Way::Startup)) {
+            match (bare(spec), known) {
+                (Ok(session), Some(_)) => return Ok(session),
+                (Ok(mut session), None) => {
+                    // Options that are no settings were taken by a server: a pooler refuses them all.
+                    let wanted = Settings::of(spec).unwrap_or_default();
+                    if wanted.are_in_effect(&mut session).map_err(plain)? {
+                        if !wanted.is_empty() {
+                            settings::remember(spec, candidate, Way::Startup);
+                        }
+                        return Ok(session);
+                    }
+                }
+                (Err(failure), _) if settings::are_refused(&failure.cause) => {}
+                (Err(failure), _) => return Err(failure),
+            }
+        }
+        let without = settings::without(spec);
+        let way = match known {
+            Some(way) if way != Way::Startup => way,
+            _ => settings::learn(|| bare(&without))?,
+        };
+        settings::remember(spec, candidate, way);
+        let wanted = Settings::of(spec).map_err(plain)?;
+        if way == Way::Transaction {
+            // Where only names are pinned, the statements name schemas themselves.
+            let may_go = |name: &str| {
+                spec.pinned == Pinned::Names && Pinned::Names.settings().any(|(pinned, _)| pinned == name)
             };
-            let cause = match spec.connect_timeout {
-                Some(timeout) if timed_out => Cause::Timeout(timeout.as_secs()),
-                _ => cause,
-            };
-            Failure { cause, encrypted }
-        })
+            if let Some(name) = wanted.uncarried().find(|name| !may_go(name)) {
+                return Err(plain(Cause::Pooler(PoolerRefusal::Setting(name.to_owned()))));
+            }
+            return bare(&without);
+        }
+        let mut session = bare(&without)?;
+        if !wanted.is_empty() {
+            session.simple_query(&wanted.statement(false)).map_err(settings::cause).map_err(plain)?;
+        }
+        Ok(session)
     }
 
     fn role(&self, spec: &ConnSpec, session: &mut HotConnection) -> Result<Role, Cause> {
@@ -149,6 +175,29 @@ impl Plane for Hot {
         };
         Ok(Role { in_recovery: is(0), read_only: is(1) })
     }
+}
+
+/// One attempt, with the settings in the startup packet.
+pub(crate) fn open_bare(
+    spec: &ConnSpec,
+    candidate: &Candidate,
+    encryption: Encryption,
+    tls: Option<&Tls>,
+) -> Result<HotConnection, Failure> {
+    let deadline = spec.connect_timeout.map(|timeout| Instant::now() + timeout);
+    let mut encrypted = false;
+    open(spec, candidate, encryption, tls, deadline, &mut encrypted).map_err(|cause| {
+        let timed_out = match &cause {
+            Cause::Connect(error) | Cause::Io(error) => error.kind() == io::ErrorKind::TimedOut,
+            Cause::Tls(TlsError::Broken { kind, .. }) => *kind == io::ErrorKind::TimedOut,
+            _ => false,
+        };
+        let cause = match spec.connect_timeout {
+            Some(timeout) if timed_out => Cause::Timeout(timeout.as_secs()),
+            _ => cause,
+        };
+        Failure { cause, encrypted }
+    })
 }
 
 fn open(
@@ -195,15 +244,7 @@ fn open(
         secret_key: established.secret_key.clone(),
         timeout: spec.connect_timeout.unwrap_or(CANCEL_TIMEOUT),
     };
-    let parts = HotParts {
-        socket,
-        tls: session,
-        received,
-        parameters: established.parameters,
-        process_id: established.process_id,
-        link,
-        cancel,
-    };
+    let parts = HotParts { socket, tls: session, received, parameters: established.parameters, link, cancel };
     Ok(HotConnection {
         parts: Some(parts),
         method: established.method,
@@ -384,9 +425,18 @@ impl HotConnection {
         &self.parts().parameters
     }
 
-    /// The backend's process id, as in `pg_stat_activity`.
-    pub fn process_id(&self) -> u32 {
-        self.parts().process_id
+    /// The server's process, as in `pg_stat_activity`. It is asked: a pooler makes up the number that comes with the key for cancelling.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn backend_pid(&mut self) -> Result<u32, QueryError> {
+        let rows = self.simple_query("select pg_catalog.pg_backend_pid()")?;
+        let pid = rows
+            .first()
+            .and_then(|row| row.first()?.as_deref())
+            .and_then(|text| std::str::from_utf8(text).ok());
+        pid.and_then(|text| text.parse().ok())
+            .ok_or_else(|| QueryError::Io(io::ErrorKind::InvalidData.into()))
     }
 
     /// How we were authenticated, and whether that was bound to the TLS channel.

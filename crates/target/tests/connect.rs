@@ -45,7 +45,7 @@ fn both_planes_reach_the_server_and_know_it() {
             let rows = session
                 .simple_query("select pg_backend_pid(), current_setting('application_name'), null")
                 .unwrap();
-            assert_eq!(rows[0][0].as_deref(), Some(session.process_id().to_string().as_bytes()));
+            assert_eq!(rows[0][0].as_deref(), Some(session.backend_pid().unwrap().to_string().as_bytes()));
             assert_eq!(rows[0][1].as_deref(), Some(b"pgfathom".as_slice()));
             assert_eq!(rows[0][2], None);
             let error = session.simple_query("select 1/0").unwrap_err();

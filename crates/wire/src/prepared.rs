@@ -1,4 +1,8 @@
-//! Executing a prepared statement from a template: all bytes but the parameters are laid out once, at prepare time.
+//! Executing a statement from a template: all bytes but the parameters are laid out once, at prepare time.
+//!
+//! The statement is prepared on the server ([`Template::new`]), parsed with each execution ([`Template::extended`]), or a text that the values are
+//! written into ([`Template::simple`]): a connection pooler may give each transaction another server process, which knows nothing of
+//! what an earlier one has prepared.
 //!
 //! Two forms, stamped on every result ([`Wire`]), because skipping messages also spares the server:
 //! `libpq` sends what `PQsendQueryPrepared` sends (text parameters, Bind + Describe portal + Execute), `lean` sends binary
@@ -66,8 +70,13 @@ impl Encoding {
 pub struct Template {
     head: Vec<u8>,
     tail: Vec<u8>,
-    bind_tail_bytes: usize,
+    /// Where in `head` the message begins that the parameters belong to.
+    message_at: usize,
+    /// How much of `tail` still belongs to it.
+    message_tail_bytes: usize,
     encodings: Vec<Encoding>,
+    /// Of a text: what stands behind each parameter.
+    between: Vec<Vec<u8>>,
 }
 
 impl Template {
@@ -93,7 +102,38 @@ impl Template {
             frontend::describe_portal(&mut tail);
         }
         frontend::execute(&mut tail);
-        Template { head: bind, tail, bind_tail_bytes: RESULT_FORMAT_BYTES, encodings }
+        let (message_at, message_tail_bytes, between) = (0, RESULT_FORMAT_BYTES, Vec::new());
+        Template { head: bind, tail, message_at, message_tail_bytes, encodings, between }
+    }
+
+    /// Lays out an execution that parses `sql` each time, as the unnamed statement, with all values as text: what libpq's PQsendQueryParams
+    /// sends. `sql` has `parameters` parameters.
+    pub fn extended(sql: &str, parameters: u16) -> Template {
+        let bound = Template::new(Wire::Libpq, "", &vec![0; usize::from(parameters)], Format::Text);
+        let mut head = Vec::new();
+        frontend::parse(&mut head, "", sql, &[]);
+        let message_at = head.len();
+        head.extend_from_slice(&bound.head);
+        Template { head, message_at, ..bound }
+    }
+
+    /// Lays out a simple query: values are written into the text as literals. The parameters of `sql` stand in order, each once. The caller
+    /// adds no Sync: the server takes a simple query as one.
+    pub fn simple(sql: &str) -> Template {
+        let mut parts: Vec<&str> = Vec::new();
+        let mut rest = sql;
+        while let Some((before, behind)) = rest.split_once(&format!("${}", parts.len() + 1)) {
+            parts.push(before);
+            rest = behind;
+        }
+        let encodings = vec![Encoding::Text; parts.len()];
+        parts.push(rest);
+        let mut head = vec![b'Q', 0, 0, 0, 0];
+        head.extend_from_slice(parts[0].as_bytes());
+        let mut between: Vec<Vec<u8>> = parts[1..].iter().map(|part| part.as_bytes().to_vec()).collect();
+        // The zero that ends the text stands behind the last parameter, or behind the text without any.
+        between.last_mut().unwrap_or(&mut head).push(0);
+        Template { head, tail: Vec::new(), message_at: 0, message_tail_bytes: 0, encodings, between }
     }
 
     /// How many parameters the statement takes, and how each travels.
@@ -104,7 +144,7 @@ impl Template {
     /// Begins an execution: parameters follow in order, then [`Execution::finish`].
     #[inline]
     pub fn begin<'a>(&'a self, out: &'a mut Vec<u8>) -> Execution<'a> {
-        let start = out.len();
+        let start = out.len() + self.message_at;
         out.extend_from_slice(&self.head);
         Execution { template: self, out, start, next: 0 }
     }
@@ -208,20 +248,53 @@ impl Execution<'_> {
         self.bytes(value);
     }
 
+    /// What stands behind the parameter that was written last.
+    fn behind(&mut self) {
+        if let Some(text) = self.template.between.get(self.next - 1) {
+            self.out.extend_from_slice(text);
+        }
+    }
+
+    /// A value inside a text. The server takes a literal for whatever type is wanted in its place.
+    fn literal(&mut self, value: &[u8]) {
+        // This form means the same whatever standard_conforming_strings says.
+        self.out.extend_from_slice(if value.contains(&b'\\') { b" E'" } else { b"'" });
+        for &byte in value {
+            if matches!(byte, b'\'' | b'\\') {
+                self.out.push(byte);
+            }
+            self.out.push(byte);
+        }
+        self.out.push(b'\'');
+        self.behind();
+    }
+
     /// The next parameter is NULL.
     pub fn null(&mut self) {
         self.next += 1;
+        if !self.template.between.is_empty() {
+            self.out.extend_from_slice(b"NULL");
+            return self.behind();
+        }
         self.out.extend_from_slice(&(-1i32).to_be_bytes());
     }
 
     #[inline]
     fn bytes(&mut self, value: &[u8]) {
+        if !self.template.between.is_empty() {
+            return self.literal(value);
+        }
         self.out.extend_from_slice(&(value.len() as u32).to_be_bytes());
         self.out.extend_from_slice(value);
     }
 
     #[inline]
     fn text_with(&mut self, text: impl FnOnce(&mut Vec<u8>)) {
+        if !self.template.between.is_empty() {
+            let mut value = Vec::new();
+            text(&mut value);
+            return self.literal(&value);
+        }
         let start = self.out.len();
         self.out.extend_from_slice(&[0; 4]);
         text(self.out);
@@ -229,12 +302,12 @@ impl Execution<'_> {
         self.out[start..start + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// Ends the execution (Bind, Describe in libpq's form, Execute); the caller adds Sync. Who prepares a statement compares its
+    /// Ends the execution (Bind, Describe in libpq's form, Execute); the caller adds Sync, except to a simple query. Who prepares a statement compares its
     /// parameters with those that will be written; should the numbers differ all the same, the server refuses the Bind.
     #[inline]
     pub fn finish(self) {
-        let bind_bytes = self.out.len() + self.template.bind_tail_bytes - self.start - 1;
-        self.out[self.start + 1..self.start + 5].copy_from_slice(&(bind_bytes as u32).to_be_bytes());
+        let message_bytes = self.out.len() + self.template.message_tail_bytes - self.start - 1;
+        self.out[self.start + 1..self.start + 5].copy_from_slice(&(message_bytes as u32).to_be_bytes());
         self.out.extend_from_slice(&self.template.tail);
     }
 }
@@ -279,6 +352,46 @@ mod tests {
         let mut short = Vec::new();
         template.begin(&mut short).finish();
         assert!(matches!(crate::backend::frame(&short), Ok(Some(_))), "and so it is with one too few");
+    }
+
+    #[test]
+    fn the_unprepared_forms_are_what_the_encoders_write() {
+        let sql = "UPDATE t SET a = $1 WHERE b = $2 AND c > $3";
+        let template = Template::extended(sql, 3);
+        // Something that waits to be sent stands before it.
+        let (mut out, mut expected) = (b"before".to_vec(), b"before".to_vec());
+        let mut execution = template.begin(&mut out);
+        execution.raw(b"it's");
+        execution.integer(-7);
+        execution.raw(b"");
+        execution.finish();
+        frontend::parse(&mut expected, "", sql, &[]);
+        frontend::bind(&mut expected, "", &[], 3, Format::Text, |index, out| {
+            out.extend_from_slice([&b"it's"[..], b"-7", b""][usize::from(index)]);
+            true
+        });
+        frontend::describe_portal(&mut expected);
+        frontend::execute(&mut expected);
+        assert_eq!(out, expected);
+
+        for (values, text) in [
+            ([&b"it's"[..], b"x"], "UPDATE t SET a = 'it''s' WHERE b = 'x' AND c > NULL"),
+            ([b"a\\b'", b""], "UPDATE t SET a =  E'a\\\\b''' WHERE b = '' AND c > NULL"),
+        ] {
+            let (mut out, mut expected) = (b"before".to_vec(), b"before".to_vec());
+            let template = Template::simple(sql);
+            let mut execution = template.begin(&mut out);
+            values.iter().for_each(|value| execution.raw(value));
+            execution.null();
+            execution.finish();
+            frontend::query(&mut expected, text);
+            assert_eq!(String::from_utf8_lossy(&out), String::from_utf8_lossy(&expected));
+        }
+        let mut out = Vec::new();
+        Template::simple("COMMIT").begin(&mut out).finish();
+        let mut expected = Vec::new();
+        frontend::query(&mut expected, "COMMIT");
+        assert_eq!(out, expected);
     }
 
     #[test]

@@ -246,7 +246,7 @@ impl Run {
         if self.is_sweep() {
             return self.run_sweep(context, &spec);
         }
-        let mut control = target::control::connect(&spec)?;
+        let mut control = target::control::connect_shared(&spec)?;
         let seed = self.seed();
         let assembled = self.assemble(&mut control, &spec, seed, &context.terminal)?;
         let recording = Recording::begin(context, &self.directory, "run", &assembled.name)?;
@@ -333,7 +333,9 @@ impl Run {
 fn vacuum_pgbench(control: &mut target::control::Control, spec: &ConnSpec) -> Result<(), Failure> {
     for table in ["pgbench_branches", "pgbench_tellers"] {
         let relation = users_relation(spec, table)?;
-        control.batch_execute(&format!("vacuum {relation}")).map_err(|error| {
+        let vacuumed =
+            control.outside().and_then(|client| client.batch_execute(&format!("vacuum {relation}")));
+        vacuumed.map_err(|error| {
             Failure::caused(format!("cannot vacuum {table}"), error).hint("leave it out with -n")
         })?;
     }

@@ -104,19 +104,24 @@ impl Watch {
         let sampler = Sampler::start(recording.shared_dir(), options, collectors)
             .map_err(|error| Failure::caused("cannot start a thread", error))?;
         recording.carry(sampler);
-        let is_interrupted = self.wait(context, &board, begun);
+        let (is_interrupted, has_answered) = self.wait(context, &board, begun);
         recording.end_watch();
+        let has_answered = has_answered || answers(&board);
         let duration_s = begun.elapsed().as_secs_f64();
         let seen = Seen::read(recording.path())?;
         recording.dir().edit_step(&step, |step| {
             step.summary.duration_s = duration_s;
             step.summary.transactions = Some(seen.transactions);
             step.summary.tps = Some(seen.transactions as f64 / duration_s.max(f64::MIN_POSITIVE));
-            step.verdict.valid = true;
+            step.verdict.valid = has_answered;
+            if !has_answered {
+                step.verdict.invalidate(seen.unseen());
+            }
         })?;
         // Ctrl-C is how a watch without -T ends: that is no interruption.
         let (state, exit) = match is_interrupted && self.time.is_some() {
             true => (State::Interrupted, Exit::Interrupted),
+            false if !has_answered => (State::Failed, Exit::Errors),
             false => (State::Finished, Exit::Ok),
         };
         recording.dir().end_step(&step, state)?;
@@ -125,26 +130,33 @@ impl Watch {
         }
         self.evidence.dump(context, recording.path());
         self.evidence.pack(context, &recording, state)?;
+        if !has_answered {
+            let failure = Failure::usage(seen.unseen())
+                .hint("watch the server itself, on its own host and port, as a role in pg_monitor");
+            context.lose_results(&failure);
+        }
         recording.finish(state)?;
         Ok(exit)
     }
 
-    /// Shows what goes on until the end. True if the user ended it.
-    fn wait(&self, context: &Context, board: &Board, begun: Instant) -> bool {
+    /// Shows what goes on until the end: whether the user ended it, and whether a server has answered meanwhile.
+    fn wait(&self, context: &Context, board: &Board, begun: Instant) -> (bool, bool) {
         let stop = Arc::new(AtomicBool::new(false));
         context.stop.forward({
             let stop = Arc::clone(&stop);
             move |_| stop.store(true, Ordering::Relaxed)
         });
         let mut progress = terminal::Progress::new(&context.terminal, self.progress);
+        let mut has_answered = false;
         loop {
+            has_answered |= answers(board);
             if stop.load(Ordering::Relaxed) {
                 context.terminal.end_progress();
-                return true;
+                return (true, has_answered);
             }
             if self.time.is_some_and(|time| begun.elapsed() >= time) {
                 context.terminal.end_progress();
-                return false;
+                return (false, has_answered);
             }
             let text = || {
                 let nodes = board.nodes();
@@ -166,6 +178,11 @@ impl Watch {
     }
 }
 
+/// Whether a server answers at this moment.
+fn answers(board: &Board) -> bool {
+    board.nodes().iter().any(|(_, state)| state.is_up)
+}
+
 /// A connection to the first node that answers: a cluster is watched most when its first node is down.
 ///
 /// # Errors
@@ -173,7 +190,7 @@ impl Watch {
 fn first_that_answers(cluster: &Cluster) -> Result<(Control, &ConnSpec), Failure> {
     let mut first = None;
     for node in &cluster.nodes {
-        match control::connect(&node.spec) {
+        match control::connect_shared(&node.spec) {
             Ok(control) => return Ok((control, &node.spec)),
             Err(error) => first = first.or(Some(error)),
         }
@@ -226,6 +243,13 @@ impl Seen {
                 _ => {}
             }
         }
+    }
+
+    /// That no server was seen, and why.
+    fn unseen(&self) -> String {
+        let why =
+            self.missing.iter().find(|((_, what), _)| what == "server").map(|(_, (why, _))| why.as_str());
+        format!("no server was seen: {}", why.unwrap_or("none answered in time"))
     }
 
     fn text(&self, duration_s: f64) -> String {

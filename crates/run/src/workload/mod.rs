@@ -229,7 +229,7 @@ impl Workload {
         TransactionError::Open(format!("{}: {what}", self.items[item].name))
     }
 
-    /// Statements every session prepares before it starts.
+    /// The statements that every session lays out before it starts.
     pub fn statements(&self) -> &[StatementSpec] {
         &self.statements
     }

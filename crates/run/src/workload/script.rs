@@ -58,6 +58,7 @@ impl Scripts {
                 let spec = StatementSpec {
                     name: format!("script_{}", statement.number()),
                     sql: statement.prepared().to_owned(),
+                    mode: QueryMode::Prepared,
                     is_read: statement.capture().is_some(),
                     parameters: statement.parameters().len(),
                     place: Some(format!("{}:{}", script.name(), script.line(command))),

@@ -19,6 +19,7 @@ use crate::engine::session::Session;
 use crate::random::Random;
 use crate::random::ycsb::Zipfian;
 use crate::routing::{DRAWS_MAX, Homes};
+use crate::script::QueryMode;
 use crate::statement::StatementSpec;
 
 /// YCSB's `maxscanlength`.
@@ -171,6 +172,8 @@ pub struct Ycsb {
     sessions: u64,
     /// The run's number among the dataset's writers; 0 when it writes nothing.
     run: u16,
+    /// How statements are sent.
+    mode: QueryMode,
     zipfian: Zipfian,
     popularity: Permutation,
     /// Sessions that draw only keys of one node.
@@ -191,6 +194,7 @@ impl Ycsb {
             first_insert,
             sessions,
             run,
+            mode: QueryMode::Prepared,
             zipfian: Zipfian::new(rows),
             popularity,
             homes: None,
@@ -202,6 +206,17 @@ impl Ycsb {
     #[must_use]
     pub fn with_schema(self, schema: &str) -> Ycsb {
         Ycsb { schema: Some(schema.to_owned()), ..self }
+    }
+
+    /// The same, with statements sent in this way instead of prepared ones.
+    #[must_use]
+    pub fn with_mode(self, mode: QueryMode) -> Ycsb {
+        Ycsb { mode, ..self }
+    }
+
+    /// How statements are sent.
+    pub fn mode(&self) -> QueryMode {
+        self.mode
     }
 
     /// The same, with sessions that draw only keys of their own nodes. Inserts are not held to it: their rows are counted through.
@@ -367,7 +382,7 @@ mod statement {
     pub(super) const UPDATE_FIRST_FIELD: usize = 3;
 }
 
-/// The statements of all operations, prepared once per session.
+/// The statements of all operations, laid out once per session.
 pub fn statements(ycsb: &Ycsb) -> Vec<StatementSpec> {
     let table = match &ycsb.schema {
         Some(schema) => format!("\"{}\".usertable", schema.replace('"', "\"\"")),
@@ -378,7 +393,8 @@ pub fn statements(ycsb: &Ycsb) -> Vec<StatementSpec> {
         Some(_) => ("OPERATOR(pg_catalog.=)", "OPERATOR(pg_catalog.>=)"),
         None => ("=", ">="),
     };
-    let spec = StatementSpec::ours;
+    let spec =
+        |name: String, sql: String| StatementSpec { mode: ycsb.mode, ..StatementSpec::ours(name, sql) };
     let fields: Vec<String> = (0..FIELD_COUNT).map(|field| format!("field{field}")).collect();
     let parameters: Vec<String> = (1..=FIELD_COUNT + 1).map(|number| format!("${number}")).collect();
     let mut statements = vec![
@@ -418,7 +434,7 @@ pub(super) async fn transaction(
     let draw = ycsb.draw(operation, state, random);
     let key = ycsb.table.key(draw.row);
     if matches!(operation.verb, Verb::Read | Verb::ReadModifyWrite) {
-        let found = execute(session, |out| {
+        let found = execute(session, ycsb.mode, |out| {
             let mut execution = templates[statement::READ].begin(out);
             execution.raw(&key);
             execution.finish();
@@ -434,7 +450,7 @@ pub(super) async fn transaction(
         Verb::Read => Ok(()),
         Verb::Scan => {
             // How many rows a range holds is not known beforehand, but the row it starts at is there.
-            let found = execute(session, |out| {
+            let found = execute(session, ycsb.mode, |out| {
                 let mut execution = templates[statement::SCAN].begin(out);
                 execution.raw(&key);
                 execution.integer(draw.scan_rows as i64);
@@ -447,7 +463,7 @@ pub(super) async fn transaction(
             let mut value = [0; FIELD_BYTES];
             let version = Version::new(ycsb.run, state.session as u16, sequence);
             ycsb.table.field(draw.row, draw.column, version, &mut value);
-            let changed = execute(session, |out| {
+            let changed = execute(session, ycsb.mode, |out| {
                 let mut execution = templates[statement::UPDATE_FIRST_FIELD + draw.column].begin(out);
                 execution.raw(&value);
                 execution.raw(&key);
@@ -458,7 +474,7 @@ pub(super) async fn transaction(
         }
         Verb::Insert => {
             let version = Version::new(ycsb.run, state.session as u16, sequence);
-            let added = execute(session, |out| {
+            let added = execute(session, ycsb.mode, |out| {
                 let mut execution = templates[statement::INSERT].begin(out);
                 execution.raw(&key);
                 let mut value = [0; FIELD_BYTES];
@@ -483,10 +499,16 @@ fn missing(key: &[u8], rows: u64) -> TransactionError {
 
 /// Sends one execution and returns how many rows its command tag names.
 #[inline]
-async fn execute(session: &Session, write: impl FnOnce(&mut Vec<u8>)) -> Result<u64, TransactionError> {
+async fn execute(
+    session: &Session,
+    mode: QueryMode,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Result<u64, TransactionError> {
     session.request(|out| {
         write(out);
-        frontend::sync(out);
+        if mode != QueryMode::Simple {
+            frontend::sync(out);
+        }
     });
     let reply: Reply = session.reply().await?;
     succeeded(session, reply)?;

@@ -39,7 +39,7 @@ impl Reach<'_> {
     /// Connects to a node; `None` if it does not answer and that was noted.
     fn connect(&mut self, entry: &str, node: &ClusterNode) -> Result<Option<Control>, ClusterError> {
         let address = || node.spec.hosts.first().map(ToString::to_string).unwrap_or_default();
-        match (control::connect(&node.spec), self) {
+        match (control::connect_shared(&node.spec), self) {
             (Ok(control), _) => Ok(Some(control)),
             (Err(source), Reach::Demanded) => Err(ClusterError::Connect {
                 entry: entry.to_owned(),

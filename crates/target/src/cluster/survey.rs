@@ -59,7 +59,7 @@ pub struct Absent {
 pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
     let mut entry = entry.clone();
     entry.connect_timeout.get_or_insert(PROBE_TIMEOUT);
-    let mut control = control::connect(&entry)?;
+    let mut control = control::connect_shared(&entry)?;
     let at = control.host_index();
     let mut absent = vec![];
     // From here on every node is asked for itself, whatever it can do.
@@ -140,7 +140,7 @@ impl Survey {
             return;
         }
         let name = self.free_name(&address(&host), &spec);
-        match control::connect(&spec) {
+        match control::connect_shared(&spec) {
             Ok(mut control) => {
                 let found = server(&mut control);
                 if found.as_ref().is_some_and(|found| known.contains(found)) {
@@ -170,7 +170,7 @@ impl Survey {
         known: &mut Vec<TextRow>,
     ) {
         let at = spec.hosts.first().map(ToString::to_string).unwrap_or_default();
-        let found = control::connect(&spec).map(|mut control| server(&mut control));
+        let found = control::connect_shared(&spec).map(|mut control| server(&mut control));
         match found {
             Ok(Some(found)) if !known.contains(&found) && is_kin(known, &found) => {
                 let name = self.free_name(name, &spec);

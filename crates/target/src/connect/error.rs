@@ -10,6 +10,7 @@ use wire::startup::StartupError;
 use super::Endpoint;
 use crate::conninfo::{ConnSpec, Host, HostSpec, SessionAttrs, SslMode};
 use crate::local::{CLUSTER_FILE_NAME, ClusterFile};
+use crate::settings::PoolerRefusal;
 use crate::tls::TlsError;
 
 /// What stopped one attempt.
@@ -55,6 +56,9 @@ pub enum Cause {
         /// Who it is.
         found: String,
     },
+    /// A connection pooler cannot carry what is needed.
+    #[error(transparent)]
+    Pooler(PoolerRefusal),
     /// The specification cannot be carried out.
     #[error("{0}")]
     Unsupported(String),
@@ -83,6 +87,7 @@ impl Cause {
             | Cause::Tls(_)
             | Cause::Startup(_)
             | Cause::RequirePeer { .. }
+            | Cause::Pooler(_)
             | Cause::Unsupported(_) => true,
         }
     }
@@ -229,6 +234,7 @@ impl ConnectError {
             Cause::Startup(error) => self.startup_hint(error),
             Cause::SessionAttrs { .. } => Some("list the other hosts too (host=a,b), or leave target_session_attrs out".to_owned()),
             Cause::RequirePeer { found, .. } => Some(format!("check who runs the server, or use requirepeer={found}")),
+            Cause::Pooler(refusal) => Some(refusal.hint()),
             Cause::Unsupported(_) => None,
         }
     }

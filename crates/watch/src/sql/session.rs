@@ -112,7 +112,7 @@ impl Session {
     /// # Errors
     /// [`Failed::Gone`] with the reason.
     pub fn open(spec: &ConnSpec) -> Result<Session, Failed> {
-        let client = control::connect(&sampling(spec)).map_err(|error| Failed::Gone(words(&error)))?;
+        let client = control::connect_shared(&sampling(spec)).map_err(|error| Failed::Gone(words(&error)))?;
         let mut session = Session {
             client,
             can_materialize: true,
@@ -121,19 +121,28 @@ impl Session {
             asked_us: 0,
             told: (0, 0),
         };
+        if session.client.is_shared() {
+            // Each question is a transaction of its own, and what it looks at is new.
+            return session.versioned();
+        }
         // Without it (15 and later) the first look at a statistic would be repeated to us, not read again. It cannot be a startup
         // option, because older servers would refuse the connection.
         session.client.batch_execute(
             "select pg_catalog.set_config(name, 'none', false) from pg_catalog.pg_settings where name = 'stats_fetch_consistency'",
         )?;
-        let version = session.word("show server_version_num")?.and_then(|number| number.parse::<u32>().ok());
-        session.can_materialize = version.is_none_or(|number| number >= MATERIALIZE_SINCE);
-        Ok(session)
+        session.versioned()
+    }
+
+    fn versioned(mut self) -> Result<Session, Failed> {
+        let version = self.word("show server_version_num")?.and_then(|number| number.parse::<u32>().ok());
+        self.can_materialize = version.is_none_or(|number| number >= MATERIALIZE_SINCE);
+        Ok(self)
     }
 
     /// The first value of an answer, as text.
     fn word(&mut self, sql: &str) -> Result<Option<String>, Failed> {
         let rows = self.client.simple_query(sql)?;
+        self.client.release()?;
         Ok(rows.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_string),
             _ => None,
@@ -161,7 +170,10 @@ impl Session {
         {
             return Ok(BTreeSet::new());
         }
-        match self.client.prepare(&format!("select * from {relation} limit 0")).map_err(Failed::from) {
+        let prepared =
+            self.client.prepare(&format!("select * from {relation} limit 0")).map_err(Failed::from);
+        self.client.release()?;
+        match prepared {
             Ok(statement) => Ok(statement.columns().iter().map(|column| column.name().to_string()).collect()),
             Err(Failed::Refused { .. }) => Ok(BTreeSet::new()),
             Err(gone) => Err(gone),
@@ -180,8 +192,17 @@ impl Session {
     }
 
     fn answer(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Value, Failed> {
+        let plain = (!self.can_materialize).then(|| sql.replace(" as materialized (", " as ("));
+        if self.client.is_shared() {
+            // The next transaction may be another server process's, which knows no statement of ours.
+            self.asked += 1;
+            let row = self.client.query_one(plain.as_deref().unwrap_or(sql), parameters);
+            self.client.release()?;
+            let row = row?;
+            let text: Option<&str> = row.try_get(0)?;
+            return Ok(text.map_or(Value::Null, json::parse));
+        }
         if !self.prepared.contains_key(sql) {
-            let plain = (!self.can_materialize).then(|| sql.replace(" as materialized (", " as ("));
             let statement = self.client.prepare(plain.as_deref().unwrap_or(sql))?;
             self.prepared.insert(sql.to_string(), statement);
         }
@@ -198,7 +219,7 @@ impl Session {
     /// When the connection is gone.
     pub fn round_trip_us(&mut self) -> Result<u64, Failed> {
         let begin_us = monotonic_us();
-        self.client.batch_execute("")?;
+        self.client.outside()?.batch_execute("")?;
         let rtt_us = monotonic_us() - begin_us;
         self.asked += 1;
         self.asked_us += rtt_us;

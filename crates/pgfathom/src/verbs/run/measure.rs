@@ -19,6 +19,7 @@ use run::client::SessionRecord;
 use run::control::{Cause, StopFlag};
 use run::drive::{Account, Observer, Options, Second, drive};
 use run::engine::{NANOS_PER_MICRO, Nanos};
+use run::pooler;
 use run::schedule::Pace;
 use run::tally::{Posted, Shape};
 use run::verdict::{self, Opinion};
@@ -96,13 +97,17 @@ impl Run {
             nodes: &nodes,
         };
         let tpcc = assembled.workload.tpcc().cloned();
-        let mut orders = || match (&tpcc, control.as_deref_mut()) {
+        let orders = |control: Option<&mut Control>| match (&tpcc, control) {
             (Some(Tpcc { schema: Some(schema), .. }), Some(control)) => {
                 tpcc::orders(control, spec, schema).map(Some)
             }
             _ => Ok(None),
         };
-        let orders_before = orders()?;
+        let orders_before = orders(control.as_deref_mut())?;
+        if let Some(control) = control.as_deref_mut() {
+            // A pool's server process that nobody needs now is one for the sessions. If it is lost, the next use tells.
+            let _ = control.release();
+        }
         let is_sharded = tpcc.as_ref().is_some_and(|tpcc| tpcc.homes.is_some());
         // A script means what it means in psql; workloads of ours name their schemas.
         let pinned = if options.workload.has_scripts() { Pinned::Nothing } else { Pinned::Names };
@@ -111,7 +116,7 @@ impl Run {
         context.terminal.end_progress();
         let settling = watcher.settling;
         let account = account?;
-        let orders = orders_before.zip(orders()?);
+        let orders = orders_before.zip(orders(control)?);
         if let Some(settling) = settling {
             self.write_settling(recording, step, &settling, &account);
         }
@@ -119,6 +124,10 @@ impl Run {
             finish_writer(announced, &account.sessions)?;
         }
         let mut opinion = verdict::judge(&account, duration);
+        let codes = account.posted.errors.iter().map(|error| (error.sqlstate, error.first_message.as_str()));
+        if let Some(hint) = codes.filter_map(|(code, message)| pooler::hint(code, message)).next() {
+            opinion.notes.push(hint.to_string());
+        }
         if let Some(tpcc) = &tpcc {
             self.write_tpcc(recording, step, tpcc, &account, orders, &mut opinion);
         }

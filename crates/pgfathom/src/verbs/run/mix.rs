@@ -200,10 +200,6 @@ impl Run {
         let is_tpcc = |asked: &Asked| matches!(asked, Asked::Tpcc(_));
         self.check_tpcc(asked.iter().any(is_tpcc), asked.len() > 1)?;
         let has_ycsb = asked.iter().any(|asked| matches!(asked, Asked::Ycsb(..)));
-        if has_ycsb && self.protocol.is_some_and(|protocol| protocol != Protocol::Prepared) {
-            return Err(Failure::usage("-M: the YCSB workloads use prepared statements only")
-                .hint("leave -M away, or write the statements into a script of your own (-f)"));
-        }
         let has_script = asked.iter().any(|asked| asked.script().is_some());
         if self.keys.is_some() && !has_ycsb {
             return Err(Failure::usage("--keys chooses rows for the YCSB workloads, and none is run")
@@ -382,6 +378,7 @@ impl Run {
             ycsb = Some(
                 Ycsb::new(table, dataset.rows, first_insert, self.client.first(), announced.run_no)
                     .with_schema(&dataset.schema_name)
+                    .with_mode(query_mode(self.protocol()?))
                     .with_homes(announced.spec.homes.clone()),
             );
             writer = Some(announced);
@@ -403,7 +400,7 @@ impl Run {
         let dataset = dataset(control)?;
         let table = data::ycsb::Table::new(dataset.spec.clone());
         let ycsb = Ycsb::new(table, dataset.rows, dataset.rows, self.client.first(), 0);
-        Ok((ycsb.with_schema(&dataset.schema_name), dataset))
+        Ok((ycsb.with_schema(&dataset.schema_name).with_mode(query_mode(self.protocol()?)), dataset))
     }
 
     /// The ledgers that a run which writes must be entered in: those of all nodes that the dataset lies on.

@@ -83,7 +83,7 @@ impl Nodes {
 }
 
 fn connect(node: &ClusterNode) -> Result<Control, String> {
-    control::connect(&node.spec).map_err(|error| error.to_string())
+    control::connect_shared(&node.spec).map_err(|error| error.to_string())
 }
 
 fn told(error: postgres::Error) -> String {

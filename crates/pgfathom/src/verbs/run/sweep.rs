@@ -212,7 +212,7 @@ impl Run {
     pub(super) fn run_sweep(&self, context: &Context, spec: &ConnSpec) -> Result<Exit, Failure> {
         let steps = self.steps();
         let seed = self.seed();
-        let mut control = target::control::connect(spec)?;
+        let mut control = target::control::connect_shared(spec)?;
         let first = self.at(steps[0], seed);
         let tables = first.tables(&mut control)?;
         let name = match self.sweep.read_update {
@@ -391,7 +391,7 @@ impl Sweeping<'_> {
 
     fn drive(&self, run: &Run, step: &StepId, control: &mut Control) -> Result<Exit, Failure> {
         if control.is_closed() {
-            *control = target::control::connect(self.spec)?;
+            *control = target::control::connect_shared(self.spec)?;
         }
         run.step(self.recording, step, self.spec, control)
     }

@@ -1,0 +1,303 @@
+//! Every verb through a connection pooler, pgbouncer: where a pool gives each session a server process of its own, all of it works; where
+//! processes are shared between transactions, `run` and `watch` do, leave nothing behind on them, and the others refuse with the reason.
+
+mod support;
+
+use std::net::TcpListener;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use record::RunReader;
+use record::watched::Sampled;
+use support::{Ended, Folder, pgfathom};
+use target::ConnSpec;
+use target::hot::{self, HotConnection};
+use target::throwaway::{Options, SUPERUSER, Throwaway, installations};
+
+/// Server processes of the pool.
+const POOL: usize = 3;
+
+fn program() -> Option<PathBuf> {
+    ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"]
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|path| path.is_file())
+}
+
+/// Whether this pgbouncer can carry prepared statements to another server process.
+fn follows_statements(program: &PathBuf) -> bool {
+    let output = Command::new(program).arg("--version").output().expect("pgbouncer says its version");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let number = text.split_whitespace().nth(1).unwrap_or_default();
+    let mut parts = number.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (1, 21)
+}
+
+/// A server with rows, a pgbouncer before it, and a folder to type commands in.
+struct Lab {
+    bouncer: Child,
+    port: u16,
+    folder: Folder,
+    server: Throwaway,
+}
+
+impl Lab {
+    fn start(program: &PathBuf, mode: &str, more: &str) -> Lab {
+        let installation = installations().into_iter().next().expect("a PostgreSQL");
+        let server = Options { tcp: true, ..Options::default() }.start(&installation).expect("a server");
+        let folder = Folder::new();
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+        let config = format!(
+            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = trust\nauth_file = {}/users\npool_mode = {mode}\ndefault_pool_size = {}\n\
+             query_wait_timeout = 20\n{more}\n",
+            server.port(),
+            folder.path().display(),
+            if mode == "session" { 40 } else { POOL },
+        );
+        folder
+            .write("pgbouncer.ini", &config)
+            .write("users", &format!("\"{SUPERUSER}\" \"\"\n\"other\" \"\"\n"));
+        for name in ["", "pgbouncer.ini", "users"] {
+            let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(folder.path().join(name), open).expect("open to pgbouncer");
+        }
+        let mut command = Command::new(program);
+        // It does not want to run as root.
+        if std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").expect("Linux")) == 0 {
+            command.args(["-u", "nobody"]);
+        }
+        let log = std::fs::File::create(folder.path().join("pgbouncer.log")).expect("a log");
+        let bouncer = command
+            .arg(folder.path().join("pgbouncer.ini"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("pgbouncer starts");
+        let lab = Lab { bouncer, port, folder, server };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while let Err(error) = hot::connect(&lab.pooled()) {
+            let log = std::fs::read_to_string(lab.folder.path().join("pgbouncer.log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "pgbouncer does not answer: {error}\n{log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        lab.expect(0, lab.direct("load ycsb --rows 2000 -o loaded"));
+        lab
+    }
+
+    fn pooled(&self) -> ConnSpec {
+        ConnSpec::new("127.0.0.1", self.port, SUPERUSER, "postgres")
+    }
+
+    fn command(&self, arguments: &str, port: u16) -> Command {
+        let mut command = pgfathom(self.folder.path());
+        command
+            .env("PGHOST", "127.0.0.1")
+            .env("PGPORT", port.to_string())
+            .env("PGUSER", SUPERUSER)
+            .env("PGDATABASE", "postgres")
+            .args(arguments.split_whitespace());
+        command
+    }
+
+    fn direct(&self, arguments: &str) -> Command {
+        self.command(arguments, self.server.port())
+    }
+
+    fn through(&self, arguments: &str) -> Command {
+        self.command(arguments, self.port)
+    }
+
+    fn expect(&self, exit: i32, mut command: Command) -> Ended {
+        let ended: Ended = command.output().expect("the command starts").into();
+        let typed: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let typed = typed.join(" ");
+        assert_eq!(ended.exit, Some(exit), "$ pgfathom {typed}\n{}{}", ended.stdout, ended.stderr);
+        eprintln!("$ pgfathom {typed}\n{}{}", ended.stdout, ended.stderr);
+        ended
+    }
+
+    fn summary(&self, folder: &str) -> record::Summary {
+        RunReader::open(&self.folder.path().join(folder)).expect("a run directory").run.summary
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = self.bouncer.kill();
+        let _ = self.bouncer.wait();
+    }
+}
+
+/// The test's body runs where pgbouncer is installed.
+fn with_pgbouncer(test: impl FnOnce(&PathBuf)) {
+    match program() {
+        Some(program) => test(&program),
+        None => {
+            eprintln!("skipped: pgbouncer is not installed: scripts/install-deps test installs it");
+        }
+    }
+}
+
+/// All server processes of the pool at once, each in a transaction: what their sessions are like.
+fn assert_pool_is_clean(lab: &Lab) {
+    let mut sessions: Vec<HotConnection> =
+        (0..POOL).map(|_| hot::connect(&lab.pooled()).expect("the pool answers")).collect();
+    for session in &mut sessions {
+        session.simple_query("begin").expect("a server process");
+        let rows = session
+            .simple_query(
+                "select name, setting from pg_settings where source = 'session' and name not in
+                   ('application_name', 'client_encoding', 'DateStyle', 'TimeZone', 'standard_conforming_strings')
+                 union all select 'lock', objid::text from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
+                 union all select 'prepared', name from pg_prepared_statements",
+            )
+            .expect("an answer");
+        let found: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| row.iter().flatten().map(|text| String::from_utf8_lossy(text).into_owned()).collect())
+            .collect();
+        assert!(found.is_empty(), "left behind in the pool: {found:?}");
+    }
+}
+
+fn watched_servers(lab: &Lab, folder: &str) -> usize {
+    let reader = RunReader::open(&lab.folder.path().join(folder)).expect("a run directory");
+    reader.samples.iter().filter_map(Sampled::parse).filter(|line| matches!(line, Sampled::Server(_))).count()
+}
+
+#[test]
+fn run_and_watch_work_through_a_pool_of_transactions_and_leave_nothing_there() {
+    with_pgbouncer(|program| {
+        // Settings in the startup packet are refused, or dropped without a word.
+        for more in ["", "ignore_startup_parameters = options,extra_float_digits,geqo,search_path"] {
+            let lab = Lab::start(program, "transaction", more);
+            for mode in ["simple", "extended"] {
+                for (number, builtin) in ["ycsb-a", "ycsb-e", "ycsb-f"].into_iter().enumerate() {
+                    let out = format!("{mode}-{number}");
+                    let run = format!("run -b {builtin} -M {mode} -c 4 -t 50 -o {out}");
+                    lab.expect(0, lab.through(&run));
+                    assert_eq!(lab.summary(&out).transactions, Some(200), "{run}");
+                    assert!(watched_servers(&lab, &out) > 0 || lab.summary(&out).duration_s < 3.0, "{run}");
+                }
+                lab.folder.write("script.sql", "\\set n random(1, 9)\nBEGIN;\nSELECT :n;\nCOMMIT;\n");
+                let run = format!("run -f script.sql -M {mode} -c 4 -t 50 -o script-{mode}");
+                lab.expect(0, lab.through(&run));
+            }
+            lab.expect(0, lab.direct("verify --deep -o verified"));
+            let ended = lab.expect(0, lab.through("watch -T 3 --no-host -o seen"));
+            assert!(watched_servers(&lab, "seen") > 0, "{}", ended.stdout);
+            assert_pool_is_clean(&lab);
+        }
+    });
+}
+
+#[test]
+fn lost_prepared_statements_are_told_with_what_to_do() {
+    with_pgbouncer(|program| {
+        let lab = Lab::start(program, "transaction", "");
+        if follows_statements(program) {
+            return eprintln!("skipped: this one follows prepared statements");
+        }
+        let mut command = lab.through("run -b ycsb-a -M prepared -c 6 -T 2 -o prepared");
+        let ended: Ended = command.output().expect("the command starts").into();
+        assert!(matches!(ended.exit, Some(1 | 2)), "{}{}", ended.stdout, ended.stderr);
+        let told =
+            format!("{}{}", ended.stdout, ended.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in ["prepared statement", "-M extended or -M simple", "max_prepared_statements"] {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+    });
+}
+
+#[test]
+fn verbs_that_need_sessions_refuse_a_pool_of_transactions_with_the_reason() {
+    with_pgbouncer(|program| {
+        for more in ["", "ignore_startup_parameters = options,extra_float_digits,geqo,search_path"] {
+            let lab = Lab::start(program, "transaction", more);
+            for verb in ["load ycsb --rows 10", "verify", "prove bank -T 1", "prove hermitage"] {
+                let ended = lab.expect(1, lab.through(verb));
+                assert!(ended.stderr.contains("pooler in transaction mode"), "{verb}: {}", ended.stderr);
+                assert!(
+                    ended.stderr.contains("hint: connect to the server itself"),
+                    "{verb}: {}",
+                    ended.stderr
+                );
+            }
+            // A setting of the user's own would be lost on the way.
+            let mut command = lab.through("run -b ycsb-c -M simple -T 1");
+            command.env("PGOPTIONS", "-c work_mem=1MB");
+            let ended = lab.expect(1, command);
+            assert!(ended.stderr.contains("the setting work_mem"), "{}", ended.stderr);
+            assert_pool_is_clean(&lab);
+        }
+    });
+}
+
+#[test]
+fn everything_works_through_a_pool_of_sessions() {
+    with_pgbouncer(|program| {
+        for more in ["", "ignore_startup_parameters = options,extra_float_digits,geqo,search_path"] {
+            let lab = Lab::start(program, "session", more);
+            lab.expect(0, lab.direct("load ycsb --restart --rows 10 -o small"));
+            lab.expect(0, lab.through("load ycsb --restart --rows 1000 -j 2 -o again"));
+            lab.expect(0, lab.through("run -b ycsb-a -c 4 -t 50 -o driven"));
+            lab.expect(0, lab.through("verify --deep -o verified"));
+            lab.expect(0, lab.through("watch -T 3 --no-host -o seen"));
+            assert!(watched_servers(&lab, "seen") > 0);
+            // Needs the true process ids of its sessions, to see who waits for whom.
+            lab.expect(0, lab.through("prove hermitage -o played"));
+            let mut command = lab.through("run -f path.sql -M simple -t 1 -o path");
+            lab.folder.write("path.sql", "SELECT 1/(current_setting('work_mem') = '1234kB')::int;\n");
+            command.env("PGOPTIONS", "-c work_mem=1234kB");
+            lab.expect(0, command);
+        }
+    });
+}
+
+/// Passes the first connections on, and hangs up on all others.
+fn flaky_door(server: &Throwaway, folder: &Folder, good: usize) {
+    let socket = format!(".s.PGSQL.{}", server.port());
+    let listener = UnixListener::bind(folder.path().join(&socket)).expect("it listens");
+    let target = server.socket_dir().join(socket);
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok).take(good) {
+            let Ok(server) = UnixStream::connect(&target) else { return };
+            let pairs = [
+                (client.try_clone().expect("a socket"), server.try_clone().expect("a socket")),
+                (server, client),
+            ];
+            for (mut from, mut to) in pairs {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn a_watch_that_saw_no_server_is_no_success() {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let server = Throwaway::start(&installation, &[]).expect("a server");
+    let folder = Folder::new();
+    // One to look for nodes, one for the server's facts; none to watch.
+    flaky_door(&server, &folder, 2);
+    let ended: Ended = pgfathom(folder.path())
+        .args(["watch", "-T", "2", "--no-host", "-o", "seen", "-h"])
+        .arg(folder.path())
+        .args(["-p", &server.port().to_string(), "-U", SUPERUSER, "-d", "postgres"])
+        .output()
+        .expect("the command starts")
+        .into();
+    assert_eq!(ended.exit, Some(2), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("error: no server was seen: "), "{}", ended.stderr);
+    assert_eq!(ended.stderr.lines().last(), Some("run: seen"));
+    let run = RunReader::open(&folder.path().join("seen")).expect("a run directory").run;
+    assert!(!run.verdict.valid, "{:?}", run.verdict);
+}
