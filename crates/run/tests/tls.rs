@@ -348,8 +348,8 @@ fn server_config(version: TlsVersion) -> Arc<ServerConfig> {
 fn start(manner: Manner) -> (ConnSpec, Arc<Seen>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     if manner.is_narrow {
-        rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 2_048).unwrap();
-        rustix::net::sockopt::set_socket_send_buffer_size(&listener, 2_048).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 16_384).unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&listener, 16_384).unwrap();
     }
     let mut spec = ConnSpec::new("127.0.0.1", listener.local_addr().unwrap().port(), "u", "d");
     spec.sslmode = SslMode::Disable;
