@@ -170,13 +170,16 @@ impl Session {
         {
             return Ok(BTreeSet::new());
         }
-        let prepared =
-            self.client.prepare(&format!("select * from {relation} limit 0")).map_err(Failed::from);
+        // The statement is closed before its transaction ends: behind it, another server process would have to know it.
+        let columns = self
+            .client
+            .prepare(&format!("select * from {relation} limit 0"))
+            .map(|statement| statement.columns().iter().map(|column| column.name().to_string()).collect())
+            .map_err(Failed::from);
         self.client.release()?;
-        match prepared {
-            Ok(statement) => Ok(statement.columns().iter().map(|column| column.name().to_string()).collect()),
+        match columns {
             Err(Failed::Refused { .. }) => Ok(BTreeSet::new()),
-            Err(gone) => Err(gone),
+            other => other,
         }
     }
 
@@ -196,11 +199,13 @@ impl Session {
         if self.client.is_shared() {
             // The next transaction may be another server process's, which knows no statement of ours.
             self.asked += 1;
-            let row = self.client.query_one(plain.as_deref().unwrap_or(sql), parameters);
+            // The row holds its statement, which is closed before the transaction ends: behind it, another server process would have to know it.
+            let answer = self
+                .client
+                .query_one(plain.as_deref().unwrap_or(sql), parameters)
+                .and_then(|row| Ok(row.try_get::<_, Option<&str>>(0)?.map_or(Value::Null, json::parse)));
             self.client.release()?;
-            let row = row?;
-            let text: Option<&str> = row.try_get(0)?;
-            return Ok(text.map_or(Value::Null, json::parse));
+            return Ok(answer?);
         }
         if !self.prepared.contains_key(sql) {
             let statement = self.client.prepare(plain.as_deref().unwrap_or(sql))?;
