@@ -46,7 +46,7 @@ mod writer;
 
 pub use chunk::{ChunkTotals, chunk_totals};
 pub(crate) use chunk::{Claim, Coverage, chunk_totals_in, coverage, done_chunks};
-pub(crate) use chunk::{check_chunks, check_extent};
+pub(crate) use chunk::{Extent, check_chunks};
 pub use history::{HISTORY_INTERVAL, HistoryPoint, history};
 pub(crate) use history::{HistoryRow, append_history};
 pub use owned::check_in_place;

@@ -108,31 +108,57 @@ pub(crate) fn chunk_totals_in(
     })
 }
 
-/// Refuses a dataset whose number of rows its chunks cannot have, whatever node they are on: nothing shall be computed for rows that were
-/// never loaded.
-pub(crate) fn check_extent(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
-    let row = client.query_one(
-        "select coalesce(max(chunk), -1), coalesce(min(chunk), 0) from pgfathom.chunk where dataset = $1",
-        &[&dataset.id],
-    );
-    let row = sql("reading pgfathom.chunk", row)?;
-    let (last, first): (i64, i64) = (row.get(0), row.get(1));
-    let per_chunk = u128::from(dataset.chunk_rows.max(1));
-    let holds = (i128::from(last) + 1).max(0) as u128 * per_chunk;
-    // A leaf's chunk holds what its keys come to.
-    let is_too_much = dataset.method == Method::Copy && u128::from(dataset.rows) > holds;
-    let is_outside = first < 0 || i128::from(last) >= i128::from(crate::plan::CHUNKS_MAX);
-    if !is_too_much && !is_outside && dataset.rows <= crate::plan::ROWS_MAX {
-        return Ok(());
+/// The numbers of the chunks that ledgers have, over all nodes that have been added.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    first: i64,
+    last: i64,
+}
+
+impl Extent {
+    /// Of no ledger yet.
+    pub(crate) const EMPTY: Extent = Extent { first: 0, last: -1 };
+
+    /// Adds the chunks of one node. A node may have none: where rows went in through another one, that one has the ledger rows.
+    pub(crate) fn add(
+        &mut self,
+        client: &mut impl GenericClient,
+        dataset: &Dataset,
+    ) -> Result<(), LoadError> {
+        let row = client.query_one(
+            "select coalesce(max(chunk), -1), coalesce(min(chunk), 0) from pgfathom.chunk where dataset = $1",
+            &[&dataset.id],
+        );
+        let row = sql("reading pgfathom.chunk", row)?;
+        self.last = self.last.max(row.get(0));
+        self.first = self.first.min(row.get(1));
+        Ok(())
     }
-    let problem =
-        format!("the dataset has {} rows, and its chunks are numbered from {first} to {last}", dataset.rows);
-    Err(LoadError::Contradiction { dataset: dataset.name.clone(), problem })
+
+    /// Refuses a dataset whose number of rows these chunks cannot have: nothing shall be computed for rows that were never loaded.
+    pub(crate) fn check(self, dataset: &Dataset) -> Result<(), LoadError> {
+        let Extent { first, last } = self;
+        let per_chunk = u128::from(dataset.chunk_rows.max(1));
+        let holds = (i128::from(last) + 1).max(0) as u128 * per_chunk;
+        // A leaf's chunk holds what its keys come to.
+        let is_too_much = dataset.method == Method::Copy && u128::from(dataset.rows) > holds;
+        let is_outside = first < 0 || i128::from(last) >= i128::from(crate::plan::CHUNKS_MAX);
+        if !is_too_much && !is_outside && dataset.rows <= crate::plan::ROWS_MAX {
+            return Ok(());
+        }
+        let problem = format!(
+            "the dataset has {} rows, and its chunks are numbered from {first} to {last}",
+            dataset.rows
+        );
+        Err(LoadError::Contradiction { dataset: dataset.name.clone(), problem })
+    }
 }
 
 /// Refuses a ledger of one server whose chunks are not those that a load of this dataset has: each range of rows once, and as long as it is.
 pub(crate) fn check_chunks(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
-    check_extent(client, dataset)?;
+    let mut extent = Extent::EMPTY;
+    extent.add(client, dataset)?;
+    extent.check(dataset)?;
     let contradiction =
         |problem: String| Err(LoadError::Contradiction { dataset: dataset.name.clone(), problem });
     let totals = client.query_one(

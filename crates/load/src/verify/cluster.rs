@@ -176,13 +176,15 @@ pub(super) fn agree(sites: &mut [Site]) -> Result<Agreed, VerifyError> {
             return Err(VerifyError::IncompleteOn { dataset: dataset.name, node });
         }
     }
+    let mut extent = ledger::Extent::EMPTY;
     for (site, id) in sites.iter_mut().zip(&agreed.ids) {
         if let Some(id) = *id {
             let dataset = Dataset { id, ..agreed.dataset.clone() };
             ledger::check_in_place(&mut *site.control, &dataset)?;
-            ledger::check_extent(&mut *site.control, &dataset)?;
+            extent.add(&mut *site.control, &dataset)?;
         }
     }
+    extent.check(&agreed.dataset)?;
     Ok(agreed)
 }
 
