@@ -135,7 +135,7 @@ fn a_stopped_cluster_starts_again_whatever_its_pid_file_says() {
     let place = Place::new();
     let options = place.options(&installations()[0]);
     let cluster = up(&options).unwrap();
-    control::connect(&cluster.spec).unwrap().batch_execute("create table t as select 1 as i").unwrap();
+    control::connect(&cluster.spec).unwrap().batch_execute("create table public.t as select 1 as i").unwrap();
     for recycled in [false, true] {
         signal("-KILL", postmaster_pid(&cluster));
         eventually("the server dies", || processes_below(&cluster.dir).is_empty());
