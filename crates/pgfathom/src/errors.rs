@@ -85,9 +85,9 @@ impl Explained for prove::live::LiveError {
     /// What cannot be connected to, or may not be used, is the user's to correct; everything else leaves no answer.
     fn exit(&self) -> Exit {
         use prove::client::ClientError;
-        use prove::live::LiveError::{Client, Foreign, Unfit};
+        use prove::live::LiveError::{Client, Foreign, Taken, Unfit};
         match self {
-            Client(ClientError::Connect(_)) | Foreign(_) | Unfit(_) => Exit::Usage,
+            Client(ClientError::Connect(_)) | Foreign(_) | Taken { .. } | Unfit(_) => Exit::Usage,
             _ => Exit::CannotTell,
         }
     }

@@ -29,7 +29,7 @@ fn commit(cluster: &Throwaway, id: i32, meanwhile: impl FnOnce(u32) + Send) -> O
     let asked = client.ask("select pg_backend_pid()").unwrap();
     let pid =
         asked.rows[0][0].as_deref().and_then(|text| std::str::from_utf8(text).ok()).unwrap().parse().unwrap();
-    client.tell(&format!("begin; insert into t values ({id})")).unwrap();
+    client.tell(&format!("begin; insert into public.t values ({id})")).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || meanwhile(pid));
         match client.ask("commit") {
@@ -59,12 +59,12 @@ fn a_commit_is_worth_what_its_tag_warnings_and_end_say() {
         assert_eq!(cluster.value("select count(*) from t").unwrap().as_deref(), Some("2"));
         let mut client = Client::connect(&cluster.spec(), PATIENCE).unwrap();
         client.tell("set synchronous_commit = local").unwrap();
-        let refused = client.ask("begin; insert into t values (1)").unwrap();
+        let refused = client.ask("begin; insert into public.t values (1)").unwrap();
         assert_eq!(of_reply(Engine::Postgres, At::BeforeCommit, &refused).outcome, Outcome::Fail);
         let left = client.ask("commit").unwrap();
         assert_eq!((left.tag(), left.error.is_none()), ("ROLLBACK", true), "no error at all");
         assert_eq!(of_reply(Engine::Postgres, COMMIT, &left).outcome, Outcome::Fail);
-        let own = client.ask("insert into t values (3)").unwrap();
+        let own = client.ask("insert into public.t values (3)").unwrap();
         assert_eq!(of_reply(Engine::Postgres, COMMIT, &own).outcome, Outcome::Ok);
     });
 }

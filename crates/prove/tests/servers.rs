@@ -316,7 +316,7 @@ fn a_dead_host_does_not_use_up_the_time_of_the_others() {
     let server = Throwaway::start(&newest(), &[]).unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let good = server.spec_tcp();
+    let good = server.spec();
     let patience = Duration::from_secs(600);
     for port in [silent.local_addr().unwrap().port(), refusing] {
         let mut spec = good.clone();
