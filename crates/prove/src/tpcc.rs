@@ -311,7 +311,6 @@ fn prove_watched(
             }
         }
     }
-    let ids = nodes::know_warehouses(&mut nodes)?;
     if options.warehouses.is_some() {
         for condition in [Condition::X16, Condition::X17] {
             if conditions.remove(&condition) {
@@ -319,9 +318,12 @@ fn prove_watched(
                 answer(condition, 0, Outcome::DoesNotApply { why });
             }
         }
-    } else if conditions.remove(&Condition::X16) {
-        let (looked_at, outcome) = nodes::numbered_from_one(&ids);
-        answer(Condition::X16, looked_at, outcome);
+    } else if conditions.contains(&Condition::X16) || conditions.contains(&Condition::X17) {
+        let ids = nodes::know_warehouses(&mut nodes)?;
+        if conditions.remove(&Condition::X16) {
+            let (looked_at, outcome) = nodes::numbered_from_one(&ids);
+            answer(Condition::X16, looked_at, outcome);
+        }
     }
     let jobs = options.jobs.max(1);
     let snapshots = nodes::share_snapshots(&mut nodes, &mut notes)?;

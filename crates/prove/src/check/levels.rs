@@ -23,7 +23,7 @@ use super::{Found, Options, Shape, direct};
 /// What is known about one level.
 enum Answer {
     Refuted(Graph),
-    /// An order that it allows has been found; `is_total`: there is no other one, and each two versions can be compared.
+    /// An order that it allows has been found; `is_total`: there is no other one, each two versions can be compared, and no view went back.
     Possible {
         is_total: bool,
     },
@@ -119,14 +119,15 @@ fn level(
         return;
     }
     let is_implied = known.iter().any(|one| is_refuted(&one));
-    let answer = answer(versions, orders, (shape, order), options, !is_implied);
-    match &answer {
+    let mut answer = answer(versions, orders, (shape, order), options, !is_implied);
+    match &mut answer {
         Answer::Refuted(graph) => circles(versions, graph, (shape, order), options, found),
-        // Views have no graph; without the help of an order they are looked at later, with everything else.
-        Answer::Possible { is_total: true } if shape == Shape::Reads && order > Order::Data => {
-            for finding in direct::views(versions) {
-                found.show(versions, Finding { order, ..finding });
-            }
+        // Views have no graph; without the help of an order they are shown later, with everything else.
+        Answer::Possible { is_total } if shape == Shape::Reads && *is_total => {
+            let views = direct::views(versions);
+            *is_total = views.is_empty();
+            let shown = views.into_iter().filter(|_| order > Order::Data);
+            found.show_all(versions, shown.map(|finding| Finding { order, ..finding }));
         }
         _ => {}
     }
@@ -253,7 +254,8 @@ fn conclude(known: &[(Shape, Order, Answer)], ambiguous_keys: u64, judgement: &m
             Answer::Open { keys } => *keys,
             _ => 0,
         });
-        judgement.keys = keys.max().unwrap_or(0).max(ambiguous_keys);
+        // A view of three reads may need an order for a weaker level only: then that of one key.
+        judgement.keys = keys.max().unwrap_or(0).max(ambiguous_keys).max(1);
     }
 }
 
