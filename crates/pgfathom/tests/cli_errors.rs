@@ -277,11 +277,6 @@ fn wrong_sweeps() {
                 "one of the two",
             ),
             usage(
-                "run --read-update 50/50 -M simple",
-                "-M: the YCSB workloads use prepared statements only",
-                "leave -M away",
-            ),
-            usage(
                 "run -b ycsb-a --settle 5",
                 "--settle belongs to a sweep, and this is a single run",
                 "-c 1,2,4",
@@ -331,7 +326,6 @@ fn wrong_files() {
             usage("run -b ycsb-z", "-b ycsb-z: there is no built-in workload of that name", "-b list"),
             usage("run -b ycsb", "-b ycsb: 8 built-in workloads begin like that", "ycsb-a"),
             usage("run", "nothing to run: neither -b nor -f was given", "-b ycsb-c"),
-            usage("run -b ycsb-a -M simple", "-M: the YCSB workloads use prepared statements only", "-f"),
             usage(
                 "run -b ycsb-a -D a=1",
                 "-D sets a variable of scripts, and no script is run",
@@ -567,7 +561,11 @@ fn wrong_server_states() {
         ),
         usage("verify nothing", "this database holds no dataset that pgfathom has loaded", "load ycsb"),
         usage("verify tpcc nothing", "this database holds no dataset that pgfathom has loaded", "load tpcc"),
-        usage("verify tpcc loaded", "this database holds no dataset that pgfathom has loaded", "load tpcc"),
+        usage(
+            "verify tpcc loaded",
+            "this database holds no dataset tpcc, it holds ycsb",
+            "pgfathom verify ycsb",
+        ),
         usage(
             "load tpcc -s 1 foreign_table",
             "stock exists and is a view that pgfathom did not make",
@@ -598,8 +596,8 @@ fn wrong_server_states() {
         ),
         usage(
             "load ycsb --rows 100 --force other foreign_table",
-            "usertable exists and is a table that pgfathom did not make",
-            "--force usertable",
+            "--force: other is no table that load ycsb makes",
+            "it takes usertable",
         ),
         usage(
             "load ycsb --rows 100 --seed 2 loaded",

@@ -48,7 +48,7 @@ impl Lab {
         lab.server.execute(PGBENCH).expect("pgbench's tables");
         let unix = lab.links(lab.server.port()).remove(0).1;
         lab.expect(0, "load ycsb --rows 1000 -o loaded", &unix);
-        lab.expect(0, "load tpcc --warehouses 1 -o warehouse", &unix);
+        lab.expect(0, "load tpcc --scale 1 -o warehouse", &unix);
         lab.folder.write(
             "script.sql",
             "\\set n random(1, 9)\nBEGIN;\nSELECT :n AS m \\gset\nSELECT 1 / (:m = :n)::int;\nEND;\n",

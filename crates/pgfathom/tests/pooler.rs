@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use testing::{Lack, skip};
 
 use record::RunReader;
 use record::watched::Sampled;
@@ -137,9 +138,7 @@ impl Drop for Lab {
 fn with_pgbouncer(test: impl FnOnce(&PathBuf)) {
     match program() {
         Some(program) => test(&program),
-        None => {
-            eprintln!("skipped: pgbouncer is not installed: scripts/install-deps test installs it");
-        }
+        None => skip(&Lack::new("pgbouncer", "scripts/install-deps test installs it")),
     }
 }
 
@@ -201,7 +200,7 @@ fn lost_prepared_statements_are_told_with_what_to_do() {
     with_pgbouncer(|program| {
         let lab = Lab::start(program, "transaction", "");
         if follows_statements(program) {
-            return eprintln!("skipped: this one follows prepared statements");
+            return skip(&Lack::new("old-pgbouncer", "this one follows prepared statements"));
         }
         let mut command = lab.through("run -b ycsb-a -M prepared -c 6 -T 2 -o prepared");
         let ended: Ended = command.output().expect("the command starts").into();

@@ -27,8 +27,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn commit(cluster: &Throwaway, id: i32, meanwhile: impl FnOnce(u32) + Send) -> Outcome {
     let mut client = Client::connect(&cluster.spec(), PATIENCE).unwrap();
     let asked = client.ask("select pg_backend_pid()").unwrap();
-    let pid =
-        asked.rows()[0][0].as_deref().and_then(|text| std::str::from_utf8(text).ok()).unwrap().parse().unwrap();
+    let pid = asked.rows()[0][0]
+        .as_deref()
+        .and_then(|text| std::str::from_utf8(text).ok())
+        .unwrap()
+        .parse()
+        .unwrap();
     client.tell(&format!("begin; insert into public.t values ({id})")).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || meanwhile(pid));

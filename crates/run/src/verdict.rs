@@ -13,6 +13,8 @@ pub const WORKER_BUSY_SHARE_MAX: f64 = 0.95;
 /// ... provided that it got a good part of a CPU at all. A thread that its neighbours starve never idles either, but then the machine
 /// is full, which is noted and is not the client's doing.
 pub const WORKER_CPU_SHARE_MIN: f64 = 0.5;
+/// A run shorter than this does not judge its client: the kernel's accounts of a thread are not that fine.
+const CLIENT_JUDGED_FROM: Duration = Duration::from_millis(100);
 /// Starts later than this at the 99th percentile, although a session was free, are not the schedule that was asked for.
 pub const LAG_US_P99_MAX: u64 = 5_000;
 /// A worker that waited for a CPU longer than this share of the time shares the machine with somebody hungry; noted. Less than that is
@@ -42,7 +44,8 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
         opinion.invalid.push(nothing_committed(account));
     }
     let (busy, waited) = (account.worker_cpu_share_max, account.worker_wait_share_max.unwrap_or(0.0));
-    if busy >= WORKER_CPU_SHARE_MIN && busy > WORKER_BUSY_SHARE_MAX * (1.0 - waited) {
+    let is_long_enough = account.measured() >= CLIENT_JUDGED_FROM;
+    if is_long_enough && busy >= WORKER_CPU_SHARE_MIN && busy > WORKER_BUSY_SHARE_MAX * (1.0 - waited) {
         opinion.invalid.push(format!(
             "this client was the limit: a worker thread was busy {} % of the time and waited for a CPU {} %; use more workers (-j) \
              or another machine",

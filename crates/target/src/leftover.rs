@@ -25,7 +25,15 @@ const PREFIX: &str = "pgfathom-";
 #[derive(Debug)]
 pub struct Leftover {
     path: PathBuf,
-    entry: Option<PathBuf>,
+    entry: Option<Entry>,
+}
+
+/// Its line in the registry.
+#[derive(Debug)]
+struct Entry {
+    file: PathBuf,
+    /// The folders that were made for it, the innermost first: they go with the last entry.
+    made: Vec<PathBuf>,
 }
 
 impl Leftover {
@@ -65,7 +73,9 @@ impl Drop for Leftover {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
         if let Some(entry) = &self.entry {
-            let _ = fs::remove_file(entry);
+            let _ = fs::remove_file(&entry.file);
+            // One that is not empty is in use.
+            let _ = entry.made.iter().try_for_each(fs::remove_dir);
         }
     }
 }
@@ -120,8 +130,10 @@ fn registry() -> PathBuf {
     state_dir().join("temporary")
 }
 
-/// Lists a folder; gives the entry's file.
-fn enter(folder: &Path, registry: &Path) -> io::Result<PathBuf> {
+/// Lists a folder.
+fn enter(folder: &Path, registry: &Path) -> io::Result<Entry> {
+    let made = registry.ancestors().take_while(|folder| folder.symlink_metadata().is_err());
+    let made = made.map(Path::to_owned).collect();
     fs::create_dir_all(registry)?;
     let name = format!(
         "{}-{:x}",
@@ -135,7 +147,7 @@ fn enter(folder: &Path, registry: &Path) -> io::Result<PathBuf> {
     );
     let entry = registry.join(name);
     file::replace(&entry, folder.as_os_str().as_encoded_bytes())?;
-    Ok(entry)
+    Ok(Entry { file: entry, made })
 }
 
 /// The process that made a folder; `None` if the folder is not ours.
