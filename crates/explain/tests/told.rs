@@ -113,12 +113,14 @@ fn a_starved_server_explains_why_so_little_is_explained() {
 }
 
 #[test]
-fn overlapping_parts_leave_a_negative_remainder_and_say_so() {
+fn overlapping_parts_leave_no_negative_remainder_and_a_note_with_the_error() {
     let mut scene = Scene::healthy();
     scene.set("wait", wait("n1", "Lock", "tuple"), json!({"sessions": 20}));
     let time = scene.explain().client_time.remove(0);
-    assert!(time.parts.last().expect("a remainder").share < 0.0);
-    assert!(time.notes.iter().any(|note| note.contains("more than the whole")), "{:?}", time.notes);
+    let rest = time.parts.last().expect("a remainder");
+    assert_eq!((rest.name.as_str(), rest.share, rest.us), (decompose::UNEXPLAINED, 0.0, 0.0));
+    assert!(time.parts.iter().all(|part| part.share >= 0.0), "{:?}", time.parts);
+    assert!(time.notes.iter().any(|note| note.contains("together are too large by")), "{:?}", time.notes);
 }
 
 #[test]
