@@ -357,8 +357,8 @@ fn statistics_are_gathered_on_every_node_and_of_its_own_partitions_only() {
         let analyzed = texts(&plan["analyzed"]);
         let accounts: Vec<&str> =
             analyzed.iter().copied().filter(|table| table.contains("accounts")).collect();
-        assert_eq!(accounts, ["n1: pgbench_accounts_p0", "n2: pgbench_accounts_p1"], "{plan}");
-        assert!(analyzed.contains(&"n2: pgbench_branches"), "{plan}");
+        assert_eq!(accounts, ["n1: public.pgbench_accounts_p0", "n2: public.pgbench_accounts_p1"], "{plan}");
+        assert!(analyzed.contains(&"n2: public.pgbench_branches"), "{plan}");
         assert_eq!(plan["checkpoints"], true, "{plan}");
         folder.write("one.sql", "select 1;\n");
         let plan = &run("script", "-f one.sql")["sweep"];

@@ -569,6 +569,7 @@ fn the_validator_can_say_no() {
 fn findings_fit_their_schema_and_use_all_of_it() {
     let mut findings = Findings::new("run-1", "0.1.0");
     findings.missing = vec!["events.ndjson is missing: no events".into()];
+    findings.validity = vec!["other programs had 30 % of the processors".into()];
     findings.findings = vec![finding::Finding {
         id: "WAL-02".into(),
         windows: vec![Window::new(1, 2)],
