@@ -253,7 +253,7 @@ fn vacuums_and_copies_report_progress() {
         });
         assert_eq!(
             (vacuum.relation.as_str(), vacuum.unit.as_str(), vacuum.auto),
-            ("big", "blocks", Some(false))
+            ("public.big", "blocks", Some(false))
         );
         assert!(
             vacuum.total.is_some_and(|total| total > 100) && vacuum.wraparound == Some(false),
