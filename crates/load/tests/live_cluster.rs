@@ -54,7 +54,7 @@ fn every_row_goes_straight_to_its_owner() {
                     }
                 }
             }
-            let (again, _) = load_on(&cluster, &asked(5_003, 2, Method::Copy)).unwrap();
+            let (again, _) = load_on(&cluster, &asked(5_003, 2, Method::Freeze)).unwrap();
             assert_eq!((again.outcome, again.rows, again.totals.rows), (Outcome::AlreadyComplete, 0, 5_003));
         }
     });

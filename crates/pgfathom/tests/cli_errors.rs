@@ -596,7 +596,7 @@ fn wrong_server_states() {
         ),
         usage(
             "load ycsb --rows 100 --force other foreign_table",
-            "--force: other is no table that load ycsb makes",
+            "--force: other is no table that load ycsb makes, so nothing would be dropped",
             "it takes usertable",
         ),
         usage(

@@ -269,6 +269,27 @@ fn judge(
     options: &Options,
     found: &mut Found,
 ) -> levels::Judgement {
+    let (mut judgement, asked) = judge_read(versions, options, found);
+    // Other levels cannot depend on an order that nobody has seen: one that fits the other edges closes no circle. Two such writers that each read what
+    // the other overwrote are a lost update in either order.
+    if let Some(orders) = orders {
+        let tails = levels::judge_tails(versions, orders, &asked, options, found);
+        judgement.refuted.extend(tails.refuted);
+        (judgement.open, judgement.keys) = (tails.open, tails.keys);
+    }
+    if versions.ambiguous_keys > 0 || versions.undrawn > 0 {
+        judgement.keys = judgement.keys.max(versions.ambiguous_keys);
+        judgement.open = Level::all().collect();
+    }
+    judgement
+}
+
+/// Judges all levels by the versions that somebody has read; and the orders at which snapshot isolation may still depend on others.
+fn judge_read(
+    versions: &mut Versions<'_>,
+    options: &Options,
+    found: &mut Found,
+) -> (levels::Judgement, Vec<Order>) {
     let graph = Graph::of(versions, options.epsilon_ns);
     let everything = View {
         graph: &graph,
@@ -294,24 +315,9 @@ fn judge(
         };
         judgement.refuted.extend(bases.iter().map(|base| Level::new(*base, one.order)));
     }
-    // Other levels cannot depend on an order that nobody has seen: one that fits the other edges closes no circle. Two such writers that each read what
-    // the other overwrote are a lost update in either order.
-    if let Some(orders) = orders {
-        let has =
-            |shape: Shape, order: Order| judged.iter().any(|one| one.shape == shape && one.order <= order);
-        let asked: Vec<Order> = Order::ALL
-            .into_iter()
-            .filter(|order| has(Shape::All, *order) && !has(Shape::Snapshot, *order))
-            .collect();
-        let tails = levels::judge_tails(versions, orders, &asked, options, found);
-        judgement.refuted.extend(tails.refuted);
-        (judgement.open, judgement.keys) = (tails.open, tails.keys);
-    }
-    if versions.ambiguous_keys > 0 || versions.undrawn > 0 {
-        judgement.keys = judgement.keys.max(versions.ambiguous_keys);
-        judgement.open = Level::all().collect();
-    }
-    judgement
+    let has = |shape: Shape, order: Order| judged.iter().any(|one| one.shape == shape && one.order <= order);
+    let is_asked = |order: &Order| has(Shape::All, *order) && !has(Shape::Snapshot, *order);
+    (judgement, Order::ALL.into_iter().filter(is_asked).collect())
 }
 
 /// Whether a circle of writes is one, too, without the transactions of unknown end: such a one may have been rolled back.

@@ -17,7 +17,7 @@ use run::script::{Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
 use run::verdict;
 use run::workload::script::Scripts;
 use run::workload::{Item, Kind, Workload};
-use target::conninfo::Sources;
+use target::conninfo::{Pinned, Sources};
 use target::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 use wire::prepared::Wire;
 
@@ -90,7 +90,8 @@ fn follow(
              create trigger pace before insert on marks for each row execute function pace()",
         )
         .unwrap();
-    let spec = cluster.file().entry(&Sources::of_process()).unwrap().spec;
+    // A script of the user's has the user's search path.
+    let spec = cluster.file().entry(&Sources::of_process()).unwrap().spec.with_pinned(Pinned::Nothing);
     let cluster = Arc::new(Mutex::new(cluster));
     let stop = Arc::new(StopFlag::default());
     let mut watch = Watch {

@@ -28,6 +28,8 @@ use target::ConnSpec;
 use target::conninfo::{SslMode, TlsVersion};
 use wire::prepared::Wire;
 
+mod sys;
+
 /// A run that has not ended by then hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 const SESSIONS: u64 = 3;
@@ -168,6 +170,12 @@ impl Conversation {
             return Ok(false);
         }
         tls.process_new_packets().map_err(io::Error::other)?;
+        self.take_clear()
+    }
+
+    /// What TLS has in clear; false at the end.
+    fn take_clear(&mut self) -> io::Result<bool> {
+        let Some(tls) = &mut self.tls else { return Ok(true) };
         match tls.reader().read_to_end(&mut self.incoming) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
             other => other.map(|_| false),
@@ -275,6 +283,8 @@ fn serve(
             tls.complete_io(&mut talk.socket)?;
         }
         talk.tls = Some(tls);
+        // The startup message may have come with the last bytes of the handshake.
+        talk.take_clear()?;
     }
     // The startup message, whatever it says.
     let whole = |incoming: &[u8]| {
@@ -350,6 +360,8 @@ fn start(manner: Manner) -> (ConnSpec, Arc<Seen>) {
     if manner.is_narrow {
         rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 16_384).unwrap();
         rustix::net::sockopt::set_socket_send_buffer_size(&listener, 16_384).unwrap();
+        // Loopback's segments take 64 kB: with a window smaller than one, the kernel sends at most five times a second.
+        sys::set_segment_bytes_max(&listener, 1_400).unwrap();
     }
     let mut spec = ConnSpec::new("127.0.0.1", listener.local_addr().unwrap().port(), "u", "d");
     spec.sslmode = SslMode::Disable;

@@ -231,7 +231,8 @@ mod tests {
         ] {
             assert!(stays.exists(), "{}", stays.display());
         }
-        let entries = || fs::read_dir(&registry).expect("there").count();
+        // The last entry takes the folder of the registry with it.
+        let entries = || fs::read_dir(&registry).map_or(0, Iterator::count);
         assert_eq!(entries(), 1, "the dead one's entry is gone");
         let path = alive.path().to_owned();
         drop(alive);

@@ -149,7 +149,7 @@ fn a_stopped_cluster_starts_again_whatever_its_pid_file_says() {
         let again = up(&options).unwrap();
         assert_eq!(again.initdb_s, 0.0);
         assert_eq!(again.spec.hosts, cluster.spec.hosts);
-        let row = control::connect(&again.spec).unwrap().query_one("select i from t", &[]).unwrap();
+        let row = control::connect(&again.spec).unwrap().query_one("select i from public.t", &[]).unwrap();
         assert_eq!(row.get::<_, i32>(0), 1);
     }
     // And the same for down: it must not signal the process that has the number now.

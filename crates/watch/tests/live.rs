@@ -271,7 +271,7 @@ fn vacuums_and_copies_report_progress() {
             Sampled::Progress(progress) if progress.command == "copy" => Some(progress.clone()),
             _ => None,
         });
-        assert_eq!((seen.relation.as_str(), seen.total), ("big", None));
+        assert_eq!((seen.relation.as_str(), seen.total), ("public.big", None));
         drop(copy);
     });
 }

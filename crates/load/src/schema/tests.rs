@@ -49,7 +49,8 @@ fn every_difference_of_identity_is_refused_with_both_values() {
         assert!(hint.contains(flag) && hint.contains("--restart"), "{hint}");
     }
     let loaded = Dataset { loaded: true, ..dataset() };
-    assert!(check_identity(&loaded, &Options { method: Some(Method::Freeze), ..asked.clone() }).is_ok());
+    let again = check_identity(&loaded, &Options { method: Some(Method::Freeze), ..asked.clone() });
+    assert!(again.unwrap_err().to_string().contains("method copy"), "finished data stays as it was loaded");
     let newer = Dataset { format: FORMAT_VERSION + 1, ..dataset() };
     assert!(check_identity(&newer, &asked).unwrap_err().to_string().contains("format 2"));
 }

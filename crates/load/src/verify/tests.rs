@@ -584,7 +584,7 @@ fn databases_without_a_complete_dataset_are_refused() {
         for (sql, expected) in [
             ("alter table usertable drop column field3", "usertable: has no column field3"),
             ("alter table usertable rename to other", ""),
-            ("create view usertable as select 1 as one", "usertable: is no longer a table"),
+            ("create view usertable as select 1 as one", "public.usertable is a view, not a table"),
             ("update pgfathom.dataset set loaded_at = null", "the load of dataset ycsb is not complete"),
             (
                 "update pgfathom.dataset set format = 2",

@@ -59,33 +59,33 @@ pub(super) struct KeyOrder {
     pub(super) reads: Vec<(u32, u32)>,
 }
 
-/// What is known of one key's order.
+/// What is known of one key's order. Of most keys nothing is, so the tables are made with the first pair.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Relation {
-    /// The versions that are known to come after each one.
+    versions: usize,
+    /// The versions that are known to come after each one; empty: nothing is known.
     pub(super) after: Vec<Vec<u32>>,
-    /// Pairs that are in order, also through others; empty for keys of very many versions.
+    /// Pairs that are in order, also through others; empty, too, for keys of very many versions.
     table: Vec<u64>,
 }
 
 impl Relation {
     fn new(versions: usize) -> Relation {
-        let row = versions.div_ceil(64);
-        let has_table = versions <= TABLE_VERSIONS_MAX;
-        Relation {
-            after: vec![Vec::new(); versions],
-            table: if has_table { vec![0; versions * row] } else { Vec::new() },
-        }
+        Relation { versions, ..Relation::default() }
+    }
+
+    fn has_table(&self) -> bool {
+        self.versions <= TABLE_VERSIONS_MAX
     }
 
     fn row(&self) -> usize {
-        self.after.len().div_ceil(64)
+        self.versions.div_ceil(64)
     }
 
     /// Whether `a` is known to be older than `b`.
     pub(super) fn has(&self, a: u32, b: u32) -> bool {
         match self.table.is_empty() {
-            true => self.after[a as usize].contains(&b),
+            true => self.after.get(a as usize).is_some_and(|after| after.contains(&b)),
             false => self.table[a as usize * self.row() + b as usize / 64] >> (b % 64) & 1 == 1,
         }
     }
@@ -95,14 +95,18 @@ impl Relation {
         if a == b || self.has(a, b) {
             return false;
         }
+        let row = self.row();
+        if self.after.is_empty() {
+            self.after.resize(self.versions, Vec::new());
+            self.table.resize(if self.has_table() { self.versions * row } else { 0 }, 0);
+        }
         self.after[a as usize].push(b);
         if self.table.is_empty() {
             return true;
         }
-        let row = self.row();
         let mut younger = self.table[b as usize * row..][..row].to_vec();
         younger[b as usize / 64] |= 1 << (b % 64);
-        for older in 0..self.after.len() as u32 {
+        for older in 0..self.versions as u32 {
             if older == a || self.has(older, a) {
                 let line = &mut self.table[older as usize * row..][..row];
                 line.iter_mut().zip(&younger).for_each(|(line, bits)| *line |= bits);
@@ -113,7 +117,10 @@ impl Relation {
 
     /// Whether only one order fits.
     fn is_total(&self) -> bool {
-        let mut older = vec![0u32; self.after.len()];
+        if self.after.is_empty() {
+            return self.versions < 2;
+        }
+        let mut older = vec![0u32; self.versions];
         self.after.iter().flatten().for_each(|version| older[*version as usize] += 1);
         let mut ready: Vec<u32> =
             (0..older.len() as u32).filter(|version| older[*version as usize] == 0).collect();
@@ -206,10 +213,17 @@ impl Orders {
         versions.undrawn = 0;
         for (key, relation) in self.keys.iter().zip(relations) {
             let mut is_root = vec![true; key.groups.len()];
-            for (group, after) in key.groups.iter().zip(&relation.after) {
-                let firsts: Vec<u32> = after.iter().map(|next| key.groups[*next as usize].first).collect();
+            for (at, group) in key.groups.iter().enumerate() {
+                let after = relation.after.get(at).map_or(&[][..], Vec::as_slice);
                 after.iter().for_each(|next| is_root[*next as usize] = false);
-                versions.fans.insert(group.last, firsts);
+                match after {
+                    // No slot out there has a next one, so nothing needs to be said of it.
+                    [] if group.last as usize >= versions.ordered => drop(versions.fans.remove(&group.last)),
+                    _ => {
+                        let firsts = after.iter().map(|next| key.groups[*next as usize].first);
+                        versions.fans.insert(group.last, firsts.collect());
+                    }
+                }
             }
             let roots = key.groups.iter().zip(is_root).filter(|(_, is_root)| *is_root);
             versions.fans.insert(key.before, roots.map(|(group, _)| group.first).collect());
@@ -226,7 +240,10 @@ impl Orders {
                 versions.fans.insert(before, vec![group.first]);
                 before = group.last;
             }
-            versions.fans.insert(before, Vec::new());
+            match before as usize >= versions.ordered {
+                true => drop(versions.fans.remove(&before)),
+                false => drop(versions.fans.insert(before, Vec::new())),
+            }
         }
     }
 
@@ -244,7 +261,7 @@ impl Orders {
     pub(super) fn extend(&self, view: &View<'_>, shape: Shape, relations: &mut [Relation]) -> bool {
         let mut asked: Vec<u32> = Vec::new();
         for (key, relation) in self.keys.iter().zip(&*relations) {
-            if key.groups.len() > 1 && !relation.table.is_empty() && !relation.is_total() {
+            if key.groups.len() > 1 && relation.has_table() && !relation.is_total() {
                 asked.extend(key.groups.iter().map(|group| group.txn));
                 asked.extend(key.reads.iter().map(|(txn, _)| *txn));
             }
@@ -259,7 +276,7 @@ impl Orders {
         for block in asked.chunks(BLOCK) {
             let past = Past::of(view, &line, block);
             for (key, relation) in self.keys.iter().zip(&mut *relations) {
-                if !relation.table.is_empty() {
+                if relation.has_table() {
                     is_new |= key.extend(&past, shape, relation);
                 }
             }

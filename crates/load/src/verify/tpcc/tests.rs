@@ -195,7 +195,7 @@ fn what_is_gone_changed_or_unknown_is_said() {
 
         client.batch_execute("alter table item alter i_data type text").unwrap();
         let error = verify_fails();
-        assert_eq!(error.to_string(), "item: its column i_data is no longer varchar(50)");
+        assert_eq!(error.to_string(), "item: its column i_data is no longer varchar(50), but text");
         client.batch_execute("alter table item alter i_data type varchar(50)").unwrap();
 
         client.batch_execute("drop table warehouse").unwrap();

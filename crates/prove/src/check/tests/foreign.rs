@@ -28,6 +28,8 @@ fn agree(text: &str, workload: Workload) -> Result<Report, TestCaseError> {
     let theirs = adya::History::parse(text).map_err(|error| TestCaseError::fail(error.to_string()))?;
     let ours = elle::parse(text.as_bytes()).map_err(|error| TestCaseError::fail(error.to_string()))?;
     let report = check(&ours, &Options::default());
+    // Elle leaves out appends that nobody has read; here snapshot isolation is refuted, too, where no order of them fits.
+    let has_tails = Orders::of(&Versions::of(&ours)).is_some();
     use Base::ReadUncommitted;
     for (model, level) in common() {
         // The order of registers is learnt from who reads before it writes, here as there.
@@ -52,6 +54,7 @@ fn agree(text: &str, workload: Workload) -> Result<Report, TestCaseError> {
             );
             continue;
         }
+        let is_ours = is_ours || (has_tails && level.base == Base::SnapshotIsolation);
         prop_assert_eq!(
             answer.valid == Valid::False || (is_ours && report.refutes(level)),
             report.refutes(level),
