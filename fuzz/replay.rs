@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 const SEEDS_MIN: usize = 10;
 /// Every beginning of a seed is an input, of a longer one so many beginnings.
 const PREFIXES_MAX: usize = 1024;
-/// Every single bit of a seed is turned once, if it has at most so many bytes.
+/// The same where an input costs much.
+const PREFIXES_MAX_SLOW: usize = 48;
+/// Every single bit of a seed is turned once, if it has at most so many bytes and an input costs little.
 const BITS_TURNED_BYTES_MAX: usize = 256;
 /// A mutated input is at most this long.
 const INPUT_BYTES_MAX: usize = 1 << 16;
@@ -29,18 +31,29 @@ const RESIDENT_BYTES_MAX: u64 = 2 << 30;
 const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 /// Replays the corpus of `target`, then mutates it.
+#[allow(dead_code, reason = "not every crate has such a target")]
 pub(crate) fn replay(target: &'static str, exercise: fn(&[u8])) {
+    replay_with(target, exercise, PREFIXES_MAX, BITS_TURNED_BYTES_MAX);
+}
+
+/// The same where one input costs tens of milliseconds.
+#[allow(dead_code, reason = "not every crate has such a target")]
+pub(crate) fn replay_slow(target: &'static str, exercise: fn(&[u8])) {
+    replay_with(target, exercise, PREFIXES_MAX_SLOW, 0);
+}
+
+fn replay_with(target: &'static str, exercise: fn(&[u8]), prefixes_max: usize, bits_bytes_max: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let seeds = seeds(&folder);
     assert!(seeds.len() >= SEEDS_MIN, "{} inputs in {}", seeds.len(), folder.display());
     let trial = Trial::begin(target, exercise);
     for (name, seed) in &seeds {
         trial.one(name, seed);
-        let step = seed.len().div_ceil(PREFIXES_MAX).max(1);
+        let step = seed.len().div_ceil(prefixes_max).max(1);
         for length in (0..seed.len()).step_by(step) {
             trial.one(name, &seed[..length]);
         }
-        let mut turned = if seed.len() <= BITS_TURNED_BYTES_MAX { seed.clone() } else { vec![] };
+        let mut turned = if seed.len() <= bits_bytes_max { seed.clone() } else { vec![] };
         for bit in 0..8 * turned.len() {
             turned[bit / 8] ^= 1 << (bit % 8);
             trial.one(name, &turned);

@@ -15,7 +15,7 @@ mod server_log;
 
 #[test]
 fn files_of_run_directories() {
-    replay::replay("run_directory", run_directory::exercise);
+    replay::replay_slow("run_directory", run_directory::exercise);
 }
 
 #[test]

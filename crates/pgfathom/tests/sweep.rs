@@ -106,7 +106,7 @@ fn every_number_of_sessions_is_a_step_with_statistics_and_a_checkpoint_before_it
         assert_eq!(keys, passes.map(|(sessions, pass)| format!("run-ycsb-a-c{sessions}-r{pass}")));
         let plan = &run["sweep"];
         assert_eq!(plan["checkpoints"], true, "{plan}");
-        assert_eq!(texts(&plan["analyzed"]), ["single: usertable"], "{plan}");
+        assert_eq!(texts(&plan["analyzed"]), ["single: public.usertable"], "{plan}");
         assert_eq!(
             lab.cluster
                 .value("select (count(*) > 0)::text from pg_stats where tablename = 'usertable'")
@@ -233,7 +233,7 @@ fn what_a_role_may_not_do_is_said_and_the_sweep_goes_on() {
         lab.expect(&FINE, "run -b ycsb-c -c 1,2 -T 300ms -U reader -o reader");
         let plan = &lab.run_json("reader")["sweep"];
         let missing = texts(&plan["missing"]);
-        assert!(missing.iter().any(|what| what.contains("no right to analyze usertable")), "{plan}");
+        assert!(missing.iter().any(|what| what.contains("no right to analyze public.usertable")), "{plan}");
         let checkpoints: Vec<_> =
             missing.iter().filter(|what| what.contains("no checkpoint before the steps")).collect();
         assert_eq!((checkpoints.len(), &plan["checkpoints"]), (1, &Value::Bool(false)), "said once: {plan}");

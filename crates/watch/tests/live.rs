@@ -416,6 +416,8 @@ fn checkpoints_deadlocks_and_temporary_files_are_read_from_the_log() {
         let first = one.batch_execute("update pair set v = 1 where id = 2; commit");
         let second = two.join().unwrap();
         assert!(first.is_err() ^ second.is_err(), "one of them is the victim");
+        // A session's counts go out when its transaction ends.
+        one.batch_execute("rollback").unwrap();
         let deadlock = watch.until_event("the deadlock", |event| event.kind == event::DEADLOCK);
         assert!(
             deadlock.more["detail"].as_str().is_some_and(|detail| detail.contains("waits for ShareLock")),

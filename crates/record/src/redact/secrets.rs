@@ -117,9 +117,10 @@ fn quoted(text: &str, quote: u8) -> usize {
     let run = |at: usize| bytes[at..].iter().take_while(|byte| **byte == quote).count();
     let opening = run(0);
     if opening % 2 == 0 {
+        // What ends an empty literal may also begin a password; a second doubled quote further on leaves that open, and then it is hidden.
         let goes_on =
             bytes.get(opening).is_some_and(|byte| !byte.is_ascii_whitespace() && !b";,)".contains(byte));
-        if !goes_on {
+        if !goes_on && !(opening..bytes.len()).any(|at| run(at) >= 2) {
             return opening;
         }
     }

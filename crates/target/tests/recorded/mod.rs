@@ -4,7 +4,8 @@
 //! A recording is text. Lines that begin with `#` say where its facts are from. `servers: a b` names the sockets; `{a}` is then the port of one of
 //! them, anywhere in the answers. `> nodes`, `> table NAME`, `> leaves NAME`, `> oracle NAME KEY`, `> detect` and `> probe NAME` begin the answer
 //! to that question of the engine's profile; its rows follow, columns between `|`, `\N` for NULL; `! CODE MESSAGE` is an error instead. The
-//! server knows the very SQL of each question: asked anything else, it refuses.
+//! server knows the very SQL of each question: asked anything else, it refuses. What every session of ours asks of any server, its settings, it answers with
+//! what the startup packet brought.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -149,15 +150,39 @@ impl Recorded {
     }
 }
 
+/// The settings of a startup packet, those among its options, too.
+fn settings(packet: &[u8]) -> BTreeMap<String, String> {
+    let words = String::from_utf8_lossy(packet.get(4..).unwrap_or_default()).into_owned();
+    let words: Vec<&str> = words.split('\0').collect();
+    let mut settings: BTreeMap<String, String> =
+        words.chunks_exact(2).map(|pair| (pair[0].to_owned(), pair[1].to_owned())).collect();
+    let options = settings.remove("options").unwrap_or_default();
+    for option in
+        options.split(" -c").filter_map(|option| option.trim().trim_start_matches("-c").split_once('='))
+    {
+        settings.insert(option.0.trim().to_lowercase(), option.1.replace('\\', ""));
+    }
+    settings
+}
+
+/// The answer to a question for settings alone; `None`: it asks for something else.
+fn settings_row(sql: &str, settings: &BTreeMap<String, String>) -> Option<Answer> {
+    let values = sql.strip_prefix("select ")?.split("), ").map(|value| {
+        let name = value.strip_prefix("pg_catalog.current_setting('")?.split('\'').next()?;
+        Some(settings.get(name).cloned())
+    });
+    Some(Answer::Rows(vec![values.collect::<Option<Vec<_>>>()?]))
+}
+
 fn serve(mut stream: TcpStream, answers: &BTreeMap<String, Answer>) -> std::io::Result<()> {
-    loop {
+    let settings = loop {
         let body = body(&mut stream)?;
         let code = body.first_chunk::<4>().map_or(0, |code| u32::from_be_bytes(*code));
         if code != SSL_REQUEST && code != GSS_REQUEST {
-            break;
+            break settings(&body);
         }
         stream.write_all(b"N")?;
-    }
+    };
     let mut out = Vec::new();
     message(&mut out, b'R', &0u32.to_be_bytes());
     for (name, value) in
@@ -177,7 +202,9 @@ fn serve(mut stream: TcpStream, answers: &BTreeMap<String, Answer>) -> std::io::
             b'X' => return Ok(()),
             b'Q' => {
                 let sql = String::from_utf8_lossy(body.strip_suffix(&[0]).unwrap_or(&body)).into_owned();
-                answer(&mut out, &sql, answers.get(&squeezed(&sql)));
+                let known = answers.get(&squeezed(&sql));
+                let of_session = known.is_none().then(|| settings_row(&sql, &settings)).flatten();
+                answer(&mut out, &sql, known.or(of_session.as_ref()));
             }
             other => panic!("the client says {:?}; catalogs are asked by simple queries", char::from(other)),
         }
