@@ -6,56 +6,13 @@
 //! the session's own role, and, unless that is a superuser, the roles that it is a member of. A load also refuses triggers and rules of whomever,
 //! because they change what is loaded.
 //!
-//! What a trusted role attaches while we work is its own responsibility.
+//! What a trusted role attaches while we work is its own responsibility. The question itself is [`target::trust`]'s.
 
 use postgres::GenericClient;
+use target::trust::PROBLEMS;
 
 use crate::error::LoadError;
 use crate::ledger::Dataset;
-
-/// What is wrong with a relation, worst first; `$1` is a list of oids.
-///
-/// Objects that come with the server are in no dependency, as all of them belong to a superuser.
-const PROBLEMS: &str = "
-with me as (select oid, rolsuper from pg_roles where rolname = current_user),
-trusted as (
-    select r.oid from pg_roles r, me
-    where r.oid = me.oid or r.rolsuper or r.oid = (select datdba from pg_database where datname = current_database())
-       or (not me.rolsuper and pg_has_role(me.oid, r.oid, 'USAGE'))
-),
-relations as (select oid, relname::text as name, relowner from pg_class where oid = any ($1)),
-parts (relation, kind, classid, objid, what) as (
-    select oid, 1, 'pg_class'::regclass, oid, 'its columns or partitions' from relations
-    union all
-    select adrelid, 1, 'pg_attrdef'::regclass, oid, 'a default or generated value' from pg_attrdef where adrelid = any ($1)
-    union all
-    select conrelid, 1, 'pg_constraint'::regclass, oid, 'the constraint ' || conname from pg_constraint where conrelid = any ($1)
-    union all
-    select indrelid, 1, 'pg_class'::regclass, indexrelid, 'the index ' || (select relname from pg_class where oid = indexrelid)
-    from pg_index where indrelid = any ($1)
-    union all
-    select stxrelid, 1, 'pg_statistic_ext'::regclass, oid, 'the statistics ' || stxname from pg_statistic_ext where stxrelid = any ($1)
-    union all
-    select polrelid, 1, 'pg_policy'::regclass, oid, 'the policy ' || polname from pg_policy where polrelid = any ($1)
-    union all
-    select ev_class, 2, 'pg_rewrite'::regclass, oid, 'the rule ' || rulename from pg_rewrite where ev_class = any ($1)
-    union all
-    select tgrelid, 2, 'pg_trigger'::regclass, oid, 'the trigger ' || tgname from pg_trigger where tgrelid = any ($1) and not tgisinternal
-),
-calls as (
-    select p.relation, p.what, coalesce(f.proowner, o.oprowner, t.typowner) as owner, pg_describe_object(d.refclassid, d.refobjid, 0) as called
-    from parts p join pg_depend d on d.classid = p.classid and d.objid = p.objid
-    left join pg_proc f on d.refclassid = 'pg_proc'::regclass and f.oid = d.refobjid
-    left join pg_operator o on d.refclassid = 'pg_operator'::regclass and o.oid = d.refobjid
-    left join pg_type t on d.refclassid = 'pg_type'::regclass and t.oid = d.refobjid
-)
-select 1, name, pg_get_userbyid(relowner)::text, '' from relations where relowner not in (select oid from trusted)
-union all
-select 2, r.name, pg_get_userbyid(c.owner)::text, c.what || ' uses ' || c.called
-from calls c join relations r on r.oid = c.relation where c.owner not in (select oid from trusted)
-union all
-select 3, r.name, '', p.what from parts p join relations r on r.oid = p.relation where p.kind = 2
-order by 1, 2, 4";
 
 /// What will be done with the relations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

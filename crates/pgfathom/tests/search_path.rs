@@ -165,3 +165,24 @@ fn no_verb_calls_what_a_plain_role_has_put_on_the_search_path_of_shards() {
     lab.expect(0, "watch -T 2");
     lab.expect(0, "prove tpcc");
 }
+
+#[test]
+fn no_proof_reads_tables_that_a_plain_role_can_attach_code_to() {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let server = Throwaway::start(&installation, &[]).expect("a throwaway cluster starts");
+    let (host, port) = (server.socket_dir().display().to_string(), server.port().to_string());
+    let connection = ["-h", &host, "-p", &port, "-U", SUPERUSER, "-d", "postgres"].map(str::to_owned);
+    let lab = Lab { connection: connection.to_vec(), servers: vec![&server], folder: Folder::new() };
+    lab.expect(0, "load tpcc -s 1 -j 2");
+    lab.expect(0, "prove tpcc");
+    let sql = |text: &str| server.execute(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    sql("create role mallory; create schema hers authorization mallory");
+    sql("set role mallory; create function hers.code(i int) returns int language sql immutable as 'select i'");
+    sql("create index on stock (hers.code(s_i_id))");
+    let ended = lab.expect(8, "prove tpcc");
+    assert!(ended.stderr.contains("which belongs to the role mallory"), "{}", ended.stderr);
+    sql("drop index stock_code_idx; alter table history owner to mallory");
+    let ended = lab.expect(8, "prove tpcc");
+    assert!(ended.stderr.contains("history belongs to the role mallory"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("-U mallory"), "{}", ended.stderr);
+}

@@ -28,6 +28,8 @@ use nodes::{Node, Opened};
 
 /// Things that break a condition are named at most so many times; all are counted.
 pub const WITNESSES_MAX: usize = 20;
+/// What no condition looks at, in words: docs/prove.md says more.
+pub const NOT_COVERED: &str = "the content of text columns, prices, taxes, discounts and dates: verify tpcc compares these with what was loaded";
 /// Ranges of the queries by key are cut so that each connection gets about so many: the slowest one then matters little.
 const RANGES_PER_CONNECTION: u64 = 4;
 /// And no range is longer than this, so that an interrupt need not wait for a long query to be repeated.
@@ -132,6 +134,9 @@ pub enum ProveError {
     /// One of the tables is not there.
     #[error("there is no table {0} in this database")]
     NoTable(&'static str),
+    /// A table, or something attached to it, belongs to somebody whose code must not run with our rights.
+    #[error("{0}")]
+    NotTrusted(target::trust::Distrust),
     /// There are no warehouses.
     #[error("the table warehouse holds no warehouse{}", .0.map_or(String::new(), |(from, to)| format!(" from {from} to {to}")))]
     NoWarehouse(Option<(i64, i64)>),
@@ -165,6 +170,7 @@ impl ProveError {
             ProveError::NoTable(_) => {
                 Some("load it: pgfathom load tpcc -s 10, or name the database that holds TPC-C".into())
             }
+            ProveError::NotTrusted(distrust) => Some(distrust.hint()),
             ProveError::NoWarehouse(None) => Some("load it: pgfathom load tpcc -s 10".into()),
             ProveError::NoWarehouse(Some(_)) => Some("leave --warehouses out to look at all of them".into()),
             ProveError::Sql { .. } => {

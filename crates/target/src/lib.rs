@@ -22,6 +22,7 @@ mod socket;
 mod sys;
 pub mod throwaway;
 pub mod tls;
+pub mod trust;
 pub mod waiting;
 
 pub use cluster::{Absent, Cluster, ClusterError, ClusterNode, Role, Survey};

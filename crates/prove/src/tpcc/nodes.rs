@@ -13,7 +13,7 @@ use std::time::Instant;
 use target::Engine;
 use target::conninfo::Pinned;
 use target::hot::{self, HotConnection, QueryError};
-use target::{Cluster, ConnSpec};
+use target::{Cluster, ConnSpec, trust};
 
 use super::condition::{Condition, Names};
 use super::{
@@ -114,6 +114,10 @@ fn find(
         );
         let rows = connection.simple_query(&sql).map_err(sql_error(DOING))?;
         if let Some([schema, table]) = rows.first().map(Vec::as_slice) {
+            let oid = oid.parse().map_err(|_| ProveError::Answer { doing: DOING })?;
+            if let Some(distrust) = trust::distrust(connection, oid).map_err(sql_error(DOING))? {
+                return Err(ProveError::NotTrusted(distrust));
+            }
             let quoted = |name: &Option<Vec<u8>>| text_of(name.as_deref()).replace('"', "\"\"");
             return Ok(format!("\"{}\".\"{}\"", quoted(schema), quoted(table)));
         }

@@ -7,7 +7,9 @@ use crate::failure::Failure;
 use crate::recording::Recording;
 use crate::verbs::load::{cpus, fields};
 use crate::{fingerprint, human, terminal};
-use ::prove::tpcc::{Answer, Condition, Options, Outcome, Progress, ProveError, Report, prove_on};
+use ::prove::tpcc::{
+    Answer, Condition, NOT_COVERED, Options, Outcome, Progress, ProveError, Report, prove_on,
+};
 use record::model::{Check, CheckResult, Step};
 use record::{Exit, State, Verdict};
 use serde_json::json;
@@ -72,7 +74,9 @@ impl Prove {
                 recording.finish(State::Interrupted)?;
                 return Ok(Exit::Interrupted);
             }
-            Err(error @ (ProveError::NoTable(_) | ProveError::NoWarehouse(_))) => {
+            Err(
+                error @ (ProveError::NoTable(_) | ProveError::NoWarehouse(_) | ProveError::NotTrusted(_)),
+            ) => {
                 recording.discard();
                 return Err(error.into());
             }
@@ -154,6 +158,7 @@ fn describe(step: &mut Step, report: &Report) {
         "conditions_not_judged": count(|outcome| matches!(outcome, Outcome::Failed { .. })),
         "connections": report.jobs,
         "snapshots": report.snapshots,
+        "not_covered": NOT_COVERED,
     }));
     step.verdict = Verdict { valid: true, reasons: vec![], notes: report.notes.clone() };
     for answer in &report.answers {
@@ -182,5 +187,6 @@ fn lines(report: &Report) -> Vec<String> {
             }
         }
     }
+    lines.push(format!("  not covered: {NOT_COVERED}"));
     lines
 }
