@@ -7,6 +7,7 @@ use explain::rule::{self, Need};
 use explain::rules;
 use record::finding::{Findings, Level, Said};
 use scene::Scene;
+use serde_json::json;
 use std::collections::BTreeSet;
 
 /// Rules about words, not numbers: a link, a mount point, a mark.
@@ -91,6 +92,21 @@ fn a_rule_without_what_it_needs_says_so() {
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// A sweep, a backup or `create database` ask for checkpoints, too: with so little WAL between two of them `max_wal_size` cannot be the reason.
+#[test]
+fn checkpoints_that_commands_ask_for_are_not_forced_by_the_wal() {
+    for (max_wal_size, claims) in [("1GB", 0), ("1MB", 1)] {
+        let mut scene = Scene::healthy();
+        scene.vary("server", json!({"node": "n1"}), "checkpoints_requested", |second| {
+            f64::from(u8::from(second % 20 == 0))
+        });
+        scene.vary("server", json!({"node": "n1"}), "wal_bytes", |_| 100_000.0);
+        scene.fact(json!({"node": "n1"}), "setting", "max_wal_size", max_wal_size);
+        let found = scene.explain().findings.iter().filter(|finding| finding.rule == "WAL-03").count();
+        assert_eq!(found, claims, "{max_wal_size}");
+    }
 }
 
 #[test]

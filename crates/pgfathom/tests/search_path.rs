@@ -177,7 +177,9 @@ fn no_proof_reads_tables_that_a_plain_role_can_attach_code_to() {
     lab.expect(0, "prove tpcc");
     let sql = |text: &str| server.execute(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     sql("create role mallory; create schema hers authorization mallory");
-    sql("set role mallory; create function hers.code(i int) returns int language sql immutable as 'select i'");
+    sql(
+        "set role mallory; create function hers.code(i int) returns int language sql immutable as 'select i'",
+    );
     sql("create index on stock (hers.code(s_i_id))");
     let ended = lab.expect(8, "prove tpcc");
     assert!(ended.stderr.contains("which belongs to the role mallory"), "{}", ended.stderr);

@@ -94,6 +94,9 @@ const P_MAX: f64 = 0.01;
 const REQUESTED_SHARE: f64 = 0.1;
 /// Requested checkpoints at least: one may be a command's.
 const REQUESTED_MIN: f64 = 2.0;
+/// A checkpoint forced by the WAL comes when at least a third of max_wal_size has been written since the one before (`CalculateCheckpointSegments` in xlog.c, with
+/// checkpoint_completion_target at most 1); with less than this share per checkpoint, commands, backups or new databases asked for them.
+const FORCED_DISTANCE_MIN: f64 = 0.25;
 /// checkpoint_timeout where nobody told it.
 const CHECKPOINT_TIMEOUT_S: f64 = 300.0;
 /// max_wal_size holds the WAL of two checkpoint distances and a little (`XLOGfileslop` in xlog.c).
@@ -304,6 +307,20 @@ fn peaks(case: &Case) -> Answer {
     Answer::of(claims, || format!("p99 of every second against {}", say::counted(count, "checkpoint")))
 }
 
+/// Bytes of a setting as the server writes it: `1GB`, `512MB`, `16kB`.
+fn setting_bytes(text: &str) -> Option<f64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match text[digits..].trim() {
+        "B" | "" => 1.0,
+        "kB" => 1024.0,
+        "MB" => 1024.0 * 1024.0,
+        "GB" => 1024.0 * 1024.0 * 1024.0,
+        "TB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    text[..digits].parse::<f64>().ok().map(|number| number * unit)
+}
+
 fn requested(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -327,6 +344,13 @@ fn requested(case: &Case) -> Answer {
             .events_of(event::CHECKPOINT)
             .filter(|event| Case::word_of(event, "reason").contains("wal"))
             .count();
+        let written = server.lines.sum("wal_bytes").map(|bytes| bytes / count.max(1.0));
+        let is_asked_for = setting_bytes(now)
+            .zip(written)
+            .is_some_and(|(limit, written)| written < limit * FORCED_DISTANCE_MIN);
+        if said.is_none() && reason == 0 && is_asked_for {
+            continue;
+        }
         claims.push(
             Claim::new(
                 if count / seconds.max(1.0) > 1.0 / 60.0 { Severity::High } else { Severity::Medium },
