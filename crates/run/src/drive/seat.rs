@@ -115,6 +115,7 @@ fn sit(seat: Seat, reactor: impl Reactor, connector: Connector) -> std::io::Resu
         shared: Rc::clone(&shared),
         tally: Rc::clone(&tally),
         heard: usize::MAX,
+        begin: 0,
         next_tick: 0,
         measure_from: Nanos::MAX,
         at_measure_from: None,
@@ -166,6 +167,8 @@ struct Housekeeper {
     tally: Rc<RefCell<Tally>>,
     /// The control's attention count when it was last looked at.
     heard: usize,
+    /// When the run began: the collector's seconds count from there, and so do the ticks.
+    begin: Nanos,
     next_tick: Nanos,
     measure_from: Nanos,
     at_measure_from: Option<ThreadUsage>,
@@ -187,7 +190,7 @@ impl Housekeeper {
         let pauses_end = if self.control.is_interrupted() { 0 } else { end.saturating_add(DRAIN_LIMIT) };
         self.shared.pauses_end.set(pauses_end);
         if self.measure_from == Nanos::MAX {
-            self.next_tick = begin;
+            (self.begin, self.next_tick) = (begin, begin);
             self.shared.schedule.borrow_mut().open(begin, end);
         } else {
             self.shared.schedule.borrow_mut().stop(end);
@@ -198,6 +201,12 @@ impl Housekeeper {
             self.next_tick = self.next_tick.min(measure_from.max(now + 1));
         }
     }
+}
+
+/// The end of the second that has begun, of those that count from `begin`. A tick in between, as at the end of a warm-up, moves none of them: what is
+/// published after the collector has looked would be told as the next second's.
+fn next_second(begin: Nanos, now: Nanos) -> Nanos {
+    begin + NANOS_PER_SECOND * (now.saturating_sub(begin) / NANOS_PER_SECOND + 1)
 }
 
 impl Housekeeping for Housekeeper {
@@ -224,7 +233,7 @@ impl Housekeeping for Housekeeper {
                 self.at_measure_from = Some(ThreadUsage::now());
             }
             self.publish(now);
-            self.next_tick += NANOS_PER_SECOND * ((now - self.next_tick) / NANOS_PER_SECOND + 1);
+            self.next_tick = next_second(self.begin, now);
             if self.at_measure_from.is_none() {
                 // A warm-up need not be whole seconds.
                 self.next_tick = self.next_tick.min(self.measure_from.max(now + 1));
@@ -259,4 +268,26 @@ impl ThreadUsage {
 fn thread_cpu() -> Nanos {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * NANOS_PER_SECOND + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run's first seconds after a warm-up of 200 ms were told with a fifth of their transactions, the last one with the rest.
+    #[test]
+    fn the_end_of_a_warm_up_moves_no_second() {
+        let (begin, s) = (7 * NANOS_PER_SECOND + 123, NANOS_PER_SECOND);
+        for (now, next) in [
+            (begin, begin + s),
+            (begin + s / 5, begin + s),
+            (begin + s - 1, begin + s),
+            (begin + s, begin + 2 * s),
+            (begin + s + 40_000, begin + 2 * s),
+            // A worker that slept through two of them.
+            (begin + 3 * s + 1, begin + 4 * s),
+        ] {
+            assert_eq!(next_second(begin, now), next, "{now}");
+        }
+    }
 }
