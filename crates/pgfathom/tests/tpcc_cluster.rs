@@ -144,7 +144,7 @@ fn books_are_kept(lab: &Lab) {
     lab.expect(0, "prove tpcc -o kept");
     let step = lab.step("kept");
     let checks = step["checks"].as_array().expect("checks");
-    assert_eq!(checks.len(), 24);
+    assert_eq!(checks.len(), 25);
     assert!(checks.iter().all(|check| check["result"] == "ok"), "{checks:?}");
     let rows = |name: &str| {
         let check = checks.iter().find(|check| check["name"] == name).expect("a condition");

@@ -54,7 +54,7 @@ pub struct Prove {
     /// Which database.
     #[command(flatten)]
     pub connection: Connection,
-    /// Only these conditions: C1 to C12, X13 to X24, with commas between [default: all]
+    /// Only these conditions: C1 to C12, X13 to X25, with commas between [default: all]
     #[arg(
         long,
         value_name = "CODES",
@@ -127,7 +127,7 @@ fn condition(text: &str) -> Result<Condition, ValueError> {
     text.parse().map_err(|_| {
         ValueError::new(
             format!("no condition is called {text:?}"),
-            "write C1 to C12 or X13 to X24, as --conditions C1,C10",
+            "write C1 to C12 or X13 to X25, as --conditions C1,C10",
         )
     })
 }

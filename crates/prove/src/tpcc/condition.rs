@@ -4,7 +4,7 @@
 //! the condition is broken there, followed by the columns that name the thing and the two sides of the equation. So one pass counts what was
 //! looked at and what is wrong, and a second one, made only when something is, names it.
 //!
-//! Source: TPC Benchmark C, revision 5.11, clause 3.3.2; X13 to X24 are ours. X15 and X16 look at all nodes together and have no query here. `{from}` and `{to}` stand for the range, `{orders}` and
+//! Source: TPC Benchmark C, revision 5.11, clause 3.3.2; X13 to X25 are ours. X15 and X16 look at all nodes together and have no query here. `{from}` and `{to}` stand for the range, `{orders}` and
 //! so on for the tables. Two tables have another place in the queries that compare what transactions of several warehouses wrote: `{paid}` is HISTORY, and
 //! `{supplied}` ORDER-LINE, with what other nodes have about the warehouses of this one.
 
@@ -59,11 +59,13 @@ pub enum Condition {
     X23,
     /// Ours: payments are of customers, at districts.
     X24,
+    /// Ours: what customers have paid and received is counted.
+    X25,
 }
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 24] = [
+    pub const ALL: [Condition; 25] = [
         Condition::C1,
         Condition::C2,
         Condition::C3,
@@ -88,6 +90,7 @@ impl Condition {
         Condition::X22,
         Condition::X23,
         Condition::X24,
+        Condition::X25,
     ];
 
     /// `C1`, ...
@@ -117,6 +120,7 @@ impl Condition {
             Condition::X22 => "X22",
             Condition::X23 => "X23",
             Condition::X24 => "X24",
+            Condition::X25 => "X25",
         }
     }
 
@@ -145,10 +149,15 @@ impl Condition {
             Condition::X20 => "100,000 stock rows per warehouse, S_I_ID 1 to 100,000",
             Condition::X21 => "100,000 items, I_ID 1 to 100,000",
             Condition::X22 => {
-                "O_ID is 1, 2, ... to the number of orders; each is of a customer of the district"
+                "O_ID is 1, 2, ... to the number of orders; customer, carrier and O_ALL_LOCAL are in their ranges"
             }
-            Condition::X23 => "OL_NUMBER is 1, 2, ... to the number of lines; each is of an item",
+            Condition::X23 => {
+                "OL_NUMBER is 1, 2, ... to the number of lines; item, quantity and amount are in their ranges"
+            }
             Condition::X24 => "every payment is of a customer, at a district",
+            Condition::X25 => {
+                "C_PAYMENT_CNT = rows in HISTORY, C_DELIVERY_CNT = orders delivered since the load"
+            }
         }
     }
 
@@ -164,7 +173,7 @@ impl Condition {
             | Condition::X14 => "districts",
             Condition::C5 | Condition::C6 => "orders",
             Condition::C7 => "order lines",
-            Condition::C10 | Condition::C12 => "customers",
+            Condition::C10 | Condition::C12 | Condition::X25 => "customers",
             Condition::X13 => "stock rows",
             Condition::X15 => "items",
             Condition::X16 | Condition::X18 | Condition::X20 => "warehouses",
@@ -179,7 +188,7 @@ impl Condition {
     /// It compares rows of one warehouse with rows that transactions of other warehouses wrote: the only ones that a torn wide commit, or
     /// a snapshot that is not the same on all shards, can break.
     pub fn is_wide(self) -> bool {
-        matches!(self, Condition::C10 | Condition::X13)
+        matches!(self, Condition::C10 | Condition::X13 | Condition::X25)
     }
 }
 
@@ -191,7 +200,7 @@ impl std::fmt::Display for Condition {
 
 /// No condition has this code.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no condition is called {0:?}: C1 to C12 and X13 to X24 are there")]
+#[error("no condition is called {0:?}: C1 to C12 and X13 to X25 are there")]
 pub struct ConditionError(String);
 
 impl std::str::FromStr for Condition {
@@ -245,19 +254,25 @@ pub(super) static PROBES: [Probe; 21] = [
             on (w, i) = (s_w_id, s_i_id)",
     },
     Probe {
-        conditions: &[Condition::C10, Condition::C12],
+        conditions: &[Condition::C10, Condition::C12, Condition::X25],
         access: Access::WholeTable,
-        columns: &["c_w_id", "c_d_id", "c_id", "c_balance", "c_ytd_payment", "delivered", "paid"],
-        sql: "select c_balance is distinct from coalesce(delivered, 0) - coalesce(paid, 0) as c10,
-                c_balance + c_ytd_payment is distinct from coalesce(delivered, 0) as c12,
+        columns: &[
+            "c_w_id", "c_d_id", "c_id", "c_balance", "c_ytd_payment", "delivered", "paid", "c_payment_cnt", "payments",
+            "c_delivery_cnt", "deliveries",
+        ],
+        // Orders up to 2100 were delivered when they were loaded (clause 4.3.3.1). Line 1 stands for its order, which X23 makes sure of.
+        sql: "select c_balance is distinct from coalesce(delivered, 0) - coalesce(paid, 0) or c_balance - c_balance <> 0 as c10,
+                c_balance + c_ytd_payment is distinct from coalesce(delivered, 0) or c_ytd_payment - c_ytd_payment <> 0 as c12,
+                c_payment_cnt is distinct from coalesce(payments, 0) or c_delivery_cnt is distinct from coalesce(deliveries, 0) as x25,
                 coalesce(c_w_id, hw) as c_w_id, coalesce(c_d_id, hd) as c_d_id, coalesce(c_id, hc) as c_id,
-                c_balance, c_ytd_payment, delivered, paid
-            from (select c_w_id, c_d_id, c_id, c_balance, c_ytd_payment from {customer}
+                c_balance, c_ytd_payment, delivered, paid, c_payment_cnt, payments, c_delivery_cnt, deliveries
+            from (select c_w_id, c_d_id, c_id, c_balance, c_ytd_payment, c_payment_cnt, c_delivery_cnt from {customer}
                 where c_w_id between {from} and {to}) c
-            full join (select h_c_w_id as hw, h_c_d_id as hd, h_c_id as hc, sum(h_amount) as paid
+            full join (select h_c_w_id as hw, h_c_d_id as hd, h_c_id as hc, sum(h_amount) as paid, sum(payments) as payments
                 from {paid} where h_c_w_id between {from} and {to} group by 1, 2, 3) h
             on (hw, hd, hc) = (c_w_id, c_d_id, c_id)
-            left join (select o_w_id, o_d_id, o_c_id, sum(ol_amount) as delivered
+            left join (select o_w_id, o_d_id, o_c_id, sum(ol_amount) as delivered,
+                    count(*) filter (where ol_number = 1 and o_id > 2100) as deliveries
                 from {orders} join {order_line} on (ol_w_id, ol_d_id, ol_o_id) = (o_w_id, o_d_id, o_id)
                 where ol_delivery_d is not null and o_w_id between {from} and {to}
                     and ol_w_id between {from} and {to} group by 1, 2, 3) o
@@ -267,7 +282,7 @@ pub(super) static PROBES: [Probe; 21] = [
         conditions: &[Condition::C9],
         access: Access::WholeTable,
         columns: &["d_w_id", "d_id", "d_ytd", "paid"],
-        sql: "select d_ytd is distinct from paid as c9,
+        sql: "select d_ytd is distinct from paid or d_ytd - d_ytd <> 0 as c9,
                 coalesce(d_w_id, h_w_id) as d_w_id, coalesce(d_id, h_d_id) as d_id, d_ytd, paid
             from (select d_w_id, d_id, d_ytd from {district} where d_w_id between {from} and {to}) d
             full join (select h_w_id, h_d_id, sum(h_amount) as paid
@@ -278,7 +293,7 @@ pub(super) static PROBES: [Probe; 21] = [
         conditions: &[Condition::C8],
         access: Access::WholeTable,
         columns: &["w_id", "w_ytd", "paid"],
-        sql: "select w_ytd is distinct from paid as c8, coalesce(w_id, h_w_id) as w_id, w_ytd, paid
+        sql: "select w_ytd is distinct from paid or w_ytd - w_ytd <> 0 as c8, coalesce(w_id, h_w_id) as w_id, w_ytd, paid
             from (select w_id, w_ytd from {warehouse} where w_id between {from} and {to}) w
             full join (select h_w_id, sum(h_amount) as paid
                 from {history} where h_w_id between {from} and {to} group by 1) h
@@ -379,7 +394,7 @@ pub(super) static PROBES: [Probe; 21] = [
         conditions: &[Condition::C1],
         access: Access::ByKey,
         columns: &["w_id", "w_ytd", "district_ytd"],
-        sql: "select w_ytd is distinct from district_ytd as c1, coalesce(w_id, d_w_id) as w_id, w_ytd, district_ytd
+        sql: "select w_ytd is distinct from district_ytd or w_ytd - w_ytd <> 0 as c1, coalesce(w_id, d_w_id) as w_id, w_ytd, district_ytd
             from (select w_id, w_ytd from {warehouse} where w_id between {from} and {to}) w
             full join (select d_w_id, sum(d_ytd) as district_ytd from {district}
                 where d_w_id between {from} and {to} group by 1) d
@@ -414,20 +429,20 @@ pub(super) static PROBES: [Probe; 21] = [
         access: Access::WholeTable,
         columns: &["h_w_id", "h_d_id", "h_c_w_id", "h_c_d_id", "h_c_id", "h_date", "h_amount"],
         sql: "select h_d_id not between 1 and 10 or h_c_d_id not between 1 and 10 or h_c_id not between 1 and 3000
-                or num_nulls(h_d_id, h_c_w_id, h_c_d_id, h_c_id, h_date, h_amount) > 0 as x24,
+                or num_nulls(h_d_id, h_c_w_id, h_c_d_id, h_c_id, h_date, h_amount) > 0 or h_amount - h_amount <> 0 as x24,
                 h_w_id, h_d_id, h_c_w_id, h_c_d_id, h_c_id, h_date, h_amount
             from {history} where h_w_id between {from} and {to}",
     },
     Probe {
         conditions: &[Condition::X23],
         access: Access::ByKey,
-        columns: &["ol_w_id", "ol_d_id", "ol_o_id", "first", "last", "lines", "different", "not_of_items_or_null"],
+        columns: &["ol_w_id", "ol_d_id", "ol_o_id", "first", "last", "lines", "different", "out_of_range_or_null"],
         sql: "select first <> 1 or last <> lines or different <> lines or wrong > 0 as x23,
-                ol_w_id, ol_d_id, ol_o_id, first, last, lines, different, wrong as not_of_items_or_null
+                ol_w_id, ol_d_id, ol_o_id, first, last, lines, different, wrong as out_of_range_or_null
             from (select ol_w_id, ol_d_id, ol_o_id, min(ol_number) as first, max(ol_number) as last, count(*) as lines,
                     count(distinct ol_number) as different,
-                    count(*) filter (where ol_i_id not between 1 and 100000
-                        or num_nulls(ol_number, ol_i_id, ol_supply_w_id, ol_quantity, ol_amount) > 0) as wrong
+                    count(*) filter (where ol_i_id not between 1 and 100000 or ol_quantity not between 1 and 10
+                        or ol_amount not between 0 and 9999.99 or num_nulls(ol_number, ol_i_id, ol_supply_w_id, ol_quantity, ol_amount) > 0) as wrong
                 from {order_line} where ol_w_id between {from} and {to} group by 1, 2, 3) l",
     },
     Probe {
@@ -463,15 +478,15 @@ pub(super) static PROBES: [Probe; 21] = [
     Probe {
         conditions: &[Condition::X22],
         access: Access::ByKey,
-        columns: &["d_w_id", "d_id", "first", "last", "orders", "different", "not_of_customers_or_null"],
+        columns: &["d_w_id", "d_id", "first", "last", "orders", "different", "out_of_range_or_null"],
         sql: "select d_id is null or first <> 1 or last <> orders or different <> orders or wrong > 0 as x22,
                 coalesce(d_w_id, o_w_id) as d_w_id, coalesce(d_id, o_d_id) as d_id, first, last,
-                coalesce(orders, 0) as orders, different, wrong as not_of_customers_or_null
+                coalesce(orders, 0) as orders, different, wrong as out_of_range_or_null
             from (select d_w_id, d_id from {district} where d_w_id between {from} and {to}) d
             full join (select o_w_id, o_d_id, min(o_id) as first, max(o_id) as last, count(*) as orders,
                     count(distinct o_id) as different,
-                    count(*) filter (where o_c_id not between 1 and 3000
-                        or num_nulls(o_id, o_c_id, o_entry_d, o_ol_cnt) > 0) as wrong
+                    count(*) filter (where o_c_id not between 1 and 3000 or o_carrier_id not between 1 and 10
+                        or o_all_local not in (0, 1) or num_nulls(o_id, o_c_id, o_entry_d, o_ol_cnt) > 0) as wrong
                 from {orders} where o_w_id between {from} and {to} group by 1, 2) o
             on (o_w_id, o_d_id) = (d_w_id, d_id)",
     },
@@ -556,7 +571,7 @@ pub(super) struct Names {
     pub(super) item: String,
     /// Warehouses that are not there, as a condition on the column `{}`.
     pub(super) strange: String,
-    /// HISTORY, with what other nodes have about this node's customers.
+    /// HISTORY, with what other nodes have about this node's customers; its column `payments` says how many payments a row stands for.
     pub(super) paid: String,
     /// ORDER-LINE, with what other nodes have about this node's stock.
     pub(super) supplied: String,
@@ -567,6 +582,11 @@ impl Names {
     pub(super) const ORDERS: [&'static str; 3] = ["orders", "oorder", "\"order\""];
     /// What NEW-ORDER is called.
     pub(super) const NEW_ORDER: [&'static str; 2] = ["new_order", "new_orders"];
+
+    /// HISTORY of one node in the place of `paid`.
+    pub(super) fn payments(history: &str) -> String {
+        format!("(select h_c_w_id, h_c_d_id, h_c_id, h_amount, 1::bigint as payments from {history}) payment")
+    }
 
     /// Columns of other tables that name a warehouse.
     const WAREHOUSE_COLUMNS: [&'static str; 9] = [
@@ -626,7 +646,7 @@ mod tests {
             assert_eq!(condition.code().parse(), Ok(condition));
             assert_eq!(condition.code().to_lowercase().parse(), Ok(condition));
         }
-        assert!("C13".parse::<Condition>().is_err() && "X25".parse::<Condition>().is_err());
+        assert!("C13".parse::<Condition>().is_err() && "X26".parse::<Condition>().is_err());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The nodes of a cluster: what each has of the tables, a snapshot of each, and what they have about each other.
 //!
 //! Tables spread by `postgres_fdw` are read leaf by leaf on the node that owns them, never through foreign tables: so the snapshot is that
-//! node's own, shared by all connections to it. A query about one warehouse has all its rows on one node. Two compare what transactions of several
-//! warehouses wrote, C10 and X13; for these the other nodes are asked first for the few rows they have about the node's warehouses (payments by its
+//! node's own, shared by all connections to it. A query about one warehouse has all its rows on one node. Three compare what transactions of several
+//! warehouses wrote, C10, X13 and X25; for these the other nodes are asked first for the few rows they have about the node's warehouses (payments by its
 //! customers, order lines of its stock), and these go into the query as arrays, so that the server does the sums as it does on a single node.
 //!
 //! There is no moment that all nodes share. A transaction that commits on two nodes may be in the snapshot of one and not in that of the other.
@@ -67,62 +67,90 @@ pub(super) fn open(cluster: &Cluster, watch: &Watch<'_>) -> Result<Opened, Prove
         nodes.push(Node { name, spec, control, names });
     }
     let notes = vec![format!(
-        "{} nodes, each in a snapshot of its own, taken within {apart_ms:.1} ms; no snapshot spans them: while transactions go on, C10 and X13 may find \
+        "{} nodes, each in a snapshot of its own, taken within {apart_ms:.1} ms; no snapshot spans them: while transactions go on, C10, X13 and X25 may find \
          half of one that has committed on several nodes; what they find after all have ended is a commit of which half was lost",
         nodes.len()
     )];
     Ok(Opened { nodes, notes })
 }
 
-/// What the tables are called here, with their schemas.
+/// What the tables are called here, with their schema: the first one on the user's search path that has them all. A table that stands alone in a schema of
+/// somebody else, further in front, is another's.
 fn names(spec: &ConnSpec, connection: &mut HotConnection) -> Result<Names, ProveError> {
-    let mut find = |names: &[&'static str]| find(spec, connection, names);
-    let (history, order_line) = (find(&["history"])?, find(&["order_line"])?);
-    Ok(Names {
-        warehouse: find(&["warehouse"])?,
-        district: find(&["district"])?,
-        customer: find(&["customer"])?,
-        orders: find(&Names::ORDERS)?,
-        new_order: find(&Names::NEW_ORDER)?,
-        stock: find(&["stock"])?,
-        item: find(&["item"])?,
+    const DOING: &str = "looking for the tables";
+    let mut users = hot::connect(&spec.clone().with_pinned(Pinned::Nothing))?;
+    let path = "select pg_catalog.unnest(pg_catalog.current_schemas(true))";
+    let path = users.simple_query(path).map_err(sql_error(DOING))?;
+    let mut missing = None;
+    for schema in path.iter().map(|row| text_of(row.first().and_then(|value| value.as_deref()))) {
+        let found = tables_of(connection, &schema).map_err(sql_error(DOING))?;
+        match names_in(&schema, &found) {
+            Ok((names, oids)) => {
+                for oid in oids {
+                    if let Some(distrust) = trust::distrust(connection, oid).map_err(sql_error(DOING))? {
+                        return Err(ProveError::NotTrusted(distrust));
+                    }
+                }
+                return Ok(names);
+            }
+            // Where most of them are, one that is gone is worth naming.
+            Err((left, name)) if missing.is_none_or(|(fewest, _)| left < fewest) => {
+                missing = Some((left, name))
+            }
+            Err(_) => {}
+        }
+    }
+    Err(ProveError::NoTable(missing.map_or("warehouse", |(_, name)| name)))
+}
+
+/// The tables of a schema by name, with their oids.
+fn tables_of(connection: &mut HotConnection, schema: &str) -> Result<BTreeMap<String, u32>, QueryError> {
+    let sql = format!(
+        "select c.relname, c.oid from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+         where n.nspname = '{}' and c.relkind in ('r', 'p', 'f')",
+        schema.replace('\'', "''")
+    );
+    let rows = connection.simple_query(&sql)?;
+    let text = |row: &[Option<Vec<u8>>], at: usize| text_of(row.get(at).and_then(|value| value.as_deref()));
+    Ok(rows.iter().filter_map(|row| Some((text(row, 0), text(row, 1).parse().ok()?))).collect())
+}
+
+/// The nine tables of a schema; else how many of them are not there, and the first of these.
+fn names_in(schema: &str, found: &BTreeMap<String, u32>) -> Result<(Names, Vec<u32>), (usize, &'static str)> {
+    let mut oids = Vec::new();
+    let mut missing: Vec<&'static str> = Vec::new();
+    let mut find = |names: &[&'static str]| {
+        let table = names.iter().find_map(|name| found.get_key_value(name.trim_matches('"')));
+        match table {
+            Some((table, oid)) => {
+                oids.push(*oid);
+                format!("\"{}\".\"{}\"", schema.replace('"', "\"\""), table.replace('"', "\"\""))
+            }
+            None => {
+                missing.push(names[0]);
+                String::new()
+            }
+        }
+    };
+    let (history, order_line) = (find(&["history"]), find(&["order_line"]));
+    let names = Names {
+        warehouse: find(&["warehouse"]),
+        district: find(&["district"]),
+        customer: find(&["customer"]),
+        orders: find(&Names::ORDERS),
+        new_order: find(&Names::NEW_ORDER),
+        stock: find(&["stock"]),
+        item: find(&["item"]),
         strange: "{} is null".into(),
-        paid: history.clone(),
+        paid: Names::payments(&history),
         supplied: order_line.clone(),
         history,
         order_line,
-    })
-}
-
-/// The first of these tables that the user's own session would find, with its schema, quoted. Only that look-up is done along the user's search path.
-fn find(
-    spec: &ConnSpec,
-    connection: &mut HotConnection,
-    names: &[&'static str],
-) -> Result<String, ProveError> {
-    const DOING: &str = "looking for the tables";
-    let mut users = hot::connect(&spec.clone().with_pinned(Pinned::Nothing))?;
-    for name in names {
-        let lookup = format!("select pg_catalog.to_regclass('{name}')::pg_catalog.oid");
-        let oid = text(&mut users, &lookup).map_err(sql_error(DOING))?;
-        if oid.is_empty() {
-            continue;
-        }
-        let sql = format!(
-            "select n.nspname, c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-             where c.oid = {oid} and c.relkind in ('r', 'p', 'f')"
-        );
-        let rows = connection.simple_query(&sql).map_err(sql_error(DOING))?;
-        if let Some([schema, table]) = rows.first().map(Vec::as_slice) {
-            let oid = oid.parse().map_err(|_| ProveError::Answer { doing: DOING })?;
-            if let Some(distrust) = trust::distrust(connection, oid).map_err(sql_error(DOING))? {
-                return Err(ProveError::NotTrusted(distrust));
-            }
-            let quoted = |name: &Option<Vec<u8>>| text_of(name.as_deref()).replace('"', "\"\"");
-            return Ok(format!("\"{}\".\"{}\"", quoted(schema), quoted(table)));
-        }
+    };
+    match missing.first() {
+        None => Ok((names, oids)),
+        Some(first) => Err((missing.len(), first)),
     }
-    Err(ProveError::NoTable(names[0]))
 }
 
 /// What this node has of the tables: the leaves that are tables here, under the name of the table.
@@ -152,7 +180,7 @@ fn local_names(spec: &ConnSpec, connection: &mut HotConnection) -> Result<Names,
         // Every node has a copy of it.
         item,
         strange,
-        paid: history.clone(),
+        paid: Names::payments(&history),
         supplied: order_line.clone(),
         history,
         order_line,
@@ -230,9 +258,15 @@ pub(super) fn with_others(
         )
     } else {
         (
-            "select h_c_w_id, h_c_d_id, h_c_id, sum(h_amount) from {history}
+            "select h_c_w_id, h_c_d_id, h_c_id, sum(h_amount), count(*) from {history}
              where h_c_w_id between {from} and {to} and h_c_w_id <> h_w_id group by 1, 2, 3",
-            &[("h_c_w_id", "int"), ("h_c_d_id", "int"), ("h_c_id", "int"), ("h_amount", "numeric")],
+            &[
+                ("h_c_w_id", "int"),
+                ("h_c_d_id", "int"),
+                ("h_c_id", "int"),
+                ("h_amount", "numeric"),
+                ("payments", "bigint"),
+            ],
         )
     };
     let about = if is_about_stock { "ol_supply_w_id" } else { "h_c_w_id" };
@@ -265,7 +299,7 @@ pub(super) fn with_others(
     let list = list.join(", ");
     let values: Vec<String> =
         arrays.iter().zip(columns).map(|(array, (_, kind))| format!("'{{{array}}}'::{kind}[]")).collect();
-    let local = if is_about_stock { &own.order_line } else { &own.history };
+    let local = if is_about_stock { &own.order_line } else { &own.paid };
     // What this node has about warehouses of others goes to them; what is about no warehouse at all stays, and breaks the condition.
     let others: Vec<&str> =
         homes.iter().filter(|(_, node)| **node != job.node).map(|(w_id, _)| w_id.as_str()).collect();
@@ -292,7 +326,10 @@ pub(super) fn know_warehouses(nodes: &mut [Node]) -> Result<Vec<i64>, ProveError
         }
     }
     ids.sort_unstable();
-    let (first, last) = (ids.first().copied().unwrap_or(0), ids.last().copied().unwrap_or(0));
+    let (Some(first), Some(last)) = (ids.first().copied(), ids.last().copied()) else {
+        nodes.iter_mut().for_each(|node| node.names.strange = "({} is not null or {} is null)".into());
+        return Ok(ids);
+    };
     // Bounds go by index; what is missing between them is mostly nothing.
     let mut strange = format!("({{}} is null or {{}} < {first} or {{}} > {last}");
     let missing = missing(&ids, first, last);
@@ -320,6 +357,9 @@ fn missing(ids: &[i64], first: i64, last: i64) -> Vec<i64> {
 /// X16: whether the warehouses are 1 to their number.
 pub(super) fn numbered_from_one(ids: &[i64]) -> (u64, Outcome) {
     let count = ids.len() as i64;
+    if ids.is_empty() {
+        return (0, Outcome::Broken { count: 1, witnesses: vec!["no warehouse at all".to_owned()] });
+    }
     let mut different = ids.to_vec();
     different.dedup();
     let within = different.iter().filter(|id| (1..=count).contains(*id)).count() as i64;
