@@ -238,8 +238,18 @@ pub fn rate_per_s(text: &str) -> Result<f64, ValueError> {
         other => return Err(no_unit("rate", text, other, hint)),
     };
     let rate = value.digits as f64 * 10f64.powi(value.exponent) * unit;
-    if rate > 0.0 { Ok(rate) } else { Err(ValueError::new("must be more than 0", hint)) }
+    match rate {
+        rate if rate > RATE_PER_S_MAX => Err(ValueError::new(
+            "must not be more than 1000000000 a second, one in each nanosecond",
+            "the fastest servers commit some million transactions a second; without -R each session goes on as soon as it can",
+        )),
+        rate if rate > 0.0 => Ok(rate),
+        _ => Err(ValueError::new("must be more than 0", hint)),
+    }
 }
+
+/// Times are counted in nanoseconds.
+const RATE_PER_S_MAX: f64 = 1e9;
 
 /// The number at the start of `text`, and what follows it.
 fn number<'a>(what: &str, text: &'a str, hint: &str) -> Result<(Decimal, &'a str), ValueError> {
@@ -361,6 +371,11 @@ mod tests {
         assert_eq!(rate_per_s("2.5"), Ok(2.5));
         assert_eq!(rate_per_s("10k"), Ok(10_000.0));
         assert_eq!(rate_per_s("100/s"), Ok(100.0));
+        assert_eq!(rate_per_s("1000m"), Ok(1e9));
+        for absurd in ["1000000001", "1e300", "2000m", "1000000k"] {
+            let error = rate_per_s(absurd).map_err(|error| error.message);
+            assert_eq!(error.is_err(), absurd != "1000000k", "{absurd}: {error:?}");
+        }
         assert_eq!(rate_per_s("0").map_err(|error| error.message), Err("must be more than 0".to_string()));
         assert_eq!(
             rate_per_s("fast").map_err(|error| error.message),

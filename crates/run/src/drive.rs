@@ -383,10 +383,10 @@ fn account(
         buffer_bytes: 0,
         posted,
     };
-    for result in results {
-        account.scheduled += result.scheduled;
-        account.skipped += result.skipped;
-        account.unstarted += result.unstarted;
+    for mut result in results {
+        account.unstarted += result.schedule.take_unstarted(end);
+        account.scheduled += result.schedule.arrivals();
+        account.skipped += result.schedule.skipped();
         account.traffic.add(result.traffic);
         account.buffer_bytes += result.buffer_bytes;
         account.sessions.extend(result.sessions);

@@ -28,6 +28,10 @@ pub enum Pace {
     Terminals(Users),
 }
 
+/// Arrivals that are expected where nobody takes them one by one: up to here each gap is drawn, beyond their number is drawn at once. So
+/// what a rate costs does not depend on it, however far the sessions are behind.
+const GAPS_DRAWN_MAX: f64 = 1_000.0;
+
 /// One transaction's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
@@ -59,6 +63,8 @@ pub struct Schedule {
     begin: Nanos,
     end: Nanos,
     next_arrival: Nanos,
+    /// What of a Poisson arrival's gap is less than a nanosecond: without it, a high rate would become a higher one.
+    fraction: f64,
     arrivals: u64,
     random: Random,
     /// Arrivals that were already later than this when a session became free are skipped, counted as such (`--latency-limit`
@@ -79,6 +85,7 @@ impl Schedule {
             begin: Nanos::MAX,
             end: Nanos::MAX,
             next_arrival: Nanos::MAX,
+            fraction: 0.0,
             arrivals: 0,
             random,
             skip_later_than,
@@ -127,13 +134,12 @@ impl Schedule {
             let lag = now - scheduled.max(free_since).min(now);
             return Claim::Now(Start { scheduled, started: now, lag, turn: Some(turn) });
         }
-        while self.next_arrival <= now {
+        if let Some(limit) = self.skip_later_than {
+            self.skipped += self.pass(now.saturating_sub(limit));
+        }
+        if self.next_arrival <= now {
             let scheduled = self.next_arrival;
             self.advance();
-            if self.skip_later_than.is_some_and(|limit| now - scheduled > limit) {
-                self.skipped += 1;
-                continue;
-            }
             let lag = now - scheduled.max(free_since).min(now);
             return Claim::Now(Start { scheduled, started: now, lag, turn: None });
         }
@@ -208,32 +214,77 @@ impl Schedule {
         self.skipped
     }
 
-    /// To be called once, after the end: how many arrivals were due before it and never begun, because all sessions were busy
-    /// to the last. They count as scheduled: `scheduled = started + skipped + unstarted`. A schedule without an end, which ends when
-    /// its sessions have done their number of transactions, leaves nothing unstarted.
-    pub fn take_unstarted(&mut self) -> u64 {
+    /// To be called once, after the run has ended at `over`: how many arrivals were due before its end and never begun, because all sessions
+    /// were busy, or gone. They count as scheduled: `scheduled = started + skipped + unstarted`. A run can be over before its time, because
+    /// nobody is left in it; then nothing is due behind that. A schedule without an end, which ends when its sessions have done their number of
+    /// transactions, leaves nothing unstarted.
+    pub fn take_unstarted(&mut self, over: Nanos) -> u64 {
         if self.end == Nanos::MAX {
             return 0;
         }
+        self.stop(over);
         if let Some(terminals) = &self.terminals {
             let waiting = terminals.waiting(self.end);
             self.arrivals += waiting;
             return waiting;
         }
+        match self.pace {
+            Pace::Closed => 0,
+            _ => self.pass(self.end),
+        }
+    }
+
+    /// Goes over all arrivals before `moment`, and tells how many they were.
+    #[inline]
+    fn pass(&mut self, moment: Nanos) -> u64 {
+        if self.next_arrival >= moment { 0 } else { self.pass_some(moment) }
+    }
+
+    #[cold]
+    fn pass_some(&mut self, moment: Nanos) -> u64 {
         let before = self.arrivals;
-        while self.pace != Pace::Closed && self.next_arrival < self.end {
+        if let Pace::Poisson { per_second } | Pace::Regular { per_second } = self.pace {
+            let expected = (moment - self.next_arrival) as f64 * per_second / NANOS_PER_SECOND as f64;
+            if expected > GAPS_DRAWN_MAX {
+                self.leap(moment, expected);
+            }
+        }
+        while self.next_arrival < moment {
             self.advance();
         }
         self.arrivals - before
     }
 
+    /// The same for many, without a look at each of them. It may stop a few short.
+    fn leap(&mut self, moment: Nanos, expected: f64) {
+        match self.pace {
+            Pace::Regular { per_second } => {
+                // One that is surely not behind the moment, whatever is rounded.
+                let index = (moment - self.begin) as f64 * (per_second / NANOS_PER_SECOND as f64);
+                let index = (index * (1.0 - 2.0 * f64::EPSILON)).floor() - 2.0;
+                self.arrivals = self.arrivals.max(index as u64);
+                self.next_arrival = self.regular(per_second);
+            }
+            _ => {
+                // The next arrival, and those behind it. Their number is Poisson's, which for as many as these is a normal deviate's.
+                let others = expected + self.random.gaussian() * expected.sqrt();
+                self.arrivals += 1 + others.round().max(0.0) as u64;
+                // The process has no memory: at any moment it is as at its begin.
+                self.fraction = 0.0;
+                self.next_arrival = moment.saturating_add(self.gap());
+            }
+        }
+    }
+
+    /// When the arrival of the present number is due, with equal gaps: from the count, not by adding gaps, because rounding must not drift over days.
+    fn regular(&self, per_second: f64) -> Nanos {
+        self.begin.saturating_add((self.arrivals as f64 * (NANOS_PER_SECOND as f64 / per_second)) as Nanos)
+    }
+
     fn advance(&mut self) {
         self.arrivals += 1;
         self.next_arrival = match self.pace {
-            // From the count, not by adding gaps: rounding must not drift over days.
-            Pace::Regular { per_second } => {
-                self.begin + (self.arrivals as f64 * (NANOS_PER_SECOND as f64 / per_second)) as Nanos
-            }
+            Pace::Regular { per_second } => self.regular(per_second),
             _ => self.next_arrival.saturating_add(self.gap()),
         };
     }
@@ -241,7 +292,10 @@ impl Schedule {
     fn gap(&mut self) -> Nanos {
         match self.pace {
             Pace::Poisson { per_second } => {
-                (self.random.exponential(1.0 / per_second) * NANOS_PER_SECOND as f64) as Nanos
+                let gap = self.random.exponential(1.0 / per_second) * NANOS_PER_SECOND as f64 + self.fraction;
+                let whole = gap as Nanos;
+                self.fraction = gap - whole as f64;
+                whole
             }
             _ => 0,
         }
@@ -279,7 +333,7 @@ mod tests {
             Claim::Now(Start { scheduled: 105, started: 110, lag: 5, turn: None })
         );
         assert_eq!(schedule.claim(0, 200, 199), Claim::Over);
-        assert_eq!((schedule.arrivals(), schedule.take_unstarted()), (1, 0));
+        assert_eq!((schedule.arrivals(), schedule.take_unstarted(Nanos::MAX)), (1, 0));
     }
 
     #[test]
@@ -330,7 +384,79 @@ mod tests {
     fn a_schedule_without_an_end_leaves_nothing_unstarted() {
         let mut schedule = opened(Pace::Regular { per_second: 1e9 }, 0, Nanos::MAX, None);
         assert!(matches!(schedule.claim(0, 10, 0), Claim::Now(_)));
-        assert_eq!(schedule.take_unstarted(), 0);
+        assert_eq!(schedule.take_unstarted(Nanos::MAX), 0);
+    }
+
+    #[test]
+    fn what_the_end_costs_does_not_depend_on_the_rate() {
+        // An hour at a million a second, and a rate of one arrival for each nanosecond: drawn one by one, they would take minutes.
+        for (per_second, seconds) in [(1e6, 3_600), (1e9, 3_600), (1e12, 10)] {
+            let all = per_second * seconds as f64;
+            for pace in [Pace::Poisson { per_second }, Pace::Regular { per_second }] {
+                for skip in [None, Some(SECOND / 10)] {
+                    let mut schedule = opened(pace, 5, 5 + seconds * SECOND, skip);
+                    // Half of the time has passed, and one session comes for the first time.
+                    let Claim::Now(start) = schedule.claim(0, 5 + seconds * SECOND / 2, 0) else {
+                        panic!("{pace:?}: there is an arrival")
+                    };
+                    assert_eq!(skip.is_some(), start.scheduled > SECOND, "{pace:?}: {start:?}");
+                    let (skipped, unstarted) = (schedule.skipped(), schedule.take_unstarted(Nanos::MAX));
+                    assert_eq!(1 + skipped + unstarted, schedule.arrivals(), "{pace:?}");
+                    let off = (schedule.arrivals() as f64 - all).abs();
+                    let allowed = match pace {
+                        Pace::Regular { .. } => all * 1e-12,
+                        _ => 6.0 * all.sqrt(),
+                    };
+                    assert!(off <= allowed.max(1.0), "{pace:?} {skip:?}: {} of {all}", schedule.arrivals());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_rest_that_is_drawn_at_once_is_spread_as_what_is_drawn_one_by_one() {
+        // 4,000 arrivals in a second, standard deviation 63: at once at the end, or in sixteenths that are drawn gap by gap.
+        let pace = Pace::Poisson { per_second: 4_000.0 };
+        let counts = |step: Nanos| -> Vec<f64> {
+            let count = |stream| {
+                let mut schedule = Schedule::new(pace, Some(0), Random::for_stream(7, stream));
+                schedule.open(0, SECOND);
+                for now in (step..SECOND).step_by(step as usize) {
+                    while matches!(schedule.claim(0, now, 0), Claim::Now(_)) {}
+                }
+                schedule.take_unstarted(Nanos::MAX);
+                schedule.arrivals() as f64
+            };
+            (0..2_000).map(count).collect()
+        };
+        for step in [SECOND, SECOND / 16] {
+            let counts = counts(step);
+            let mean = counts.iter().sum::<f64>() / counts.len() as f64;
+            let variance =
+                counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / counts.len() as f64;
+            assert!((mean - 4_000.0).abs() < 6.0, "{mean}");
+            assert!((variance / 4_000.0 - 1.0).abs() < 0.15, "{variance}");
+        }
+    }
+
+    #[test]
+    fn regular_arrivals_are_the_same_whether_they_are_passed_at_once_or_one_by_one() {
+        for (per_second, seconds) in [(3.0, 2_000), (1_000.0 / 7.0, 100), (1e6, 1), (999_983.0, 1)] {
+            let ends = [seconds * SECOND, seconds * SECOND + 1, seconds * SECOND - 1];
+            for end in ends {
+                let mut schedule = opened(Pace::Regular { per_second }, 11, 11 + end, None);
+                let mut slow = schedule.clone();
+                while slow.next_arrival < slow.end {
+                    slow.advance();
+                }
+                schedule.take_unstarted(Nanos::MAX);
+                assert_eq!(
+                    (schedule.arrivals, schedule.next_arrival),
+                    (slow.arrivals, slow.next_arrival),
+                    "{per_second} {end}"
+                );
+            }
+        }
     }
 
     #[test]
@@ -339,7 +465,11 @@ mod tests {
         let mut schedule = opened(pace, 0, SECOND, Some(SECOND / 10));
         let started = starts(&mut schedule, (0..50).map(|i| i * 10_000_000)).len() as u64;
         assert_eq!(schedule.claim(0, SECOND, 0), Claim::Over);
-        let unstarted = schedule.take_unstarted();
+        let mut early = schedule.clone();
+        let unstarted = schedule.take_unstarted(Nanos::MAX);
+        // Over before its time: 700 ms, and the sessions were there until 490 ms.
+        assert_eq!((early.take_unstarted(SECOND * 7 / 10) + 300, unstarted), (unstarted, unstarted));
+        assert_eq!(early.arrivals(), 700);
         assert_eq!(schedule.arrivals(), 1_000);
         assert_eq!(started + schedule.skipped() + unstarted, 1_000);
         assert!(schedule.skipped() > 0 && unstarted > 0);

@@ -74,41 +74,51 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     }
     opinion.notes.extend(account.outages.iter().map(|one| outage(account, one)));
     if account.unstarted > 0 {
+        let why = match account.aborted {
+            0 => "the target did not keep up",
+            _ => "sessions that were aborted begin nothing any more",
+        };
         opinion.notes.push(format!(
-            "the target did not keep up: {} of {} scheduled transactions had not begun at the end",
-            account.unstarted, account.scheduled
+            "{why}: {} of {} had not begun at the end",
+            account.unstarted,
+            counted(account.scheduled, "scheduled transaction")
         ));
     }
     if account.unfinished > 0 {
-        opinion
-            .notes
-            .push(format!("{} transactions were dropped before their outcome was known", account.unfinished));
+        opinion.notes.push(format!(
+            "{} dropped before the outcome was known",
+            were(account.unfinished, "transaction")
+        ));
     }
     if measured.failed() > 0 {
-        opinion.notes.push(format!("{} transactions failed", measured.failed()));
+        opinion.notes.push(format!("{} failed", counted(measured.failed(), "transaction")));
     }
     if let Some(why) = account.abort.as_ref().filter(|_| account.aborted > 0) {
         let all = account.sessions.len() as u64;
         let rest = if account.aborted >= all { "" } else { "; the rest of the run was driven by fewer" };
-        opinion.notes.push(format!("{} of {all} sessions were aborted: {why}{rest}", account.aborted));
+        let were = if account.aborted == 1 { "was" } else { "were" };
+        let of = format!("{} of {}", account.aborted, counted(all, "session"));
+        opinion.notes.push(format!("{of} {were} aborted: {}{rest}", first_line(why)));
     }
     if account.weak_commits > 0 {
         opinion.notes.push(format!(
-            "{} commits were acknowledged although the wait for their standbys was cancelled: they are counted, and a failover may lose them",
-            account.weak_commits
+            "{} acknowledged although the wait for a standby was cancelled, and counted: a failover may lose what was committed so",
+            were(account.weak_commits, "commit")
         ));
     }
     let overflow: u64 =
         measured.types.iter().map(|tally| tally.response.overflow() + tally.service.overflow()).sum();
     if overflow > 0 {
         opinion.notes.push(format!(
-            "{overflow} latencies were beyond the histogram's hour: they count in mean and maximum only"
+            "{} beyond the histogram's hour, in mean and maximum only",
+            if overflow == 1 { "1 latency is".to_owned() } else { format!("{overflow} latencies are") }
         ));
     }
     if (1..TRANSACTIONS_FOR_P99_MIN).contains(&measured.transactions()) {
-        opinion
-            .notes
-            .push(format!("only {} transactions: the high percentiles are rough", measured.transactions()));
+        opinion.notes.push(format!(
+            "only {}: the high percentiles are rough",
+            counted(measured.transactions(), "transaction")
+        ));
     }
     opinion
 }
@@ -129,10 +139,26 @@ fn nothing_committed(account: &Account) -> String {
         (_, None) => text.push_str(&format!(": {failed} failed")),
         (_, Some(error)) => text.push_str(&format!(
             ": {failed} failed, most of them with {}: {}",
-            error.sqlstate, error.first_message
+            error.sqlstate,
+            first_line(&error.first_message)
         )),
     }
     text
+}
+
+/// A number and what it counts.
+fn counted(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// The same with the verb.
+fn were(count: u64, one: &str) -> String {
+    format!("{} {}", counted(count, one), if count == 1 { "was" } else { "were" })
+}
+
+/// What an error says in prose: a script's has the line and a caret below, which stand in `run.json`.
+fn first_line(message: &str) -> &str {
+    message.lines().next().unwrap_or_default().trim_end()
 }
 
 /// One outage, and what became of the throughput.
@@ -145,8 +171,12 @@ fn outage(account: &Account, outage: &Outage) -> String {
         Cause::Failing => "nothing but failures",
     };
     let why = match outage.cause {
-        Cause::Failing => format!("{} transactions failed, the first with {}", outage.failed, outage.message),
-        Cause::Disconnected | Cause::Stalled => outage.message.clone(),
+        Cause::Failing => format!(
+            "{} failed, the first with {}",
+            counted(outage.failed, "transaction"),
+            first_line(&outage.message)
+        ),
+        Cause::Disconnected | Cause::Stalled => first_line(&outage.message).to_owned(),
     };
     let mut text = match outage.to {
         Some(to) => {
@@ -305,8 +335,8 @@ mod tests {
                 "interrupted after 10.0 s of 60 s",
                 "outage of 2.00 s at 1.0 s: gone",
                 "the target did not keep up: 5 of 10000 scheduled transactions had not begun at the end",
-                "2 transactions were dropped before their outcome was known",
-                "1 transactions failed",
+                "2 transactions were dropped before the outcome was known",
+                "1 transaction failed",
             ]
         );
     }

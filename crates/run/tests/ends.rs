@@ -388,3 +388,42 @@ fn a_dial_that_hangs_does_not_hold_up_the_end() {
     let took = receiver.recv_timeout(DEADLINE).expect("the run ends although somebody still dials").unwrap();
     assert!(took < 60 * NANOS_PER_SECOND);
 }
+
+#[test]
+fn a_rate_that_nobody_could_serve_ends_with_its_time_and_when_asked() {
+    let server = NullServer::start().unwrap();
+    // One by one, the arrivals of these 300 ms would take longer than the test may.
+    let per_second = 1e11;
+    for pace in [Pace::Poisson { per_second }, Pace::Regular { per_second }] {
+        for latency_limit in [None, Some(Duration::from_millis(1))] {
+            let base =
+                || Options { pace, latency_limit, ..options(script("SELECT 1;\n", QueryMode::Simple)) };
+            let account = ends("at its time", base(), server.dial(), false).unwrap();
+            let planned = per_second * 0.3;
+            let off = (account.scheduled as f64 / planned - 1.0).abs();
+            assert!(off < 0.001, "{pace:?} {latency_limit:?}: {} scheduled", account.scheduled);
+            let hour = Options { duration: Some(Duration::from_secs(3_600)), ..base() };
+            assert!(ends("asked to stop", hour, server.dial(), true).unwrap().is_interrupted);
+        }
+    }
+}
+
+#[test]
+fn a_run_whose_sessions_were_all_aborted_is_over_and_owes_nothing_of_the_time_behind() {
+    for pace in [Pace::Poisson { per_second: 200.0 }, Pace::Regular { per_second: 200.0 }] {
+        let options = Options {
+            pace,
+            duration: Some(Duration::from_secs(3_600)),
+            ..options(script("BEGIN;\nSELECT 1;\n", QueryMode::Simple))
+        };
+        let account = ends("aborted", options, contrary("COMMIT"), false).unwrap();
+        assert_eq!((account.aborted, account.posted.measured.failed()), (SESSIONS, SESSIONS));
+        let lasted = (account.end - account.begin) as f64 / NANOS_PER_SECOND as f64;
+        // What is due while a session is being closed is not begun; an hour of it would be 720,000.
+        let due = lasted * 200.0;
+        assert!((account.scheduled as f64) < due + 6.0 * due.sqrt() + 10.0, "{account:?}");
+        let notes = run::verdict::judge(&account, None).notes;
+        assert!(!notes.iter().any(|note| note.contains("did not keep up")), "{notes:?}");
+        assert!(notes.iter().any(|note| note.starts_with("4 of 4 sessions were aborted")), "{notes:?}");
+    }
+}

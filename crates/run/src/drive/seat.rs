@@ -64,9 +64,8 @@ pub(super) struct Seat {
 /// What a worker thread leaves behind.
 pub(super) struct Worked {
     pub(super) sessions: Vec<SessionRecord>,
-    pub(super) scheduled: u64,
-    pub(super) skipped: u64,
-    pub(super) unstarted: u64,
+    /// As it stood at the worker's end: only the end of the whole run tells which arrivals it still owed.
+    pub(super) schedule: Schedule,
     pub(super) traffic: Traffic,
     pub(super) buffer_bytes: usize,
     pub(super) end: Nanos,
@@ -128,13 +127,10 @@ fn sit(seat: Seat, reactor: impl Reactor, connector: Connector) -> std::io::Resu
         housekeeper.at_measure_from.map_or((0, None), |before| usage.since(before));
     seat.post.is_finished.store(true, Ordering::Release);
     outcome?;
-    let mut schedule = shared.schedule.borrow_mut();
-    let unstarted = schedule.take_unstarted();
+    let schedule = shared.schedule.borrow().clone();
     Ok(Worked {
         sessions: records.iter().map(|record| record.borrow().clone()).collect(),
-        scheduled: schedule.arrivals(),
-        skipped: schedule.skipped(),
-        unstarted,
+        schedule,
         traffic: worker.traffic(),
         buffer_bytes: worker.buffer_bytes(),
         end,
