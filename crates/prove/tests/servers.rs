@@ -171,6 +171,42 @@ fn an_outage_that_somebody_else_made_is_measured_and_told() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// Every probe that hangs has a connection of its own. When the server answers again it gets them back: they used to stay to the end, a hundred of them.
+#[test]
+fn probes_that_hung_give_their_connections_back() {
+    let (dir, journal) = journal("hung");
+    let server = Throwaway::start(&newest(), &[("fsync", "on"), ("max_connections", "60")]).unwrap();
+    let site = site_of_one(&server, &journal);
+    let stop = AtomicBool::new(false);
+    let clients =
+        "select count(*) from pg_stat_activity where backend_type = 'client backend' and datname is not null";
+    let report = beside(
+        &server,
+        "hb",
+        || heartbeat::run(&site, &options("pause@1s,heal@3s", 60.0), &stop),
+        || {
+            let before = server.value("select max(n) from pgfathom_prove.hb").unwrap();
+            // 150 beats are three seconds; what is written after them, the healed server has written.
+            wait_for("answers after the pause", || {
+                let sql =
+                    format!("select max(n) > {} + 150 from pgfathom_prove.hb", before.as_deref().unwrap());
+                server.value(&sql).is_ok_and(|is_so| is_so.as_deref() == Some("t"))
+            });
+            wait_for("few connections", || {
+                let count: u64 = server.value(clients).unwrap().unwrap().parse().unwrap();
+                count <= 10
+            });
+            stop.store(true, Ordering::Relaxed);
+        },
+    )
+    .unwrap();
+    let [write, _] = report.shards[0].outages[0];
+    assert!(write.back_us.unwrap() >= 1_900_000, "{report:?}");
+    assert!(write.full_us.is_none_or(|full| Some(full) >= write.back_us), "{report:?}");
+    drop((site, server, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 /// Nothing heals the server before the watch ends: that says nothing about the server.
 #[test]
 fn a_recovery_that_outlasts_the_watch_is_not_tested_and_one_that_does_not_is_kept() {

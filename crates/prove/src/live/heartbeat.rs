@@ -32,8 +32,14 @@ const SHAPE: Shape = Shape { name: "hb", columns: "n bigint not null", key: None
 pub const BEAT: Duration = Duration::from_millis(20);
 /// A probe that takes longer is lost.
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
-/// Probes under way at once, per shard and kind: as many as can hang within the patience.
-const UNDER_WAY_MAX: usize = 50;
+/// Probes under way at once, per shard and kind, at most: as many as can hang within the patience.
+const UNDER_WAY_MAX: u64 = 50;
+/// And at least, however few connections the server has left.
+const UNDER_WAY_MIN: u64 = 2;
+/// Of the connections that the server has left, all probes together take no more than one in so many: the rest is for others.
+const CONNECTIONS_SHARE: u64 = 2;
+/// Senders that wait for the next probe; more of them end, and close their connections.
+const IDLE_MAX: u64 = 2;
 /// How long the last reading may take.
 const READING_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -120,11 +126,13 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         })
         .collect();
     let acknowledged = AtomicI64::new(0);
+    let under_way_max = under_way_max(site, shards as u64)?;
     let ran = under_faults(site, options, stop, 2 * shards + others.len() + 1, |number, watch| {
         let (shard, kind) = (number / 2 + 1, number % 2);
         match number {
             _ if number < 2 * shards => {
-                let probes = beat(&entry, site.engine, shard, kind == 0, &acknowledged, watch);
+                let asked = Asked { shard, writes: kind == 0, under_way_max };
+                let probes = beat(&entry, site.engine, asked, &acknowledged, watch);
                 Part::Probes(shard, kind, probes)
             }
             _ => {
@@ -168,6 +176,15 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         }
     }
     Ok(report)
+}
+
+/// How many probes of one kind may be under way: when a server hangs and comes back, every one of them has a connection.
+fn under_way_max(site: &Site, shards: u64) -> Result<u64, LiveError> {
+    let mut client = Client::connect(&site.entry(), READING_PATIENCE)?;
+    let sql = "select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+               - (select count(*) from pg_stat_activity where backend_type is null or backend_type = 'client backend')";
+    let Some(left) = client.ask(sql).ok().and_then(|reply| reply.number()) else { return Ok(UNDER_WAY_MAX) };
+    Ok((left.max(0) as u64 / CONNECTIONS_SHARE / (2 * shards)).clamp(UNDER_WAY_MIN, UNDER_WAY_MAX))
 }
 
 /// Writes that were acknowledged without a warning, and are not there.
@@ -251,12 +268,26 @@ fn shows_rows(engine: Engine) -> bool {
     matches!(engine, Engine::Postgres | Engine::Multimaster)
 }
 
-/// Sends probes at the beat until the end. Each hangs for itself: there are as many senders as can hang at once.
+/// One kind of probe.
+#[derive(Clone, Copy)]
+struct Asked {
+    shard: usize,
+    writes: bool,
+    under_way_max: u64,
+}
+
+/// The senders of one kind of probe: how many there are, and how many of them wait.
+#[derive(Default)]
+struct Senders {
+    all: AtomicU64,
+    idle: AtomicU64,
+}
+
+/// Sends probes at the beat until the end. Each hangs for itself: there are as many senders as can hang at once, for as long as they do.
 fn beat(
     entry: &ConnSpec,
     engine: Engine,
-    shard: usize,
-    writes: bool,
+    asked: Asked,
     acknowledged: &AtomicI64,
     watch: &Watch<'_>,
 ) -> Vec<Probe> {
@@ -264,16 +295,18 @@ fn beat(
     // The host that answered last: all senders begin with it.
     let first = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel::<Probe>();
-    let (receiver, idle) = (Mutex::new(receiver), AtomicU64::new(0));
+    let (receiver, senders) = (Mutex::new(receiver), Senders::default());
     std::thread::scope(|scope| {
-        let (mut senders, mut count) = (0, 0);
+        let mut count = 0;
         while watch.goes_on() {
             count += 1;
             // Numbers are the same on all shards, and each shard's are its own.
             let probe = Probe { due_ns: monotonic_ns(), answered_ns: None, number: count, is_weak: false };
-            if idle.load(Ordering::Acquire) == 0 && senders < UNDER_WAY_MAX {
-                senders += 1;
-                let (probes, queue) = (&probes, (&receiver, &idle));
+            let is_wanted = senders.idle.load(Ordering::Acquire) == 0;
+            if is_wanted && senders.all.load(Ordering::Acquire) < asked.under_way_max {
+                senders.all.fetch_add(1, Ordering::AcqRel);
+                let (probes, queue) = (&probes, (&receiver, &senders));
+                let Asked { shard, writes, .. } = asked;
                 let way = Way { entry, engine, shard, writes, first: &first, acknowledged, watch };
                 scope.spawn(move || send(&way, queue, probes));
             }
@@ -283,6 +316,9 @@ fn beat(
             std::thread::sleep(next.saturating_duration_since(Instant::now()).min(BEAT));
         }
         drop(sender);
+        // What nobody took in time has no answer.
+        let left = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+        probes.lock().unwrap_or_else(PoisonError::into_inner).extend(left.try_iter());
     });
     let mut probes: Vec<Probe> = probes.into_inner().unwrap_or_else(PoisonError::into_inner);
     probes.sort_by_key(|probe| probe.due_ns);
@@ -302,15 +338,20 @@ struct Way<'a, 'b> {
 
 fn send(
     way: &Way<'_, '_>,
-    (receiver, idle): (&Mutex<mpsc::Receiver<Probe>>, &AtomicU64),
+    (receiver, senders): (&Mutex<mpsc::Receiver<Probe>>, &Senders),
     probes: &Mutex<Vec<Probe>>,
 ) {
     let mut client: Option<Client> = None;
     let shard = way.shard;
     loop {
-        idle.fetch_add(1, Ordering::AcqRel);
+        if senders.idle.fetch_add(1, Ordering::AcqRel) >= IDLE_MAX {
+            // Nothing hangs any more: the others are enough, and the server needs its connections.
+            senders.idle.fetch_sub(1, Ordering::AcqRel);
+            senders.all.fetch_sub(1, Ordering::AcqRel);
+            return;
+        }
         let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        idle.fetch_sub(1, Ordering::AcqRel);
+        senders.idle.fetch_sub(1, Ordering::AcqRel);
         let Ok(mut probe) = next else { return };
         if monotonic_ns().saturating_sub(probe.due_ns) <= PROBE_PATIENCE.as_nanos() as u64 {
             if client.is_none()

@@ -53,13 +53,13 @@ fn answers(shard: &ShardReport, setting: &str) -> Promise {
     let longest = foreign.iter().map(|gap| gap.us()).max().unwrap_or(0);
     let (standing, why, change) = if longest > 0 {
         let end = if is_away { "it had not come back when the watch ended" } else { "it came back" };
-        let unanswered = shard.writes[0] - shard.writes[1];
+        // The longest one, and what was asked in it.
+        let due = foreign.iter().max_by_key(|gap| gap.us()).map_or(0, |gap| gap.unanswered);
         (
             Standing::NotTested,
             format!(
-                "an outage of {} that is not part of the plan of this proof: {unanswered} of {} write probes had no answer; {end}",
+                "an outage of {} that is not part of the plan of this proof: {due} probes in a row had no answer, of {sent} in all; {end}",
                 seconds(longest),
-                shard.writes[0],
             ),
             "look into the server's log, and prove it again when nothing else happens",
         )

@@ -186,14 +186,20 @@ pub(super) fn outage(probes: &[Probe], fault: &Span, end_ns: u64, counts: impl F
     // At most ten seconds, at least as many probes as a percentile needs, and no more than a third of what there is.
     let wanted = (FULL_WINDOW.as_nanos() / BEAT.as_nanos()) as usize;
     let window = wanted.min(after.len() / 3).max(1);
+    // A rate can only be back where something was answered: a window that begins before that is still of the outage.
+    let is_answered = |probe: &Probe| probe.answered_ns.is_some() && counts(probe);
     let full = after.windows(window).find(|window| {
-        share(window) >= FULL_SHARE * calm && p99(window) as f64 <= FULL_LATENCY * calm_p99 as f64
+        window.first().is_some_and(|first| is_answered(first))
+            && share(window) >= FULL_SHARE * calm
+            && p99(window) as f64 <= FULL_LATENCY * calm_p99 as f64
     });
     let missing: f64 =
         after.iter().map(|probe| f64::from(u8::from(probe.answered_ns.is_none() || !counts(probe)))).sum();
     Outage {
         back_us: answered.map(us),
-        full_us: full.and_then(|window| window.first()).map(|probe| us(probe.due_ns)),
+        full_us: full
+            .and_then(|window| window.first())
+            .map(|probe| us(probe.due_ns.max(answered.unwrap_or(0)))),
         unavailable_s: missing * BEAT.as_secs_f64(),
     }
 }
@@ -237,9 +243,8 @@ mod tests {
         let found = outage(&all, fault, u64::MAX, doomed);
         assert_eq!(found.back_us, Some((60 * BEAT_NS + 1_000_000) / 1_000));
         assert!((found.unavailable_s - 1.2).abs() < 1e-9, "{found:?}");
-        // The full rate allows one probe in twenty to be missing.
-        let full = found.full_us.unwrap();
-        assert!((50 * 20_000..=60 * 20_000).contains(&full), "{found:?}");
+        // The full rate is not back before the first answer.
+        assert_eq!(found.full_us, found.back_us);
         let found = outage(&all, fault, u64::MAX, |_| true);
         assert_eq!(found.back_us, Some((50 * BEAT_NS + 1_000_000) / 1_000));
     }
