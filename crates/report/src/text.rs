@@ -75,7 +75,7 @@ fn waits(out: &mut String, facts: &Facts) {
             out,
             "waits   ",
             &crate::findings::plain(&format!(
-                "{title}{} sessions at work on average: {}{most}",
+                "{title}{} sessions and server processes at work on average: {}{most}",
                 number::three(active.sessions()),
                 active.words(CLASSES_MAX)
             )),

@@ -108,7 +108,7 @@ impl Active {
             Sampled::Server(server) => {
                 self.ticks.entry(server.node.clone()).or_default().insert(line.t_us);
             }
-            Sampled::Wait(wait) => {
+            Sampled::Wait(wait) if is_at_work(wait) => {
                 let sessions = wait.sessions as f64;
                 *self.by_class.entry(Class::of(wait)).or_default() += sessions;
                 *self.by_event.entry(event_name(wait)).or_default() += sessions;
@@ -136,6 +136,13 @@ impl Active {
     }
 }
 
+/// Whether somebody is at work: the server's own processes that sleep until there is something to do, or until a standby's next try, are not.
+fn is_at_work(wait: &Wait) -> bool {
+    let is_of_server =
+        !matches!(wait.backend.as_str(), "" | "client backend" | "parallel worker" | "autovacuum worker");
+    !(is_of_server && matches!(wait.wait_type.as_str(), "Activity" | "Timeout" | "Client" | "Extension"))
+}
+
 /// `LWLock:WALWrite`; `CPU` alone.
 pub(crate) fn event_name(wait: &Wait) -> String {
     match wait.wait_type.as_str() {
@@ -149,7 +156,9 @@ pub(crate) fn event_name(wait: &Wait) -> String {
 pub(super) fn charts(scene: &Scene) -> Vec<Chart> {
     let mut by_node: BTreeMap<&str, f64> = BTreeMap::new();
     for line in scene.lines {
-        if let Sampled::Wait(wait) = &line.what {
+        if let Sampled::Wait(wait) = &line.what
+            && is_at_work(wait)
+        {
             *by_node.entry(&wait.node).or_default() += wait.sessions as f64;
         }
     }
@@ -193,7 +202,7 @@ fn pile(scene: &Scene, name: &str, title: String, node: Option<&str>) -> Chart {
                 nodes.insert(&server.node);
                 active.take(line);
             }
-            Sampled::Wait(wait) if mine(&wait.node) => {
+            Sampled::Wait(wait) if mine(&wait.node) && is_at_work(wait) => {
                 let column = scene.column_at(line.t_us);
                 looks[column].insert((&wait.node, line.t_us));
                 let sums = sums.entry(Class::of(wait)).or_insert_with(|| vec![0.0; count]);
