@@ -249,8 +249,11 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         "refused_but_there_in_part": found.partial_torn,
         "refused_but_there": found.partial_committed,
     }));
-    let is_about_loss = |words: &&String| words.starts_with("lost") || words.starts_with("vanished");
-    (lost.witness, torn.witness) = found.witnesses.iter().cloned().partition(|words| is_about_loss(&words));
+    let texts = |is_loss: bool| {
+        let some = found.witnesses.iter().filter(move |witness| witness.is_loss == is_loss);
+        some.map(|witness| witness.text.clone()).collect()
+    };
+    (lost.witness, torn.witness) = (texts(true), texts(false));
     let mut promises = vec![lost, torn];
     for promise in &mut promises {
         promise.fault.clone_from(&fault);

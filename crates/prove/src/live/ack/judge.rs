@@ -132,8 +132,17 @@ pub struct Findings {
     pub rpo_us: u64,
     /// WAL between the last survivor and the last lost one; `None` where nobody told positions.
     pub rpo_bytes: Option<u64>,
-    /// The first few of what is wrong, in words.
-    pub witnesses: Vec<String>,
+    /// The first few of what is wrong.
+    pub witnesses: Vec<Witness>,
+}
+
+/// One transaction that is not as it was answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Witness {
+    /// Something that was acknowledged is gone; else something is there in part, twice, or against what was said.
+    pub is_loss: bool,
+    /// In words.
+    pub text: String,
 }
 
 /// Witnesses kept.
@@ -150,7 +159,14 @@ impl Findings {
         self.lost + self.torn + self.duplicated + self.vanished + self.risen > 0
     }
 
-    fn witness(&mut self, what: &str, entry: &Entry, names: &[String], there: u32, start_ns: u64) {
+    fn witness(
+        &mut self,
+        (is_loss, what): (bool, &str),
+        entry: &Entry,
+        names: &[String],
+        there: u32,
+        start_ns: u64,
+    ) {
         if self.witnesses.len() >= WITNESSES_MAX {
             return;
         }
@@ -160,7 +176,7 @@ impl Findings {
                 (1..32).filter(|number| bits >> number & 1 == 1).map(|number| of(number as usize)).collect();
             if list.is_empty() { "nowhere".to_owned() } else { list.join(" and ") }
         };
-        self.witnesses.push(format!(
+        let text = format!(
             "{what}: transaction {} of client {}, written to {}, {} after {:.3} s, is on {}",
             entry.sequence,
             entry.client,
@@ -174,7 +190,8 @@ impl Findings {
             },
             entry.ended_ns.saturating_sub(start_ns) as f64 / 1e9,
             named(there),
-        ));
+        );
+        self.witnesses.push(Witness { is_loss, text });
     }
 }
 
@@ -195,14 +212,15 @@ pub fn judge(entries: &[Entry], first: &Rows, second: &Rows, faults: &[Span], na
     for entry in entries {
         found.outcomes.count(entry.outcome);
         let ((before, _), (now, twice)) = (first.of(entry), second.of(entry));
-        let witness = |found: &mut Findings, what: &str| found.witness(what, entry, names, now, start_ns);
+        let witness =
+            |found: &mut Findings, what: (bool, &str)| found.witness(what, entry, names, now, start_ns);
         if twice {
             found.duplicated += 1;
-            witness(&mut found, "duplicated");
+            witness(&mut found, (false, "duplicated"));
         }
         if before & !now != 0 {
             found.vanished += 1;
-            witness(&mut found, "vanished");
+            witness(&mut found, (true, "vanished"));
         } else if now & !before != 0 {
             found.late += 1;
         }
@@ -211,26 +229,26 @@ pub fn judge(entries: &[Entry], first: &Rows, second: &Rows, faults: &[Span], na
             Outcome::Ok if none => {
                 found.lost += 1;
                 lost.push(entry);
-                witness(&mut found, "lost");
+                witness(&mut found, (true, "lost"));
             }
             Outcome::OkWeak if none => {
                 found.weak_lost += 1;
-                witness(&mut found, "lost after a warning");
+                witness(&mut found, (true, "lost after a warning"));
             }
             Outcome::Info if all => found.info_committed += 1,
             Outcome::Info if none => found.info_absent += 1,
             Outcome::Partial if all => found.partial_committed += 1,
             Outcome::Partial if !none => {
                 found.partial_torn += 1;
-                witness(&mut found, "committed in part");
+                witness(&mut found, (false, "committed in part"));
             }
             Outcome::Fail if !none => {
                 found.risen += 1;
-                witness(&mut found, "risen");
+                witness(&mut found, (false, "risen"));
             }
             Outcome::Ok | Outcome::OkWeak | Outcome::Info if !all => {
                 found.torn += 1;
-                witness(&mut found, "torn");
+                witness(&mut found, (false, "torn"));
             }
             _ => {}
         }
@@ -393,7 +411,12 @@ mod tests {
         };
         assert_eq!(found, expected);
         assert!(found.is_broken());
-        let torn = found.witnesses.iter().find(|words| words.starts_with("torn")).unwrap();
+        let torn = found
+            .witnesses
+            .iter()
+            .map(|witness| &witness.text)
+            .find(|text| text.starts_with("torn"))
+            .unwrap();
         assert!(
             torn.contains("transaction 4") && torn.contains("n1 and n2") && torn.ends_with("is on n2"),
             "{torn}"
