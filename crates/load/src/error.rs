@@ -4,6 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use target::ConnectError;
+use target::trust::TRUSTED_WORDS;
 use wire::backend::ProtocolError;
 use wire::error::{ServerError, SqlState};
 
@@ -446,7 +447,7 @@ impl LoadError {
             LoadError::ChangedTable { .. } => "start over with --restart".into(),
             LoadError::NotTrusted { object, owner } => format!(
                 "connect as {owner} (-U {owner}), give {object} to a role of yours (alter ... owner to), or choose another database; \
-                 trusted are superusers, the database's owner, and the roles that this one is a member of"
+                 {TRUSTED_WORDS}"
             ),
             LoadError::ForeignCode { owner, .. } => format!("drop it, or connect as {owner} (-U {owner})"),
             LoadError::Attached { .. } => "drop it: it could change or refuse the rows that are loaded".into(),
@@ -478,7 +479,7 @@ impl LoadError {
                  then run the same command again"
             ),
             LoadError::NoServer { other, .. } => format!(
-                "create it with postgres_fdw (create server {other} ...) and a user mapping, as pgfathom up sharded does"
+                "create it with postgres_fdw (create server {other} ...) and a user mapping, as pgfathom up sharded does; a server of a role that this session does not trust does not count"
             ),
             LoadError::MixedCluster { .. } => {
                 "a --restart was cut short, or the cluster file names a node of another cluster; start over with --restart".into()

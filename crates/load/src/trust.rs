@@ -2,14 +2,13 @@
 //!
 //! Statements on a table can run code that others have attached to it: a trigger or a default when rows are written, an index's expression as
 //! soon as a statement is planned. It runs with the rights of the session. So tables of the ledger and of a dataset are used only if their
-//! owners are *trusted*, and everything attached to them calls nothing but what trusted roles have made. Trusted are superusers, the owner of the database,
-//! the session's own role, and, unless that is a superuser, the roles that it is a member of. A load also refuses triggers and rules of whomever,
-//! because they change what is loaded.
+//! owners are *trusted* ([`target::trust::TRUSTED`]), and everything attached to them calls nothing but what trusted roles have made. A load also
+//! refuses triggers and rules of whomever, because they change what is loaded.
 //!
 //! What a trusted role attaches while we work is its own responsibility. The question itself is [`target::trust`]'s.
 
 use postgres::GenericClient;
-use target::trust::PROBLEMS;
+use target::trust::{PROBLEMS, TRUSTED};
 
 use crate::error::LoadError;
 use crate::ledger::Dataset;
@@ -52,11 +51,9 @@ pub(crate) fn check_ledger(
     let failed = |source| LoadError::sql("looking who owns the ledger", source);
     let owner = client
         .query_one(
-            "select pg_get_userbyid(n.nspowner)::text,
-                    o.rolsuper or o.oid = me.oid or o.oid = (select datdba from pg_database where datname = current_database())
-                    or (not me.rolsuper and pg_has_role(me.oid, o.oid, 'USAGE'))
-             from pg_namespace n join pg_roles o on o.oid = n.nspowner join pg_roles me on me.rolname = current_user
-             where n.nspname = $1",
+            &format!(
+                "select pg_get_userbyid(nspowner)::text, nspowner in ({TRUSTED}) from pg_namespace where nspname = $1"
+            ),
             &[&schema],
         )
         .map_err(failed)?;

@@ -8,7 +8,7 @@ use load::verify::tpcc::TpccVerifyOptions;
 use load::verify::{Verdict, VerifyError, VerifyOptions};
 use load::{LoadError, Options, Outcome, Stop};
 use target::ConnSpec;
-use target::throwaway::{Throwaway, installations};
+use target::throwaway::{SUPERUSER, Throwaway, installations};
 
 const ROWS: u64 = 2000;
 
@@ -417,16 +417,71 @@ fn what_a_plain_role_owns_or_has_attached_is_refused() {
     });
 }
 
+/// Whoever may own a database need not be a superuser, and code on the owner's tables would run with the rights of the session.
+#[test]
+fn a_superuser_does_not_trust_the_plain_owner_of_a_database_and_the_owner_can_do_everything() {
+    on_each(|server| {
+        server
+            .execute(
+                "create role dbo login; create role files login in role pg_read_server_files; create role plain login",
+            )
+            .unwrap();
+        server.execute("create database d owner dbo").unwrap();
+        let d = database(server, "d");
+        let as_dbo = d.clone().with_user("dbo");
+        load::load_ycsb(&as_dbo, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+        load::load_ycsb(&as_dbo, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+        server
+            .execute_in(
+                "d",
+                "set role dbo; create function evil(t text) returns boolean language plpgsql immutable as
+                 $$ begin raise log 'SPRUNG by %', current_user; return true; end $$;
+                 create index evil on usertable (ycsb_key) where evil(ycsb_key)",
+            )
+            .unwrap();
+        server
+            .execute_in(
+                "d",
+                "grant usage on schema pgfathom to files, plain; grant select on all tables in schema pgfathom, public to files, plain",
+            )
+            .unwrap();
+        let is_sprung_by = |user: &str| server.log().contains(&format!("SPRUNG by {user}"));
+        assert!(is_sprung_by("dbo"), "the trap works");
+        for (user, spec) in [(SUPERUSER, d.clone()), ("files", d.clone().with_user("files"))] {
+            let before = server.log().matches(&format!("SPRUNG by {user}")).count();
+            let error = verify(&spec, false, false).expect_err("the owner is not trusted");
+            let words = words(&error);
+            assert!(words.contains("belongs to the role dbo"), "{user}: {words}");
+            let error = load::load_ycsb(&spec, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap_err();
+            assert!(
+                matches!(&error, LoadError::NotTrusted { owner, .. } if owner == "dbo"),
+                "{user}: {error:?}"
+            );
+            assert!(error.hint().unwrap().contains("-U dbo"), "{user}: {:?}", error.hint());
+            let after = server.log().matches(&format!("SPRUNG by {user}")).count();
+            assert_eq!(after, before, "{user}: {}", server.log());
+        }
+        // The owner, and plain sessions in the owner's database, go on as before.
+        for spec in [as_dbo.clone(), d.with_user("plain")] {
+            let found = verify(&spec, false, true).unwrap();
+            assert_eq!(found.0, Verdict::Exact, "{found:?}");
+        }
+        load::load_ycsb(&as_dbo, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+    });
+}
+
 /// Policies neither hide a stranger nor make rows missing: without the right to see all rows there is no verdict.
 #[test]
 fn row_level_security_leaves_no_verdict_to_those_it_applies_to() {
     on_each(|server| {
-        server.execute("create role app login; create role reader login").unwrap();
+        server
+            .execute("create role app login; create role reader login; create role seer login bypassrls")
+            .unwrap();
         server.execute("create database r owner app").unwrap();
         server.execute_in("r", "grant all on schema public to app").unwrap();
         let as_app = database(server, "r").with_user("app");
         load::load_ycsb(&as_app, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
-        let grants = "grant usage on schema pgfathom to reader; grant select on all tables in schema pgfathom to reader; grant select on usertable to reader;";
+        let grants = "grant usage on schema pgfathom to reader, seer; grant select on all tables in schema pgfathom, public to reader, seer;";
         server
             .execute_in(
                 "r",
@@ -438,8 +493,8 @@ fn row_level_security_leaves_no_verdict_to_those_it_applies_to() {
             )
             .unwrap();
         for deep in [false, true] {
-            // A superuser and the owner see all rows.
-            for spec in [database(server, "r"), as_app.clone()] {
+            // Whom policies do not apply to and the owner see all rows.
+            for spec in [as_app.clone().with_user("seer"), as_app.clone()] {
                 let (verdict, lines, _) = verify(&spec, false, deep).unwrap();
                 assert_eq!(verdict, Verdict::Different, "{lines}");
                 assert!(lines.contains("stranger: stranger in usertable"), "{lines}");

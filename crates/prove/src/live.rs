@@ -129,7 +129,7 @@ impl LiveError {
             LiveError::Client(error) => error.hint(),
             LiveError::Fault(error) => error.hint(),
             LiveError::Foreign(name) => Some(format!(
-                "it lacks our comment, or belongs to another role; if nobody needs it: drop schema {name} cascade"
+                "it lacks our comment, or belongs to a role that this session does not trust; if nobody needs it: drop schema {name} cascade"
             )),
             LiveError::Taken { .. } => Some(
                 "wait for its end, or stop it where it runs; other databases of the same server can be proved meanwhile"

@@ -1,22 +1,49 @@
 //! Whose tables these are, and what is attached to them: the question, for whoever is about to use tables that others may own.
 //!
 //! Statements on a table can run code that others have attached to it: an index's expression as soon as a statement is planned, a cast of a
-//! column's type when it is compared. It runs with the rights of the session. Trusted are superusers, the owner of the database, the
-//! session's own role, and, unless that is a superuser, the roles that it is a member of.
+//! column's type when it is compared. It runs with the rights of the session. The same holds for what others let us connect to: who chooses the
+//! address gets the session's user and password. Whom a session trusts is [`TRUSTED`].
 
 use crate::hot::{HotConnection, QueryError};
+
+/// The text of [`TRUSTED`], to be put into other constants.
+macro_rules! trusted {
+    () => {
+        "select r.oid from pg_catalog.pg_roles r \
+         cross join (select pg_catalog.bool_or(s.rolsuper or exists (select 1 from pg_catalog.pg_roles f \
+                            where f.rolname in ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files') \
+                              and pg_catalog.pg_has_role(s.oid, f.oid, 'MEMBER'))) as is_mighty \
+                     from pg_catalog.pg_roles s where s.rolname in (current_user, session_user)) me \
+         cross join (select o.oid, o.rolsuper or o.rolname = current_user as is_safe \
+                     from pg_catalog.pg_database b join pg_catalog.pg_roles o on o.oid = b.datdba \
+                     where b.datname = pg_catalog.current_database()) owner \
+         where r.rolsuper or r.rolname = current_user \
+            or (r.rolname = 'pg_database_owner' and owner.is_safe) \
+            or (not me.is_mighty and (r.oid = owner.oid or pg_catalog.pg_has_role(r.oid, 'USAGE')))"
+    };
+}
+
+pub(crate) use trusted;
+
+/// The roles that this session trusts, as a question for their oids, to be put in parentheses.
+///
+/// Superusers and the session's own role always. A session that can do what others in the database cannot (a superuser's, or one that may
+/// run programs and use files of the server) trusts nobody else: else the owner of a database, or a fellow member of a role, could become as mighty as it.
+/// Others trust the owner of the database and the roles that theirs is a member of, too.
+pub const TRUSTED: &str = trusted!();
+
+/// [`TRUSTED`] in words, for hints.
+pub const TRUSTED_WORDS: &str = "trusted are superusers and the session's own role, and, unless that is a superuser or may use the server's files and programs, \
+     the database's owner and the roles that it is a member of";
 
 /// What is wrong with relations, worst first; `$1` is an array of oids. Columns: 1 for an owner who is not trusted, 2 for something attached that uses what such a
 /// role has made, 3 for a rule or a trigger; the relation's name; whom the thing belongs to; what it is.
 ///
 /// Objects that come with the server are in no dependency, as all of them belong to a superuser.
-pub const PROBLEMS: &str = "
-with me as (select oid, rolsuper from pg_roles where rolname = current_user),
-trusted as (
-    select r.oid from pg_roles r, me
-    where r.oid = me.oid or r.rolsuper or r.oid = (select datdba from pg_database where datname = current_database())
-       or (not me.rolsuper and pg_has_role(me.oid, r.oid, 'USAGE'))
-),
+pub const PROBLEMS: &str = concat!(
+    "with trusted as (",
+    trusted!(),
+    "),
 relations as (select oid, relname::text as name, relowner from pg_class where oid = any ($1)),
 parts (relation, kind, classid, objid, what) as (
     select oid, 1, 'pg_class'::regclass, oid, 'its columns or partitions' from relations
@@ -49,7 +76,8 @@ select 2, r.name, pg_get_userbyid(c.owner)::text, c.what || ' uses ' || c.called
 from calls c join relations r on r.oid = c.relation where c.owner not in (select oid from trusted)
 union all
 select 3, r.name, '', p.what from parts p join relations r on r.oid = p.relation where p.kind = 2
-order by 1, 2, 4";
+order by 1, 2, 4"
+);
 
 /// Why a table should not be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,8 +114,7 @@ impl Distrust {
         let owner = &self.owner;
         match self.what {
             None => format!(
-                "connect as {owner} (-U {owner}), or give {} to a role of yours (alter ... owner to); trusted are superusers, the database's owner, and the \
-                 roles that this one is a member of",
+                "connect as {owner} (-U {owner}), or give {} to a role of yours (alter ... owner to); {TRUSTED_WORDS}",
                 self.table
             ),
             Some(_) => format!("drop it, or connect as {owner} (-U {owner})"),

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use target::trust::TRUSTED;
 use target::{Engine, Role};
 
 use super::LiveError;
@@ -189,11 +190,8 @@ fn remove_from(site: &Site, node: usize) -> Result<(), LiveError> {
 /// it.
 fn owner(client: &mut Client) -> Result<Option<Option<String>>, ClientError> {
     let there = client.tell(&format!(
-        "select case when pg_catalog.pg_get_userbyid(n.nspowner) in (current_user, pg_catalog.pg_get_userbyid(d.datdba)) \
-             or (select rolsuper from pg_catalog.pg_roles where oid = n.nspowner) \
-             then pg_catalog.obj_description(n.oid, 'pg_namespace') end \
-         from pg_catalog.pg_namespace n, pg_catalog.pg_database d \
-         where n.nspname = '{SCHEMA}' and d.datname = pg_catalog.current_database()"
+        "select case when nspowner in ({TRUSTED}) then pg_catalog.obj_description(oid, 'pg_namespace') end \
+         from pg_catalog.pg_namespace where nspname = '{SCHEMA}'"
     ))?;
     let comment = there.rows().first().map(|row| row.first().and_then(text));
     Ok(comment.map(|comment| comment.filter(|words| words.starts_with(MARK))))
