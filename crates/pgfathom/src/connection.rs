@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use std::path::Path;
 use target::conninfo::{self, Pinned, Request, Resolved, Sources};
 use target::local::{ClusterFile, LocalError};
-use target::{Cluster, ConnSpec, Survey};
+use target::{Absent, Cluster, ConnSpec, Survey};
 
 impl Connection {
     /// What the flags, the environment and the files of libpq say; warnings of the resolver go to the terminal.
@@ -41,7 +41,13 @@ impl Connection {
     pub fn resolve_cluster_of(&self, context: &Context) -> Result<Cluster, Failure> {
         match self.cluster_of_file()? {
             Some(cluster) => Ok(cluster.following_primary()),
-            None => Ok(Cluster::discover(&self.resolve(context)?)?),
+            None => {
+                let cluster = Cluster::discover(&self.resolve(context)?)?;
+                for Absent { why, hint, .. } in &cluster.left_out {
+                    context.terminal.warn(&format!("{why}; {hint}"));
+                }
+                Ok(cluster)
+            }
         }
     }
 

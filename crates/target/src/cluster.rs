@@ -31,6 +31,8 @@ pub struct Cluster {
     pub nodes: Vec<ClusterNode>,
     /// Hash partitions that a sharded table shall have, as `up sharded --partitions` decided.
     pub partitions: Option<u32>,
+    /// What the catalog names and is left out, as roles that the session does not trust chose the addresses.
+    pub left_out: Vec<Absent>,
 }
 
 /// One node.
@@ -94,7 +96,7 @@ impl Cluster {
     /// A PostgreSQL server alone.
     pub fn single(spec: ConnSpec) -> Cluster {
         let node = ClusterNode { name: "single".to_owned(), role: Role::Primary, spec };
-        Cluster { engine: Engine::Postgres, nodes: vec![node], partitions: None }
+        Cluster { engine: Engine::Postgres, nodes: vec![node], partitions: None, left_out: vec![] }
     }
 
     /// The nodes of a cluster file, in its order. Nobody is asked anything.
@@ -122,7 +124,7 @@ impl Cluster {
             return Err(ClusterError::NoNodes);
         }
         let partitions = file.made.as_ref().and_then(|made| made.partitions);
-        Ok(Cluster { engine, nodes, partitions })
+        Ok(Cluster { engine, nodes, partitions, left_out: vec![] })
     }
 
     /// In a cluster with standbys: asks who takes writes now, and gives it the role of the primary and the first place. A file says how the cluster was
@@ -155,11 +157,14 @@ impl Cluster {
     /// The node of `entry` comes first.
     ///
     /// # Errors
-    /// [`ClusterError::Connect`] when a node cannot be reached at the address that the catalog has for it.
+    /// [`ClusterError::Connect`] when a node cannot be reached at the address that the catalog has for it; [`ClusterError::NotTrusted`] when somebody
+    /// chose that address whom the session does not trust, and it was not tried.
     pub fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
         let mut control = crate::control::connect_shared(entry)?;
         let here = entry.clone().with_only_host(control.host_index());
-        discover::discover(&mut control, here, &mut discover::Reach::Demanded)
+        let mut left_out = vec![];
+        let cluster = discover::discover(&mut control, here, &mut discover::Reach::Demanded(&mut left_out))?;
+        Ok(Cluster { left_out, ..cluster })
     }
 
     /// As [`Cluster::discover`], for whoever looks on: nodes that do not answer are kept and told, standbys and the primary that the catalog

@@ -86,7 +86,8 @@ pub enum Discovery {
 pub struct Replication {
     /// Its name.
     pub name: &'static str,
-    /// Whether there is anything of it, where everybody may ask that and not everybody the rest: one truth value.
+    /// Whether there is anything of it, where everybody may ask that and not everybody the rest: a truth value, and in words what of it is of
+    /// roles that this session does not trust, which does not count.
     pub probe: Option<&'static str>,
     /// The nodes, in the shape of [`Catalog::nodes`].
     pub nodes: &'static str,
@@ -99,7 +100,7 @@ pub struct Replication {
 #[derive(Clone, Copy, Debug)]
 pub struct Catalog {
     /// One row per node: key (what leaves refer to), name, host, port, database (NULL: the same), role, whether it is the node that was asked,
-    /// state (NULL: it works), connection string (instead of host and port).
+    /// state (NULL: it works), connection string (instead of host and port), the role that chose the address where this session does not trust it.
     pub nodes: &'static str,
     /// Whether discovery connects to each node. Not where nodes take no ordinary sessions.
     pub reach_nodes: bool,

@@ -21,6 +21,16 @@ fn each(test: impl Fn(&Installation) + Sync) {
     });
 }
 
+/// Makes what a stand-in has put into the schemas of extensions members of its extension, as CREATE EXTENSION does.
+const MEMBERS: &str = "
+    insert into pg_depend (classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype)
+    select o.catalog, o.oid, 0, 'pg_extension'::regclass, e.oid, 0, 'e'
+    from pg_extension e,
+         (select 'pg_class'::regclass as catalog, oid, relnamespace as schema from pg_class
+          union all select 'pg_proc'::regclass, oid, pronamespace from pg_proc) o
+    where e.oid = 90001 and o.oid >= 16384
+      and o.schema in (select oid from pg_namespace where nspname in ('pg_catalog', 'shardman', 'mtm', 'pglogical', 'spock', 'pgactive'))";
+
 /// Makes a database with the catalog of `tests/catalogs/NAME.sql` and discovers it.
 fn stand_in(server: &Throwaway, name: &str) -> Cluster {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/catalogs").join(format!("{name}.sql"));
@@ -31,6 +41,7 @@ fn stand_in(server: &Throwaway, name: &str) -> Cluster {
         .replace("{dbname}", name);
     server.execute(&format!("create database {name}")).unwrap();
     server.execute_in(name, &sql).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    server.execute_in(name, MEMBERS).unwrap_or_else(|error| panic!("{name}: {error:?}"));
     Cluster::discover(&server.spec().with_dbname(name)).unwrap_or_else(|error| panic!("{name}: {error:?}"))
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use postgres::{GenericClient, Transaction};
 use target::cluster::Cluster;
+use target::trust::TRUSTED;
 
 use super::{Seat, columns_sql, tablespace_sql};
 use crate::error::LoadError;
@@ -41,7 +42,8 @@ pub(super) fn owners(
     Ok(owners)
 }
 
-/// What the node `me` calls the foreign servers that lead to the other nodes: by their address, else by their name.
+/// What the node `me` calls the foreign servers that lead to the other nodes: by their address, else by their name. Only those of trusted roles: the owner of a
+/// server chooses where the rows go.
 pub(crate) fn servers(
     client: &mut impl GenericClient,
     cluster: &Cluster,
@@ -49,12 +51,14 @@ pub(crate) fn servers(
     me: usize,
 ) -> Result<BTreeMap<usize, String>, LoadError> {
     let rows = client.query(
-        "select s.srvname::text,
+        &format!(
+            "select s.srvname::text,
                 (select option_value from pg_options_to_table(s.srvoptions) where option_name = 'host'),
                 (select option_value from pg_options_to_table(s.srvoptions) where option_name = 'port'),
                 (select option_value from pg_options_to_table(s.srvoptions) where option_name = 'dbname')
          from pg_foreign_server s join pg_foreign_data_wrapper w on w.oid = s.srvfdw
-         where w.fdwname = 'postgres_fdw' order by 1",
+         where w.fdwname = 'postgres_fdw' and s.srvowner in ({TRUSTED}) order by 1"
+        ),
         &[],
     );
     let rows = rows.map_err(|source| LoadError::sql("reading the foreign servers", source))?;

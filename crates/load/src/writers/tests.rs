@@ -41,7 +41,12 @@ fn cluster(servers: &[Throwaway], entry: usize) -> Cluster {
         role: Role::Shard,
         spec: servers[index].spec(),
     };
-    Cluster { engine: Engine::FdwSharded, nodes: vec![node(entry), node(1 - entry)], partitions: None }
+    Cluster {
+        engine: Engine::FdwSharded,
+        nodes: vec![node(entry), node(1 - entry)],
+        partitions: None,
+        left_out: vec![],
+    }
 }
 
 /// Runs that begin at once through different nodes would wait for each other, each holding what the other wants.

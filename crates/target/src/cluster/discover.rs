@@ -6,20 +6,36 @@ use crate::conninfo::{self, ConninfoError, Host, HostSpec, PORT_DEFAULT, Sources
 use crate::control::{self, Control};
 use crate::engine::Engine;
 use crate::profile::{DETECT, Discovery, REPLICATIONS, Replication};
+use crate::trust::{TRUSTED_WORDS, trusted};
 use crate::{ConnSpec, Secret};
 
-/// Servers of `postgres_fdw` that hold partitions of this database's tables, or that `pgfathom up` marked as nodes. Each is a node.
-const FDW_SERVERS: &str = "
-    select s.srvname, \
-           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'host'), \
-           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'port'), \
-           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'dbname') \
-    from pg_catalog.pg_foreign_server s \
-    join pg_catalog.pg_foreign_data_wrapper w on w.oid = s.srvfdw and w.fdwname = 'postgres_fdw' \
-    where exists (select from pg_catalog.pg_foreign_table f join pg_catalog.pg_class c on c.oid = f.ftrelid \
-                  where f.ftserver = s.oid and c.relispartition) \
-       or pg_catalog.obj_description(s.oid, 'pg_foreign_server') like 'pgfathom node%' \
-    order by s.srvname";
+/// Servers of `postgres_fdw` that hold partitions of this database's tables, or that `pgfathom up` marked as nodes. Each is a node if the
+/// session trusts those who made it: behind name, host, port and database come an owner of the server whom it does not trust, whether the server
+/// holds partitions of tables of trusted roles, and whether it is marked.
+const FDW_SERVERS: &str = concat!(
+    "with trusted (oid) as (",
+    trusted!(),
+    "), partitions as (
+        select f.ftserver, c.relowner in (select oid from trusted) and p.relowner in (select oid from trusted) as is_trusted
+        from pg_catalog.pg_foreign_table f join pg_catalog.pg_class c on c.oid = f.ftrelid
+        join pg_catalog.pg_inherits i on i.inhrelid = c.oid join pg_catalog.pg_class p on p.oid = i.inhparent
+        where c.relispartition
+    ), servers as (
+        select s.*, coalesce(pg_catalog.obj_description(s.oid, 'pg_foreign_server') like 'pgfathom node%', false) as is_marked
+        from pg_catalog.pg_foreign_server s
+        join pg_catalog.pg_foreign_data_wrapper w on w.oid = s.srvfdw and w.fdwname = 'postgres_fdw'
+    )
+    select s.srvname,
+           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'host'),
+           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'port'),
+           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'dbname'),
+           case when s.srvowner not in (select oid from trusted) then pg_catalog.pg_get_userbyid(s.srvowner) end,
+           exists (select from partitions p where p.ftserver = s.oid and p.is_trusted),
+           s.is_marked
+    from servers s
+    where s.is_marked or exists (select from partitions p where p.ftserver = s.oid)
+    order by s.srvname"
+);
 
 /// Tells one database from another, whatever name it was reached by. A standby has its primary's system identifier, so the address counts too.
 const IDENTITY: &str = "
@@ -29,8 +45,8 @@ const IDENTITY: &str = "
 
 /// What happens when a node that the catalog names does not answer.
 pub(super) enum Reach<'a> {
-    /// It is an error: whoever asks works with all nodes.
-    Demanded,
+    /// It is an error: whoever asks works with all nodes. What is left out because it is not trusted is noted here.
+    Demanded(&'a mut Vec<Absent>),
     /// It is kept and noted: whoever asks works with those that are there.
     Noted(&'a mut Vec<Absent>),
 }
@@ -41,7 +57,7 @@ impl Reach<'_> {
         let address = || node.spec.hosts.first().map(ToString::to_string).unwrap_or_default();
         match (control::connect_shared(&node.spec), self) {
             (Ok(control), _) => Ok(Some(control)),
-            (Err(source), Reach::Demanded) => Err(ClusterError::Connect {
+            (Err(source), Reach::Demanded(_)) => Err(ClusterError::Connect {
                 entry: entry.to_owned(),
                 node: node.name.clone(),
                 address: address(),
@@ -58,10 +74,17 @@ impl Reach<'_> {
         }
     }
 
+    /// Notes what counts for nothing, as roles that the session does not trust have made it.
+    fn leave_out(&mut self, name: String, why: String) {
+        let (Reach::Demanded(absent) | Reach::Noted(absent)) = self;
+        let hint = format!("if it is a node, name all nodes in a cluster file (--cluster); {TRUSTED_WORDS}");
+        absent.push(Absent { name, why, hint });
+    }
+
     /// Passes an error about a node on, or notes it.
     fn note(&mut self, node: &str, error: ClusterError) -> Result<(), ClusterError> {
         match self {
-            Reach::Demanded => Err(error),
+            Reach::Demanded(_) => Err(error),
             Reach::Noted(absent) => {
                 let hint = error.hint().unwrap_or_else(|| FILE_HINT.to_owned());
                 absent.push(Absent { name: node.to_owned(), why: error.to_string(), hint });
@@ -96,6 +119,12 @@ pub(super) fn discover(
                         engine: Some(Engine::Multimaster),
                         source,
                     })?;
+                    if let Some(theirs) = rows.first().and_then(|row| row.get(1)) {
+                        let why = format!(
+                            "no node is asked for by subscriptions that the session does not trust: {theirs}"
+                        );
+                        reach.leave_out(replication.name.to_owned(), why);
+                    }
                     if !rows.first().is_some_and(|row| row.is_true(0)) {
                         continue;
                     }
@@ -147,10 +176,29 @@ fn postgres(control: &mut Control, here: ConnSpec, reach: &mut Reach<'_>) -> Res
         engine: Some(Engine::FdwSharded),
         source,
     })?;
-    if servers.is_empty() {
+    let mut nodes = vec![];
+    for server in servers {
+        let name = server.get(0).unwrap_or_default().to_owned();
+        match (server.get(4), server.is_true(5)) {
+            _ if is_node(&server) => nodes.push(server),
+            (Some(owner), true) => {
+                let owner = owner.to_owned();
+                reach.note(&name, ClusterError::NotTrusted { node: name.clone(), owner })?;
+            }
+            (owner, _) => {
+                let whose = owner.map(|owner| format!(" of the role {owner}")).unwrap_or_default();
+                let why = format!(
+                    "the foreign server {name}{whose} is not taken for a node: the session does not trust the role that made it, or \
+                     those whose tables have partitions there"
+                );
+                reach.leave_out(name, why);
+            }
+        }
+    }
+    if nodes.is_empty() {
         return Ok(Cluster::single(here));
     }
-    fdw_sharded(control, here, &servers, reach)
+    fdw_sharded(control, here, &nodes, reach)
 }
 
 /// The nodes that an engine's own catalog lists; see [`crate::profile::Catalog::nodes`] for the columns.
@@ -167,12 +215,18 @@ fn catalogued(
         engine: Some(engine),
         source,
     })?;
-    let mut cluster = Cluster { engine, nodes: Vec::with_capacity(rows.len()), partitions: None };
+    let mut cluster =
+        Cluster { engine, nodes: Vec::with_capacity(rows.len()), partitions: None, left_out: vec![] };
     let mut itself = None;
     for row in &rows {
         let name = row.get(1).unwrap_or_default().to_owned();
         if let Some(state) = row.get(7) {
             reach.note(&name, ClusterError::NodeState { node: name.clone(), state: state.to_owned() })?;
+        }
+        if let Some(owner) = row.get(9) {
+            let owner = owner.to_owned();
+            reach.note(&name, ClusterError::NotTrusted { node: name.clone(), owner })?;
+            continue;
         }
         let role = row.get(5).and_then(Role::parse).unwrap_or(Role::Shard);
         let mut spec = match row.get(8) {
@@ -229,6 +283,11 @@ fn along(here: &ConnSpec, conninfo: &str) -> Result<ConnSpec, ConninfoError> {
     Ok(spec.with_dbname(&theirs.dbname))
 }
 
+/// Whether a row of [`FDW_SERVERS`] is a node that the session may believe in.
+fn is_node(server: &TextRow) -> bool {
+    server.get(4).is_none() && (server.is_true(5) || server.is_true(6))
+}
+
 fn fdw_sharded(
     control: &mut Control,
     here: ConnSpec,
@@ -242,7 +301,7 @@ fn fdw_sharded(
         let spec = beside(&here, row.get(1), row.get(2), row.get(3))?;
         nodes.push(ClusterNode { name, role: Role::Shard, spec });
     }
-    let mut cluster = Cluster { engine: Engine::FdwSharded, nodes, partitions: None };
+    let mut cluster = Cluster { engine: Engine::FdwSharded, nodes, partitions: None, left_out: vec![] };
     let mut identities = vec![(0, identity(control)?)];
     let mut own_name = None;
     let mut doubles = vec![];
@@ -265,7 +324,7 @@ fn fdw_sharded(
                 engine: Some(Engine::FdwSharded),
                 source,
             })?;
-            own_name = theirs.iter().find_map(|row| {
+            own_name = theirs.iter().filter(|row| is_node(row)).find_map(|row| {
                 let port = row.get(2).and_then(|port| port.parse().ok()).unwrap_or(PORT_DEFAULT);
                 let at = cluster.node_at(index, row.get(1), port, row.get(3).unwrap_or(&here.dbname))?;
                 (at == 0).then(|| row.get(0).unwrap_or_default().to_owned())

@@ -3,6 +3,7 @@
 use crate::ConnectError;
 use crate::conninfo::ConninfoError;
 use crate::engine::Engine;
+use crate::trust::TRUSTED_WORDS;
 
 /// Why there is no cluster to work with.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,16 @@ pub enum ClusterError {
         /// How.
         state: String,
     },
+    /// A node's address is not ours to send a password to.
+    #[error(
+        "the address of node {node:?} is the choice of the role {owner}, which this session does not trust: user and password are not sent there"
+    )]
+    NotTrusted {
+        /// The node.
+        node: String,
+        /// Who owns the foreign server that has the address.
+        owner: String,
+    },
     /// A question to the catalog failed.
     #[error("cannot {what}")]
     Sql {
@@ -110,6 +121,10 @@ impl ClusterError {
             ClusterError::NodeState { .. } => Some(
                 "bring it back, or write a cluster file without it, and name it with --cluster".to_owned(),
             ),
+            ClusterError::NotTrusted { node, owner } => Some(format!(
+                "name the nodes in a cluster file (--cluster), connect as {owner} (-U {owner}), or give the foreign server to a role of yours (alter server \
+                 {node} owner to ...); {TRUSTED_WORDS}"
+            )),
             ClusterError::Sql { engine, source, .. } => sql_hint(*engine, source),
             ClusterError::Catalog { .. } => {
                 Some("write a cluster file with all nodes, and name it with --cluster".to_owned())

@@ -6,23 +6,35 @@ use super::{
     Arrangement, Discovery, Level, LoadPath, Profile, Promise, Replication, Support, Tried, View, Wire,
 };
 use crate::engine::Engine;
+use crate::trust::trusted;
 
-/// Subscriptions that do not forward what they received: the mark of replication both ways. Names and origins are for everybody to read.
-const NATIVE_PROBE: &str = "\
-    select exists (select 1 from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid \
-                   where d.datname = pg_catalog.current_database() and s.suborigin = 'none')";
+/// Subscriptions that do not forward what they received: the mark of replication both ways. Names, owners and origins are for everybody to read.
+/// From PostgreSQL 16 on a plain role can be allowed to make some, and chooses the addresses in them.
+const NATIVE_PROBE: &str = concat!(
+    "select coalesce(pg_catalog.bool_or(s.is_trusted), false), \
+            pg_catalog.string_agg(pg_catalog.quote_ident(s.subname) || ' of the role ' || pg_catalog.pg_get_userbyid(s.subowner), ', ' \
+                                  order by s.subname) filter (where not s.is_trusted) \
+     from (select subname, subowner, subowner in (",
+    trusted!(),
+    ") as is_trusted \
+           from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid \
+           where d.datname = pg_catalog.current_database() and s.suborigin = 'none') s"
+);
 
 /// Their connection strings are for superusers. The node that was asked stands in none of them; `pgfathom up` names a subscription
 /// `pgfathom_ME_from_PEER`, and others are named as a whole.
-const NATIVE: &str = "\
-    with s as (select coalesce(substring(s.subname from '_from_(.+)$'), s.subname::text) as peer, \
+const NATIVE: &str = concat!(
+    "with s as (select coalesce(substring(s.subname from '_from_(.+)$'), s.subname::text) as peer, \
                       substring(s.subname from '^pgfathom_(.+)_from_') as me, s.subenabled, s.subconninfo \
                from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid \
-               where d.datname = pg_catalog.current_database() and s.suborigin = 'none') \
+               where d.datname = pg_catalog.current_database() and s.suborigin = 'none' and s.subowner in (",
+    trusted!(),
+    ")) \
     select peer, peer, null, null, null, 'peer', 'false', \
            case when not subenabled then 'not replicated from: its subscription is disabled' end, subconninfo from s \
     union all select coalesce(min(me), 'entry'), coalesce(min(me), 'entry'), null, null, null, 'peer', 'true', null, null from s \
-    order by 2";
+    order by 2"
+);
 
 /// Postgres Pro Multimaster and the open mmts (`multimaster--1.0.sql`).
 const MTM: &str = "\

@@ -6,22 +6,63 @@ use super::{
 };
 use crate::engine::Engine;
 
-/// Which engine it is, by what its catalog holds: one row of truth values, and each of the engines has a column of its own. The version is
-/// not asked: forks report PostgreSQL's.
-pub const DETECT: &str = "\
-    select exists (select 1 from pg_catalog.pg_namespace where nspname = 'crdb_internal'), \
-           exists (select 1 from pg_catalog.pg_proc where proname = 'yb_servers'), \
-           exists (select 1 from pg_catalog.pg_class where relname = 'gp_segment_configuration'), \
-           exists (select 1 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
-                   where n.nspname = 'shardman' and c.relname = 'repgroups'), \
-           exists (select 1 from pg_catalog.pg_extension where extname = 'citus'), \
-           exists (select 1 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
-                   where n.nspname = 'mtm' and c.relname = 'cluster_nodes'), \
-           exists (select 1 from pg_catalog.pg_extension where extname = 'pglogical'), \
-           exists (select 1 from pg_catalog.pg_extension where extname = 'spock'), \
-           exists (select 1 from pg_catalog.pg_extension where extname = 'pgactive'), \
-           exists (select 1 from pg_catalog.pg_attribute a join pg_catalog.pg_class c on c.oid = a.attrelid \
-                   where c.relname = 'pg_subscription' and a.attname = 'suborigin')";
+/// Whether an extension has the relations and functions of these names in this schema, and nobody else has put others of these names beside
+/// them. Names alone prove nothing: whoever may create a schema can call it as an extension does, and our questions would run what is in it.
+macro_rules! extension_has {
+    ($extension:literal, $schema:literal, $names:literal) => {
+        concat!(
+            "(select coalesce(pg_catalog.bool_and(o.is_of_superuser and exists \
+                         (select 1 from pg_catalog.pg_depend d \
+                          join pg_catalog.pg_class k on k.oid = d.classid and k.relname = o.catalog \
+                          join pg_catalog.pg_class x on x.oid = d.refclassid and x.relname = 'pg_extension' \
+                          join pg_catalog.pg_extension e on e.oid = d.refobjid and e.extname = '",
+            $extension,
+            "' \
+                          where d.objid = o.oid and d.deptype = 'e' \
+                            and k.relnamespace = n.oid and x.relnamespace = n.oid)), false) \
+              from (select c.oid, c.relnamespace as schema, c.relname as name, r.rolsuper as is_of_superuser, 'pg_class' as catalog \
+                    from pg_catalog.pg_class c join pg_catalog.pg_roles r on r.oid = c.relowner \
+                    union all select p.oid, p.pronamespace, p.proname, r.rolsuper, 'pg_proc' \
+                    from pg_catalog.pg_proc p join pg_catalog.pg_roles r on r.oid = p.proowner) o \
+              join pg_catalog.pg_namespace s on s.oid = o.schema and s.nspname = '",
+            $schema,
+            "' \
+              join pg_catalog.pg_namespace n on n.nspname = 'pg_catalog' \
+              where o.name in (",
+            $names,
+            "))"
+        )
+    };
+}
+
+/// Which engine it is: one row of truth values, and each of the engines has a column of its own. Nothing counts that a plain role can have made:
+/// only members of the engine's extension, and what is in `pg_catalog`. Forks report the version of the PostgreSQL that they began as, so
+/// only CockroachDB is told by its own, as what is in its `crdb_internal` has no owner.
+pub const DETECT: &str = concat!(
+    "select pg_catalog.version() like 'CockroachDB %', \
+            exists (select 1 from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace \
+                    where n.nspname = 'pg_catalog' and p.proname = 'yb_servers'), \
+            exists (select 1 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+                    where n.nspname = 'pg_catalog' and c.relname = 'gp_segment_configuration'), ",
+    extension_has!(
+        "shardman",
+        "shardman",
+        "'repgroups', 'parts', 'sharded_tables', 'global_tables', 'get_partition_for_value'"
+    ),
+    ", ",
+    extension_has!("citus", "pg_catalog", "'pg_dist_node'"),
+    ", ",
+    extension_has!("multimaster", "mtm", "'cluster_nodes', 'nodes'"),
+    ", ",
+    extension_has!("pglogical", "pglogical", "'node', 'node_interface', 'local_node'"),
+    ", ",
+    extension_has!("spock", "spock", "'node', 'node_interface', 'local_node'"),
+    ", ",
+    extension_has!("pgactive", "pgactive", "'pgactive_nodes'"),
+    ", exists (select 1 from pg_catalog.pg_attribute a join pg_catalog.pg_class c on c.oid = a.attrelid \
+               join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+               where n.nspname = 'pg_catalog' and c.relname = 'pg_subscription' and a.attname = 'suborigin')"
+);
 
 const WIRE: Wire = Wire {
     copy: Support::Yes,

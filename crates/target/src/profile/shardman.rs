@@ -6,17 +6,22 @@ use super::{
     Tried, View, Wire,
 };
 use crate::engine::Engine;
+use crate::trust::trusted;
 
 /// A replication group without a server is the one of the node that was asked. A group of several hosts is reached like any list of hosts;
 /// the first one is enough to tell it.
-const NODES: &str = "\
-    select r.id::text, coalesce(s.srvname::text, 'rg' || r.id), \
+const NODES: &str = concat!(
+    "select r.id::text, coalesce(s.srvname::text, 'rg' || r.id), \
            split_part((select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'host'), ',', 1), \
            split_part((select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'port'), ',', 1), \
            (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'dbname'), \
            'shard', (r.srvid is null)::text, \
-           case when r.srvid is not null and s.oid is null then 'without a foreign server' end \
-    from shardman.repgroups r left join pg_catalog.pg_foreign_server s on s.oid = r.srvid order by r.id";
+           case when r.srvid is not null and s.oid is null then 'without a foreign server' end, null, \
+           case when s.srvowner not in (",
+    trusted!(),
+    ") then pg_catalog.pg_get_userbyid(s.srvowner) end \
+    from shardman.repgroups r left join pg_catalog.pg_foreign_server s on s.oid = r.srvid order by r.id"
+);
 
 /// The partitioned table itself is PostgreSQL's; a global table is on every node.
 const TABLE: &str = "\

@@ -14,7 +14,7 @@ const NODES: &str = "\
             and (host = pg_catalog.host(pg_catalog.inet_server_addr()) \
                  or host = any (string_to_array(pg_catalog.current_setting('listen_addresses'), ','))))::text, \
            null \
-    from yb_servers() order by host, port";
+    from pg_catalog.yb_servers() order by host, port";
 
 /// Hash columns of the primary key carry the option bit 4 (`INDOPTION_HASH`, 0x4) in `indoption`. A table without any is sharded by
 /// range, or colocated.
@@ -34,7 +34,7 @@ const TABLE: &str = "\
 const LEAVES: &str = "\
     select {schema}, {table}, m.leader, coalesce(m.start_hash_code, 0)::text, coalesce(m.end_hash_code, 65536)::text, \
            case when m.leader is null then 'without a leader' end, m.tablet_id, '0' \
-    from yb_tablet_metadata m \
+    from pg_catalog.yb_tablet_metadata m \
     where m.oid = pg_catalog.to_regclass({relation})::oid and m.db_name = pg_catalog.current_database() \
     order by m.start_hash_code nulls first";
 
@@ -47,7 +47,7 @@ pub(super) const PROFILE: Profile = Profile {
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,
-        oracle: Oracle::Code("select yb_hash_code({keys})::text"),
+        oracle: Oracle::Code("select pg_catalog.yb_hash_code({keys})::text"),
     }),
     entry: "every node",
     load: LoadPath::AnyNode,

@@ -1,4 +1,5 @@
 -- The catalog of Shardman by its documentation on a PostgreSQL that has none. The oracle is PostgreSQL's own satisfies_hash_partition.
+insert into pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion) values (90001, 'shardman', 10, 11, false, '14');
 create schema shardman;
 create table shardman.repgroups (id int, srvid oid);
 create table shardman.parts (rel oid, pnum int, rgid int);

@@ -53,7 +53,8 @@ fn peers_of(installation: &Installation) -> (Vec<Throwaway>, Cluster, Table) {
         role: Role::Peer,
         spec: server.spec(),
     });
-    let cluster = Cluster { engine: Engine::Multimaster, nodes: nodes.collect(), partitions: None };
+    let cluster =
+        Cluster { engine: Engine::Multimaster, nodes: nodes.collect(), partitions: None, left_out: vec![] };
     (servers, cluster, table)
 }
 

@@ -460,6 +460,7 @@ mod tests {
             engine: Engine::FdwSharded,
             nodes: roles.iter().enumerate().map(node).collect(),
             partitions: None,
+            left_out: vec![],
         }
     }
 
