@@ -44,13 +44,13 @@ impl Call {
     fn find(session: &mut Session, name: &str, arguments: &str) -> Result<Call, Failed> {
         let schema = session.ask(
             "select to_json((select min(pg_catalog.quote_ident(n.nspname))
-              from (select 'pg_catalog.pg_proc'::pg_catalog.regclass c, oid, pronamespace s from pg_catalog.pg_proc where proname = $1
-                union all select 'pg_catalog.pg_class'::pg_catalog.regclass, oid, relnamespace from pg_catalog.pg_class where relname = $1) o
+              from (select 'pg_catalog.pg_proc'::pg_catalog.regclass c, oid, pronamespace s from pg_catalog.pg_proc where proname = $1 and $2
+                union all select 'pg_catalog.pg_class'::pg_catalog.regclass, oid, relnamespace from pg_catalog.pg_class where relname = $1 and not $2) o
               join pg_catalog.pg_depend d on d.classid = o.c and d.objid = o.oid and d.deptype = 'e'
               join pg_catalog.pg_extension e on d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass and e.oid = d.refobjid
               join pg_catalog.pg_namespace n on n.oid = o.s
               where e.extname in ('pg_stat_statements', 'pg_stat_kcache', 'pg_wait_sampling')))::text",
-            &[&name],
+            &[&name, &!arguments.is_empty()],
         );
         let schema = match schema {
             Ok(Value::String(schema)) => format!("{schema}."),

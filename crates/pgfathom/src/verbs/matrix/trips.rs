@@ -243,27 +243,32 @@ impl Node {
 }
 
 impl Counter {
-    /// `pg_stat_statements` of the database, if it is there, may be read and counts utility statements.
+    /// `pg_stat_statements` of the database, if it is there, may be read and counts utility statements. Only what the extension made is read:
+    /// beside it anybody may have put something of these names.
     fn of(control: &mut Control) -> Option<Counter> {
         let found = control
             .query_opt(
-                "select n.nspname::text, current_setting('pg_stat_statements.track_utility', true),
-                        current_setting('pg_stat_statements.track', true),
-                        to_regclass(quote_ident(n.nspname) || '.pg_stat_statements_info') is not null
-                 from pg_catalog.pg_extension e join pg_catalog.pg_namespace n on n.oid = e.extnamespace
+                "select pg_catalog.current_setting('pg_stat_statements.track_utility', true),
+                        pg_catalog.current_setting('pg_stat_statements.track', true),
+                        pg_catalog.max(pg_catalog.quote_ident(n.nspname)) filter (where c.relname = 'pg_stat_statements'),
+                        pg_catalog.max(pg_catalog.quote_ident(n.nspname)) filter (where c.relname = 'pg_stat_statements_info')
+                 from pg_catalog.pg_extension e
+                 join pg_catalog.pg_depend d on d.refobjid = e.oid and d.deptype = 'e'
+                      and d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass and d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass
+                 join pg_catalog.pg_class c on c.oid = d.objid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
                  where e.extname = 'pg_stat_statements'",
                 &[],
             )
             .ok()??;
-        let (utility, track): (Option<&str>, Option<&str>) = (found.get(1), found.get(2));
+        let (utility, track): (Option<&str>, Option<&str>) = (found.get(0), found.get(1));
         if utility != Some("on") || !matches!(track, Some("top" | "all")) {
             return None;
         }
-        let schema: &str = found.get(0);
-        let view = ledger::qualified(schema, "pg_stat_statements");
-        let dropped = match found.get(3) {
-            true => format!("(select dealloc from {})", ledger::qualified(schema, "pg_stat_statements_info")),
-            false => "0::int8".to_string(),
+        let schema: Option<&str> = found.get(2);
+        let view = format!("{}.pg_stat_statements", schema?);
+        let dropped = match found.get::<_, Option<&str>>(3) {
+            Some(schema) => format!("(select dealloc from {schema}.pg_stat_statements_info)"),
+            None => "0::int8".to_string(),
         };
         let sql = format!(
             "select coalesce(sum(calls), 0)::int8, {dropped} from {view}
