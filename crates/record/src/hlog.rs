@@ -183,6 +183,9 @@ pub fn index(log: impl Read) -> io::Result<Log> {
             length: head.encoded_length,
         });
     }
+    if found.heads == 0 && found.intervals.is_empty() && found.odd == 0 {
+        found.problems.push("latency.hlog is empty: not even its first lines are there".to_string());
+    }
     if found.odd > 0 {
         found.problems.push(format!("latency.hlog: {} lines hold no interval and are left out", found.odd));
     }

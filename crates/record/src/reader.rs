@@ -216,9 +216,15 @@ fn read_run(path: PathBuf, bytes: &[u8]) -> Result<Run, RecordError> {
 }
 
 fn known(path: &Path, version: u64) -> Result<(), RecordError> {
-    match version > u64::from(SCHEMA_VERSION) {
-        true => Err(RecordError::Version { path: path.to_path_buf(), found: version, known: SCHEMA_VERSION }),
-        false => Ok(()),
+    match version {
+        0 => {
+            let why = "its schema version is 0, and versions begin at 1".to_string();
+            Err(RecordError::Invalid { path: path.to_path_buf(), why })
+        }
+        version if version > u64::from(SCHEMA_VERSION) => {
+            Err(RecordError::Version { path: path.to_path_buf(), found: version, known: SCHEMA_VERSION })
+        }
+        _ => Ok(()),
     }
 }
 

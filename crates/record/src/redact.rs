@@ -223,6 +223,16 @@ mod tests {
                 "alter user joe password /* now */ -- so\n '***'",
             ),
             ("alter user joe password 's3cret", "alter user joe password '***'"),
+            // SQL joins literals between which a line ends.
+            ("alter role r password\n'LEAKN1'\n'LEAKN2'", "alter role r password\n'***'"),
+            (
+                "alter role r password 'a'\r\n\t 'LEAKN2'\n'LEAKN3'; select 'x'",
+                "alter role r password '***'; select 'x'",
+            ),
+            ("alter role r password E'a' -- so\n  'LEAKN2' login", "alter role r password '***' login"),
+            ("alter role r password 'a'\n/* and\n on */ 'LEAKN2", "alter role r password '***'"),
+            ("do 'alter role r password ''a''\n''LEAKN2'' login'", "do 'alter role r password '***' login'"),
+            ("options (password 'a', user 'j')\n'x'", "options (password '***', user 'j')\n'x'"),
             ("alter user joe password $$s3cret", "alter user joe password '***'"),
             (
                 "execute 'alter role joe password ''s3cret'' login'",

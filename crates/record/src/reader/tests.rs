@@ -92,6 +92,9 @@ fn a_run_json_that_is_none_is_an_error_and_not_a_partial_run() {
         r#"{"schema_version":1,"steps":"many"}"#,
         r#"{"schema_version":"one"}"#,
         r#"{"schema_version":-1}"#,
+        r#"{"schema_version":0,"verb":"run","state":"finished"}"#,
+        r#"{"verb":"run","state":"finished"}"#,
+        r#"{"schema_version":null,"verb":"run"}"#,
         "[]",
         "{}",
         "null",
@@ -146,7 +149,9 @@ fn what_a_killed_writer_leaves_is_read() {
     let empty = Folder::of(&[("run.json", "\0\0\0"), ("events.ndjson", "{\"schema_version\":1}\n")]).open();
     assert!(!empty.has_run && says(&empty, "run.json is empty"));
     assert!(says(&reader, "run.json is missing") && says(&reader, "samples.ndjson: the last line is torn"));
-    assert!(Folder::of(&[("latency.hlog", ""), ("events.ndjson", "{\"sch")]).open().events.is_empty());
+    let bare = Folder::of(&[("latency.hlog", ""), ("events.ndjson", "{\"sch")]).open();
+    assert!(bare.events.is_empty() && says(&bare, "latency.hlog is empty"));
+    assert!(!says(&reader, "latency.hlog is empty"));
 }
 
 #[test]

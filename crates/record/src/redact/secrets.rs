@@ -46,9 +46,48 @@ pub(super) fn hide_literals(input: &str) -> String {
         output.push('\'');
         output.push_str(HIDDEN);
         output.push('\'');
-        rest = &rest[gap + length..];
+        rest = &rest[gap + length + continued(&rest[gap + length..])..];
     }
     output + rest
+}
+
+/// Length of the pieces that a literal goes on with: SQL joins literals between which a line ends. Where that cannot be told, on one line
+/// of a list or in a text whose ends of lines are escaped, too much is hidden.
+fn continued(text: &str) -> usize {
+    let mut length = 0;
+    loop {
+        let rest = &text[length..];
+        let gap = line_gap(rest);
+        let is_piece = gap > 0 && rest[gap..].starts_with(['\'', '"', '\\']);
+        match literal(&rest[gap..]).filter(|_| is_piece) {
+            Some(piece) => length += gap + piece,
+            None => return length,
+        }
+    }
+}
+
+/// Length of white space and comments, if a line ends in them.
+fn line_gap(text: &str) -> usize {
+    let mut rest = text;
+    let mut ends_line = false;
+    loop {
+        let trimmed = rest.trim_start_matches(|c: char| {
+            ends_line |= matches!(c, '\n' | '\r');
+            c.is_whitespace()
+        });
+        let escaped = ["\\\\n", "\\\\r", "\\n", "\\r", "\\\\t", "\\t", "#012", "#011", "#015"];
+        rest = if let Some(sign) = escaped.iter().find(|sign| trimmed.starts_with(**sign)) {
+            ends_line |= !sign.ends_with('t') && *sign != "#011";
+            &trimmed[sign.len()..]
+        } else if let Some(comment) = trimmed.strip_prefix("--") {
+            comment.find(['\n', '\r']).or_else(|| comment.find("\\n")).map_or("", |end| &comment[end..])
+        } else if let Some(comment) = trimmed.strip_prefix("/*") {
+            ends_line |= comment.find("*/").is_some_and(|end| comment[..end].contains('\n'));
+            comment.find("*/").map_or("", |end| &comment[end + 2..])
+        } else {
+            return if ends_line { text.len() - trimmed.len() } else { 0 };
+        };
+    }
 }
 
 /// The next word that names a secret, and what follows it and the quote around it.

@@ -360,12 +360,16 @@ impl Redactor {
         let is_setting = word(fields, "topic") == "setting"
             // The settings of run.json: {name, value, source, default}.
             || (fields.contains_key("value") && fields.contains_key("source") && !fields.contains_key("t_us"));
+        // A folder or file in a fact is some setting's, whatever the fact is called.
+        let is_path = |value: &Value| value.as_str().is_some_and(|text| text.starts_with('/'));
+        let is_fact = fields.contains_key("topic") && (self.what.hosts || self.what.settings);
         let is_change = kind == "settings_changed";
         let is_kernel_line = word(fields, "topic") == "kernel" && word(fields, "name") == "command line";
         let name = word(fields, "name");
         for (key, value) in fields.iter_mut() {
             let is_value = matches!(key.as_str(), "value" | "default" | "before" | "after" | "old" | "new");
             if ((is_setting || is_change) && is_value && self.hides_setting(&name, value))
+                || (is_fact && key == "value" && is_path(value))
                 || (is_kernel_line && is_value && (self.what.hosts || self.what.settings))
                 || (is_change && key == "message" && (self.what.settings || self.what.hosts))
             {

@@ -5,7 +5,7 @@ use serde_json::Map;
 use std::os::unix::fs::{MetadataExt, symlink};
 
 /// Words that stand in every part of the run, and in no redacted bundle of it.
-const SECRETS: [&str; 8] = [
+const SECRETS: [&str; 10] = [
     "db1.acme",
     "acme.example",
     "carol",
@@ -14,6 +14,8 @@ const SECRETS: [&str; 8] = [
     "10.20.30.40",
     "acme_audit",
     "people_of_acme",
+    "/srv/pg/secret-place",
+    "/srv/log/secret-place",
 ];
 
 struct Folder(PathBuf);
@@ -54,6 +56,10 @@ fn run(folder: &Path) -> PathBuf {
     dir.watched(None, &[(1, 0, Sampled::from(session))]).expect("written");
     let fact = serde_json::json!({"host": "db1", "topic": "setting", "name": "shared_preload_libraries", "value": "acme_audit"});
     dir.sample(None, "fact", 2, 0, &fact).expect("written");
+    for (name, path) in [("data_directory", "/srv/pg/secret-place"), ("some_file", "/srv/log/secret-place")] {
+        let fact = serde_json::json!({"host": "db1", "topic": "server", "name": name, "value": path});
+        dir.sample(None, "fact", 2, 0, &fact).expect("written");
+    }
     let mut more = Map::new();
     more.insert("node".to_string(), "db1.acme.example:5432".into());
     more.insert("detail".to_string(), "Key (x)=(secret-value) already exists.".into());
@@ -150,7 +156,7 @@ fn no_secret_is_in_a_redacted_bundle() {
             .expect("JSON");
     assert_eq!(manifest["redacted"], json!(["hosts", "sql", "settings"]));
     let reader = RunReader::open(&opened.run_dir).expect("still a run");
-    assert_eq!((reader.samples.len(), reader.events.len()), (2, 1), "and all of it, but the torn line");
+    assert_eq!((reader.samples.len(), reader.events.len()), (4, 1), "and all of it, but the torn line");
     assert!(text.contains("osq_lock") && text.contains("UPDATE sql-1"));
     // Who unpacks it does not learn who packed it either.
     let listing = Command::new("tar").arg("-tvzf").arg(&archive).output().expect("listed").stdout;
