@@ -3,7 +3,7 @@
 
 use crate::support::{Ended, Folder, pgfathom};
 use crate::sys;
-use postgres::{CancelToken, Client, NoTls};
+use postgres::Client;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -107,15 +107,19 @@ impl Ground {
 
 /// A session at a server.
 pub(crate) fn session(server: &Throwaway) -> Client {
+    Client::connect(&connection(server)).expect("connects")
+}
+
+fn connection(server: &Throwaway) -> String {
     let socket = server.socket_dir().display();
-    let words = format!("host={socket} port={} user=postgres dbname=postgres", server.port());
-    Client::connect(&words, NoTls).expect("connects")
+    format!("host={socket} port={} user=postgres dbname=postgres", server.port())
 }
 
 /// The same as [`Ground::repeat`] at any server.
 pub(crate) fn repeat(server: &Throwaway, text: &str, pause: Duration) -> Worker {
     let (mut session, statement) = (session(server), text.to_string());
-    let token = session.cancel_token();
+    let pid: i32 = session.query_one("select pg_backend_pid()", &[]).expect("answers").get(0);
+    let cancelled = (connection(server), pid);
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (seen, counted) = (Arc::clone(&stop), Arc::clone(&done));
     let thread = thread::spawn(move || {
@@ -127,12 +131,13 @@ pub(crate) fn repeat(server: &Throwaway, text: &str, pause: Duration) -> Worker 
             thread::sleep(pause);
         }
     });
-    Worker { stop, token, thread: Some(thread), text: text.to_string(), done, may_fail: false }
+    Worker { stop, cancelled, thread: Some(thread), text: text.to_string(), done, may_fail: false }
 }
 
 pub(crate) struct Worker {
     stop: Arc<AtomicBool>,
-    token: CancelToken,
+    /// Where its session is, and which process.
+    cancelled: (String, i32),
     thread: Option<JoinHandle<()>>,
     text: String,
     /// How often the statement has succeeded.
@@ -154,7 +159,9 @@ impl Drop for Worker {
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return };
         while !thread.is_finished() {
-            let _ = self.token.cancel_query(NoTls);
+            let (server, pid) = &self.cancelled;
+            let _ = Client::connect(server)
+                .and_then(|mut client| client.execute("select pg_cancel_backend($1)", &[pid]));
             thread::sleep(Duration::from_millis(50));
         }
         let _ = thread.join();

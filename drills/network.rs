@@ -5,7 +5,7 @@ use crate::island::{Own, alone, run};
 use crate::relay::Relay;
 use crate::support::pgfathom;
 use crate::sys;
-use postgres::{Client, NoTls};
+use postgres::Client;
 use rustix::thread::{CpuSet, LinkNameSpaceType};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -88,7 +88,7 @@ impl Machine {
                     let _ = rustix::process::setpriority_process(None, -19);
                 }
                 let words = format!("host={NEAR} port={port} user=postgres dbname=postgres");
-                let mut client = Client::connect(&words, NoTls).expect("the server is at the other end");
+                let mut client = Client::connect(&words).expect("the server is at the other end");
                 while !stop.load(Ordering::Relaxed) {
                     client.batch_execute(&statement).expect("the network carries it");
                 }

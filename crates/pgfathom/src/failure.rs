@@ -98,6 +98,7 @@ impl Failure {
 /// number, passwords are hidden, and every line after the first is indented, so that nothing quoted can look like a line of ours.
 fn quoted(text: &str) -> String {
     let text = record::redact::text(text);
+    let text = wire::error::shorten(&text);
     let clean = |line: &str| record::escape::visible(&line.trim_end().replace('\t', " ")).into_owned();
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let mut message = clean(lines.next().unwrap_or_default());

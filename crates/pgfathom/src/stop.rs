@@ -2,7 +2,7 @@
 //!
 //! | level | state | left by |
 //! |---|---|---|
-//! | 0 | running | the first SIGINT or SIGTERM, to 1; where nothing is in flight ([`Stop::nothing_in_flight`]), out: clean-ups and exit 130 |
+//! | 0 | running | the first SIGINT or SIGTERM, to 1 |
 //! | 1 | draining: verbs finish what is in flight, write what they have and exit 130 | the second signal, to 2 |
 //! | 2 | stopping: verbs give up what is in flight; whoever is not out after [`GRACE`] is stopped by the signal thread, which runs the registered clean-ups and exits 130 | - |
 //!
@@ -34,8 +34,6 @@ pub enum Urgency {
 #[derive(Clone)]
 pub struct Stop {
     drain: Arc<AtomicBool>,
-    /// How many say that nothing is in flight. Taken by the signal thread as well: whoever takes its word back knows that no signal has ended us.
-    idle: Arc<Mutex<usize>>,
     listeners: Arc<Mutex<Vec<Listener>>>,
     cleanups: Arc<Mutex<Vec<(u64, Cleanup)>>>,
 }
@@ -54,7 +52,6 @@ impl Stop {
     pub fn install() -> std::io::Result<Stop> {
         let stop = Stop {
             drain: Arc::new(AtomicBool::new(false)),
-            idle: Arc::default(),
             listeners: Arc::new(Mutex::new(Vec::new())),
             cleanups: Arc::new(Mutex::new(Vec::new())),
         };
@@ -77,21 +74,11 @@ impl Stop {
     /// A state that no signal reaches, for tests.
     #[cfg(test)]
     pub fn idle() -> Stop {
-        Stop {
-            drain: Arc::default(),
-            idle: Arc::default(),
-            listeners: Arc::default(),
-            cleanups: Arc::default(),
-        }
+        Stop { drain: Arc::default(), listeners: Arc::default(), cleanups: Arc::default() }
     }
 
     fn signalled(&self) {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if *idle > 0 {
-            let _ = writeln!(std::io::stderr(), "\ninterrupted: nothing had begun");
-            self.leave();
-        }
-        drop(idle);
+        target::control::silence::end();
         if !self.drain.swap(true, Ordering::SeqCst) {
             self.tell(Urgency::Drain);
             // Nobody may be listening any more, and a panic here would leave later signals unheard.
@@ -103,12 +90,7 @@ impl Stop {
         }
         self.tell(Urgency::Now);
         std::thread::sleep(GRACE);
-        // Still here: a call that does not come back.
-        self.leave();
-    }
-
-    /// Ends the process. What must not stay behind is cleaned up from this thread.
-    fn leave(&self) -> ! {
+        // Still here: a call that does not come back. What must not stay behind is cleaned up from this thread.
         let cleanups = std::mem::take(&mut *self.cleanups.lock().unwrap_or_else(PoisonError::into_inner));
         for (_, cleanup) in cleanups.into_iter().rev() {
             cleanup();
@@ -131,13 +113,6 @@ impl Stop {
         listeners.push(Box::new(listener));
     }
 
-    /// Until the guard is dropped the first signal ends the process at once, whatever call it sits in: a file that nobody writes, a lock that
-    /// nobody gives back. For what comes before the work.
-    pub fn nothing_in_flight(&self) -> IdleGuard {
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        IdleGuard { stop: self.clone() }
-    }
-
     /// Whether the user wants an end.
     pub fn is_requested(&self) -> bool {
         self.drain.load(Ordering::Relaxed)
@@ -150,18 +125,6 @@ impl Stop {
         let id = cleanups.last().map_or(0, |(id, _)| id + 1);
         cleanups.push((id, Box::new(cleanup)));
         CleanupGuard { stop: self.clone(), id }
-    }
-}
-
-/// As long as it lives nothing is in flight; see [`Stop::nothing_in_flight`].
-#[derive(Debug)]
-pub struct IdleGuard {
-    stop: Stop,
-}
-
-impl Drop for IdleGuard {
-    fn drop(&mut self) {
-        *self.stop.idle.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
     }
 }
 

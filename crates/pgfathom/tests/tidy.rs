@@ -5,19 +5,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which of our crates each of them may stand on (ARCHITECTURE.md, "The house").
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("data", &[]),
     ("wire", &[]),
     ("record", &[]),
     ("testing", &[]),
-    ("target", &["record", "wire"]),
-    ("load", &["data", "wire", "record", "target"]),
+    ("postgres", &[]),
+    ("target", &["postgres", "record", "wire"]),
+    ("load", &["data", "postgres", "wire", "record", "target"]),
     ("run", &["data", "wire", "record", "target"]),
     ("prove", &["data", "wire", "record", "target"]),
-    ("watch", &["record", "target"]),
+    ("watch", &["postgres", "record", "target"]),
     ("explain", &["record"]),
     ("report", &["record"]),
-    ("pgfathom", &["data", "wire", "record", "target", "load", "run", "prove", "watch", "explain", "report"]),
+    (
+        "pgfathom",
+        &[
+            "data", "postgres", "wire", "record", "target", "load", "run", "prove", "watch", "explain",
+            "report",
+        ],
+    ),
 ];
 
 /// Packages in Cargo.lock at most, those of other platforms and of tests included. Raised only on purpose.

@@ -97,10 +97,23 @@ pub(crate) trait Plane {
 
     /// Asks the server what it is.
     fn role(&self, spec: &ConnSpec, session: &mut Self::Session) -> Result<Role, Cause>;
+
+    /// The session is what was asked for: the limits of its beginning are over.
+    fn begin_work(&self, session: &mut Self::Session);
 }
 
 /// How long one of several hosts may take when `connect_timeout` does not say: libpq would wait for the first one for minutes, or for ever.
 const ONE_OF_SEVERAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the only host may take when `connect_timeout` does not say.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl ConnSpec {
+    /// How long one attempt may take, with the first questions behind it.
+    pub(crate) fn connect_limit(&self) -> Duration {
+        self.connect_timeout.unwrap_or(DEFAULT_TIMEOUT)
+    }
+}
 
 /// Opens a session with the first host that is there and fits.
 pub(crate) fn connect<P: Plane>(spec: &ConnSpec, plane: &P) -> Result<P::Session, ConnectError> {
@@ -171,6 +184,7 @@ fn connect_host<P: Plane>(
         let session = connect_endpoint(spec, plane, tls, &candidate, attempts);
         if let Some(mut session) = session {
             if wanted == SessionAttrs::Any {
+                plane.begin_work(&mut session);
                 return Some(session);
             }
             let objection = match plane.role(spec, &mut session) {
@@ -178,7 +192,10 @@ fn connect_host<P: Plane>(
                 Err(cause) => Some(cause),
             };
             match objection {
-                None => return Some(session),
+                None => {
+                    plane.begin_work(&mut session);
+                    return Some(session);
+                }
                 Some(cause) => attempts.push(Attempt::new(host, Some(&candidate.endpoint), cause)),
             }
         } else if attempts.last().is_some_and(|last| last.cause.is_final()) {

@@ -1,35 +1,39 @@
 //! Connections for everything but the hot path: DDL, catalogs, sampling queries. The `postgres` crate does the talking.
 //!
 //! Hosts, addresses, TLS, session attributes and errors are the same as in [`crate::hot`]; what differs is said here. The library does not check
-//! `require_auth` and `requirepeer`, so when one of them is set a hot connection is opened first and checks. And its `connect_timeout`
-//! ends with the TCP handshake, so the whole attempt is put under a limit of its own.
+//! `require_auth` and `requirepeer`, so when one of them is set a hot connection is opened first and checks. `connect_timeout` is the limit
+//! of a whole attempt, with the first questions behind it.
 //!
-//! Over TCP the library is told that every server wants TLS at once: so the stream that it reads from is ours, with or without TLS, and what the
-//! server may send is limited there ([`limit`]). It offers no such place on Unix sockets, whose servers are this machine's.
+//! The socket is opened here, and the library is told that every server wants TLS at once: so the stream that it reads from is ours, over TCP and
+//! over Unix sockets, with or without TLS. What the server may send is limited there ([`limit`]), and for how long it may be silent ([`silence`]).
 
 use std::error::Error as StdError;
 use std::future::Future;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
-use wire::error::{ServerError, SqlState};
+use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
+use wire::backend::ProtocolError;
+use wire::error::{ServerError, SqlState, shorten};
 use wire::startup::{AuthMethods, ChannelBindingMode, StartupError};
 
-use crate::connect::{self, Candidate, Cause, ConnectError, Encryption, Endpoint, Failure, Plane, Role};
+use crate::connect::{self, Candidate, Cause, ConnectError, Encryption, Failure, Plane, Role};
 use crate::conninfo::{ConnSpec, HostSpec};
 use crate::hot;
 use crate::settings::{self, PoolerRefusal, Settings, Way};
+use crate::socket::Socket;
 use crate::tls::{self, Link, Tls, TlsError};
 
 pub mod limit;
+pub mod silence;
 
 use limit::Limited;
+use silence::{Patient, Silence, Silent};
 
 /// A session of the control plane; it is a [`postgres::Client`] that knows where it is connected.
 ///
@@ -41,6 +45,7 @@ pub struct Control {
     shared: Option<Shared>,
     candidate: Candidate,
     link: Link,
+    silence: Arc<Silence>,
 }
 
 impl std::fmt::Debug for Control {
@@ -101,6 +106,12 @@ impl Control {
 
     fn client(&mut self) -> &mut postgres::Client {
         self.client.as_mut().expect(GONE)
+    }
+
+    /// From now on a question that the server leaves without a byte for so long has failed, and the session with it. For questions that are short: without it
+    /// a silent server is only given up when it answers no other session either.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.silence.set_patience(patience);
     }
 
     /// Whether the server process behind it is another client's between two transactions.
@@ -166,9 +177,9 @@ pub fn server_error(error: &postgres::Error) -> Option<ServerError> {
             .parsed_severity()
             .map_or_else(|| db.severity().to_owned(), |severity| severity.to_string()),
         sqlstate: SqlState(code),
-        message: db.message().to_owned(),
-        detail: db.detail().map(str::to_owned),
-        hint: db.hint().map(str::to_owned),
+        message: shorten(db.message()).into_owned(),
+        detail: db.detail().map(|text| shorten(text).into_owned()),
+        hint: db.hint().map(|text| shorten(text).into_owned()),
         position: match db.position() {
             Some(postgres::error::ErrorPosition::Original(position)) => Some(*position),
             _ => None,
@@ -191,24 +202,43 @@ impl ControlPlane {
         if spec.require_auth != AuthMethods::ALL || spec.require_peer.is_some() {
             hot::probe(spec, candidate, encryption, tls)?;
         }
-        let config = config(spec, candidate).map_err(|cause| Failure { cause, encrypted: false })?;
+        let config = config(spec, candidate);
         let report = Report::default();
         let connector =
             Connector { tls: tls.cloned(), encryption, host: candidate.name(), report: Arc::clone(&report) };
-        let result = match spec.connect_timeout {
-            None => config.connect(connector),
-            Some(timeout) => match connect_within(config, connector, timeout) {
-                Some(result) => result,
-                None => return Err(Failure { cause: Cause::Timeout(timeout.as_secs()), encrypted: false }),
-            },
-        };
+        let silence = Arc::new(Silence::new(candidate.host.to_string()));
+        let limit = spec.connect_limit();
+        let deadline = Instant::now() + limit;
+        silence.begin(deadline, limit);
+        let connector = Limits { connector, silence: Arc::clone(&silence) };
+        let result = postgres::Client::open(&config, connector, || {
+            let socket = Socket::open(&candidate.endpoint, &spec.keepalives, Some(deadline))?;
+            Ok(Patient::new(silence::stream(socket)?, Arc::clone(&silence)))
+        });
         let reported = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match result {
             Ok(client) => {
                 let link = reported.link.unwrap_or(Link::Plain);
-                Ok(Control { client: Some(client), shared: None, candidate: candidate.clone(), link })
+                let candidate = candidate.clone();
+                Ok(Control { client: Some(client), shared: None, candidate, link, silence })
             }
-            Err(error) => Err(Failure { cause: cause(spec, &error), encrypted: reported.begun }),
+            Err(error) => {
+                let cause = match error {
+                    postgres::OpenError::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+                        Cause::Timeout(limit.as_secs())
+                    }
+                    postgres::OpenError::Io(error) => Cause::Connect(error),
+                    postgres::OpenError::Startup(error) => match cause(spec, &error) {
+                        // Nothing was asked yet: what is late is the connect.
+                        Cause::Silent(silent) => Cause::Timeout(silent.seconds),
+                        Cause::Tls(TlsError::Broken { kind: io::ErrorKind::TimedOut, .. }) => {
+                            Cause::Timeout(limit.as_secs())
+                        }
+                        cause => cause,
+                    },
+                };
+                Err(Failure { cause, encrypted: reported.begun })
+            }
         }
     }
 
@@ -234,16 +264,72 @@ impl ControlPlane {
 
 /// What a failed statement of a new session means.
 fn statement_failed(error: &postgres::Error) -> Cause {
-    match server_error(error) {
-        Some(error) => Cause::Startup(StartupError::Server(error)),
-        None => Cause::Io(io::Error::other(error.to_string())),
+    let source = error.source();
+    if let Some(error) = server_error(error) {
+        return Cause::Asked(error);
     }
+    if error.is_closed() {
+        return Cause::Closed;
+    }
+    match source.and_then(|source| source.downcast_ref::<io::Error>()) {
+        Some(error) => broken(error),
+        None => Cause::Io(io::Error::other(words_of(error))),
+    }
+}
+
+/// What it means that our stream, or the one below it, has failed.
+pub(crate) fn broken(error: &io::Error) -> Cause {
+    let inner = error.get_ref();
+    if let Some(protocol) = inner.and_then(|inner| inner.downcast_ref::<ProtocolError>()) {
+        return Cause::Startup(StartupError::Protocol(*protocol));
+    }
+    match inner.and_then(|inner| inner.downcast_ref::<Silent>()) {
+        Some(silent) => Cause::Silent(silent.clone()),
+        None => Cause::Io(copy_of(error)),
+    }
+}
+
+/// The library's words with those of what caused it.
+fn words_of(error: &postgres::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
 impl Plane for ControlPlane {
     type Session = Control;
 
     fn open(
+        &self,
+        spec: &ConnSpec,
+        candidate: &Candidate,
+        encryption: Encryption,
+        tls: Option<&Tls>,
+    ) -> Result<Control, Failure> {
+        let control = self.open_settled(spec, candidate, encryption, tls)?;
+        // Through a pooler another session may wait for ours to end: its silence says nothing.
+        if settings::known(&settings::marked(spec), candidate).is_none_or(|way| way == Way::Startup) {
+            let (spec, candidate, tls) = (settings::without(spec), candidate.clone(), tls.cloned());
+            control.silence.ask_elsewhere(Box::new(move |limit| {
+                hot::answers(&spec, &candidate, encryption, tls.as_ref(), limit)
+            }));
+        }
+        Ok(control)
+    }
+
+    fn role(&self, spec: &ConnSpec, session: &mut Control) -> Result<Role, Cause> {
+        session.silence.begin(Instant::now() + spec.connect_limit(), spec.connect_limit());
+        let row = session.query_one(Role::QUERY, &[]).map_err(|error| statement_failed(&error))?;
+        session.release().map_err(|error| statement_failed(&error))?;
+        Ok(Role { in_recovery: row.get(0), read_only: row.get(1) })
+    }
+
+    fn begin_work(&self, session: &mut Control) {
+        session.silence.end();
+    }
+}
+
+impl ControlPlane {
+    /// A session with its settings.
+    fn open_settled(
         &self,
         spec: &ConnSpec,
         candidate: &Candidate,
@@ -281,49 +367,21 @@ impl Plane for ControlPlane {
         let wanted = Settings::of(spec).map_err(plain)?;
         self.settle(bare(&settings::without_any(spec))?, &wanted, way).map_err(plain)
     }
-
-    fn role(&self, _spec: &ConnSpec, session: &mut Control) -> Result<Role, Cause> {
-        let row = session.query_one(Role::QUERY, &[]).map_err(|error| match server_error(&error) {
-            Some(error) => Cause::Startup(StartupError::Server(error)),
-            None => Cause::Io(io::Error::other(error)),
-        })?;
-        session.release().map_err(|error| statement_failed(&error))?;
-        Ok(Role { in_recovery: row.get(0), read_only: row.get(1) })
-    }
 }
 
 /// One attempt in the library's terms.
-fn config(spec: &ConnSpec, candidate: &Candidate) -> Result<postgres::Config, Cause> {
+fn config(spec: &ConnSpec, candidate: &Candidate) -> postgres::Config {
     let mut config = postgres::Config::new();
     config
         .user(&spec.user)
         .dbname(&spec.dbname)
         .application_name(&spec.application_name)
-        .port(candidate.host.port);
-    match &candidate.endpoint {
-        Endpoint::Unix(path) => {
-            let dir = path.parent().unwrap_or(path);
-            if dir.as_os_str().as_encoded_bytes().starts_with(b"@") {
-                return Err(Cause::Unsupported(
-                    "abstract Unix sockets are not supported for control queries".to_owned(),
-                ));
-            }
-            config.host_path(dir);
-        }
-        Endpoint::Tcp(address) => {
-            config.host(&candidate.name()).hostaddr(address.ip());
-        }
-    }
+        // The connector does what the library would: it asks for TLS if it is wanted, and takes the answer.
+        .ssl_mode(postgres::config::SslMode::Require)
+        .ssl_negotiation(postgres::config::SslNegotiation::Direct);
     if let Some(password) = spec.password_for(&candidate.host) {
         config.password(password.reveal());
     }
-    match &candidate.endpoint {
-        Endpoint::Unix(_) => config.ssl_mode(postgres::config::SslMode::Disable),
-        // The connector does what the library would: it asks for TLS if it is wanted, and takes the answer.
-        Endpoint::Tcp(_) => config
-            .ssl_mode(postgres::config::SslMode::Require)
-            .ssl_negotiation(postgres::config::SslNegotiation::Direct),
-    };
     config.channel_binding(match spec.channel_binding {
         ChannelBindingMode::Disable => postgres::config::ChannelBinding::Disable,
         ChannelBindingMode::Prefer => postgres::config::ChannelBinding::Prefer,
@@ -339,28 +397,7 @@ fn config(spec: &ConnSpec, candidate: &Candidate) -> Result<postgres::Config, Ca
     if !options.is_empty() {
         config.options(&options.join(" "));
     }
-    let keepalives = &spec.keepalives;
-    config.keepalives(keepalives.enabled);
-    keepalives.idle.map(|idle| config.keepalives_idle(idle));
-    keepalives.interval.map(|interval| config.keepalives_interval(interval));
-    keepalives.count.map(|count| config.keepalives_retries(count));
-    keepalives.user_timeout.map(|timeout| config.tcp_user_timeout(timeout));
-    Ok(config)
-}
-
-/// Connects in a thread of its own and stops waiting when the time is over. The thread then goes on until the server ends the connection; there is no way to
-/// interrupt the library.
-fn connect_within(
-    config: postgres::Config,
-    connector: Connector,
-    timeout: Duration,
-) -> Option<Result<postgres::Client, postgres::Error>> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        // Nobody listens any more after the timeout: the session is then closed by being dropped.
-        let _ = sender.send(config.connect(connector));
-    });
-    receiver.recv_timeout(timeout).ok()
+    config
 }
 
 /// What the library's error means.
@@ -377,7 +414,7 @@ fn cause(spec: &ConnSpec, error: &postgres::Error) -> Cause {
             OpenError::Tls(error) => Cause::Tls(error.clone()),
             OpenError::Refused => Cause::TlsRefused(spec.sslmode.name()),
             OpenError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
-            OpenError::Io(error) => Cause::Io(copy_of(error)),
+            OpenError::Io(error) => broken(error),
         };
     }
     let words = source.map(ToString::to_string).unwrap_or_default();
@@ -399,7 +436,7 @@ fn cause(spec: &ConnSpec, error: &postgres::Error) -> Cause {
         (_, Some(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
         (_, Some(error)) => match TlsError::from_io(error) {
             TlsError::Handshake(inner) => Cause::Tls(TlsError::Handshake(inner)),
-            _ => Cause::Io(copy_of(error)),
+            _ => broken(error),
         },
         (kind, None) => Cause::Io(io::Error::other(format!("{kind} {words}").trim().to_owned())),
     }
@@ -447,20 +484,14 @@ impl Connector {
     }
 }
 
-impl<S> MakeTlsConnect<S> for Connector
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    type Stream = Limited<Opened<S>>;
-    type TlsConnect = Connector;
-    type Error = OpenError;
-
-    fn make_tls_connect(&mut self, _host: &str) -> Result<Connector, OpenError> {
-        Ok(self.clone())
-    }
+/// The connector, and what the stream is limited by.
+#[derive(Debug)]
+struct Limits {
+    connector: Connector,
+    silence: Arc<Silence>,
 }
 
-impl<S> TlsConnect<S> for Connector
+impl<S> TlsConnect<S> for Limits
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -469,7 +500,10 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Limited<Opened<S>>, OpenError>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
-        Box::pin(async move { self.open(stream).await.map(Limited::new) })
+        Box::pin(async move {
+            let stream = self.connector.open(stream).await?;
+            Ok(Limited::new(stream, self.silence))
+        })
     }
 }
 

@@ -16,6 +16,7 @@ use wire::startup::{self, AuthMethod, Startup, StartupError, StartupOptions};
 
 use crate::connect::{self, Candidate, Cause, ConnectError, Encryption, Endpoint, Failure, Plane, Role};
 use crate::conninfo::{ConnSpec, HostSpec, Keepalives, Pinned};
+use crate::control::silence::Silent;
 use crate::local::OsUser;
 use crate::settings::{self, PoolerRefusal, Settings, Way};
 pub use crate::socket::Socket;
@@ -35,6 +36,8 @@ pub struct HotConnection {
     channel_bound: bool,
     notices: Vec<ServerError>,
     candidate: Candidate,
+    /// Of the first questions; `None` once the work has begun.
+    deadline: Deadline,
 }
 
 /// What a worker needs to drive a session by itself.
@@ -127,7 +130,8 @@ impl Plane for Hot {
                 (Ok(mut session), None) => {
                     // Options that are no settings were taken by a server: a pooler refuses them all.
                     let wanted = Settings::of(spec).unwrap_or_default();
-                    if wanted.are_in_effect(&mut session).map_err(plain)? {
+                    let in_effect = wanted.are_in_effect(|sql| first_question(spec, &mut session, sql));
+                    if in_effect.map_err(plain)? {
                         if !wanted.is_empty() {
                             settings::remember(spec, candidate, Way::Startup);
                         }
@@ -157,23 +161,52 @@ impl Plane for Hot {
         }
         let mut session = bare(&without)?;
         if !wanted.is_empty() {
-            session.simple_query(&wanted.statement(false)).map_err(settings::cause).map_err(plain)?;
+            first_question(spec, &mut session, &wanted.statement(false)).map_err(plain)?;
         }
         Ok(session)
     }
 
     fn role(&self, spec: &ConnSpec, session: &mut HotConnection) -> Result<Role, Cause> {
-        // A host can fall silent after the handshake, too: then the next one has to be tried.
-        session.socket().set_timeout(spec.connect_timeout).map_err(Cause::Io)?;
-        let rows = session.simple_query(Role::QUERY).map_err(|error| match error {
-            QueryError::Server(error) => Cause::Startup(StartupError::Server(error)),
-            QueryError::Io(error) => Cause::Io(error),
-        })?;
-        session.socket().set_timeout(None).map_err(Cause::Io)?;
+        let rows = first_question(spec, session, Role::QUERY)?;
         let is = |column: usize| {
             rows.first().and_then(|row| row.get(column)).and_then(Option::as_deref) == Some(b"t".as_slice())
         };
         Ok(Role { in_recovery: is(0), read_only: is(1) })
+    }
+
+    fn begin_work(&self, session: &mut HotConnection) {
+        session.deadline = None;
+        // It cannot fail on a socket that is open.
+        let _ = session.socket().set_timeout(None);
+    }
+}
+
+/// A question behind the handshake: a server can fall silent there, too.
+fn first_question(spec: &ConnSpec, session: &mut HotConnection, sql: &str) -> Result<Vec<TextRow>, Cause> {
+    let (began, limit) = (Instant::now(), spec.connect_limit());
+    session.deadline = Some(began + limit);
+    let place = session.host().to_string();
+    session.simple_query(sql).map_err(|error| match error {
+        QueryError::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+            let seconds = began.elapsed().as_secs();
+            Cause::Silent(Silent { place, seconds, asked: sql.to_owned(), is_alone: true, is_talking: false })
+        }
+        error => settings::cause(error),
+    })
+}
+
+/// Whether the server answers a new session, in time. One that refuses it has answered.
+pub(crate) fn answers(
+    spec: &ConnSpec,
+    candidate: &Candidate,
+    encryption: Encryption,
+    tls: Option<&Tls>,
+    limit: Duration,
+) -> bool {
+    let spec = ConnSpec { connect_timeout: Some(limit.min(spec.connect_limit())), ..spec.clone() };
+    match open_bare(&spec, candidate, encryption, tls) {
+        Ok(mut session) => !matches!(first_question(&spec, &mut session, "select 1"), Err(Cause::Silent(_))),
+        Err(failure) => !matches!(failure.cause, Cause::Timeout(_)),
     }
 }
 
@@ -184,7 +217,9 @@ pub(crate) fn open_bare(
     encryption: Encryption,
     tls: Option<&Tls>,
 ) -> Result<HotConnection, Failure> {
-    let deadline = spec.connect_timeout.map(|timeout| Instant::now() + timeout);
+    let limit = spec.connect_limit();
+    let began = Instant::now();
+    let deadline = Some(began + limit);
     let mut encrypted = false;
     open(spec, candidate, encryption, tls, deadline, &mut encrypted).map_err(|cause| {
         let timed_out = match &cause {
@@ -192,10 +227,8 @@ pub(crate) fn open_bare(
             Cause::Tls(TlsError::Broken { kind, .. }) => *kind == io::ErrorKind::TimedOut,
             _ => false,
         };
-        let cause = match spec.connect_timeout {
-            Some(timeout) if timed_out => Cause::Timeout(timeout.as_secs()),
-            _ => cause,
-        };
+        // It may be less than the limit when the user wants to end.
+        let cause = if timed_out { Cause::Timeout(began.elapsed().min(limit).as_secs()) } else { cause };
         Failure { cause, encrypted }
     })
 }
@@ -234,7 +267,6 @@ fn open(
             read_more(&mut stream, &mut received)?;
         }
     }
-    socket.set_timeout(None).map_err(Cause::Io)?;
     let established = startup.into_established();
     let cancel = CancelToken {
         endpoint: candidate.endpoint.clone(),
@@ -251,6 +283,7 @@ fn open(
         channel_bound: established.channel_bound,
         notices: established.notices,
         candidate: candidate.clone(),
+        deadline,
     })
 }
 
@@ -415,9 +448,15 @@ impl HotConnection {
         self.parts.as_ref().expect("the parts leave only with the connection")
     }
 
-    fn stream(&mut self) -> Stream<'_, &mut Socket> {
+    fn stream(&mut self) -> Stream<'_, Timed<'_>> {
         let parts = self.parts.as_mut().expect("the parts leave only with the connection");
-        Stream { socket: &mut parts.socket, tls: parts.tls.as_deref_mut() }
+        let socket = Timed { socket: &mut parts.socket, deadline: self.deadline };
+        Stream { socket, tls: parts.tls.as_deref_mut() }
+    }
+
+    /// Until the work begins, questions have to be answered in this time.
+    pub(crate) fn set_deadline(&mut self, limit: Duration) {
+        self.deadline = Some(Instant::now() + limit);
     }
 
     /// Settings that the server reports, such as `server_version` and `in_hot_standby`.
@@ -570,12 +609,6 @@ impl fmt::Debug for CancelToken {
 }
 
 impl CancelToken {
-    /// The same, with another limit of time for the request.
-    #[must_use]
-    pub fn within(self, timeout: Duration) -> CancelToken {
-        CancelToken { timeout, ..self }
-    }
-
     /// Sends the request and waits until the server has taken it. Whether a query was still running, nobody tells.
     pub fn cancel(&self) -> io::Result<()> {
         let deadline = Some(Instant::now() + self.timeout);

@@ -20,7 +20,8 @@ use wire::startup::StartupError;
 
 use crate::connect::{Candidate, Cause, Endpoint};
 use crate::conninfo::{ConnSpec, Pinned};
-use crate::hot::{HotConnection, QueryError};
+use crate::control;
+use crate::hot::{HotConnection, QueryError, TextRow};
 
 /// Sessions that are compared with the first one: several poolers may share a port, each with a pool of its own.
 const COMPARED: usize = 4;
@@ -79,11 +80,14 @@ impl Settings {
     }
 
     /// Whether the session has them. A value may be spelled otherwise ("ISO" is "ISO, DMY"); where that is taken for a loss, they are only set once more.
-    pub(crate) fn are_in_effect(&self, session: &mut HotConnection) -> Result<bool, Cause> {
+    pub(crate) fn are_in_effect(
+        &self,
+        ask: impl FnOnce(&str) -> Result<Vec<TextRow>, Cause>,
+    ) -> Result<bool, Cause> {
         if self.is_empty() {
             return Ok(true);
         }
-        let rows = session.simple_query(&self.question()).map_err(cause)?;
+        let rows = ask(&self.question())?;
         let found = rows.first().map(Vec::as_slice).unwrap_or_default();
         Ok(self.match_values(found.iter().map(|value| value.as_deref().map(String::from_utf8_lossy))))
     }
@@ -227,16 +231,16 @@ pub(crate) fn learn<E>(mut open: impl FnMut() -> Result<HotConnection, E>) -> Re
 }
 
 fn process_of(session: &mut HotConnection) -> Option<u32> {
-    session.socket().set_timeout(Some(PATIENCE)).ok()?;
+    session.set_deadline(PATIENCE);
     session.backend_pid().ok()
 }
 
 /// What a failed statement of a new session means.
 pub(crate) fn cause(error: QueryError) -> Cause {
     match error {
-        QueryError::Server(error) => Cause::Startup(StartupError::Server(error)),
+        QueryError::Server(error) => Cause::Asked(error),
         QueryError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
-        QueryError::Io(error) => Cause::Io(error),
+        QueryError::Io(error) => control::broken(&error),
     }
 }
 

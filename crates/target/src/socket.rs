@@ -8,13 +8,29 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::connect::Endpoint;
 use crate::conninfo::Keepalives;
+use crate::control::silence::is_ending;
 
 /// The end of `connect_timeout`; `None` waits for ever.
 pub(crate) type Deadline = Option<Instant>;
+
+/// How long one wait is, between looks whether the user wants to end.
+const SLICE: Duration = Duration::from_millis(250);
+/// How long a wait goes on when the user wants to end.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+
+/// One slice of a wait that began some time ago; an error when the time is over, or the user wants to end and has waited long enough.
+fn slice(deadline: Deadline, began: Instant) -> io::Result<Option<Duration>> {
+    let left = remaining(deadline)?;
+    if left.is_some() && is_ending() && began.elapsed() >= LAST_WAIT {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(left.map(|left| left.min(SLICE)))
+}
 
 /// What is left until `deadline`; an error when nothing is.
 pub(crate) fn remaining(deadline: Deadline) -> io::Result<Option<Duration>> {
@@ -77,10 +93,7 @@ impl Socket {
 }
 
 fn open_tcp(address: &SocketAddr, keepalives: &Keepalives, deadline: Deadline) -> io::Result<TcpStream> {
-    let stream = match remaining(deadline)? {
-        Some(left) => TcpStream::connect_timeout(address, left)?,
-        None => TcpStream::connect(address)?,
-    };
+    let stream = connect_tcp(address, deadline)?;
     stream.set_nodelay(true)?;
     if keepalives.enabled {
         sockopt::set_socket_keepalive(&stream, true)?;
@@ -101,6 +114,29 @@ fn open_tcp(address: &SocketAddr, keepalives: &Keepalives, deadline: Deadline) -
     Ok(stream)
 }
 
+/// Not through the standard library: its wait cannot be ended by the user.
+fn connect_tcp(address: &SocketAddr, deadline: Deadline) -> io::Result<TcpStream> {
+    let began = Instant::now();
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, address) {
+        Err(rustix::io::Errno::INPROGRESS) => loop {
+            let wait = slice(deadline, began)?.map(Timespec::try_from).transpose().ok().flatten();
+            let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
+            match rustix::event::poll(&mut polled, wait.as_ref()) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => break sockopt::socket_error(&socket)??,
+                Err(error) => return Err(error.into()),
+            }
+        },
+        done => done?,
+    }
+    let stream = TcpStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 /// Not through the standard library: it knows no timeout here, and a server whose queue of waiting connections is full keeps us waiting.
 fn open_unix(path: &Path, deadline: Deadline) -> io::Result<UnixStream> {
     let address = match path.as_os_str().as_bytes().strip_prefix(b"@") {
@@ -110,12 +146,15 @@ fn open_unix(path: &Path, deadline: Deadline) -> io::Result<UnixStream> {
     };
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, remaining(deadline)?)?;
-    match rustix::net::connect(&socket, &address) {
-        Ok(()) => {}
-        // That is how the kernel says that the time is over.
-        Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
-        Err(error) => return Err(error.into()),
+    let began = Instant::now();
+    loop {
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, slice(deadline, began)?)?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => break,
+            // That is how the kernel says that the time is over.
+            Err(rustix::io::Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, None)?;
     Ok(UnixStream::from(socket))
@@ -175,30 +214,31 @@ pub(crate) struct Timed<'a> {
 }
 
 impl Timed<'_> {
-    fn arm(&self) -> io::Result<()> {
-        match remaining(self.deadline)? {
-            Some(left) => self.socket.set_timeout(Some(left)),
-            None => Ok(()),
+    /// Does it, as often as its wait is only a slice.
+    fn within(&mut self, mut act: impl FnMut(&mut Socket) -> io::Result<usize>) -> io::Result<usize> {
+        let began = Instant::now();
+        loop {
+            if let Some(wait) = slice(self.deadline, began)? {
+                self.socket.set_timeout(Some(wait))?;
+            }
+            match act(self.socket) {
+                // A wait that ended by itself, where there is a deadline.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.deadline.is_some() => {}
+                result => return result,
+            }
         }
     }
 }
 
-/// A wait that ended by itself is `WouldBlock` to the system and a timeout to us.
-fn timed_out(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
-}
-
 impl Read for Timed<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.arm()?;
-        self.socket.read(buffer).map_err(timed_out)
+        self.within(|socket| socket.read(buffer))
     }
 }
 
 impl Write for Timed<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.arm()?;
-        self.socket.write(bytes).map_err(timed_out)
+        self.within(|socket| socket.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {

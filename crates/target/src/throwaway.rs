@@ -329,12 +329,9 @@ impl Throwaway {
 
     /// The same in another database.
     pub fn execute_in(&self, dbname: &str, sql: &str) -> Result<Vec<Vec<Option<String>>>, postgres::Error> {
-        let mut client = postgres::Config::new()
-            .host_path(&self.base)
-            .port(self.port)
-            .user(SUPERUSER)
-            .dbname(dbname)
-            .connect(postgres::NoTls)?;
+        let words = format!("host='{}' port={} user={SUPERUSER}", self.base.display(), self.port);
+        let quoted = dbname.replace('\\', "\\\\").replace('\'', "\\'");
+        let mut client = postgres::Client::connect(&format!("{words} dbname='{quoted}'"))?;
         let rows = client.simple_query(sql)?.into_iter().filter_map(|message| match message {
             postgres::SimpleQueryMessage::Row(row) => {
                 Some((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect())

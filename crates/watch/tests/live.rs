@@ -2,7 +2,7 @@
 //!
 //! One server per version serves all tests of the version; each test provokes in its own objects and looks for them only.
 
-use postgres::{Client, NoTls};
+use postgres::Client;
 use record::Clock;
 use record::event::{self, Event};
 use record::watched::{Sampled, WAIT_CPU};
@@ -95,14 +95,11 @@ fn client(server: &Throwaway, application: &str) -> Client {
 }
 
 fn client_of(server: &Throwaway, application: &str, user: &str) -> Client {
-    postgres::Config::new()
-        .host_path(server.socket_dir())
-        .port(server.port())
-        .user(user)
-        .dbname("postgres")
-        .application_name(application)
-        .connect(NoTls)
-        .expect("connects")
+    let (socket, port) = (server.socket_dir().display(), server.port());
+    Client::connect(&format!(
+        "host='{socket}' port={port} user='{user}' dbname=postgres application_name='{application}'"
+    ))
+    .expect("connects")
 }
 
 /// A thread that runs a statement which blocks, and ends with it.

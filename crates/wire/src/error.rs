@@ -1,5 +1,6 @@
 //! What a server says when it refuses: ErrorResponse and NoticeResponse.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A five-character SQLSTATE (PostgreSQL documentation, appendix "PostgreSQL Error Codes").
@@ -80,7 +81,7 @@ impl ServerError {
             position: None,
         };
         for (field, value) in fields(body) {
-            let text = || cut(&String::from_utf8_lossy(value));
+            let text = || shorten(&String::from_utf8_lossy(value)).into_owned();
             match field {
                 b'V' => error.severity = text(),
                 b'S' if error.severity.is_empty() => error.severity = text(),
@@ -128,19 +129,16 @@ impl fmt::Display for ServerError {
 
 impl std::error::Error for ServerError {}
 
-/// Bytes kept of a message: what quotes more than this says nothing with the rest.
-const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
+/// Bytes kept of a text of a server's: what quotes more than this says nothing with the rest.
+pub const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
 
 /// The text, cut between two characters if it is too long to be shown or recorded.
-fn cut(text: &str) -> String {
+pub fn shorten(text: &str) -> Cow<'_, str> {
     if text.len() <= TEXT_KEPT_BYTES_MAX {
-        return text.to_owned();
+        return Cow::Borrowed(text);
     }
-    let mut end = TEXT_KEPT_BYTES_MAX;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{} ... ({} bytes)", &text[..end], text.len())
+    let kept = &text[..text.floor_char_boundary(TEXT_KEPT_BYTES_MAX)];
+    Cow::Owned(format!("{kept} ... and {} more bytes", text.len() - kept.len()))
 }
 
 /// The fields of an `E` or `N` body: (field type, value without its terminating zero).
@@ -189,7 +187,8 @@ mod tests {
         let body = [b"SERROR\0CXX000\0M".as_slice(), "\u{e4}".repeat(1 << 20).as_bytes(), b"\0\0"].concat();
         let error = ServerError::parse(&body);
         assert!(
-            error.message.len() <= TEXT_KEPT_BYTES_MAX + 40 && error.message.ends_with("(2097152 bytes)")
+            error.message.len() <= TEXT_KEPT_BYTES_MAX + 40
+                && error.message.ends_with(" ... and 2080768 more bytes")
         );
     }
 

@@ -34,12 +34,11 @@ impl ChunkTotals {
 
 /// The chunks that are loaded. `count` is how many the dataset has; a number beyond it means that the ledger is damaged.
 pub(crate) fn done_chunks(client: &mut Client, id: i32, count: u64) -> Result<ChunkSet, LoadError> {
-    use postgres::fallible_iterator::FallibleIterator;
     let doing = "reading pgfathom.chunk";
     let mut done = ChunkSet::new(count);
     // Row by row: millions of them shall not be collected first.
     let mut rows = sql(doing, client.query_raw("select chunk from pgfathom.chunk where dataset = $1", [id]))?;
-    while let Some(row) = sql(doing, rows.next())? {
+    while let Some(row) = sql(doing, rows.next_row())? {
         let chunk = u64::try_from(row.get::<_, i64>(0)).ok().filter(|chunk| *chunk < count);
         done.insert(chunk.ok_or(LoadError::DamagedLedger { table: "chunk", column: "chunk" })?);
     }
@@ -51,7 +50,6 @@ pub(crate) type Coverage = Vec<(Option<Vec<u16>>, ChunkSet)>;
 
 /// Reads which chunks the ledger has for which leaves. `count` is how many chunks the dataset has.
 pub(crate) fn coverage(client: &mut Client, id: i32, count: u64) -> Result<Coverage, LoadError> {
-    use postgres::fallible_iterator::FallibleIterator;
     let doing = "reading pgfathom.chunk";
     let damaged = |column| LoadError::DamagedLedger { table: "chunk", column };
     let mut coverage: Coverage = Vec::new();
@@ -59,7 +57,7 @@ pub(crate) fn coverage(client: &mut Client, id: i32, count: u64) -> Result<Cover
     let mut last = 0;
     let rows = client.query_raw("select chunk, leaves from pgfathom.chunk where dataset = $1", [id]);
     let mut rows = sql(doing, rows)?;
-    while let Some(row) = sql(doing, rows.next())? {
+    while let Some(row) = sql(doing, rows.next_row())? {
         let chunk = u64::try_from(row.get::<_, i64>(0)).ok().filter(|chunk| *chunk < count);
         let chunk = chunk.ok_or_else(|| damaged("chunk"))?;
         let leaves: Option<Vec<i16>> = row.get(1);

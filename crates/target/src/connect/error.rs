@@ -9,6 +9,7 @@ use wire::startup::StartupError;
 
 use super::Endpoint;
 use crate::conninfo::{ConnSpec, Host, HostSpec, SessionAttrs, SslMode};
+use crate::control::silence::Silent;
 use crate::local::{CLUSTER_FILE_NAME, ClusterFile};
 use crate::settings::PoolerRefusal;
 use crate::tls::TlsError;
@@ -59,6 +60,12 @@ pub enum Cause {
     /// A connection pooler cannot carry what is needed.
     #[error(transparent)]
     Pooler(PoolerRefusal),
+    /// The server refused one of the first questions of a session.
+    #[error("the server refused the first question: {0}")]
+    Asked(ServerError),
+    /// The connection stood, and then the server said nothing more.
+    #[error(transparent)]
+    Silent(Silent),
     /// The specification cannot be carried out.
     #[error("{0}")]
     Unsupported(String),
@@ -81,8 +88,11 @@ impl Cause {
             | Cause::Timeout(_)
             | Cause::Closed
             | Cause::Io(_)
+            | Cause::Silent(_)
             | Cause::SessionAttrs { .. } => false,
-            Cause::Startup(StartupError::Server(error)) => error.sqlstate.as_str() != "57P03",
+            Cause::Asked(error) | Cause::Startup(StartupError::Server(error)) => {
+                error.sqlstate.as_str() != "57P03"
+            }
             Cause::TlsRefused(_)
             | Cause::Tls(_)
             | Cause::Startup(_)
@@ -100,7 +110,7 @@ impl Cause {
     /// The server's own error, if it sent one.
     pub fn server_error(&self) -> Option<&ServerError> {
         match self {
-            Cause::Startup(StartupError::Server(error)) => Some(error),
+            Cause::Asked(error) | Cause::Startup(StartupError::Server(error)) => Some(error),
             _ => None,
         }
     }
@@ -205,7 +215,9 @@ impl ConnectError {
     /// Whether the same may work in a moment: the server is restarting, full, or cannot be reached now.
     pub fn is_transient(&self) -> bool {
         match self.cause() {
-            Some(Cause::Connect(_) | Cause::Timeout(_) | Cause::Closed | Cause::Io(_)) => true,
+            Some(Cause::Connect(_) | Cause::Timeout(_) | Cause::Closed | Cause::Io(_) | Cause::Silent(_)) => {
+                true
+            }
             Some(Cause::SessionAttrs { .. }) => true,
             Some(Cause::Startup(StartupError::BareText(_))) => true,
             Some(Cause::Tls(TlsError::Broken { .. })) => true,
@@ -235,6 +247,11 @@ impl ConnectError {
             Cause::SessionAttrs { .. } => Some("list the other hosts too (host=a,b), or leave target_session_attrs out".to_owned()),
             Cause::RequirePeer { found, .. } => Some(format!("check who runs the server, or use requirepeer={found}")),
             Cause::Pooler(refusal) => Some(refusal.hint()),
+            Cause::Asked(error) => error.hint.clone(),
+            Cause::Silent(_) => Some(
+                "the server, or what stands between us, has stopped; connect_timeout (PGCONNECT_TIMEOUT) sets the limit"
+                    .to_owned(),
+            ),
             Cause::Unsupported(_) => None,
         }
     }
@@ -310,7 +327,7 @@ impl ConnectError {
             "42501" => format!(
                 "role \"{user}\" lacks the CONNECT privilege: GRANT CONNECT ON DATABASE ... TO {user}"
             ),
-            "53300" => format!("use fewer sessions (-c), or {}", more_connections(&error.message)),
+            "53300" => "use fewer sessions (-c), or raise max_connections on the server".to_owned(),
             "57P03" => "it is starting up, shutting down or recovering: try again in a moment".to_owned(),
             "57P01" | "57P02" => "the server is going down or restarting: try again in a moment".to_owned(),
             "55000" => {
@@ -318,24 +335,6 @@ impl ConnectError {
             }
             _ => return error.hint.clone(),
         })
-    }
-}
-
-/// What allows more connections, by which of the limits was reached (`postinit.c`, `proc.c`).
-fn more_connections(message: &str) -> String {
-    // The name stands behind these words, in quotes.
-    let of = |words: &str| Some(message.split_once(words)?.1.trim_matches([' ', '"']).to_owned());
-    let limit = |what: &str, name: &str| {
-        let name = name.replace('"', "\"\"");
-        format!(
-            "raise the limit of that {what}: ALTER {} \"{name}\" CONNECTION LIMIT N (-1: none)",
-            what.to_uppercase()
-        )
-    };
-    match (of("for role "), of("for database ")) {
-        (Some(role), _) => limit("role", &role),
-        (_, Some(database)) => limit("database", &database),
-        _ => "raise max_connections on the server".to_owned(),
     }
 }
 

@@ -6,8 +6,10 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::silence::Silence;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsStream};
 use wire::backend::{HEADER_BYTES, ProtocolError, message_bytes, tag};
@@ -102,11 +104,12 @@ impl Counts {
 pub(super) struct Limited<S> {
     stream: S,
     counts: Counts,
+    silence: Arc<Silence>,
 }
 
 impl<S> Limited<S> {
-    pub(super) fn new(stream: S) -> Limited<S> {
-        Limited { stream, counts: Counts::default() }
+    pub(super) fn new(stream: S, silence: Arc<Silence>) -> Limited<S> {
+        Limited { stream, counts: Counts::default(), silence }
     }
 }
 
@@ -135,6 +138,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         if matches!(written, Poll::Ready(Ok(_))) {
+            self.silence.asked(buf);
             self.counts.begin();
         }
         written

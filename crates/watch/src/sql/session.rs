@@ -18,6 +18,8 @@ use target::{ConnSpec, control};
 pub const APPLICATION_NAME: &str = "pgfathom watch";
 /// A question to the server that takes longer is given up.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Silence of the server that ends a session: it should have given up the statement long ago.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// A lock that is held longer is not waited for.
 pub const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 /// `server_version_num` from which on WITH may say MATERIALIZED.
@@ -112,7 +114,9 @@ impl Session {
     /// # Errors
     /// [`Failed::Gone`] with the reason.
     pub fn open(spec: &ConnSpec) -> Result<Session, Failed> {
-        let client = control::connect_shared(&sampling(spec)).map_err(|error| Failed::Gone(words(&error)))?;
+        let mut client =
+            control::connect_shared(&sampling(spec)).map_err(|error| Failed::Gone(words(&error)))?;
+        client.set_patience(PATIENCE);
         let mut session = Session {
             client,
             can_materialize: true,

@@ -1,0 +1,337 @@
+//! A session, and what can be asked in it.
+
+use std::io::{self, Write};
+use std::pin::Pin;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::tls::TlsConnect;
+use tokio_postgres::types::{BorrowToSql, ToSql};
+use tokio_postgres::{
+    Config, CopyInSink, Error, NoTls, Row, RowStream, SimpleQueryMessage, Statement, ToStatement,
+};
+
+use crate::connection::{self, Connection};
+use crate::transaction::{Transaction, TransactionBuilder};
+
+/// A session. Dropping it ends it as the protocol wants it.
+pub struct Client {
+    connection: Connection,
+    client: tokio_postgres::Client,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It may already have ended; then there is nothing to say.
+        self.client.__private_api_close();
+        self.connection.finish();
+    }
+}
+
+/// Why there is no session.
+#[derive(Debug)]
+pub enum OpenError {
+    /// There is no stream.
+    Io(io::Error),
+    /// The startup failed.
+    Startup(Error),
+}
+
+impl Client {
+    /// Opens a session over a stream, which `open` makes within the session's runtime.
+    pub fn open<S, T>(
+        config: &Config,
+        tls: T,
+        open: impl FnOnce() -> io::Result<S>,
+    ) -> Result<Client, OpenError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        T: TlsConnect<S>,
+        T::Stream: Send + 'static,
+    {
+        let runtime = connection::runtime().map_err(OpenError::Io)?;
+        let stream = {
+            let _guard = runtime.enter();
+            open().map_err(OpenError::Io)?
+        };
+        let (client, connection) =
+            runtime.block_on(config.connect_raw(stream, tls)).map_err(OpenError::Startup)?;
+        Ok(Client { connection: Connection::new(runtime, connection), client })
+    }
+
+    /// Opens a session without TLS and without any limit: for servers of one's own, in tests. The words are libpq's; the host is a folder of sockets or an
+    /// address.
+    pub fn connect(words: &str) -> Result<Client, Error> {
+        let mut config: Config = words.parse()?;
+        config.ssl_mode(SslMode::Disable);
+        let port = config.get_ports().first().copied().unwrap_or(5432);
+        let late = |_| Error::__private_api_timeout();
+        let opened = match config.get_hosts().first() {
+            Some(Host::Unix(folder)) => {
+                let path = folder.join(format!(".s.PGSQL.{port}"));
+                let stream = std::os::unix::net::UnixStream::connect(path).map_err(late)?;
+                Client::open(&config, NoTls, || {
+                    stream.set_nonblocking(true)?;
+                    tokio::net::UnixStream::from_std(stream)
+                })
+            }
+            host => {
+                let name = match host {
+                    Some(Host::Tcp(name)) => name.as_str(),
+                    _ => "localhost",
+                };
+                let stream = std::net::TcpStream::connect((name, port)).map_err(late)?;
+                Client::open(&config, NoTls, || {
+                    stream.set_nonblocking(true)?;
+                    tokio::net::TcpStream::from_std(stream)
+                })
+            }
+        };
+        opened.map_err(|error| match error {
+            // The library lets nobody else make an error but this one.
+            OpenError::Io(error) => late(error),
+            OpenError::Startup(error) => error,
+        })
+    }
+
+    /// Whether the session has ended.
+    pub fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Begins a transaction.
+    pub fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
+        let transaction = self.connection.block_on(self.client.transaction())?;
+        Ok(Transaction { connection: &mut self.connection, transaction: Some(transaction) })
+    }
+
+    /// Describes a transaction before it begins.
+    pub fn build_transaction(&mut self) -> TransactionBuilder<'_> {
+        TransactionBuilder { connection: &mut self.connection, builder: self.client.build_transaction() }
+    }
+
+    /// Runs a query whose rows are read one by one.
+    pub fn query_raw<T, P, I>(&mut self, query: &T, params: I) -> Result<RowIter<'_>, Error>
+    where
+        T: ?Sized + ToStatement,
+        P: BorrowToSql,
+        I: IntoIterator<Item = P>,
+        I::IntoIter: ExactSizeIterator,
+    {
+        let rows = self.connection.block_on(self.client.query_raw(query, params))?;
+        Ok(RowIter { connection: &mut self.connection, rows: Box::pin(rows) })
+    }
+
+    /// Copies into a table what is written.
+    pub fn copy_in<T>(&mut self, query: &T) -> Result<CopyInWriter<'_>, Error>
+    where
+        T: ?Sized + ToStatement,
+    {
+        let sink = self.connection.block_on(self.client.copy_in(query))?;
+        Ok(CopyInWriter { connection: &mut self.connection, sink: Box::pin(sink) })
+    }
+}
+
+/// Rows that come one by one.
+pub struct RowIter<'a> {
+    connection: &'a mut Connection,
+    rows: Pin<Box<RowStream>>,
+}
+
+impl std::fmt::Debug for RowIter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowIter").finish_non_exhaustive()
+    }
+}
+
+impl RowIter<'_> {
+    /// The next row, if there is one.
+    pub fn next_row(&mut self) -> Result<Option<Row>, Error> {
+        let rows = &mut self.rows;
+        self.connection.block_on(async { rows.next().await.transpose() })
+    }
+}
+
+/// Takes what is copied into a table. Without [`CopyInWriter::finish`], nothing of it stays.
+pub struct CopyInWriter<'a> {
+    connection: &'a mut Connection,
+    sink: Pin<Box<CopyInSink<io::Cursor<Vec<u8>>>>>,
+}
+
+impl std::fmt::Debug for CopyInWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CopyInWriter").finish_non_exhaustive()
+    }
+}
+
+impl CopyInWriter<'_> {
+    /// Ends the copying; gives the rows.
+    pub fn finish(mut self) -> Result<u64, Error> {
+        self.connection.block_on(self.sink.as_mut().finish())
+    }
+}
+
+impl Write for CopyInWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let piece = io::Cursor::new(bytes.to_vec());
+        self.connection.block_on(self.sink.send(piece)).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.connection.block_on(self.sink.flush()).map_err(io::Error::other)
+    }
+}
+
+/// What a session and a transaction have in common.
+pub trait GenericClient {
+    /// Runs a statement; gives the rows it changed.
+    fn execute<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Error>
+    where
+        T: ?Sized + ToStatement;
+
+    /// Runs a query.
+    fn query<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error>
+    where
+        T: ?Sized + ToStatement;
+
+    /// Runs a query that gives one row.
+    fn query_one<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Row, Error>
+    where
+        T: ?Sized + ToStatement;
+
+    /// Runs a query that gives one row or none.
+    fn query_opt<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>, Error>
+    where
+        T: ?Sized + ToStatement;
+
+    /// Prepares a statement.
+    fn prepare(&mut self, query: &str) -> Result<Statement, Error>;
+
+    /// Runs statements by the simple protocol.
+    fn simple_query(&mut self, query: &str) -> Result<Vec<SimpleQueryMessage>, Error>;
+
+    /// Runs statements whose rows do not matter.
+    fn batch_execute(&mut self, query: &str) -> Result<(), Error>;
+}
+
+/// The same calls, of a session and of a transaction: as methods of their own, and as those of the trait.
+macro_rules! calls {
+    ($type:ty, |$this:ident| $inner:expr) => {
+        impl $type {
+            /// Runs a statement; gives the rows it changed.
+            pub fn execute<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Error>
+            where
+                T: ?Sized + ToStatement,
+            {
+                let $this = self;
+                $this.connection.block_on($inner.execute(query, params))
+            }
+
+            /// Runs a query.
+            pub fn query<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error>
+            where
+                T: ?Sized + ToStatement,
+            {
+                let $this = self;
+                $this.connection.block_on($inner.query(query, params))
+            }
+
+            /// Runs a query that gives one row.
+            pub fn query_one<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Row, Error>
+            where
+                T: ?Sized + ToStatement,
+            {
+                let $this = self;
+                $this.connection.block_on($inner.query_one(query, params))
+            }
+
+            /// Runs a query that gives one row or none.
+            pub fn query_opt<T>(
+                &mut self,
+                query: &T,
+                params: &[&(dyn ToSql + Sync)],
+            ) -> Result<Option<Row>, Error>
+            where
+                T: ?Sized + ToStatement,
+            {
+                let $this = self;
+                $this.connection.block_on($inner.query_opt(query, params))
+            }
+
+            /// Prepares a statement.
+            pub fn prepare(&mut self, query: &str) -> Result<Statement, Error> {
+                let $this = self;
+                $this.connection.block_on($inner.prepare(query))
+            }
+
+            /// Runs statements by the simple protocol.
+            pub fn simple_query(&mut self, query: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
+                let $this = self;
+                $this.connection.block_on($inner.simple_query(query))
+            }
+
+            /// Runs statements whose rows do not matter.
+            pub fn batch_execute(&mut self, query: &str) -> Result<(), Error> {
+                let $this = self;
+                $this.connection.block_on($inner.batch_execute(query))
+            }
+        }
+
+        impl GenericClient for $type {
+            fn execute<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Error>
+            where
+                T: ?Sized + ToStatement,
+            {
+                self.execute(query, params)
+            }
+
+            fn query<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error>
+            where
+                T: ?Sized + ToStatement,
+            {
+                self.query(query, params)
+            }
+
+            fn query_one<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Row, Error>
+            where
+                T: ?Sized + ToStatement,
+            {
+                self.query_one(query, params)
+            }
+
+            fn query_opt<T>(
+                &mut self,
+                query: &T,
+                params: &[&(dyn ToSql + Sync)],
+            ) -> Result<Option<Row>, Error>
+            where
+                T: ?Sized + ToStatement,
+            {
+                self.query_opt(query, params)
+            }
+
+            fn prepare(&mut self, query: &str) -> Result<Statement, Error> {
+                self.prepare(query)
+            }
+
+            fn simple_query(&mut self, query: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
+                self.simple_query(query)
+            }
+
+            fn batch_execute(&mut self, query: &str) -> Result<(), Error> {
+                self.batch_execute(query)
+            }
+        }
+    };
+}
+
+calls!(Client, |this| this.client);
+calls!(Transaction<'_>, |this| this.transaction.as_ref().expect("it has not ended"));

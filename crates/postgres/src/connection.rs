@@ -1,0 +1,76 @@
+//! The connection, and the small runtime that drives it while somebody waits.
+
+use std::future::{self, Future};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::{AsyncMessage, Error};
+
+/// How long the end of a session may take: a server that does not read is left alone.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A runtime for one session.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+/// What the server says goes nowhere but to whoever asked: notices and notifications are dropped.
+type Messages = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, Error>>> + Send>;
+
+pub(crate) struct Connection {
+    runtime: Runtime,
+    messages: Messages,
+}
+
+impl Connection {
+    pub(crate) fn new<S, T>(runtime: Runtime, mut connection: tokio_postgres::Connection<S, T>) -> Connection
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        Connection { runtime, messages: Box::new(move |cx| connection.poll_message(cx)) }
+    }
+
+    /// Waits for what the connection brings about.
+    pub(crate) fn block_on<F, T>(&mut self, future: F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut future = pin!(future);
+        self.drive(|cx, _| future.as_mut().poll(cx))
+    }
+
+    fn drive<T>(
+        &mut self,
+        mut poll: impl FnMut(&mut Context<'_>, bool) -> Poll<Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let messages = &mut self.messages;
+        self.runtime.block_on(future::poll_fn(|cx| {
+            let has_ended = loop {
+                match messages(cx) {
+                    Poll::Ready(Some(Ok(_))) => {}
+                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                    Poll::Ready(None) => break true,
+                    Poll::Pending => break false,
+                }
+            };
+            poll(cx, has_ended)
+        }))
+    }
+
+    /// Sends what is left, Terminate last, when nobody can ask any more.
+    pub(crate) fn finish(&mut self) {
+        let mut late = {
+            let _guard = self.runtime.enter();
+            Box::pin(tokio::time::sleep(GOODBYE))
+        };
+        let _ = self.drive(|cx, has_ended| match has_ended || Pin::new(&mut late).poll(cx).is_ready() {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        });
+    }
+}

@@ -1,0 +1,13 @@
+//! The client of the control plane: blocking calls over `tokio-postgres`, which is driven by whoever waits for an answer.
+//!
+//! The stream is given by the caller. So what a server may send, and for how long it may be silent, is limited below the library, over TCP and
+//! over Unix sockets alike; a client that opens its own sockets offers no such place.
+
+mod client;
+mod connection;
+mod transaction;
+
+pub use client::{Client, CopyInWriter, GenericClient, OpenError, RowIter};
+pub use tokio_postgres::{Config, Error, IsolationLevel, Row, SimpleQueryMessage, Statement, ToStatement};
+pub use tokio_postgres::{config, error, tls, types};
+pub use transaction::{Transaction, TransactionBuilder};

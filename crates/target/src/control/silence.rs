@@ -1,0 +1,295 @@
+//! How long a server may be silent.
+//!
+//! The library waits for ever. Below it, the stream gives up: at the limit of the connect for a session's first questions; after the session's
+//! patience, where questions are short; and for all others, which may be building an index for hours, when the server answers no other
+//! session either. Whether it does is asked from time to time while an answer is awaited, and at once when the user wants to end.
+
+use std::fmt;
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+use crate::socket::Socket;
+
+/// How often a waiting session is looked after.
+const TICK: Duration = Duration::from_millis(100);
+/// Who was not looked after for so long did not wait.
+const NOT_WAITING: Duration = Duration::from_secs(2);
+/// Silence after which another session is tried; each answer doubles it, up to the other value.
+const SILENCE: Duration = Duration::from_secs(10);
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+/// How long another session may take to be answered, and once the user wants to end.
+const OTHER: Duration = Duration::from_secs(10);
+const OTHER_AT_END: Duration = Duration::from_secs(2);
+/// Other sessions without an answer, one after the other, that make a silent server.
+const OTHERS: u32 = 2;
+/// Bytes shown of what was asked.
+const ASKED_BYTES_MAX: usize = 100;
+
+/// The user wants to end.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// The user wants to end: who waits for a server that does not answer gives up soon. Safe to be called more than once.
+pub fn end() {
+    IS_ENDING.store(true, Ordering::Relaxed);
+}
+
+/// Whether the user wants to end.
+pub(crate) fn is_ending() -> bool {
+    IS_ENDING.load(Ordering::Relaxed)
+}
+
+/// A server that stopped answering.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place} {} {seconds} s{}{}", if *is_talking { "has not come to the end of its answer within" } else { "has not answered for" }, if *is_alone { "" } else { ", nor any other session of ours" }, of(asked))]
+pub struct Silent {
+    /// Which server.
+    pub place: String,
+    /// For how long.
+    pub seconds: u64,
+    /// What was asked, as far as it is known.
+    pub asked: String,
+    /// Nothing but this session was tried.
+    pub is_alone: bool,
+    /// It is not silent, but has no end.
+    pub is_talking: bool,
+}
+
+fn of(asked: &str) -> String {
+    if asked.is_empty() { String::new() } else { format!("; it was asked: {asked}") }
+}
+
+/// Asks the server in another session; false if that is not answered in time.
+type Elsewhere = dyn Fn(Duration) -> bool + Send + Sync;
+
+/// What a session shares with its stream.
+pub(super) struct Silence {
+    place: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The end of the session's beginning, and how long that was.
+    limit: Option<(Instant, Duration)>,
+    patience: Option<Duration>,
+    elsewhere: Option<Arc<Elsewhere>>,
+    asked: String,
+}
+
+impl fmt::Debug for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Silence").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl Silence {
+    pub(super) fn new(place: String) -> Silence {
+        Silence { place, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What comes now has to be done at a time.
+    pub(super) fn begin(&self, at: Instant, limit: Duration) {
+        self.state().limit = Some((at, limit));
+    }
+
+    /// The beginning is over.
+    pub(super) fn end(&self) {
+        self.state().limit = None;
+    }
+
+    pub(super) fn set_patience(&self, patience: Duration) {
+        self.state().patience = Some(patience);
+    }
+
+    pub(super) fn ask_elsewhere(&self, ask: Box<Elsewhere>) {
+        self.state().elsewhere = Some(ask.into());
+    }
+
+    /// Remembers the statement in a message that goes out.
+    pub(super) fn asked(&self, message: &[u8]) {
+        let Some((&kind, body)) = message.split_first().and_then(|(kind, rest)| Some((kind, rest.get(4..)?)))
+        else {
+            return;
+        };
+        let mut texts = body.split(|byte| *byte == 0);
+        let text = match kind {
+            // Query, Parse and Bind; what is bound was prepared some time ago.
+            b'Q' => texts.next(),
+            b'P' => texts.nth(1),
+            b'B' => None,
+            _ => return,
+        };
+        let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.state().asked = match text.len() > ASKED_BYTES_MAX {
+            true => format!("{} ...", &text[..text.floor_char_boundary(ASKED_BYTES_MAX)]),
+            false => text,
+        };
+    }
+}
+
+/// A socket of either kind.
+pub(super) trait Raw: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl Raw for tokio::net::TcpStream {}
+impl Raw for tokio::net::UnixStream {}
+
+/// A socket for the runtime that is entered.
+pub(super) fn stream(socket: Socket) -> io::Result<Box<dyn Raw>> {
+    socket.set_nonblocking(true)?;
+    Ok(match socket {
+        Socket::Tcp(stream) => Box::new(tokio::net::TcpStream::from_std(stream)?),
+        Socket::Unix(stream) => Box::new(tokio::net::UnixStream::from_std(stream)?),
+    })
+}
+
+/// A stream that breaks when the server is silent for too long.
+pub(super) struct Patient {
+    stream: Box<dyn Raw>,
+    silence: Arc<Silence>,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// When the last byte went either way, or waiting began.
+    since: Instant,
+    looked: Instant,
+    /// Silence that is taken before another session is tried.
+    taken: Duration,
+    other: Option<mpsc::Receiver<bool>>,
+    unanswered: u32,
+}
+
+impl Patient {
+    pub(super) fn new(stream: Box<dyn Raw>, silence: Arc<Silence>) -> Patient {
+        let now = Instant::now();
+        Patient {
+            stream,
+            silence,
+            timer: None,
+            since: now,
+            looked: now,
+            taken: SILENCE,
+            other: None,
+            unanswered: 0,
+        }
+    }
+
+    fn moved(&mut self) {
+        self.since = Instant::now();
+        (self.taken, self.other, self.unanswered) = (SILENCE, None, 0);
+        self.timer = None;
+    }
+
+    fn silent(&self, seconds: u64, is_alone: bool) -> io::Error {
+        let (place, asked) = (self.silence.place.clone(), self.silence.state().asked.clone());
+        let is_talking = self.since.elapsed() < NOT_WAITING / 2;
+        io::Error::new(io::ErrorKind::TimedOut, Silent { place, seconds, asked, is_alone, is_talking })
+    }
+
+    /// Whether to wait on.
+    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let now = Instant::now();
+        if now.duration_since(self.looked) > NOT_WAITING {
+            self.since = now;
+        }
+        self.looked = now;
+        let silent_for = now.duration_since(self.since);
+        let (limit, patience, elsewhere) = {
+            let state = self.silence.state();
+            (state.limit, state.patience, state.elsewhere.clone())
+        };
+        if let Some((at, limit)) = limit
+            && (now >= at || (is_ending() && silent_for >= OTHER_AT_END))
+        {
+            return Err(self.silent(if now >= at { limit.as_secs() } else { silent_for.as_secs() }, true));
+        }
+        let last = if is_ending() { OTHER_AT_END } else { Duration::MAX };
+        if patience.is_some_and(|patience| silent_for >= patience.min(last)) {
+            return Err(self.silent(silent_for.as_secs(), true));
+        }
+        if let Some(elsewhere) = elsewhere {
+            self.try_another(elsewhere, silent_for)?;
+        }
+        loop {
+            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(TICK)));
+            match timer.as_mut().poll(cx) {
+                Poll::Ready(()) => self.timer = None,
+                Poll::Pending => return Ok(()),
+            }
+        }
+    }
+
+    fn try_another(&mut self, elsewhere: Arc<Elsewhere>, silent_for: Duration) -> io::Result<()> {
+        match self.other.as_ref().map(mpsc::Receiver::try_recv) {
+            Some(Err(mpsc::TryRecvError::Empty)) => return Ok(()),
+            Some(Ok(false)) => self.unanswered += 1,
+            Some(_) => {
+                self.unanswered = 0;
+                self.taken = silent_for + self.taken.min(SILENCE_MAX);
+            }
+            None => {}
+        }
+        self.other = None;
+        if self.unanswered >= OTHERS {
+            return Err(self.silent(silent_for.as_secs(), false));
+        }
+        let soon = is_ending() && silent_for >= OTHER_AT_END && self.taken == SILENCE;
+        if soon || self.unanswered > 0 || silent_for >= self.taken {
+            let (sender, receiver) = mpsc::channel();
+            let limit = if is_ending() { OTHER_AT_END } else { OTHER };
+            // In a thread of its own: this one drives the session, which may be answered meanwhile.
+            std::thread::spawn(move || sender.send(elsewhere(limit)));
+            self.other = Some(receiver);
+        }
+        Ok(())
+    }
+}
+
+impl AsyncRead for Patient {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.stream).poll_read(cx, buf) {
+            Poll::Pending => match self.look(cx) {
+                Ok(()) => Poll::Pending,
+                Err(error) => Poll::Ready(Err(error)),
+            },
+            ready => {
+                self.moved();
+                ready
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Patient {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        if written.is_ready() {
+            self.moved();
+            // Waiting begins now, and nothing but the answer or the timer would wake us.
+            cx.waker().wake_by_ref();
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
