@@ -24,9 +24,8 @@ pub use play::{Event, Transcript};
 /// The levels of a script.
 pub const LEVELS: [Isolation; 3] =
     [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable];
-/// The table of the scripts. It is made and dropped by us, and left alone if somebody else made it.
-pub const TABLE: &str = "public.pgfathom_hermitage";
-const MARKER: &str = "made by pgfathom prove hermitage";
+/// The table of the scripts, in the schema of all proofs. It is made and dropped by us; a schema of that name that somebody else made is left alone.
+pub const TABLE: &str = "pgfathom_prove.hermitage";
 
 /// What an answer means to who trusts the engine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -136,9 +135,6 @@ pub enum HermitageError {
     /// What has to be undone could not be noted.
     #[error("what has to be undone could not be written down")]
     Journal(#[from] FaultError),
-    /// There is a table of this name that we did not make.
-    #[error("there is a table {TABLE} that pgfathom did not make")]
-    ForeignTable,
 }
 
 impl HermitageError {
@@ -147,11 +143,10 @@ impl HermitageError {
         match self {
             HermitageError::Talk(TalkError::Connect(error)) => error.hint(),
             HermitageError::Refused { .. } => {
-                Some("the role needs CREATE on the schema public, and no read-only server".into())
+                Some("the role needs CREATE on the database, and no read-only server".into())
             }
             HermitageError::Live(error) => error.hint(),
             HermitageError::Journal(error) => error.hint(),
-            HermitageError::ForeignTable => Some(format!("drop or rename {TABLE}, or name another database")),
             HermitageError::Talk(_) | HermitageError::Io(_) | HermitageError::Wait(_) => None,
         }
     }

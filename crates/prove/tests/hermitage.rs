@@ -12,6 +12,7 @@ use prove::fault::{Node, Site};
 use prove::hermitage::cluster::{self, Chance};
 use prove::hermitage::{Answer, CASES, Case, HermitageError, LEVELS, TABLE, Verdict, run};
 use prove::history::Isolation;
+use prove::live::LiveError;
 use target::local::Topology;
 use target::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
 use target::{Engine, Role};
@@ -59,11 +60,39 @@ fn one_server_answers_as_the_table_says() {
         let p4 = [Case::find("p4").unwrap()];
         let answers = run(&server.spec(), Engine::Ydb, &p4, &LEVELS[..1], &mut |_| {}).unwrap();
         assert_eq!((answers[0].happened, answers[0].expected), (Some(true), None));
-        // A table that is not ours stays as it is.
-        server.execute(&format!("create table {TABLE} (mine int); insert into {TABLE} values (7)")).unwrap();
+        // What is not ours stays as it is.
+        server.execute(&format!("create schema pgfathom_prove; create table {TABLE} (mine int); insert into {TABLE} values (7)")).unwrap();
         let refused = run(&server.spec(), Engine::Postgres, &p4, &LEVELS[..1], &mut |_| {}).unwrap_err();
-        assert!(matches!(refused, HermitageError::ForeignTable) && refused.hint().is_some());
+        assert!(matches!(refused, HermitageError::Live(LiveError::Foreign(_))) && refused.hint().is_some());
         assert_eq!(server.value(&format!("select mine from {TABLE}")).unwrap().as_deref(), Some("7"));
+    });
+}
+
+#[test]
+fn nobody_else_reaches_the_table_of_the_scripts() {
+    on_each(|installation| {
+        let server = Throwaway::start(installation, &[]).unwrap();
+        let mallory = "create role mallory; alter default privileges grant all on tables to mallory, public; \
+                       alter default privileges grant all on schemas to mallory, public;";
+        server.execute(mallory).unwrap();
+        let p4 = [Case::find("p4").unwrap()];
+        let mut looked = 0;
+        // Between the scripts the table is there.
+        run(&server.spec(), Engine::Postgres, &p4, &LEVELS, &mut |_| {
+            looked += 1;
+            let reaches = "select has_schema_privilege('mallory', 'pgfathom_prove', 'usage') or has_schema_privilege('mallory', 'pgfathom_prove', 'create')";
+            assert_eq!(server.value(&format!("select ({reaches})::text")).unwrap().as_deref(), Some("false"));
+            let attach = format!("set role mallory; create trigger t before update on {TABLE} for each row execute function suppress_redundant_updates_trigger()");
+            assert!(server.execute(&attach).is_err());
+        })
+        .unwrap();
+        assert_eq!(looked, 3);
+        // Another role's schema with our comment is no schema of ours.
+        server
+            .execute("create schema pgfathom_prove authorization mallory; comment on schema pgfathom_prove is 'made by pgfathom prove, hermitage'")
+            .unwrap();
+        let refused = run(&server.spec(), Engine::Postgres, &p4, &LEVELS[..1], &mut |_| {}).unwrap_err();
+        assert!(matches!(refused, HermitageError::Live(LiveError::Foreign(_))), "{refused}");
     });
 }
 

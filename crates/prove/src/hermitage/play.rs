@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use target::ConnSpec;
 
 use super::cases::Case;
-use super::{HermitageError, MARKER, TABLE};
-use crate::client::{Reply, row_text};
+use super::{HermitageError, TABLE};
+use crate::client::{Client, Reply, row_text};
 use crate::history::Isolation;
+use crate::live::{LiveError, tables};
 use crate::talk::Session;
 
 /// How often the locks are looked at while a statement has no answer.
@@ -89,6 +90,8 @@ pub(super) struct Stage {
     spec: ConnSpec,
     /// Whether the server can say who waits for whom.
     sees_locks: bool,
+    /// What the comment on the schema says, so that this proof drops its own one only.
+    token: String,
 }
 
 impl Stage {
@@ -96,7 +99,9 @@ impl Stage {
         let mut watcher = Session::open(spec)?;
         let probe = watcher.ask("select pg_catalog.pg_blocking_pids(0)", LIMIT)?;
         let sees_locks = probe.error.is_none();
-        Ok(Stage { sessions: BTreeMap::new(), watcher, spec: spec.clone(), sees_locks })
+        let token =
+            format!("hermitage of process {} at backend {}", std::process::id(), watcher.process_id());
+        Ok(Stage { sessions: BTreeMap::new(), watcher, spec: spec.clone(), sees_locks, token })
     }
 
     fn tell(&mut self, doing: &'static str, sql: &str) -> Result<Reply, HermitageError> {
@@ -107,24 +112,18 @@ impl Stage {
         }
     }
 
+    /// Makes the table, in the schema of all proofs and under its checks.
     pub(super) fn make_table(&mut self) -> Result<(), HermitageError> {
-        let sql =
-            format!("select obj_description(to_regclass('{TABLE}'), 'pg_class'), to_regclass('{TABLE}')");
-        let found = self.tell("looking for the table", &sql)?.text(0).unwrap_or_default();
-        match found.as_str() {
-            "," => {}
-            // What an interrupted run left behind.
-            known if known.starts_with(MARKER) => self.drop_table()?,
-            _ => return Err(HermitageError::ForeignTable),
-        }
+        let mut client = Client::connect(&self.spec, LIMIT).map_err(LiveError::from)?;
+        tables::make_schema(&mut client, &self.token)?;
         self.tell("making the table", &format!("CREATE TABLE {TABLE} (id int PRIMARY KEY, value int)"))?;
-        self.tell("making the table", &format!("COMMENT ON TABLE {TABLE} IS '{MARKER}'"))?;
         Ok(())
     }
 
     pub(super) fn drop_table(&mut self) -> Result<(), HermitageError> {
         self.sessions.clear();
-        self.tell("dropping the table", &format!("DROP TABLE {TABLE}")).map(|_| ())
+        let mut client = Client::connect(&self.spec, LIMIT).map_err(LiveError::from)?;
+        Ok(tables::drop_schema(&mut client, &self.token)?)
     }
 
     /// Plays one case. An error is why it could not be played to its end.

@@ -197,7 +197,8 @@ fn owner(client: &mut Client) -> Result<Option<Option<String>>, ClientError> {
     Ok(comment.map(|comment| comment.filter(|words| words.starts_with(MARK))))
 }
 
-fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveError> {
+/// Makes our schema for this proof. Nobody else may use it, whatever default privileges say: no name in it can be reached, so nobody attaches anything to what is in it.
+pub(crate) fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveError> {
     match owner(client)? {
         None => {}
         Some(Some(_)) => {
@@ -206,6 +207,24 @@ fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveError> {
         Some(None) => return Err(LiveError::Foreign(SCHEMA)),
     }
     client.tell(&format!("create schema {SCHEMA}; comment on schema {SCHEMA} is '{MARK}, {proof}'"))?;
+    // An engine that cannot say this has no default privileges on schemas.
+    let others = client.ask(&format!(
+        "select distinct case a.grantee when 0 then 'public' else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) end \
+         from pg_catalog.pg_namespace n cross join lateral pg_catalog.aclexplode(n.nspacl) a \
+         where n.nspname = '{SCHEMA}' and a.grantee <> n.nspowner"
+    ));
+    let others = others.map_err(ClientError::from)?;
+    for role in others.rows().iter().filter_map(|row| row.first().and_then(text)) {
+        client.tell(&format!("revoke all on schema {SCHEMA} from {role}"))?;
+    }
+    Ok(())
+}
+
+/// Drops our schema, as long as it is this proof's.
+pub(crate) fn drop_schema(client: &mut Client, proof: &str) -> Result<(), ClientError> {
+    if owner(client)?.flatten().is_some_and(|owner| owner.contains(proof)) {
+        client.tell(&format!("set client_min_messages = error; drop schema if exists {SCHEMA} cascade"))?;
+    }
     Ok(())
 }
 
