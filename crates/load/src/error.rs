@@ -179,6 +179,16 @@ pub enum LoadError {
         /// The trigger or rule.
         what: String,
     },
+    /// A right with which a role can attach code to a table at any time.
+    #[error("{}", target::trust::may_attach(table, right, owner))]
+    MayAttach {
+        /// The table.
+        table: String,
+        /// The right.
+        right: String,
+        /// Who has it; `public`: everybody.
+        owner: String,
+    },
     /// A name that should be a table's.
     #[error("{name} is a {kind}, not a table")]
     NotATable {
@@ -450,6 +460,7 @@ impl LoadError {
                  {TRUSTED_WORDS}"
             ),
             LoadError::ForeignCode { owner, .. } => format!("drop it, or connect as {owner} (-U {owner})"),
+            LoadError::MayAttach { table, owner, .. } => target::trust::revoke(table, owner),
             LoadError::Attached { .. } => "drop it: it could change or refuse the rows that are loaded".into(),
             LoadError::NotATable { name, .. } => format!("drop or rename {name}, then load the dataset anew with --restart"),
             LoadError::MovedTable { table, now } => format!(

@@ -86,6 +86,10 @@ pub fn load_ycsb_on(
     if fill.shape() == Shape::Repeated && plans.iter().any(|plan| plan.parts() > 0) {
         peers::refuse_published(&mut fill.team, &fill.datasets)?;
     }
+    let note = |voice: &mut Voice<'_>, message: String| {
+        voice.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
+    };
+    prepared.notes.into_iter().for_each(|message| note(&mut voice, message));
     if !prepared.created {
         let message = format!(
             "continuing: {} of {} chunks are in the ledger, {} rows",
@@ -93,7 +97,7 @@ pub fn load_ycsb_on(
             counters.chunks_total.load(Ordering::Relaxed),
             fill.earlier.rows
         );
-        voice.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
+        note(&mut voice, message);
     }
     let sites = fill.watched()?;
     let dispatcher = Dispatcher::new(fill.shape() == Shape::Sharded, plans);
@@ -118,9 +122,9 @@ fn check_stop_rules(
     options: &Options,
     started: Instant,
 ) -> Result<Option<Deadline>, LoadError> {
-    if options.keep_free_bytes.is_some() {
+    if let Some(keep_free_bytes) = options.keep_free_bytes {
         for member in &mut team.members {
-            watch::check_disks(member)?;
+            watch::check_disks(member, &options.tablespaces, keep_free_bytes)?;
         }
     }
     match (&options.deadline, team.members.first_mut()) {

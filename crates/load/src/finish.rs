@@ -14,7 +14,7 @@ use crate::options::Via;
 use crate::plan::leaf_names;
 use crate::progress::{Counters, Phase, TICK};
 use crate::shape::Shape;
-use crate::{peers, shard};
+use crate::{peers, shard, trust};
 
 /// How often the nodes' work is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -60,6 +60,8 @@ pub(crate) fn run(
             if by_entry {
                 ledger::forget_pending(&mut *member.control, dataset.id)?;
             }
+            // What somebody has attached meanwhile may have changed what was loaded.
+            trust::check_filled(&mut *member.control, dataset)?;
             ledger::mark_loaded(&mut *member.control, dataset.id)
         })();
         marked.map_err(|error| error.at(&member.name))?;

@@ -46,7 +46,7 @@ mod writer;
 
 pub use chunk::{ChunkTotals, chunk_totals};
 pub(crate) use chunk::{Claim, Coverage, chunk_totals_in, coverage, done_chunks};
-pub(crate) use chunk::{Extent, check_chunks};
+pub(crate) use chunk::{Extent, check_chunks, odd_chunks};
 pub use history::{HISTORY_INTERVAL, HistoryPoint, history};
 pub(crate) use history::{HistoryRow, append_history};
 pub use owned::check_in_place;
@@ -102,6 +102,18 @@ pub(crate) mod lock {
     }
     const _: () = assert!(crate::plan::CHUNKS_MAX <= 1 << 24);
 }
+
+/// Nobody else makes anything in the new schema, whatever default privileges say.
+const NO_STRANGERS: &str = "
+do $$ declare one record; begin
+    for one in select distinct case a.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as role
+        from pg_namespace n cross join aclexplode(n.nspacl) a
+        where n.nspname = 'pgfathom' and a.privilege_type = 'CREATE' and a.grantee <> n.nspowner
+    loop
+        execute 'revoke create on schema pgfathom from ' || one.role;
+    end loop;
+end $$;
+";
 
 /// Version 1.
 const DDL: &str = "
@@ -280,12 +292,19 @@ pub(crate) fn create_if_missing(client: &mut impl GenericClient) -> Result<(), L
     );
     match version(client)? {
         None => {
-            let ddl = format!("create schema {SCHEMA}; {comment}; {DDL} {DDL_2}");
-            sql("creating the schema pgfathom", client.batch_execute(&ddl))
+            let ddl = format!("create schema {SCHEMA}; {comment}; {NO_STRANGERS} {DDL} {DDL_2}");
+            sql("creating the schema pgfathom", client.batch_execute(&ddl))?;
         }
-        Some(1) => sql("upgrading the ledger", client.batch_execute(&format!("{comment}; {DDL_2}"))),
-        Some(_) => Ok(()),
+        Some(1) => sql("upgrading the ledger", client.batch_execute(&format!("{comment}; {DDL_2}")))?,
+        Some(_) => return Ok(()),
     }
+    keep_code_out(client)
+}
+
+/// Nobody else attaches code to the ledger's tables, whatever default privileges say. To be called in the transaction that makes some of them.
+pub(crate) fn keep_code_out(client: &mut impl GenericClient) -> Result<(), LoadError> {
+    let tables: Vec<String> = TABLES.iter().map(|table| (*table).to_owned()).collect();
+    trust::keep_code_out(client, SCHEMA, &tables).map(drop)
 }
 
 /// The dataset of this name, if the ledger has it. One in unlogged tables that a crash has emptied is not `loaded`.

@@ -34,6 +34,8 @@ pub(crate) struct Prepared {
     pub(crate) layout: Layout,
     /// No node had it.
     pub(crate) created: bool,
+    /// What the user should know of how it was made.
+    pub(crate) notes: Vec<String>,
 }
 
 /// The pause before locks of several nodes are tried again, when another pgfathom has some of them.
@@ -98,6 +100,7 @@ pub(crate) fn prepare(
             check_tablespaces(transaction, dataset, &layout).map_err(at(node))?;
         }
     }
+    let mut notes = Vec::new();
     let missing: Vec<usize> = (0..found.len()).filter(|node| found[*node].is_none()).collect();
     if !missing.is_empty() {
         let owners = match shape {
@@ -114,14 +117,16 @@ pub(crate) fn prepare(
                 Shape::Single | Shape::Repeated => create_sql(&model, &layout),
             };
             let made = create(&mut transactions[node], &model, &layout, &options.force, &tables);
-            found[node] = Some((made.map_err(at(node))?, layout.clone()));
+            let (dataset, revoked) = made.map_err(at(node))?;
+            notes.extend(revoked);
+            found[node] = Some((dataset, layout.clone()));
         }
     }
     for (node, transaction) in transactions.into_iter().enumerate() {
         transaction.commit().map_err(failed).map_err(at(node))?;
     }
     let datasets = found.into_iter().flatten().map(|(dataset, _)| dataset).collect();
-    Ok(Prepared { datasets, layout, created: first.is_none() })
+    Ok(Prepared { datasets, layout, created: first.is_none(), notes })
 }
 
 /// A node by name and by its place in the cluster.
@@ -284,13 +289,15 @@ pub(crate) fn random_token() -> i64 {
     (random >> 1) as i64
 }
 
+/// Also says which rights were taken from whom.
 fn create(
     client: &mut impl GenericClient,
     model: &Dataset,
     layout: &Layout,
     force: &[String],
     tables: &str,
-) -> Result<Dataset, LoadError> {
+) -> Result<(Dataset, Vec<String>), LoadError> {
+    trust::check_schema(client, &model.schema_name)?;
     ledger::create_if_missing(client)?;
     let names = table_names(model.partitions);
     clear_names(client, &model.schema_name, &names, force)?;
@@ -298,14 +305,15 @@ fn create(
     dataset.id = ledger::insert_dataset(client, &dataset)?;
     ledger::set_layout(client, dataset.id, layout)?;
     client.batch_execute(tables).map_err(|source| LoadError::sql("creating the tables", source))?;
-    for name in names {
-        ledger::own_table(client, &dataset, &name)?;
+    for name in &names {
+        ledger::own_table(client, &dataset, name)?;
     }
-    Ok(dataset)
+    let revoked = trust::keep_code_out(client, &model.schema_name, &names)?;
+    Ok((dataset, revoked))
 }
 
 /// All tables of a dataset with this many partitions, the parent first.
-fn table_names(partitions: u32) -> Vec<String> {
+pub(crate) fn table_names(partitions: u32) -> Vec<String> {
     let mut names = vec![TABLE.to_owned()];
     if partitions > 1 {
         names.extend(leaf_names(partitions));
@@ -548,7 +556,8 @@ fn check_tables(client: &mut impl GenericClient, dataset: &Dataset, shape: Shape
         .query(
             "select c.relname::text, pg_get_expr(c.relpartbound, c.oid) from pg_inherits i
              join pg_class c on c.oid = i.inhrelid join pg_class p on p.oid = i.inhparent
-             join pg_namespace n on n.oid = p.relnamespace where n.nspname = $1 and p.relname = $2",
+             join pg_namespace n on n.oid = p.relnamespace
+             where n.nspname = $1 and p.relname = $2 and coalesce(to_jsonb(i) ->> 'inhdetachpending', '') <> 'true'",
             &[&dataset.schema_name, &TABLE],
         )
         .map_err(|source| LoadError::sql("reading the partitions' bounds", source))?;

@@ -59,7 +59,7 @@ pub(crate) struct Partition {
     pub(crate) attachment: Attachment,
 }
 
-/// The partitions that this node's parent table has.
+/// The partitions that this node's parent table has. One that is being detached is none: nobody who asks the parent finds its rows.
 pub(crate) fn partitions(
     client: &mut impl GenericClient,
     dataset: &Dataset,
@@ -67,7 +67,7 @@ pub(crate) fn partitions(
     let rows = client.query(
         "select c.relname::text, n.nspname::text, c.relkind::text, c.oid, i.xmin::text, coalesce(pg_get_expr(c.relpartbound, c.oid), '')
          from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_namespace n on n.oid = c.relnamespace
-         where i.inhparent = to_regclass($1)",
+         where i.inhparent = to_regclass($1) and coalesce(to_jsonb(i) ->> 'inhdetachpending', '') <> 'true'",
         &[&qualified(&dataset.schema_name, TABLE)],
     );
     let rows = rows.map_err(|source| LoadError::sql("reading the partitions", source))?;

@@ -31,16 +31,21 @@ pub(crate) struct Disks {
 }
 
 impl Disks {
-    /// Finds the directories and a way to look at them.
+    /// Finds the directories of a dataset's tables and a way to look at them.
     pub(crate) fn find(control: &mut Control, dataset: &Dataset) -> Result<Disks, LoadError> {
-        Disks::find_in(control, &dataset.schema_name, &leaf_names(dataset.partitions))
+        Disks::find_in(control, &dataset.schema_name, &leaf_names(dataset.partitions), &[])
     }
 
-    /// The same for tables of these names.
-    pub(crate) fn find_in(
+    /// The same for tables that are still to be made, in these tablespaces.
+    pub(crate) fn of_new(control: &mut Control, tablespaces: &[String]) -> Result<Disks, LoadError> {
+        Disks::find_in(control, "", &[], tablespaces)
+    }
+
+    fn find_in(
         control: &mut Control,
         schema_name: &str,
         tables: &[String],
+        tablespaces: &[String],
     ) -> Result<Disks, LoadError> {
         let sql = |source| LoadError::sql("asking where the server's data lie", source);
         let row = control.query_one(
@@ -50,10 +55,12 @@ impl Disks {
         let row = row.map_err(sql)?;
         let (data, local): (String, bool) = (row.get(0), row.get(1));
         let tablespaces = control.query(
-            "select distinct pg_tablespace_location(t.oid) from pg_class c join pg_namespace n on n.oid = c.relnamespace
-             join pg_tablespace t on t.oid = c.reltablespace
-             where n.nspname = $1 and c.relname = any($2) and pg_tablespace_location(t.oid) <> '' order by 1",
-            &[&schema_name, &tables],
+            "select pg_tablespace_location(t.oid) from pg_tablespace t
+             where pg_tablespace_location(t.oid) <> ''
+               and (t.spcname = any ($3) or t.oid in (select dattablespace from pg_database where datname = current_database())
+                    or t.oid in (select c.reltablespace from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                                 where n.nspname = $1 and c.relname = any ($2))) order by 1",
+            &[&schema_name, &tables, &tablespaces],
         );
         let mut directories = vec![data.clone(), format!("{data}/pg_wal")];
         for row in tablespaces.map_err(sql)? {

@@ -144,6 +144,14 @@ pub fn check_cluster(cluster: &target::Cluster, options: &TpccOptions) -> Result
     }
 }
 
+/// All tables of a dataset, parents first; 0 partitions: on one server.
+pub(crate) fn table_names(partitions: u32) -> Vec<String> {
+    let parents = data::tpcc::Table::ALL.iter().map(|table| table.name().to_owned());
+    let leaves = spread::spread_tables()
+        .flat_map(|table| (0..partitions as usize).map(move |leaf| spread::leaf_name(table, leaf)));
+    parents.chain(leaves).collect()
+}
+
 /// The TPC-C dataset of a database, as the ledger has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TpccDataset {

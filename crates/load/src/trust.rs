@@ -5,13 +5,18 @@
 //! owners are *trusted* ([`target::trust::TRUSTED`]), and everything attached to them calls nothing but what trusted roles have made. A load also
 //! refuses triggers and rules of whomever, because they change what is loaded.
 //!
-//! What a trusted role attaches while we work is its own responsibility. The question itself is [`target::trust`]'s.
+//! Who is not trusted shall not be able to attach anything later either: the tables' schema has to belong to a trusted role, who could otherwise put others in
+//! their place, and nobody else may have the rights TRIGGER and REFERENCES on them. Tables that a load makes lose them where default privileges grant them ([`keep_code_out`]).
+//!
+//! What a trusted role attaches while we work is its own responsibility; a load looks once more at its end. The question itself is [`target::trust`]'s.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use postgres::GenericClient;
 use target::trust::{PROBLEMS, TRUSTED};
 
 use crate::error::LoadError;
-use crate::ledger::Dataset;
+use crate::ledger::{Dataset, qualified, quoted};
 
 /// What will be done with the relations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,11 +40,69 @@ pub(crate) fn check(
         match row.get::<_, i32>(0) {
             1 => return Err(LoadError::NotTrusted { object: name, owner }),
             2 => return Err(LoadError::ForeignCode { table: name, what, owner }),
+            3 => return Err(LoadError::MayAttach { table: name, right: what, owner }),
             _ if purpose == Purpose::Fill => return Err(LoadError::Attached { table: name, what }),
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Takes the rights TRIGGER and REFERENCES on new tables from roles that are not trusted: default privileges may have granted them. To be called in the transaction
+/// that makes the tables. What was taken from whom, in words.
+pub(crate) fn keep_code_out(
+    client: &mut impl GenericClient,
+    schema: &str,
+    tables: &[String],
+) -> Result<Vec<String>, LoadError> {
+    let failed = |source| LoadError::sql("looking who may attach code to the new tables", source);
+    let oids = client.query(
+        "select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = any ($2)",
+        &[&schema, &tables],
+    );
+    let oids: Vec<u32> = oids.map_err(failed)?.iter().map(|row| row.get(0)).collect();
+    let mut taken: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for row in client.query(PROBLEMS, &[&oids]).map_err(failed)? {
+        if row.get::<_, i32>(0) == 3 {
+            taken.entry(row.get(2)).or_default().insert(row.get(1));
+        }
+    }
+    let mut notes = Vec::new();
+    for (role, tables) in taken {
+        let grantee = if role == "public" { role.clone() } else { quoted(&role) };
+        let listed: Vec<String> = tables.iter().map(|table| qualified(schema, table)).collect();
+        let revoke = format!("revoke trigger, references on {} from {grantee}", listed.join(", "));
+        let revoked = client.batch_execute(&revoke);
+        revoked.map_err(|source| LoadError::sql("keeping others' code off the new tables", source))?;
+        let (who, first) = (if role == "public" { "everybody" } else { &role }, tables.iter().next());
+        let named = match (first, tables.len()) {
+            (Some(first), 1) => first.clone(),
+            (first, count) => format!("{} and {} more", first.map_or("", String::as_str), count - 1),
+        };
+        notes.push(format!(
+            "default privileges gave {who} the rights TRIGGER and REFERENCES on {named}: they were taken back, as code attached with them would run with the rights of others"
+        ));
+    }
+    Ok(notes)
+}
+
+/// Refuses a schema that belongs to a role which is not trusted: it could put tables of its own in the place of ours.
+pub(crate) fn check_schema(client: &mut impl GenericClient, schema: &str) -> Result<(), LoadError> {
+    // The schema public belongs to a role that stands for the owner of the database.
+    let owner = client.query_opt(
+        &format!(
+            "select pg_get_userbyid(case pg_get_userbyid(n.nspowner) when 'pg_database_owner' then d.datdba else n.nspowner end)::text,
+                    n.nspowner in ({TRUSTED})
+             from pg_namespace n join pg_database d on d.datname = current_database() where n.nspname = $1"
+        ),
+        &[&schema],
+    );
+    match owner.map_err(|source| LoadError::sql("looking who owns the schema", source))? {
+        Some(owner) if !owner.get::<_, bool>(1) => {
+            Err(LoadError::NotTrusted { object: format!("the schema {schema}"), owner: owner.get(0) })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a ledger that this session should not use: its schema, and those of its tables that exist.
@@ -49,17 +112,7 @@ pub(crate) fn check_ledger(
     tables: &[&str],
 ) -> Result<(), LoadError> {
     let failed = |source| LoadError::sql("looking who owns the ledger", source);
-    let owner = client
-        .query_one(
-            &format!(
-                "select pg_get_userbyid(nspowner)::text, nspowner in ({TRUSTED}) from pg_namespace where nspname = $1"
-            ),
-            &[&schema],
-        )
-        .map_err(failed)?;
-    if !owner.get::<_, bool>(1) {
-        return Err(LoadError::NotTrusted { object: format!("the schema {schema}"), owner: owner.get(0) });
-    }
+    check_schema(client, schema)?;
     let rows = client.query(
         "select c.oid, c.relname::text, case c.relkind when 'r' then '' when 'v' then 'view' when 'f' then 'foreign table' else 'relation' end
          from pg_class c join pg_namespace n on n.oid = c.relnamespace

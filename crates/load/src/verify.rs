@@ -23,9 +23,10 @@ use self::crew::{Crew, Foreman};
 use self::grid::Sum;
 use self::judge::Content;
 use self::reader::Socket;
-use self::sums::{Compared, Selection};
+use self::sums::{Compared, LedgerKeys, Selection};
 use crate::ledger::{self, Dataset, Writer};
 use crate::options::Stop;
+use crate::plan::Chunks;
 use crate::route::Route;
 
 pub use self::cluster::{MirrorOptions, run_cluster};
@@ -46,6 +47,7 @@ mod definition;
 mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod foreign;
 mod grid;
 mod history;
 mod judge;
@@ -135,15 +137,34 @@ fn run_within(
     ledger::check_chunks(&mut *site.control, &dataset)?;
     let totals = ledger::chunk_totals(&mut *site.control, dataset.id)?;
     let writers = ledger::writers(&mut *site.control, &dataset)?;
+    let nodes = ledger::layout(&mut *site.control, dataset.id)?.nodes;
+    if !nodes.is_empty() && site.name.is_none() {
+        notes.push(format!(
+            "the ledger says that the dataset is on the nodes {}: only this server was verified",
+            nodes.join(", ")
+        ));
+    }
     let mut catalog = catalog::read(&mut site.control, &dataset, site.name.as_deref())?;
     forget(&mut catalog);
     let sites = std::slice::from_mut(site);
     let found = prove(sites, &dataset, &writers, &catalog, options, observer, limits, true, notes)?;
     let mut loaded = Sum::default();
-    found.ledger_keys.iter().for_each(|sum| loaded.add(sum.rows, sum.hash));
+    let LedgerKeys { leaves, chunks } = &found.ledger_keys;
+    leaves.iter().for_each(|sum| loaded.add(sum.rows, sum.hash));
     let in_ledger = Sum { rows: totals.rows, hash: totals.checksum };
+    let mut problem = cluster::compare_ledger(Some("the server".to_owned()), in_ledger, loaded);
+    if problem.is_none() {
+        // A chunk is a range of rows, or a leaf.
+        let checksum = |chunk: usize| match dataset.method {
+            crate::Method::Copy => chunks.get(chunk).copied(),
+            crate::Method::Freeze => leaves.get(chunk).map(|sum| sum.hash),
+        };
+        let control = &mut sites[0].control;
+        let odd = ledger::odd_chunks(control, dataset.id, |chunk, found, _| checksum(chunk) == Some(found))?;
+        problem = odd.map(|(chunk, count)| Problem::LedgerChunks { chunk, count });
+    }
     let mut report = found.into_report(start);
-    report.problems.extend(cluster::compare_ledger(Some("the server".to_owned()), in_ledger, loaded));
+    report.problems.extend(problem);
     report.problems.extend(catalog.problems);
     report.problems.sort();
     Ok(report)
@@ -228,8 +249,8 @@ struct Proved {
     differences: Vec<Difference>,
     /// Which tables of the catalog are not as they should be; those beyond its end are.
     differs: Vec<bool>,
-    /// What the ledgers' chunks must add up to, by leaf; empty unless it was asked for.
-    ledger_keys: Vec<Sum>,
+    /// What the ledgers' chunks must add up to; empty unless it was asked for.
+    ledger_keys: LedgerKeys,
 }
 
 impl Proved {
@@ -300,7 +321,11 @@ fn prove(
     }
     let mut judged = rows::judge(&setting, &mut foreman, &selections)?;
     names::name(&setting, &mut foreman, &mut judged)?;
-    let ledger_keys = if want_ledger_keys { sums::ledger_keys(&setting, &mut foreman)? } else { Vec::new() };
+    let chunks = Chunks::of_length(dataset.rows, dataset.chunk_rows);
+    let ledger_keys = match want_ledger_keys {
+        true => sums::ledger_keys(&setting, &mut foreman, chunks)?,
+        false => LedgerKeys::default(),
+    };
 
     if judged.findings.misplaced_overflow {
         notes.push("so many rows are in wrong partitions that some are counted as missing too".to_owned());

@@ -283,9 +283,23 @@ pub(crate) fn too_little(node: &str, directory: &str, free_bytes: u64, keep_byte
     )
 }
 
-/// Whether the free space of a node can be watched at all.
-pub(crate) fn check_disks(member: &mut Member) -> Result<(), LoadError> {
-    Disks::find_in(&mut member.control, "", &[]).map(drop).map_err(unwatchable(&member.name))
+/// Refuses a load that has not begun on a node where too little is free already, or where nobody can tell. One that has begun continues or stops by itself: it may
+/// have nothing left to write.
+pub(crate) fn check_disks(
+    member: &mut Member,
+    tablespaces: &[String],
+    keep_free_bytes: u64,
+) -> Result<(), LoadError> {
+    let disks = Disks::of_new(&mut member.control, tablespaces).map_err(unwatchable(&member.name))?;
+    let free = disks.least_free(&mut member.control)?;
+    if free.bytes >= keep_free_bytes || ledger::find_dataset(&mut *member.control, ledger::YCSB)?.is_some() {
+        return Ok(());
+    }
+    Err(LoadError::Option {
+        flag: "--keep-free",
+        problem: too_little(&member.name, &free.directory, free.bytes, keep_free_bytes),
+        hint: "free space, name another tablespace, or ask for less; nothing was made".to_owned(),
+    })
 }
 
 fn unwatchable(name: &str) -> impl Fn(LoadError) -> LoadError {

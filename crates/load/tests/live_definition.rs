@@ -232,6 +232,20 @@ fn a_table_that_is_defined_otherwise_is_never_exact() {
                     Different("usertable_p2: its index"),
                 ),
                 (
+                    "alter table usertable detach partition usertable_p1; alter table usertable_p1 rename to old; \
+                     create table usertable_p1 partition of usertable for values with (modulus 3, remainder 1) partition by hash (ycsb_key); \
+                     create table usertable_p1_a partition of usertable_p1 for values with (modulus 1, remainder 0); \
+                     insert into usertable_p1 select * from old; drop table old",
+                    Refused("usertable_p1: is a partition that is divided again"),
+                ),
+                (
+                    "create extension postgres_fdw; create server far foreign data wrapper postgres_fdw; \
+                     alter table usertable detach partition usertable_p1; alter table usertable drop constraint usertable_pkey; \
+                     drop table usertable_p1; \
+                     create foreign table usertable_p1 partition of usertable for values with (modulus 3, remainder 1) server far",
+                    Refused("usertable_p1: is a foreign table: its rows are on another server"),
+                ),
+                (
                     "create table whole as select * from usertable; drop table usertable; alter table whole rename to usertable",
                     Refused(""),
                 ),
@@ -287,6 +301,33 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
                     Refused(contradicts),
                 ),
                 (
+                    "update pgfathom.chunk set leaf = 2, leaves = '{2}' where chunk = 1",
+                    Refused("of some partitions only"),
+                ),
+                ("update pgfathom.chunk set leaf = 1 where chunk = 1", Refused("of some partitions only")),
+                (
+                    "update pgfathom.chunk set bytes = 9000000000000000000",
+                    Refused("bytes, its rows are of others"),
+                ),
+                (
+                    "update pgfathom.chunk set bytes = bytes + 1 where chunk = 0",
+                    Refused("bytes, its rows are of others"),
+                ),
+                (
+                    "update pgfathom.chunk set checksum = checksum + case chunk when 1 then 1 else -1 end where chunk in (1, 2)",
+                    Different("chunk 1 and 1 more"),
+                ),
+                (
+                    "update pgfathom.dataset set nodes = '{a,b}'",
+                    Refused("names the nodes a, b, and has no token"),
+                ),
+                ("update pgfathom.dataset set token = 77", Refused("has a token, and names no nodes")),
+                (
+                    "update pgfathom.dataset set token = 77, nodes = '{a,b}'",
+                    Noted("the ledger says that the dataset is on the nodes a, b"),
+                ),
+                ("delete from pgfathom.object", Refused("does not list the table usertable")),
+                (
                     "alter table pgfathom.chunk rename to c; create view pgfathom.chunk as select * from pgfathom.c",
                     Refused("pgfathom.chunk is a view, not a table"),
                 ),
@@ -300,6 +341,7 @@ fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
     on_each(|server| {
         server.execute("create database w").unwrap();
         load_tpcc(&database(server, "w"), &TpccOptions::new(1), &Stop::new(), &mut Silent).unwrap();
+        let contradicts = "contradicts itself";
         damage(
             server,
             "w",
@@ -328,12 +370,114 @@ fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
                     Different("history: its column h_data may be null"),
                 ),
                 ("alter table warehouse set unlogged", Different("warehouse: is unlogged")),
+                (
+                    "drop index customer_by_name; create index customer_by_name on customer using brin (c_w_id, c_d_id, c_last, c_first)",
+                    Different("customer: has no index on (c_w_id, c_d_id, c_last, c_first)"),
+                ),
+                (
+                    "drop index customer_by_name; create index customer_by_name on customer (c_w_id, c_d_id, c_last collate \"C\", c_first collate \"POSIX\")",
+                    Different("customer: has no index on (c_w_id, c_d_id, c_last, c_first)"),
+                ),
+                (
+                    "drop index customer_by_name; create index customer_by_name on customer (c_w_id, c_d_id, c_last varchar_pattern_ops, c_first)",
+                    Different("customer: has no index on (c_w_id, c_d_id, c_last, c_first)"),
+                ),
+                (
+                    "alter table item rename to i; create table item (like i including all) partition by range (i_id); \
+                     create table item_p0 partition of item default; insert into item select * from i; drop table i",
+                    Refused("is partitioned by now, and was made as one table"),
+                ),
+                (
+                    "update pgfathom.chunk set checksum = checksum + 1 where chunk = 2",
+                    Different("chunk 2 what its rows do not come to"),
+                ),
+                ("update pgfathom.chunk set first_row = first_row + 1 where chunk = 2", Refused(contradicts)),
+                (
+                    "update pgfathom.chunk set bytes = bytes + 1 where chunk = 2",
+                    Different("chunk 2 what its rows do not come to"),
+                ),
+                (
+                    "update pgfathom.chunk set leaves = '{2}' where chunk = 2",
+                    Refused("of some partitions only"),
+                ),
+                ("update pgfathom.dataset set token = 77, nodes = '{a,b}'", Refused(contradicts)),
+                (
+                    "delete from pgfathom.object where name = 'stock'",
+                    Refused("does not list the table stock"),
+                ),
                 ("alter table item rename to items", Refused("it is now public.items")),
                 ("create table more () inherits (district)", Different("has tables that inherit")),
                 ("update pgfathom.tpcc set warehouses = 2", Refused("contradicts itself")),
                 ("update pgfathom.dataset set rows = rows + 1", Refused("contradicts itself")),
                 ("delete from pgfathom.chunk where chunk = 3", Refused("contradicts itself")),
                 ("update pgfathom.chunk set rows = rows - 1 where chunk = 2", Refused("contradicts itself")),
+            ],
+        );
+    });
+}
+
+#[test]
+fn a_partition_that_is_being_detached_is_never_exact() {
+    on_each(|server| {
+        if server.installation().version.major < 14 {
+            return;
+        }
+        server.execute("create database parts").unwrap();
+        let spec = database(server, "parts");
+        load::load_ycsb(&spec, &options(ROWS, 3), &Stop::new(), &mut Silent).unwrap();
+        // It waits for this transaction, and is cancelled while it does.
+        let mut reader = target::control::connect(&spec).unwrap();
+        reader
+            .batch_execute("begin isolation level repeatable read; select count(*) from usertable")
+            .unwrap();
+        let mut other = target::control::connect(&spec).unwrap();
+        other.batch_execute("set statement_timeout = '500ms'").unwrap();
+        let detach = "alter table usertable detach partition usertable_p2 concurrently";
+        other.batch_execute(detach).expect_err("the reader keeps it from its end");
+        reader.batch_execute("commit").unwrap();
+        for deep in [false, true] {
+            let (verdict, lines, _) = verify(&spec, false, deep).unwrap();
+            assert_eq!(verdict, Verdict::Different, "{lines}");
+            assert!(lines.contains("usertable_p2: is being detached"), "{lines}");
+        }
+        server.execute_in("parts", "update pgfathom.dataset set loaded_at = null").unwrap();
+        let error = load::load_ycsb(&spec, &options(ROWS, 3), &Stop::new(), &mut Silent).unwrap_err();
+        assert!(words(&error).contains("usertable_p2"), "{}", words(&error));
+        other.batch_execute("alter table usertable detach partition usertable_p2 finalize").unwrap();
+        server.execute_in("parts", "update pgfathom.dataset set loaded_at = now()").unwrap();
+        let (_, lines, _) = verify(&spec, false, false).unwrap();
+        assert!(lines.contains("usertable_p2: is no partition of the table any more"), "{lines}");
+    });
+}
+
+#[test]
+fn foreign_keys_that_let_rows_pass_are_never_exact() {
+    on_each(|server| {
+        server.execute("create database k").unwrap();
+        let asked = TpccOptions { foreign_keys: true, ..TpccOptions::new(1) };
+        load_tpcc(&database(server, "k"), &asked, &Stop::new(), &mut Silent).unwrap();
+        damage(
+            server,
+            "k",
+            true,
+            &[
+                ("select 1", Exact),
+                (
+                    "alter table stock drop constraint stock_item",
+                    Different("stock: its foreign key stock_item (s_i_id) on item is gone"),
+                ),
+                (
+                    "alter table stock drop constraint stock_item; alter table stock add constraint stock_item foreign key (s_i_id) references item not valid",
+                    Different("stock_item (s_i_id) on item is not valid"),
+                ),
+                (
+                    "alter table stock disable trigger all",
+                    Different("stock_warehouse (s_w_id) on warehouse is not enforced"),
+                ),
+                (
+                    "alter table stock drop constraint stock_item; alter table stock add constraint mine foreign key (s_i_id) references item",
+                    Exact,
+                ),
             ],
         );
     });

@@ -37,45 +37,64 @@ pub const TRUSTED_WORDS: &str = "trusted are superusers and the session's own ro
      the database's owner and the roles that it is a member of";
 
 /// What is wrong with relations, worst first; `$1` is an array of oids. Columns: 1 for an owner who is not trusted, 2 for something attached that uses what such a
-/// role has made, 3 for a rule or a trigger; the relation's name; whom the thing belongs to; what it is.
+/// role has made, 3 for a right with which such a role can attach something at any time, 4 for a rule or a trigger; the relation's name; whom the thing belongs to
+/// (`public`: everybody); what it is.
 ///
-/// Objects that come with the server are in no dependency, as all of them belong to a superuser.
+/// With the relations go the tables that refer to them by foreign keys, and so on: to delete a row may delete theirs, and up to PostgreSQL 17 their triggers then run with
+/// the rights of the session. Objects that come with the server are in no dependency, as all of them belong to a superuser.
 pub const PROBLEMS: &str = concat!(
-    "with trusted as (",
+    "with recursive trusted as (",
     trusted!(),
     "),
-relations as (select oid, relname::text as name, relowner from pg_class where oid = any ($1)),
+reached (oid) as (
+    select unnest($1::oid[])
+    union
+    select next.oid from reached r cross join lateral (
+        select conrelid from pg_constraint where confrelid = r.oid and contype = 'f' union all select inhrelid from pg_inherits where inhparent = r.oid
+    ) next (oid)
+),
+relations as (select oid, relname::text as name, relowner, relacl, oid = any ($1) as is_ours from pg_class where oid in (select oid from reached)),
 parts (relation, kind, classid, objid, what) as (
     select oid, 1, 'pg_class'::regclass, oid, 'its columns or partitions' from relations
     union all
-    select adrelid, 1, 'pg_attrdef'::regclass, oid, 'a default or generated value' from pg_attrdef where adrelid = any ($1)
+    select adrelid, 1, 'pg_attrdef'::regclass, oid, 'a default or generated value' from pg_attrdef where adrelid in (select oid from reached)
     union all
-    select conrelid, 1, 'pg_constraint'::regclass, oid, 'the constraint ' || conname from pg_constraint where conrelid = any ($1)
+    select conrelid, 1, 'pg_constraint'::regclass, oid, 'the constraint ' || conname from pg_constraint where conrelid in (select oid from reached)
     union all
     select indrelid, 1, 'pg_class'::regclass, indexrelid, 'the index ' || (select relname from pg_class where oid = indexrelid)
-    from pg_index where indrelid = any ($1)
+    from pg_index where indrelid in (select oid from reached)
     union all
-    select stxrelid, 1, 'pg_statistic_ext'::regclass, oid, 'the statistics ' || stxname from pg_statistic_ext where stxrelid = any ($1)
+    select stxrelid, 1, 'pg_statistic_ext'::regclass, oid, 'the statistics ' || stxname from pg_statistic_ext where stxrelid in (select oid from reached)
     union all
-    select polrelid, 1, 'pg_policy'::regclass, oid, 'the policy ' || polname from pg_policy where polrelid = any ($1)
+    select polrelid, 1, 'pg_policy'::regclass, oid, 'the policy ' || polname from pg_policy where polrelid in (select oid from reached)
     union all
-    select ev_class, 2, 'pg_rewrite'::regclass, oid, 'the rule ' || rulename from pg_rewrite where ev_class = any ($1)
+    select ev_class, 2, 'pg_rewrite'::regclass, oid, 'the rule ' || rulename from pg_rewrite where ev_class in (select oid from reached)
     union all
-    select tgrelid, 2, 'pg_trigger'::regclass, oid, 'the trigger ' || tgname from pg_trigger where tgrelid = any ($1) and not tgisinternal
+    select tgrelid, 2, 'pg_trigger'::regclass, oid, 'the trigger ' || tgname from pg_trigger where tgrelid in (select oid from reached) and not tgisinternal
 ),
 calls as (
-    select p.relation, p.what, coalesce(f.proowner, o.oprowner, t.typowner) as owner, pg_describe_object(d.refclassid, d.refobjid, 0) as called
+    select p.relation, p.what, coalesce(f.proowner, o.oprowner, t.typowner, s.srvowner) as owner, pg_describe_object(d.refclassid, d.refobjid, 0) as called
     from parts p join pg_depend d on d.classid = p.classid and d.objid = p.objid
     left join pg_proc f on d.refclassid = 'pg_proc'::regclass and f.oid = d.refobjid
     left join pg_operator o on d.refclassid = 'pg_operator'::regclass and o.oid = d.refobjid
     left join pg_type t on d.refclassid = 'pg_type'::regclass and t.oid = d.refobjid
+    left join pg_foreign_server s on d.refclassid = 'pg_foreign_server'::regclass and s.oid = d.refobjid
+),
+rights as (
+    select r.name, a.grantee, a.privilege_type as what from relations r cross join aclexplode(r.relacl) a
+    union all
+    select r.name, a.grantee, a.privilege_type || ' on the column ' || c.attname
+    from relations r join pg_attribute c on c.attrelid = r.oid cross join aclexplode(c.attacl) a
 )
 select 1, name, pg_get_userbyid(relowner)::text, '' from relations where relowner not in (select oid from trusted)
 union all
 select 2, r.name, pg_get_userbyid(c.owner)::text, c.what || ' uses ' || c.called
 from calls c join relations r on r.oid = c.relation where c.owner not in (select oid from trusted)
 union all
-select 3, r.name, '', p.what from parts p join relations r on r.oid = p.relation where p.kind = 2
+select 3, name, case grantee when 0 then 'public' else pg_get_userbyid(grantee)::text end, what from rights
+where (what like 'TRIGGER%' or what like 'REFERENCES%') and grantee not in (select oid from trusted)
+union all
+select 4, r.name, '', p.what from parts p join relations r on r.oid = p.relation where p.kind = 2 and r.is_ours
 order by 1, 2, 4"
 );
 
@@ -84,16 +103,19 @@ order by 1, 2, 4"
 pub struct Distrust {
     /// The table.
     pub table: String,
-    /// Whom it belongs to, or what is attached to it.
+    /// Whom it belongs to, or what is attached to it; or who may attach something.
     pub owner: String,
     /// What is attached to the table and uses something of this role's; `None`: the table itself is this role's.
     pub what: Option<String>,
+    /// Nothing is attached yet: `what` is the right to do so.
+    pub is_right: bool,
 }
 
 impl std::fmt::Display for Distrust {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Distrust { table, owner, what } = self;
+        let Distrust { table, owner, what, is_right } = self;
         match what {
+            Some(what) if *is_right => out.write_str(&may_attach(table, what, owner)),
             None => write!(
                 out,
                 "{table} belongs to the role {owner}, whose code would run with the rights of this session"
@@ -117,9 +139,25 @@ impl Distrust {
                 "connect as {owner} (-U {owner}), or give {} to a role of yours (alter ... owner to); {TRUSTED_WORDS}",
                 self.table
             ),
+            Some(_) if self.is_right => revoke(&self.table, owner),
             Some(_) => format!("drop it, or connect as {owner} (-U {owner})"),
         }
     }
+}
+
+/// What a right means that a role has on a table.
+pub fn may_attach(table: &str, right: &str, owner: &str) -> String {
+    let who = if owner == "public" { "everybody".to_owned() } else { format!("the role {owner}") };
+    format!(
+        "{table}: {who} has the right {right} on it, and could attach code that runs with the rights of this session"
+    )
+}
+
+/// How to take it away.
+pub fn revoke(table: &str, owner: &str) -> String {
+    format!(
+        "take it away: revoke trigger, references on {table} from {owner}; or connect as a role with fewer rights"
+    )
 }
 
 /// Whether a table, with all of its partitions, may be read with the rights of this session.
@@ -143,8 +181,9 @@ pub fn distrust(session: &mut HotConnection, table: u32) -> Result<Option<Distru
         let (kind, table, owner, what) =
             (text(row.first()), text(row.get(1)), text(row.get(2)), text(row.get(3)));
         match kind.as_str() {
-            "1" => Some(Distrust { table, owner, what: None }),
-            "2" => Some(Distrust { table, owner, what: Some(what) }),
+            "1" => Some(Distrust { table, owner, what: None, is_right: false }),
+            "2" => Some(Distrust { table, owner, what: Some(what), is_right: false }),
+            "3" => Some(Distrust { table, owner, what: Some(what), is_right: true }),
             _ => None,
         }
     }))

@@ -5,7 +5,7 @@ use postgres::{Client, GenericClient};
 use super::{Dataset, sql};
 use crate::error::LoadError;
 use crate::options::Method;
-use crate::plan::ChunkSet;
+use crate::plan::{ChunkSet, ROW_VALUE_BYTES};
 
 /// What the chunks of a dataset sum up to.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -90,20 +90,40 @@ pub(crate) fn chunk_totals_in(
     chunks: std::ops::Range<u64>,
 ) -> Result<ChunkTotals, LoadError> {
     let row = client.query_one(
-        "select count(*), coalesce(sum(rows), 0)::bigint, coalesce(sum(bytes), 0)::bigint,
+        "select count(*), coalesce(sum(rows), 0)::text, coalesce(sum(bytes), 0)::text,
                 mod(mod(coalesce(sum(checksum), 0), 18446744073709551616) + 18446744073709551616, 18446744073709551616)::text
          from pgfathom.chunk where dataset = $1 and chunk >= $2 and chunk < $3",
         &[&id, &(chunks.start as i64), &(chunks.end as i64)],
     );
     let row = sql("summing up pgfathom.chunk", row)?;
     let damaged = |column| LoadError::DamagedLedger { table: "chunk", column };
-    let count = |index: usize, column| u64::try_from(row.get::<_, i64>(index)).map_err(|_| damaged(column));
+    // A sum of what somebody has written there may have more digits than any number of ours.
+    let count = |index: usize, column| row.get::<_, &str>(index).parse().map_err(|_| damaged(column));
     Ok(ChunkTotals {
-        chunks: count(0, "chunk")?,
+        chunks: u64::try_from(row.get::<_, i64>(0)).map_err(|_| damaged("chunk"))?,
         rows: count(1, "rows")?,
         bytes: count(2, "bytes")?,
         checksum: row.get::<_, &str>(3).parse().map_err(|_| damaged("checksum"))?,
     })
+}
+
+/// Holds checksum and bytes of each chunk against what they must be: the first chunk that differs, and how many do.
+pub(crate) fn odd_chunks(
+    client: &mut Client,
+    id: i32,
+    is_right: impl Fn(usize, u64, u64) -> bool,
+) -> Result<Option<(u64, u64)>, LoadError> {
+    let doing = "reading pgfathom.chunk";
+    let mut odd: Option<(u64, u64)> = None;
+    let statement = "select chunk, checksum, bytes from pgfathom.chunk where dataset = $1 order by chunk";
+    let mut rows = sql(doing, client.query_raw(statement, [id]))?;
+    while let Some(row) = sql(doing, rows.next_row())? {
+        let [chunk, checksum, bytes] = [0, 1, 2].map(|column| row.get::<_, i64>(column) as u64);
+        if !is_right(chunk as usize, checksum, bytes) {
+            odd = Some(odd.map_or((chunk, 1), |(first, count)| (first, count + 1)));
+        }
+    }
+    Ok(odd)
 }
 
 /// The numbers of the chunks that ledgers have, over all nodes that have been added.
@@ -175,9 +195,35 @@ pub(crate) fn check_chunks(client: &mut impl GenericClient, dataset: &Dataset) -
     if count != numbers || u64::try_from(count) != Ok(expected) {
         return contradiction(format!("it has {expected} chunks, and {count} rows for {numbers} of them"));
     }
-    if dataset.method == Method::Freeze {
-        return Ok(());
+    let part = client.query_opt(
+        "select chunk from pgfathom.chunk c
+         where dataset = $1 and (coalesce(to_jsonb(c) ->> 'leaf', '0') <> '0' or to_jsonb(c) ->> 'leaves' is not null) order by chunk limit 1",
+        &[&dataset.id],
+    );
+    if let Some(row) = sql("reading pgfathom.chunk", part)? {
+        return contradiction(format!(
+            "chunk {} is said to be of some partitions only, and one server has them all",
+            row.get::<_, i64>(0)
+        ));
     }
+    if dataset.method == Method::Copy {
+        check_ranges(client, dataset)?;
+    }
+    let bytes = client.query_opt(
+        "select chunk, bytes from pgfathom.chunk where dataset = $1 and bytes <> rows::numeric * $2::bigint order by chunk limit 1",
+        &[&dataset.id, &(ROW_VALUE_BYTES as i64)],
+    );
+    if let Some(row) = sql("reading pgfathom.chunk", bytes)? {
+        let (chunk, bytes): (i64, i64) = (row.get(0), row.get(1));
+        return contradiction(format!(
+            "chunk {chunk} is said to be of {bytes} bytes, its rows are of others"
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses chunks of other rows than those of their number.
+fn check_ranges(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
     let odd = client.query_opt(
         "select chunk, first_row, rows from pgfathom.chunk
          where dataset = $1 and (first_row <> chunk::numeric * $2::bigint or rows <> least($2::bigint, $3::bigint - chunk::numeric * $2::bigint)) order by chunk limit 1",
@@ -185,12 +231,15 @@ pub(crate) fn check_chunks(client: &mut impl GenericClient, dataset: &Dataset) -
     );
     match sql("reading pgfathom.chunk", odd)? {
         None => Ok(()),
-        Some(row) => contradiction(format!(
-            "chunk {} is said to be {} rows from row {} on",
-            row.get::<_, i64>(0),
-            row.get::<_, i64>(2),
-            row.get::<_, i64>(1)
-        )),
+        Some(row) => Err(LoadError::Contradiction {
+            dataset: dataset.name.clone(),
+            problem: format!(
+                "chunk {} is said to be {} rows from row {} on",
+                row.get::<_, i64>(0),
+                row.get::<_, i64>(2),
+                row.get::<_, i64>(1)
+            ),
+        }),
     }
 }
 

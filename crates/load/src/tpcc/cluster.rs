@@ -28,6 +28,8 @@ pub(crate) struct Prepared {
     pub(crate) found: Vec<TpccDataset>,
     pub(crate) spread: Spread,
     pub(crate) created: bool,
+    /// What the user should know of how it was made.
+    pub(crate) notes: Vec<String>,
 }
 
 /// What one node has of the dataset: itself, and the number by which the nodes recognise each other.
@@ -90,11 +92,14 @@ pub(crate) fn prepare(
         }
     }
     let spread = spread_of(&mut transactions, &known, &model)?;
+    let mut notes = Vec::new();
     for (node, transaction) in transactions.iter_mut().enumerate() {
         if known[node].is_none() {
             let servers = servers(transaction, cluster, &seats, node).map_err(at(node))?;
             let place = Place { model: &model, token, spread: &spread, node, servers, seats: &seats };
-            known[node] = Some((place.create(transaction, options).map_err(at(node))?, token));
+            let (made, revoked) = place.create(transaction, options).map_err(at(node))?;
+            notes.extend(revoked);
+            known[node] = Some((made, token));
         }
     }
     for (node, transaction) in transactions.into_iter().enumerate() {
@@ -103,7 +108,7 @@ pub(crate) fn prepare(
     }
     let found: Vec<TpccDataset> = known.into_iter().flatten().map(|(found, _)| found).collect();
     let spread = settled(members, &found)?;
-    Ok(Prepared { found, spread, created: first.is_none() })
+    Ok(Prepared { found, spread, created: first.is_none(), notes })
 }
 
 /// What a cluster of this kind, of so many nodes, cannot have.
@@ -205,9 +210,10 @@ impl Place<'_> {
         &self,
         client: &mut impl GenericClient,
         options: &TpccOptions,
-    ) -> Result<TpccDataset, LoadError> {
+    ) -> Result<(TpccDataset, Vec<String>), LoadError> {
         let schema_name = &self.model.dataset.schema_name;
-        let names = table_names(self.spread);
+        trust::check_schema(client, schema_name)?;
+        let names = super::table_names(self.spread.leaves() as u32);
         clear_names(client, schema_name, &names, &options.force)?;
         let found = schema::insert(client, self.model)?;
         let layout = Layout {
@@ -228,10 +234,11 @@ impl Place<'_> {
                 .batch_execute(&sql)
                 .map_err(|source| LoadError::sql(format!("creating {}", table.name()), source))?;
         }
-        for name in names {
-            ledger::own_table(client, &found.dataset, &name)?;
+        for name in &names {
+            ledger::own_table(client, &found.dataset, name)?;
         }
-        Ok(found)
+        let revoked = trust::keep_code_out(client, schema_name, &names)?;
+        Ok((found, revoked))
     }
 
     /// A partitioned table with its leaves. It has no key: PostgreSQL has no unique index over foreign partitions; each leaf gets its own.
@@ -261,12 +268,4 @@ impl Place<'_> {
         }
         sql
     }
-}
-
-/// All tables of a dataset on any node, parents first.
-fn table_names(spread: &Spread) -> Vec<String> {
-    let parents = Table::ALL.iter().map(|table| table.name().to_owned());
-    let leaves =
-        spread_tables().flat_map(|table| (0..spread.leaves()).map(move |leaf| leaf_name(table, leaf)));
-    parents.chain(leaves).collect()
 }

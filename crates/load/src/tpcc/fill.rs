@@ -28,6 +28,7 @@ use crate::rows::MESSAGE_BYTES;
 use crate::shape::Shape;
 use crate::stream::{ChunkError, Pace, Stream, Work};
 use crate::team::{Member, Team, wal_position};
+use crate::trust;
 
 /// How often it is looked whether the builders are through.
 const LOOK: Duration = Duration::from_millis(20);
@@ -73,7 +74,7 @@ pub fn load_tpcc_on(
     let mut team = Team::connect(cluster)?;
     let mut voice = Voice { observer, meter: Meter::new(started, cpu_us()) };
     voice.begin(Phase::Schema, &Counters::new(0, 0, 0));
-    let Prepared { found, spread, created } = prepare(&mut team, cluster, options, stop)?;
+    let Prepared { found, spread, created, notes } = prepare(&mut team, cluster, options, stop)?;
     let mut sites = Vec::new();
     for (node, (member, found)) in std::iter::zip(team.members, found).enumerate() {
         let share = Share { spread: spread.as_ref(), node };
@@ -106,12 +107,16 @@ pub fn load_tpcc_on(
     if is_loaded {
         return load.close(Outcome::AlreadyComplete);
     }
+    let note = |voice: &mut Voice<'_>, message: String| {
+        voice.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
+    };
+    notes.into_iter().for_each(|message| note(&mut voice, message));
     if !created {
         let message = format!(
             "continuing: {} of {chunks_total} chunks are in the ledger, {} rows",
             earlier.chunks, earlier.rows
         );
-        voice.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
+        note(&mut voice, message);
     }
     match load.run(&mut voice) {
         Ok(outcome) => load.close(outcome),
@@ -127,6 +132,7 @@ struct Prepared {
     found: Vec<TpccDataset>,
     spread: Option<Spread>,
     created: bool,
+    notes: Vec<String>,
 }
 
 fn prepare(
@@ -138,14 +144,14 @@ fn prepare(
     match (team.shape, team.members.as_mut_slice()) {
         (Shape::Repeated, _) => Err(LoadError::EveryRowEverywhere { engine: cluster.engine.name() }),
         (Shape::Single, [member, ..]) => {
-            let schema::Prepared { found, created } =
+            let schema::Prepared { found, created, notes } =
                 schema::prepare(&mut member.control, &member.spec, options)?;
-            Ok(Prepared { found: vec![found], spread: None, created })
+            Ok(Prepared { found: vec![found], spread: None, created, notes })
         }
         _ => {
-            let cluster::Prepared { found, spread, created } =
+            let cluster::Prepared { found, spread, created, notes } =
                 cluster::prepare(team, cluster, options, stop)?;
-            Ok(Prepared { found, spread: Some(spread), created })
+            Ok(Prepared { found, spread: Some(spread), created, notes })
         }
     }
 }
@@ -403,6 +409,8 @@ impl<'a> Load<'a> {
                 builders.foreign_keys(client)?;
             }
             if locked {
+                // What somebody has attached meanwhile may have changed what was loaded.
+                trust::check_filled(client, &builders.found.dataset)?;
                 ledger::mark_loaded(client, builders.found.dataset.id)?;
             }
             Ok(())

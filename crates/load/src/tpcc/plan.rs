@@ -82,6 +82,14 @@ impl Part {
         Part { group: Group::ALL[1 + group as usize], w_id: 1 + warehouse as u32 }
     }
 
+    /// Its number.
+    pub(crate) fn chunk(self, warehouses: u32) -> u64 {
+        match self.group {
+            Group::Items => 0,
+            group => (group as u64 - 1) * u64::from(warehouses) + u64::from(self.w_id),
+        }
+    }
+
     /// Its rows. That of orders takes a look at each of them.
     pub fn rows(self, population: &Population) -> u64 {
         let districts = u64::from(DISTRICTS_PER_WAREHOUSE);

@@ -233,6 +233,8 @@ pub(crate) const fn place_sql(table: Table) -> &'static str {
 pub(crate) struct Prepared {
     pub(crate) found: TpccDataset,
     pub(crate) created: bool,
+    /// What the user should know of how it was made.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Finds the dataset and checks that it is the one that `options` describe, or makes it. One transaction, so a kill leaves either the
@@ -257,11 +259,12 @@ pub(crate) fn prepare(
         Some(found) => {
             check_identity(&found, options)?;
             check_tables(&mut transaction, &found.dataset)?;
-            Prepared { found, created: false }
+            Prepared { found, created: false, notes: Vec::new() }
         }
         None => {
             let schema_name = connect::users_schema(spec)?;
-            Prepared { found: create(&mut transaction, options, schema_name)?, created: true }
+            let (found, notes) = create(&mut transaction, options, schema_name)?;
+            Prepared { found, created: true, notes }
         }
     };
     transaction.commit().map_err(failed)?;
@@ -271,19 +274,17 @@ pub(crate) fn prepare(
 /// Makes sure that there is a ledger that knows of TPC-C.
 pub(super) fn open(client: &mut impl GenericClient) -> Result<(), LoadError> {
     ledger::create_if_missing(client)?;
-    client.batch_execute(LEDGER_DDL).map_err(|source| LoadError::sql("creating pgfathom.tpcc", source))
-}
-
-fn table_names() -> Vec<String> {
-    Table::ALL.iter().map(|table| table.name().to_owned()).collect()
+    client.batch_execute(LEDGER_DDL).map_err(|source| LoadError::sql("creating pgfathom.tpcc", source))?;
+    ledger::keep_code_out(client)
 }
 
 fn create(
     client: &mut impl GenericClient,
     options: &TpccOptions,
     schema_name: String,
-) -> Result<TpccDataset, LoadError> {
-    clear_names(client, &schema_name, &table_names(), &options.force)?;
+) -> Result<(TpccDataset, Vec<String>), LoadError> {
+    trust::check_schema(client, &schema_name)?;
+    clear_names(client, &schema_name, &super::table_names(0), &options.force)?;
     let found = insert(client, &plan(options, schema_name, 0))?;
     for table in Table::ALL {
         client
@@ -291,7 +292,8 @@ fn create(
             .map_err(|source| LoadError::sql(format!("creating {}", table.name()), source))?;
         ledger::own_table(client, &found.dataset, table.name())?;
     }
-    Ok(found)
+    let notes = trust::keep_code_out(client, &found.dataset.schema_name, &super::table_names(0))?;
+    Ok((found, notes))
 }
 
 /// A new dataset, which no ledger has yet.
@@ -417,7 +419,7 @@ pub(super) fn check_identity(found: &TpccDataset, options: &TpccOptions) -> Resu
 
 /// Refuses to continue when a table of the dataset is gone or is somebody else's by now.
 fn check_tables(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
-    let found = ledger::relations(client, &dataset.schema_name, &table_names(), Some(dataset.id))?;
+    let found = ledger::relations(client, &dataset.schema_name, &super::table_names(0), Some(dataset.id))?;
     ledger::check_in_place(client, dataset)?;
     trust::check_filled(client, dataset)?;
     for table in Table::ALL {

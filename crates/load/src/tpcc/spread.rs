@@ -103,6 +103,8 @@ pub(crate) struct Partition {
     pub(crate) local: bool,
     /// Schema and name, quoted.
     pub(crate) relation: String,
+    /// It is being detached: nobody who asks the parent finds its rows.
+    pub(crate) is_leaving: bool,
 }
 
 /// The partitions of a table on the node that `client` is connected to. Fails when a bound is not one of the dataset's.
@@ -113,7 +115,8 @@ pub(crate) fn partitions(
     table: Table,
 ) -> Result<Vec<Partition>, LoadError> {
     let rows = client.query(
-        "select c.relname::text, n.nspname::text, c.relkind::text, coalesce(pg_get_expr(c.relpartbound, c.oid), '')
+        "select c.relname::text, n.nspname::text, c.relkind::text, coalesce(pg_get_expr(c.relpartbound, c.oid), ''),
+                coalesce(to_jsonb(i) ->> 'inhdetachpending', '') = 'true'
          from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_namespace n on n.oid = c.relnamespace
          where i.inhparent = to_regclass($1)",
         &[&qualified(&dataset.schema_name, table.name())],
@@ -129,7 +132,8 @@ pub(crate) fn partitions(
                 table: name.to_owned(),
                 problem: format!("it is a partition {bound}"),
             })?;
-            Ok(Partition { leaf, local: kind == "r", relation: qualified(schema, name) })
+            let (local, is_leaving) = (kind == "r", row.get(4));
+            Ok(Partition { leaf, local, relation: qualified(schema, name), is_leaving })
         })
         .collect()
 }
@@ -151,7 +155,10 @@ pub(crate) fn settled(
             let mut at = Vec::new();
             for (node, tables) in found.iter().enumerate() {
                 let own = tables.iter().filter(|(of, _)| *of == table);
-                match own.flat_map(|(_, own)| own).find(|partition| partition.leaf == leaf) {
+                match own
+                    .flat_map(|(_, own)| own)
+                    .find(|partition| partition.leaf == leaf && !partition.is_leaving)
+                {
                     None => return disagree(format!("is no partition on {}", nodes[node])),
                     Some(partition) if partition.local => at.push(node),
                     Some(_) => {}
@@ -222,6 +229,7 @@ mod tests {
                 leaf,
                 local: at(table, leaf, node),
                 relation: leaf_name(table, leaf),
+                is_leaving: false,
             };
             (0..2)
                 .map(|node| {

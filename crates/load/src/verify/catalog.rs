@@ -47,9 +47,11 @@ pub(super) fn read(
     dataset: &Dataset,
     node: Option<&str>,
 ) -> Result<Catalog, VerifyError> {
-    let (names, leaves) = leaves(client, dataset)?;
+    let (names, leaves, leaving) = leaves(client, dataset)?;
     let named = |table| TableName { table, node: node.map(str::to_owned) };
+    let leaving = leaving.into_iter().map(|table| is_leaving(node.map(str::to_owned), table));
     let mut catalog = Catalog::new(leaves, names.into_iter().map(named).collect());
+    catalog.problems.extend(leaving);
     let is_unlogged = ledger::layout(client, dataset.id)?.unlogged;
     catalog.probe(client, 0, dataset, is_unlogged)?;
     if dataset.partitions > 1 {
@@ -118,16 +120,19 @@ impl Catalog {
         subjects: &[Subject],
         is_unlogged: bool,
     ) -> Result<(), VerifyError> {
-        let mut columns = vec![Column::new("ycsb_key", "varchar(64) not null")];
-        let declared = format!("varchar({FIELD_BYTES})");
-        columns.extend((0..FIELD_COUNT).map(|number| Column::new(&format!("field{number}"), &declared)));
-        let key = Some("ycsb_key".to_owned());
-        let definition = Definition { columns, key, index: None, is_unlogged };
-        let compared = definition::compare(client, subjects, &definition)?;
+        let compared = definition::compare(client, subjects, &definition_of(is_unlogged))?;
         self.problems.extend(compared.problems);
         self.notes.extend(compared.notes);
         Ok(())
     }
+}
+
+/// What a load makes.
+pub(super) fn definition_of(is_unlogged: bool) -> Definition {
+    let mut columns = vec![Column::new("ycsb_key", "varchar(64) not null")];
+    let declared = format!("varchar({FIELD_BYTES})");
+    columns.extend((0..FIELD_COUNT).map(|number| Column::new(&format!("field{number}"), &declared)));
+    Definition { columns, key: Some("ycsb_key".to_owned()), index: None, is_unlogged }
 }
 
 /// What to say of a table that has no rows because it is not there, or not where it was.
@@ -146,8 +151,32 @@ pub(super) fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) ->
     result.map_err(|source| VerifyError::Sql { doing, source })
 }
 
-/// Names and leaf tables, from the partitions that are attached now.
-fn leaves(client: &mut Client, dataset: &Dataset) -> Result<(Vec<String>, Vec<Leaf>), VerifyError> {
+/// What to say of a partition that is being detached: its rows are where they were, and no statement on its table sees them.
+pub(super) fn is_leaving(node: Option<String>, table: String) -> Problem {
+    let problem = "is being detached (detach partition ... concurrently was cut short): whoever asks the partitioned table does not see its rows; \
+                   alter table ... detach partition ... finalize ends that"
+        .to_owned();
+    Problem::Definition { node, table, problem }
+}
+
+/// What a partition is that holds no rows of its own on this server, in words; `None`: it is a table.
+pub(super) fn other_kind(kind: &str) -> Option<&'static str> {
+    match kind {
+        "r" => None,
+        "p" => Some("is a partition that is divided again"),
+        "f" => Some(
+            "is a foreign table: its rows are on another server; name all nodes of the cluster with --cluster",
+        ),
+        _ => Some("is no longer a table"),
+    }
+}
+
+/// Names and leaf tables, from the partitions that are attached now; and which of these are being detached.
+#[expect(clippy::type_complexity, reason = "three lists that are made together and go different ways")]
+fn leaves(
+    client: &mut Client,
+    dataset: &Dataset,
+) -> Result<(Vec<String>, Vec<Leaf>, Vec<String>), VerifyError> {
     const DOING: &str = "looking for the tables";
     let mut names = plan::leaf_names(dataset.partitions);
     let mut leaves = vec![Leaf { site: 0, relation: None, blocks: 0 }; names.len()];
@@ -159,7 +188,7 @@ fn leaves(client: &mut Client, dataset: &Dataset) -> Result<(Vec<String>, Vec<Le
          from pg_class where oid = to_regclass($1)",
         &[&parent],
     );
-    let Some(kind) = sql(DOING, kind)? else { return Ok((names, leaves)) };
+    let Some(kind) = sql(DOING, kind)? else { return Ok((names, leaves, Vec::new())) };
     let partitioned = match kind.get::<_, &str>(0) {
         "p" => true,
         "r" => false,
@@ -171,24 +200,31 @@ fn leaves(client: &mut Client, dataset: &Dataset) -> Result<(Vec<String>, Vec<Le
     }
     if !partitioned {
         leaves[0] = Leaf { site: 0, relation: Some(parent), blocks: kind.get::<_, i64>(1) as u64 };
-        return Ok((names, leaves));
+        return Ok((names, leaves, Vec::new()));
     }
+    // Servers before PostgreSQL 14 have no inhdetachpending.
     let rows = client.query(
         "select n.nspname::text, c.relname::text, coalesce(pg_get_expr(c.relpartbound, c.oid), ''),
-                pg_relation_size(c.oid) / current_setting('block_size')::bigint
+                coalesce(pg_relation_size(c.oid), 0) / current_setting('block_size')::bigint, c.relkind::text,
+                coalesce(to_jsonb(i) ->> 'inhdetachpending', '') = 'true'
          from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_namespace n on n.oid = c.relnamespace
          where i.inhparent = to_regclass($1)",
         &[&parent],
     );
+    let mut leaving = Vec::new();
     for row in sql(DOING, rows)? {
         let (schema, name, bound): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
+        if let Some(problem) = other_kind(row.get(4)) {
+            return Err(changed(name, problem.to_owned()));
+        }
+        leaving.extend(row.get::<_, bool>(5).then(|| name.to_owned()));
         let remainder = remainder_of(bound, names.len() as u64);
         let remainder = remainder.ok_or_else(|| changed(name, format!("is a partition {bound}")))?;
         name.clone_into(&mut names[remainder]);
         let blocks = row.get::<_, i64>(3) as u64;
         leaves[remainder] = Leaf { site: 0, relation: Some(ledger::qualified(schema, name)), blocks };
     }
-    Ok((names, leaves))
+    Ok((names, leaves, leaving))
 }
 
 /// The remainder of a bound `FOR VALUES WITH (modulus 4, remainder 1)` of this modulus.

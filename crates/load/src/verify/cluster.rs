@@ -11,16 +11,18 @@ use std::time::{Duration, Instant};
 use target::cluster::Cluster;
 use target::engine::Engine;
 
-use super::catalog::{Catalog, sql};
+use super::catalog::{Catalog, definition_of, sql};
 use super::crew::VerifyProgress;
 use super::error::VerifyError;
+use super::foreign;
 use super::grid::Sum;
 use super::mirrored;
 use super::problem::Problem;
 use super::report::{NodeReport, VerifyReport};
 use super::spread::{self, Spread};
 use super::{LIMITS, Proved, Site, VerifyOptions, prove, run};
-use crate::ledger::{self, Dataset, Writer};
+use crate::ledger::{self, Dataset, Writer, qualified};
+use crate::plan::TABLE;
 use crate::writers;
 
 /// What a verification of nodes that hold the same shall do.
@@ -81,10 +83,13 @@ fn sharded(
     let is_unlogged = is_unlogged(&mut sites, &ids)?;
     for (number, site) in sites.iter_mut().enumerate() {
         catalog.probe(&mut site.control, number, &dataset, is_unlogged)?;
+        let (node, parent) =
+            (site.name.as_deref().unwrap_or_default(), qualified(&dataset.schema_name, TABLE));
+        problems.extend(foreign::check(&site.spec, node, &parent, &definition_of(false))?);
     }
     problems.append(&mut catalog.problems);
     let found = prove(&mut sites, &dataset, &writers, &catalog, options, observer, LIMITS, true, notes)?;
-    problems.extend(check_ledgers(&mut sites, &ids, &dataset, &catalog, &found.ledger_keys)?);
+    problems.extend(check_ledgers(&mut sites, &ids, &dataset, &catalog, &found.ledger_keys.leaves)?);
     problems.sort();
     let nodes = node_reports(&sites, &catalog, &found, &problems);
     let loose: Vec<String> = (loose_from..catalog.names.len())
@@ -300,7 +305,7 @@ pub(super) fn compare_ledger(node: Option<String>, ledger: Sum, loaded: Sum) -> 
 }
 
 fn node_reports(sites: &[Site], catalog: &Catalog, found: &Proved, problems: &[Problem]) -> Vec<NodeReport> {
-    let leaves = found.ledger_keys.len();
+    let leaves = found.ledger_keys.leaves.len();
     let of_site = |(number, site): (usize, &Site)| {
         let name = site.name.clone().unwrap_or_default();
         let tables = || (0..catalog.leaves.len()).filter(|&table| catalog.leaves[table].site == number);

@@ -70,6 +70,13 @@ pub(super) struct Definition {
     pub(super) is_unlogged: bool,
 }
 
+impl Definition {
+    /// The names of its columns, with commas between.
+    pub(super) fn column_list(&self) -> String {
+        self.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// A table to look at.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
@@ -227,11 +234,14 @@ fn compare_indexes(
 ) -> Result<(), VerifyError> {
     let rows = client.query(
         "select w.n, x.relname::text, i.indisprimary, i.indisvalid and i.indisready and i.indislive, i.indimmediate,
-                i.indpred is null and i.indexprs is null and i.indnkeyatts = i.indnatts,
+                i.indpred is null and i.indexprs is null and i.indnkeyatts = i.indnatts
+                and m.amname = 'btree' and not exists (select from unnest(i.indclass::oid[]) u (oid) join pg_opclass o on o.oid = u.oid where not o.opcdefault)
+                and not exists (select from unnest(i.indkey::int2[], i.indcollation::oid[]) u (attnum, coll)
+                                join pg_attribute a on a.attrelid = i.indrelid and a.attnum = u.attnum where a.attcollation <> u.coll),
                 (select coalesce(string_agg(a.attname, ', ' order by k.n), '') from unnest(i.indkey::int2[]) with ordinality as k (attnum, n)
                  join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum)
          from unnest($1::text[]) with ordinality as w (relation, n) join pg_index i on i.indrelid = to_regclass(w.relation)
-         join pg_class x on x.oid = i.indexrelid order by w.n, x.relname",
+         join pg_class x on x.oid = i.indexrelid join pg_am m on m.oid = x.relam order by w.n, x.relname",
         &[&relations],
     );
     let rows = sql(DOING, rows)?;

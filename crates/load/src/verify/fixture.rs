@@ -50,7 +50,7 @@ pub(crate) fn dataset(partitions: u32) -> Dataset {
     }
 }
 
-/// The dataset in a node's ledger.
+/// The dataset in a node's ledger, with these tables.
 pub(crate) fn enter(server: &Throwaway, nodes: &[&str], dataset: &Dataset, names: &[String]) -> Dataset {
     let mut client = target::control::connect(&server.spec()).unwrap();
     let client: &mut postgres::Client = &mut client;
@@ -80,10 +80,11 @@ pub(crate) fn enter_chunk(
     server
         .execute(&format!(
             "insert into pgfathom.chunk (dataset, chunk, first_row, rows, bytes, checksum, stream, leaf, leaves)
-             values ({}, {chunk}, {}, {}, 0, {}, 0, {}, {list})",
+             values ({}, {chunk}, {}, {}, {}, {}, 0, {}, {list})",
             dataset.id,
             chunk * CHUNK_ROWS,
             rows.len(),
+            rows.len() as u64 * crate::plan::ROW_VALUE_BYTES,
             checksum as i64,
             leaves.map_or(0, |leaves| leaves[0]),
         ))

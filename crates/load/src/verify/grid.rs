@@ -180,11 +180,20 @@ pub(super) fn add_expected_keys(
 }
 
 /// Adds the keys of loaded rows as the ledger sums them up: by leaf, the sum of their [`route::key_hash`].
-pub(super) fn add_ledger_keys(route: Route, table: &Table, rows: std::ops::Range<u64>, sums: &mut [Sum]) {
+/// Gives the sum over all leaves.
+pub(super) fn add_ledger_keys(
+    route: Route,
+    table: &Table,
+    rows: std::ops::Range<u64>,
+    sums: &mut [Sum],
+) -> u64 {
+    let mut all = 0u64;
     for row in rows {
         let hash = route::key_hash(&table.key(row));
+        all = all.wrapping_add(hash);
         sums[route.leaf(hash) as usize].add(1, hash);
     }
+    all
 }
 
 /// Key and place of a row, if it must be there.

@@ -67,7 +67,7 @@ pub(super) fn peers(
         let want_keys = whole.ledger_keys.is_empty();
         let found = prove_one(site, &dataset, &writers, &catalog, options, want_keys, observer)?;
         if want_keys {
-            whole.ledger_keys = found.ledger_keys.clone();
+            whole.ledger_keys = found.ledger_keys.leaves.clone();
         }
         if let Some(id) = id {
             let totals = ledger::chunk_totals(&mut *site.control, *id)?;

@@ -74,6 +74,13 @@ pub enum Problem {
         /// Whose ledger, or all of them together.
         node: Option<String>,
     },
+    /// Chunks of the server's ledger have other checksums or bytes than their rows.
+    LedgerChunks {
+        /// The first of them.
+        chunk: u64,
+        /// How many there are.
+        count: u64,
+    },
     /// A table is not defined as the load made it, and its rows can be compared all the same.
     Definition {
         /// The node, in a cluster of several.
@@ -122,7 +129,7 @@ impl Problem {
             Problem::Dangling { .. } => "foreign table without target",
             Problem::OtherDataset { .. } => "ledger of another dataset",
             Problem::LedgerRows { .. } => "ledger with another number of rows",
-            Problem::LedgerChecksum { .. } => "ledger with other keys",
+            Problem::LedgerChecksum { .. } | Problem::LedgerChunks { .. } => "ledger with other keys",
             Problem::Definition { .. } => "table defined otherwise",
             Problem::NotReplicated { .. } => "node not replicated to",
             Problem::Behind { .. } => "node behind",
@@ -133,9 +140,10 @@ impl Problem {
     /// four checks.
     pub fn check(&self) -> &'static str {
         match self {
-            Problem::OtherDataset { .. } | Problem::LedgerRows { .. } | Problem::LedgerChecksum { .. } => {
-                "ledger"
-            }
+            Problem::OtherDataset { .. }
+            | Problem::LedgerRows { .. }
+            | Problem::LedgerChecksum { .. }
+            | Problem::LedgerChunks { .. } => "ledger",
             Problem::Behind { .. } | Problem::NotReplicated { .. } => "replication",
             Problem::Definition { .. } => "definition",
             _ => "placement",
@@ -156,7 +164,7 @@ impl Problem {
             Problem::LedgerRows { node, .. }
             | Problem::LedgerChecksum { node }
             | Problem::Definition { node, .. } => node.as_deref(),
-            Problem::NoOwner { .. } => None,
+            Problem::NoOwner { .. } | Problem::LedgerChunks { .. } => None,
         }
     }
 }
@@ -191,6 +199,13 @@ impl fmt::Display for Problem {
             }
             Problem::LedgerChecksum { node } => {
                 write!(f, "{} has as many rows as were loaded, but not their keys", ledger(node))
+            }
+            Problem::LedgerChunks { chunk, count } => {
+                let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+                write!(
+                    f,
+                    "the ledger says of chunk {chunk}{more} what its rows do not come to (checksum or bytes)"
+                )
             }
             Problem::Definition { node: Some(node), table, problem } => {
                 write!(f, "{table} on {node}: {problem}")

@@ -10,7 +10,7 @@ use postgres::Client;
 use target::cluster::Cluster;
 use target::conninfo::PORT_DEFAULT;
 
-use super::catalog::{Leaf, remainder_of, sql};
+use super::catalog::{Leaf, is_leaving, other_kind, remainder_of, sql};
 use super::error::VerifyError;
 use super::problem::Problem;
 use super::report::TableName;
@@ -24,6 +24,8 @@ pub(super) struct View {
     has_table: bool,
     /// What is attached, by remainder.
     leaves: BTreeMap<usize, Attached>,
+    /// Names of what is being detached: it is still a partition, and whoever asks the partitioned table does not see its rows.
+    leaving: Vec<String>,
     /// Tables of the dataset that are attached to nothing.
     loose: Vec<Local>,
 }
@@ -97,9 +99,10 @@ pub(super) fn view(
     }
     let rows = client.query(
         "select n.nspname::text, c.relname::text, c.relkind::text, coalesce(pg_get_expr(c.relpartbound, c.oid), ''),
-                pg_relation_size(c.oid) / current_setting('block_size')::bigint, s.srvname::text,
+                coalesce(pg_relation_size(c.oid), 0) / current_setting('block_size')::bigint, s.srvname::text,
                 array(select o.option_name || '=' || o.option_value from pg_options_to_table(s.srvoptions) o),
-                array(select o.option_name || '=' || o.option_value from pg_options_to_table(f.ftoptions) o)
+                array(select o.option_name || '=' || o.option_value from pg_options_to_table(f.ftoptions) o),
+                coalesce(to_jsonb(i) ->> 'inhdetachpending', '') = 'true'
          from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_namespace n on n.oid = c.relnamespace
          left join pg_foreign_table f on f.ftrelid = c.oid left join pg_foreign_server s on s.oid = f.ftserver
          where i.inhparent = to_regclass($1)",
@@ -110,6 +113,7 @@ pub(super) fn view(
             (row.get(0), row.get(1), row.get(2), row.get(3));
         let remainder = remainder_of(bound, u64::from(dataset.partitions));
         let remainder = remainder.ok_or_else(|| changed(&table, format!("is a partition {bound}")))?;
+        view.leaving.extend(row.get::<_, bool>(8).then(|| table.clone()));
         let attached = match kind {
             "r" => Attached::Local(Local { schema, name: table, blocks: row.get::<_, i64>(4) as u64 }),
             "f" => {
@@ -131,7 +135,7 @@ pub(super) fn view(
                 let at = at.and_then(|at| data.iter().position(|&node| node == at));
                 Attached::Foreign { node: at.ok_or(server), target }
             }
-            _ => return Err(changed(&table, "is a partition that is divided again".to_owned())),
+            other => return Err(changed(&table, other_kind(other).unwrap_or_default().to_owned())),
         };
         view.leaves.insert(remainder, attached);
     }
@@ -210,6 +214,10 @@ pub(super) fn resolve(
     let mut taken: Vec<(usize, Local)> = Vec::new();
     for (node, _) in views.iter().enumerate().filter(|(_, view)| !view.has_table) {
         spread.problems.push(Problem::NoTable { node: nodes[node].to_owned() });
+    }
+    for (node, view) in views.iter().enumerate() {
+        let leaving = view.leaving.iter().cloned();
+        spread.problems.extend(leaving.map(|table| is_leaving(Some(nodes[node].to_owned()), table)));
     }
     for (remainder, name) in plan::leaf_names(dataset.partitions).into_iter().enumerate() {
         let claims = |node: usize| {
@@ -314,7 +322,10 @@ fn check(
         }
         Some(Attached::Foreign { node: Ok(at), target, .. }) => {
             let right = *at == owner && target.0 == local.schema && target.1 == local.name;
-            let says = TableName::on(&target.1, nodes[*at]).to_string();
+            // A table of the same name in another schema is another one.
+            let table =
+                if target.0 == local.schema { target.1.clone() } else { target.0.clone() + "." + &target.1 };
+            let says = TableName::on(table, nodes[*at]).to_string();
             match () {
                 () if right => None,
                 () if !there[*at].contains(target) => {
@@ -366,7 +377,7 @@ mod tests {
                 leaves: (0..3)
                     .map(|r| (r, if r == node { Attached::Local(local(r)) } else { foreign(r, r) }))
                     .collect(),
-                loose: Vec::new(),
+                ..View::default()
             })
             .collect()
     }

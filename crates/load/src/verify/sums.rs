@@ -2,11 +2,14 @@
 //!
 //! Where they differ, the same is done for buckets of keys; only rows of buckets that differ have to be read.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::Setting;
 use super::crew::{Foreman, Phase, Queues, RowCursor, Task, number};
 use super::error::VerifyError;
 use super::grid::{Grid, Sum, add_ledger_keys};
 use super::sys::add_loaded_rows;
+use crate::plan::Chunks;
 use crate::rows::column_names;
 
 /// When more than one in this many buckets of a leaf differs, the whole leaf is read: a filter would hardly spare anything.
@@ -157,25 +160,45 @@ fn both_sides(
     Ok(sides)
 }
 
-/// What the chunks of a ledger must add up to, by leaf: rows, and the sum of their keys' hashes.
-pub(super) fn ledger_keys(setting: &Setting<'_>, foreman: &mut Foreman<'_>) -> Result<Vec<Sum>, VerifyError> {
+/// What the chunks of a ledger must add up to.
+#[derive(Clone, Default)]
+pub(super) struct LedgerKeys {
+    /// By leaf: rows, and the sum of their keys' hashes.
+    pub(super) leaves: Vec<Sum>,
+    /// By chunk of so many rows: the sum of their keys' hashes.
+    pub(super) chunks: Vec<u64>,
+}
+
+pub(super) fn ledger_keys(
+    setting: &Setting<'_>,
+    foreman: &mut Foreman<'_>,
+    chunks: Chunks,
+) -> Result<LedgerKeys, VerifyError> {
     let content = &setting.content;
     let cursor = RowCursor::new(content.loaded);
+    let by_chunk: Vec<AtomicU64> = (0..chunks.count()).map(|_| AtomicU64::new(0)).collect();
     let tasks = (0..setting.jobs).map(|_| -> Task<'_, Vec<Sum>> {
         Box::new(|| {
             let mut sums = vec![Sum::default(); content.route.leaves()];
             while let Some(rows) = cursor.take(&setting.crew)? {
                 setting.crew.did(rows.end - rows.start);
-                add_ledger_keys(content.route, content.table, rows, &mut sums);
+                let mut next = rows.start;
+                while next < rows.end {
+                    let chunk = next / chunks.chunk_rows();
+                    let end = chunks.range(chunk).end.min(rows.end);
+                    let sum = add_ledger_keys(content.route, content.table, next..end, &mut sums);
+                    by_chunk[chunk as usize].fetch_add(sum, Ordering::Relaxed);
+                    next = end;
+                }
             }
             Ok(sums)
         })
     });
-    let mut sums = vec![Sum::default(); content.route.leaves()];
+    let mut leaves = vec![Sum::default(); content.route.leaves()];
     for share in foreman.run(&setting.crew, Phase::Ledger, content.loaded, tasks.collect())? {
-        sums.iter_mut().zip(share).for_each(|(sum, part)| sum.add(part.rows, part.hash));
+        leaves.iter_mut().zip(share).for_each(|(sum, part)| sum.add(part.rows, part.hash));
     }
-    Ok(sums)
+    Ok(LedgerKeys { leaves, chunks: by_chunk.into_iter().map(AtomicU64::into_inner).collect() })
 }
 
 fn client_sums(setting: &Setting<'_>, grid: &Grid, cursor: &RowCursor) -> Result<Vec<Sum>, VerifyError> {

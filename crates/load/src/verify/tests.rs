@@ -71,7 +71,7 @@ fn load(cluster: &Throwaway, name: &str, rows: u64, partitions: u32, spec: Spec)
             chunk,
             first_row: range.start,
             rows: range.end - range.start,
-            bytes: 0,
+            bytes: (range.end - range.start) * crate::plan::ROW_VALUE_BYTES,
             checksum: range.fold(0, hash),
             stream: 0,
         };

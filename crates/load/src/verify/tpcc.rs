@@ -27,7 +27,7 @@ use self::content::Content;
 use self::place::Places;
 use super::catalog::reads_block_ranges;
 use super::crew::{self, Crew, Foreman, Queues};
-use super::{Site, VerifyError, VerifyProgress, split};
+use super::{Problem, Site, VerifyError, VerifyProgress, split};
 use crate::LoadError;
 use crate::ledger::{self, Dataset};
 use crate::options::Stop;
@@ -195,11 +195,12 @@ fn run_within(
     } else {
         &Table::ALL
     };
-    if sites.len() == 1 && sites[0].name.is_none() {
+    let is_one = sites.len() == 1 && sites[0].name.is_none();
+    if is_one {
         check_chunks(&mut sites[0].control, &found)?;
     }
     let content = Content::new(found.population(), found.warehouses);
-    let Places { tables, sources, problems, notes: odd } = place::find(&mut sites, &found, judged)?;
+    let Places { tables, sources, mut problems, notes: odd } = place::find(&mut sites, &found, judged)?;
     notes.extend(odd);
     let mut method = Method::Deep;
     if options.deep {
@@ -252,6 +253,14 @@ fn run_within(
         }
     });
     let tables = tables.collect();
+    drop((foreman, setting));
+    drop(openers);
+    if is_one && judged.len() == Table::ALL.len() {
+        let odd = ledger::odd_chunks(&mut sites[0].control, found.dataset.id, |chunk, checksum, bytes| {
+            compared.cells.chunk(chunk) == Some((checksum, bytes))
+        })?;
+        problems.extend(odd.map(|(chunk, count)| Problem::LedgerChunks { chunk, count }));
+    }
     let (differences, totals) = compared.findings.into_named();
     Ok(TpccVerifyReport {
         method,
@@ -270,8 +279,14 @@ fn check_chunks(control: &mut Client, found: &TpccDataset) -> Result<(), VerifyE
     let contradiction = |problem: String| {
         VerifyError::from(LoadError::Contradiction { dataset: found.dataset.name.clone(), problem })
     };
+    let nodes = ledger::layout(control, found.dataset.id)?.nodes;
+    if !nodes.is_empty() && found.dataset.partitions == 0 {
+        let nodes = nodes.join(", ");
+        return Err(contradiction(format!("it names the nodes {nodes}, and has all rows on one server")));
+    }
     let rows = control.query(
-        "select chunk, rows from pgfathom.chunk where dataset = $1 order by chunk",
+        "select chunk, rows, first_row, coalesce(to_jsonb(c) ->> 'leaf', '0') <> '0' or to_jsonb(c) ->> 'leaves' is not null
+         from pgfathom.chunk c where dataset = $1 order by chunk",
         &[&found.dataset.id],
     );
     let rows = sql("reading pgfathom.chunk", rows)?;
@@ -291,6 +306,17 @@ fn check_chunks(control: &mut Client, found: &TpccDataset) -> Result<(), VerifyE
         if chunk != number as i64 || u64::try_from(in_ledger) != Ok(expected) {
             return Err(contradiction(format!(
                 "chunk {chunk} has {in_ledger} rows, and {part} are {expected}"
+            )));
+        }
+        if row.get::<_, i64>(2) != i64::from(part.w_id) {
+            let first: i64 = row.get(2);
+            return Err(contradiction(format!(
+                "chunk {chunk} is said to be of warehouse {first}, and is {part}"
+            )));
+        }
+        if row.get(3) {
+            return Err(contradiction(format!(
+                "chunk {chunk} is said to be of some partitions only, and one server has them all"
             )));
         }
         sum += expected;

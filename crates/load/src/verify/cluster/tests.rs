@@ -68,8 +68,8 @@ fn load_sharded(servers: &ThrowawayCluster) -> Table {
         }
         servers.node(node).execute(&sql).unwrap();
         let ours: Vec<usize> = (0..leaves.len()).filter(|&leaf| owner(leaf) == node).collect();
-        let names: Vec<String> = ours.iter().map(|&leaf| leaves[leaf].clone()).collect();
-        let dataset = enter(servers.node(node), &["n1", "n2", "n3"], &dataset, &names);
+        let dataset =
+            enter(servers.node(node), &["n1", "n2", "n3"], &dataset, &crate::schema::table_names(PARTITIONS));
         for &leaf in &ours {
             copy(servers.node(node), &leaves[leaf], &table, &rows[leaf]);
             servers

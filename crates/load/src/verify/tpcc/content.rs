@@ -121,6 +121,13 @@ impl RecordHash {
         hash::record([Some(hash::bytes_extended(&self.bytes, 0))])
     }
 
+    /// How many bytes the values of the last row have.
+    #[inline]
+    pub(super) fn value_bytes(&self) -> u64 {
+        // The number of columns, and the type and the length of each, are no values.
+        (self.bytes.len() - 4 - 8 * self.oids.len()) as u64
+    }
+
     #[inline(always)]
     fn oid(&mut self) {
         self.bytes.extend_from_slice(&self.oids[self.column].to_be_bytes());

@@ -3,14 +3,16 @@
 use data::tpcc::Table;
 use postgres::Client;
 
+use super::super::catalog::is_leaving;
 use super::super::definition::{self, Column, Definition, Subject};
+use super::super::foreign;
 use super::super::problem::Problem;
 use super::super::report::TableName;
 use super::{Site, Source, TableAt, VerifyError, sql};
 use crate::ledger::{self, qualified};
 use crate::tpcc::TpccDataset;
 use crate::tpcc::cluster::tables_of;
-use crate::tpcc::schema::{columns, index, primary_key};
+use crate::tpcc::schema::{FOREIGN_KEYS, columns, index, primary_key};
 use crate::tpcc::spread::{Spread, leaf_name, spread_tables};
 
 /// What is proved, and where it is read.
@@ -51,6 +53,9 @@ fn on_one(site: &mut Site, found: &TpccDataset, judged: &[Table]) -> Result<Plac
             places.sources.push(Source { at, site: 0, relation, blocks, belongs_to: None });
         }
     }
+    if found.foreign_keys {
+        places.problems.extend(foreign_keys(&mut site.control, &found.dataset.schema_name)?);
+    }
     Ok(places)
 }
 
@@ -77,15 +82,25 @@ fn on_nodes(sites: &mut [Site], found: &TpccDataset, judged: &[Table]) -> Result
     for site in sites.iter_mut() {
         partitions.push(tables_of(&mut *site.control, &found.dataset, &bounds)?);
     }
+    for table in spread_tables() {
+        let (parent, definition) = (qualified(schema, table.name()), definition_of(table));
+        for site in sites.iter() {
+            let node = site.name.as_deref().unwrap_or_default();
+            places.problems.extend(foreign::check(&site.spec, node, &parent, &definition)?);
+        }
+    }
     for table in spread_tables().filter(|table| judged.contains(table)) {
         let at = places.tables.len();
         places.tables.push(TableAt { table, node: None });
         for leaf in 0..leaves as usize {
             let mut own = Vec::new();
             for (number, tables) in partitions.iter().enumerate() {
-                let of_table = tables.iter().filter(|(of, _)| *of == table).flat_map(|(_, own)| own);
+                let of_table = || tables.iter().filter(|(of, _)| *of == table).flat_map(|(_, own)| own);
+                if of_table().any(|one| one.leaf == leaf && one.is_leaving) {
+                    places.problems.push(is_leaving(sites[number].name.clone(), leaf_name(table, leaf)));
+                }
                 own.extend(
-                    of_table.filter(|one| one.leaf == leaf && one.local).map(|one| (number, &one.relation)),
+                    of_table().filter(|one| one.leaf == leaf && one.local).map(|one| (number, &one.relation)),
                 );
             }
             // Where several nodes have it, the one it was dealt to has the right to it.
@@ -134,6 +149,52 @@ fn loose(sites: &mut [Site], schema: &str, names: &[String]) -> Result<Vec<Strin
     Ok(notes)
 }
 
+/// What a load makes of a table.
+fn definition_of(table: Table) -> Definition {
+    Definition {
+        columns: columns(table).iter().map(|(name, declared)| Column::new(name, declared)).collect(),
+        key: primary_key(table).map(str::to_owned),
+        index: index(table).map(|(_, columns)| columns.to_owned()),
+        is_unlogged: false,
+    }
+}
+
+/// Whether a partitioned table has partitions on other servers.
+fn leads_elsewhere(control: &mut Client, relation: &str) -> Result<bool, VerifyError> {
+    let foreign = control.query_one(
+        "select exists (select from pg_inherits i join pg_foreign_table f on f.ftrelid = i.inhrelid where i.inhparent = to_regclass($1))",
+        &[&relation],
+    );
+    Ok(sql("looking for the tables", foreign)?.get(0))
+}
+
+/// Foreign keys that the load made and that are gone, or that let rows pass.
+fn foreign_keys(control: &mut Client, schema: &str) -> Result<Vec<Problem>, VerifyError> {
+    let mut problems = Vec::new();
+    for (table, name, columns, referred) in FOREIGN_KEYS {
+        // Servers before PostgreSQL 18 have no conenforced.
+        let state = control.query_one(
+            "select coalesce((
+                 select case when coalesce(to_jsonb(c) ->> 'conenforced', 'true') <> 'true' then 'is not enforced'
+                             when not c.convalidated then 'is not valid: rows may break it that were there before'
+                             when exists (select from pg_trigger t where t.tgconstraint = c.oid and t.tgenabled not in ('O', 'A'))
+                             then 'is not enforced: its triggers are disabled' else '' end
+                 from pg_constraint c
+                 where c.conrelid = to_regclass($1) and c.confrelid = to_regclass($2) and c.contype = 'f'
+                   and (select string_agg(a.attname, ', ' order by k.n) from unnest(c.conkey) with ordinality as k (attnum, n)
+                        join pg_attribute a on a.attrelid = c.conrelid and a.attnum = k.attnum) = $3
+                 order by 1 limit 1), 'is gone')",
+            &[&qualified(schema, table.name()), &qualified(schema, referred.name()), &columns],
+        );
+        let state: String = sql("looking for the foreign keys", state)?.get(0);
+        if !state.is_empty() {
+            let problem = format!("its foreign key {name} ({columns}) on {} {state}", referred.name());
+            problems.push(Problem::Definition { node: None, table: table.name().to_owned(), problem });
+        }
+    }
+    Ok(problems)
+}
+
 impl Places {
     /// Looks for a table and compares its definition with what was made; `None`: it is gone. `is_home`: it holds rows by right.
     fn plain(
@@ -162,19 +223,16 @@ impl Places {
         match found.kind {
             'r' => {}
             'p' => {
-                return Err(changed(
+                let problem = if leads_elsewhere(control, relation)? {
                     "is spread over the nodes of a cluster, and only one was named: name them all with --cluster"
-                        .to_owned(),
-                ));
+                } else {
+                    "is partitioned by now, and was made as one table"
+                };
+                return Err(changed(problem.to_owned()));
             }
             _ => return Err(changed("is no longer a table".to_owned())),
         }
-        let definition = Definition {
-            columns: columns(table).iter().map(|(name, declared)| Column::new(name, declared)).collect(),
-            key: primary_key(table).map(str::to_owned),
-            index: index(table).map(|(_, columns)| columns.to_owned()),
-            is_unlogged: false,
-        };
+        let definition = definition_of(table);
         let subject = Subject { name, relation: relation.to_owned(), is_home, is_parent: false };
         let compared = definition::compare(control, &[subject], &definition)?;
         self.problems.extend(compared.problems);

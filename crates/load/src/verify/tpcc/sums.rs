@@ -13,6 +13,7 @@ use super::report::Findings;
 use super::rows::Judge;
 use super::{Piece, Setting, Source, TableAt};
 use crate::tpcc::encode::{Placed, Sink, each_row, warehouses_of};
+use crate::tpcc::plan;
 use crate::tpcc::schema::{column_list, warehouse_column};
 use crate::verify::VerifyError;
 use crate::verify::crew::{Foreman, Phase, Task, number};
@@ -35,12 +36,15 @@ pub(super) struct Cell {
 pub(super) struct Side {
     warehouses: u32,
     sums: Vec<Sum>,
+    /// By chunk of the ledger, of what must be there: its checksum, and the bytes of its values.
+    chunks: Vec<(u64, u64)>,
 }
 
 impl Side {
     fn new(setting: &Setting<'_>) -> Side {
         let warehouses = setting.content.warehouses;
-        Side { warehouses, sums: vec![Sum::default(); setting.tables.len() * (warehouses as usize + 1)] }
+        let sums = vec![Sum::default(); setting.tables.len() * (warehouses as usize + 1)];
+        Side { warehouses, sums, chunks: vec![(0, 0); plan::chunks(warehouses) as usize] }
     }
 
     fn index(&self, cell: Cell) -> usize {
@@ -55,6 +59,9 @@ impl Side {
     fn merge(&mut self, other: &Side) {
         for (sum, part) in self.sums.iter_mut().zip(&other.sums) {
             sum.add(part.rows, part.hash);
+        }
+        for (sum, part) in self.chunks.iter_mut().zip(&other.chunks) {
+            *sum = (sum.0.wrapping_add(part.0), sum.1 + part.1);
         }
     }
 
@@ -74,6 +81,11 @@ pub(super) struct Cells {
 impl Cells {
     pub(super) fn rows_expected(&self, at: usize) -> u64 {
         self.expected.rows(at)
+    }
+
+    /// What the ledger must say of a chunk, where all tables were judged: its checksum, and the bytes of its values.
+    pub(super) fn chunk(&self, chunk: usize) -> Option<(u64, u64)> {
+        self.expected.chunks.get(chunk).copied()
     }
 
     pub(super) fn rows_found(&self, at: usize) -> u64 {
@@ -175,7 +187,9 @@ pub(super) fn compare(
 
 /// Adds up what must be in a cell: hashes of rows, or of places.
 struct Regenerated<'a> {
-    hash: Option<RecordHash>,
+    hash: RecordHash,
+    deep: bool,
+    chunk: usize,
     cell: Cell,
     side: &'a mut Side,
     rows: u64,
@@ -186,11 +200,11 @@ impl Sink for Regenerated<'_> {
 
     #[inline]
     fn row<R: Placed>(&mut self, table: Table, row: &R) -> Result<(), Infallible> {
-        let hash = match &mut self.hash {
-            Some(hash) => hash.of(row),
-            None => row.place().hash(table),
-        };
-        self.side.add(self.cell, 1, hash);
+        let (place, hash) = (row.place().hash(table), self.hash.of(row));
+        self.side.add(self.cell, 1, if self.deep { place } else { hash });
+        let (checksum, bytes) = &mut self.side.chunks[self.chunk];
+        *checksum = checksum.wrapping_add(place);
+        *bytes += self.hash.value_bytes();
         self.rows += 1;
         Ok(())
     }
@@ -198,8 +212,9 @@ impl Sink for Regenerated<'_> {
 
 fn regenerate(setting: &Setting<'_>, cell: Cell, deep: bool, side: &mut Side) -> u64 {
     let table = setting.tables[cell.at].table;
-    let hash = (!deep).then(|| RecordHash::new(table));
-    let mut regenerated = Regenerated { hash, cell, side, rows: 0 };
+    let part = plan::Part { group: plan::Group::of(table), w_id: cell.w_id };
+    let chunk = part.chunk(setting.content.warehouses) as usize;
+    let mut regenerated = Regenerated { hash: RecordHash::new(table), deep, chunk, cell, side, rows: 0 };
     let Ok(()) = each_row(&setting.content.population, table, cell.w_id, &mut regenerated);
     regenerated.rows
 }

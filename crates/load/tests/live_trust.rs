@@ -1,0 +1,368 @@
+//! Who is not trusted gets no code into tables that a superuser fills, runs against and verifies: neither through tables that refer to them nor by what is attached later. And
+//! what a node of a cluster gives to those who ask it is part of the verdict. On every PostgreSQL found.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod support;
+
+use std::error::Error;
+use std::time::Duration;
+
+use load::progress::{LoadEvent, Phase};
+use load::tpcc::{TpccOptions, load_tpcc, load_tpcc_on};
+use load::verify::tpcc::TpccVerifyOptions;
+use load::verify::{MirrorOptions, Verdict, VerifyError, VerifyOptions};
+use load::{LoadError, Observer, Options, Outcome, Progress, Stop};
+use record::ProgressSample;
+use support::cluster::cluster_of;
+use support::{Notes, each_postgres, options, start};
+use target::ConnSpec;
+use target::throwaway::{Throwaway, ThrowawayCluster};
+
+fn words(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+fn verify(spec: &ConnSpec, is_tpcc: bool) -> Result<Verdict, VerifyError> {
+    let stop = Stop::new();
+    if is_tpcc {
+        let options = TpccVerifyOptions { deep: false, jobs: 1, stop: &stop };
+        return load::verify::tpcc::run(spec, &options, &mut |_| {}).map(|report| report.verdict());
+    }
+    let options = VerifyOptions { deep: false, jobs: 1, history: None, stop: &stop };
+    load::verify::run(spec, &options, &mut |_| {}).map(|report| report.verdict())
+}
+
+/// Each statement is carried out in a copy of the database, and then verification has to refuse with these words.
+fn refused(server: &Throwaway, template: &str, is_tpcc: bool, cases: &[(&str, &str)]) {
+    for (number, (sql, expected)) in cases.iter().enumerate() {
+        let name = format!("{template}{number}");
+        server.execute(&format!("create database {name} template {template}")).unwrap();
+        server.execute_in(&name, sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        let spec = server.spec().with_dbname(&name);
+        match verify(&spec, is_tpcc) {
+            Err(error) => assert!(words(&error).contains(expected), "{sql}: {}", words(&error)),
+            Ok(verdict) => panic!("{sql}: {verdict:?}"),
+        }
+        server.execute(&format!("drop database {name}")).unwrap();
+    }
+}
+
+fn value_in(server: &Throwaway, database: &str, sql: &str) -> Option<String> {
+    server.execute_in(database, sql).unwrap().into_iter().next()?.into_iter().next()?
+}
+
+const TRIGGER: &str =
+    "create function evil() returns trigger language plpgsql as $$ begin return null; end $$;";
+
+#[test]
+fn tables_of_others_that_refer_to_ours_are_refused() {
+    each_postgres(|installation| {
+        let server = start(installation);
+        server.execute("create role mallory").unwrap();
+        server.execute("create database w").unwrap();
+        load_tpcc(&server.spec().with_dbname("w"), &TpccOptions::new(1), &Stop::new(), &mut Notes::default())
+            .unwrap();
+        let prepared = "grant create on schema public to mallory; grant select, references on new_order to mallory; set role mallory;";
+        let refer = "create table evil_no (o int, d int, w int, primary key (w, d, o), \
+                     foreign key (w, d, o) references new_order (no_w_id, no_d_id, no_o_id) on delete cascade);";
+        let revoke = "reset role; revoke references on new_order from mallory;";
+        let own = format!(
+            "{prepared}{refer}{TRIGGER} create trigger t after delete on evil_no for each row execute function evil(); {revoke}"
+        );
+        // The table that refers is the superuser's; what is attached to it, or refers to it, is not.
+        let attached = format!(
+            "{prepared}{TRIGGER} {revoke} {refer} create trigger t after delete on evil_no for each row execute function evil()"
+        );
+        let far = format!(
+            "{prepared}{revoke}{refer} grant references on evil_no to mallory; set role mallory; \
+             create table farther (w int, d int, o int references evil_other, foreign key (w, d, o) references evil_no on delete cascade); \
+             reset role; revoke references on evil_no from mallory"
+        )
+        .replace(" references evil_other", "");
+        let part = format!(
+            "{prepared}{revoke} create table evil_no (o int, d int, w int, foreign key (w, d, o) references new_order on delete cascade) partition by list (w); \
+             create table evil_no_1 partition of evil_no default; alter table evil_no_1 owner to mallory"
+        )
+        .replace("references new_order on", "references new_order (no_w_id, no_d_id, no_o_id) on");
+        let right = format!("{prepared} reset role");
+        let column = "grant references (no_o_id) on new_order to public";
+        refused(
+            &server,
+            "w",
+            true,
+            &[
+                (&own, "evil_no belongs to the role mallory"),
+                (&attached, "evil_no: the trigger t uses function"),
+                (&far, "farther belongs to the role mallory"),
+                (&part, "evil_no_1 belongs to the role mallory"),
+                (&right, "new_order: the role mallory has the right REFERENCES"),
+                (column, "new_order: everybody has the right REFERENCES on the column no_o_id"),
+            ],
+        );
+        // A superuser's own audit tables may refer to them.
+        server.execute_in("w", &format!("create table mine (w int references warehouse); {TRIGGER} create trigger t after delete on mine for each row execute function evil()")).unwrap();
+        assert_eq!(verify(&server.spec().with_dbname("w"), true).unwrap(), Verdict::Exact);
+    });
+}
+
+#[test]
+fn who_may_attach_code_later_is_refused() {
+    each_postgres(|installation| {
+        let server = start(installation);
+        server.execute("create role mallory; create role grp; create role member login in role grp").unwrap();
+        server.execute("create database y").unwrap();
+        let spec = server.spec().with_dbname("y");
+        load::load_ycsb(&spec, &options(500, 2), &Stop::new(), &mut Notes::default()).unwrap();
+        refused(
+            &server,
+            "y",
+            false,
+            &[
+                (
+                    "grant trigger on usertable to mallory",
+                    "usertable: the role mallory has the right TRIGGER",
+                ),
+                ("grant all on usertable_p1 to mallory", "usertable_p1: the role mallory has the right"),
+                ("grant trigger on usertable to public", "usertable: everybody has the right TRIGGER"),
+                ("grant references on usertable to mallory", "the right REFERENCES"),
+                (
+                    "grant trigger on pgfathom.chunk to mallory",
+                    "chunk: the role mallory has the right TRIGGER",
+                ),
+                ("alter schema public owner to mallory", "the schema public belongs to the role mallory"),
+                ("alter schema pgfathom owner to mallory", "the schema pgfathom belongs to the role mallory"),
+            ],
+        );
+        // What is no right to attach anything stays as it is, and a role trusts those it is a member of.
+        server
+            .execute_in("y", "grant select, insert, update, delete, truncate on usertable to mallory")
+            .unwrap();
+        assert_eq!(verify(&spec, false).unwrap(), Verdict::Exact);
+        server.execute("create database g owner member").unwrap();
+        server.execute_in("g", "alter schema public owner to member").unwrap();
+        let spec = server.spec().with_dbname("g").with_user("member");
+        load::load_ycsb(&spec, &options(50, 0), &Stop::new(), &mut Notes::default()).unwrap();
+        server
+            .execute_in("g", "grant trigger on usertable to grp; grant usage on schema pgfathom to grp")
+            .unwrap();
+        assert_eq!(verify(&spec, false).unwrap(), Verdict::Exact);
+    });
+}
+
+#[test]
+fn default_privileges_let_nobody_attach_code_to_new_tables() {
+    each_postgres(|installation| {
+        let server = start(installation);
+        server.execute("create role mallory").unwrap();
+        let rights = "select string_agg(distinct a.privilege_type, ' ') from pg_class c, aclexplode(c.relacl) a \
+                      where a.grantee = 'mallory'::regrole and c.relkind in ('r', 'p')";
+        for (name, is_tpcc) in [("y", false), ("w", true)] {
+            server.execute(&format!("create database {name}")).unwrap();
+            let prepare = "alter default privileges grant all on tables to mallory; alter default privileges grant all on schemas to mallory";
+            server.execute_in(name, prepare).unwrap();
+            let (spec, mut notes) = (server.spec().with_dbname(name), Notes::default());
+            let report = match is_tpcc {
+                true => load_tpcc(&spec, &TpccOptions::new(1), &Stop::new(), &mut notes),
+                false => load::load_ycsb(&spec, &options(500, 2), &Stop::new(), &mut notes),
+            };
+            assert_eq!(report.unwrap().outcome, Outcome::Complete);
+            let note = notes
+                .events
+                .iter()
+                .find(|event| event.message.starts_with("default privileges gave mallory"));
+            assert!(note.is_some(), "{:?}", notes.events);
+            let left = value_in(&server, name, rights).unwrap();
+            assert!(left.contains("SELECT") && left.contains("INSERT"), "{left}");
+            assert!(!left.contains("TRIGGER") && !left.contains("REFERENCES"), "{left}");
+            let may_create = "select has_schema_privilege('mallory', 'pgfathom', 'create')::text";
+            assert_eq!(value_in(&server, name, may_create).as_deref(), Some("false"));
+            assert_eq!(verify(&spec, is_tpcc).unwrap(), Verdict::Exact);
+        }
+    });
+}
+
+#[test]
+fn a_schema_of_somebody_else_gets_no_tables() {
+    each_postgres(|installation| {
+        let server = start(installation);
+        server.execute("create role mallory").unwrap();
+        server.execute("create database y").unwrap();
+        let user = server.spec().user.clone();
+        server.execute_in("y", &format!("create schema \"{user}\" authorization mallory")).unwrap();
+        let spec = server.spec().with_dbname("y");
+        let named = |error: LoadError| {
+            assert!(
+                matches!(&error, LoadError::NotTrusted { owner, .. } if owner == "mallory"),
+                "{}",
+                words(&error)
+            );
+            assert!(words(&error).contains(&format!("the schema {user} belongs to the role mallory")));
+        };
+        named(load::load_ycsb(&spec, &options(50, 0), &Stop::new(), &mut Notes::default()).unwrap_err());
+        named(load_tpcc(&spec, &TpccOptions::new(1), &Stop::new(), &mut Notes::default()).unwrap_err());
+        assert_eq!(value_in(&server, "y", "select to_regnamespace('pgfathom')::text"), None);
+    });
+}
+
+/// Something is attached while rows are loaded: by a trusted role, as nobody else can.
+struct Attacher<'a> {
+    server: &'a Throwaway,
+    is_done: bool,
+}
+
+impl Observer for Attacher<'_> {
+    fn progress(&mut self, _: &Progress, _: &ProgressSample, _: Duration) {}
+
+    fn event(&mut self, event: &LoadEvent) {
+        let is_copied = event.kind == record::event::PHASE && event.message == Phase::Index.as_str();
+        if is_copied && !std::mem::replace(&mut self.is_done, true) {
+            let trigger =
+                "create trigger late before update on usertable for each row execute function evil()";
+            self.server.execute(&format!("{TRIGGER} {trigger}")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_load_never_ends_over_tables_that_got_a_trigger_meanwhile() {
+    each_postgres(|installation| {
+        let server = start(installation);
+        let mut attacher = Attacher { server: &server, is_done: false };
+        let error =
+            load::load_ycsb(&server.spec(), &options(500, 2), &Stop::new(), &mut attacher).unwrap_err();
+        assert!(words(&error).contains("the trigger late"), "{}", words(&error));
+        assert_eq!(server.value("select loaded_at::text from pgfathom.dataset").unwrap(), None);
+        server.execute("drop trigger late on usertable").unwrap();
+        let report =
+            load::load_ycsb(&server.spec(), &options(500, 2), &Stop::new(), &mut Notes::default()).unwrap();
+        assert_eq!(report.outcome, Outcome::Complete);
+    });
+}
+
+#[test]
+fn a_space_that_cannot_be_kept_free_is_refused_before_anything_is_made() {
+    each_postgres(|installation| {
+        let server = start(installation);
+        let asked = Options { keep_free_bytes: Some(999 << 50), ..options(10, 0) };
+        let error = load::load_ycsb(&server.spec(), &asked, &Stop::new(), &mut Notes::default()).unwrap_err();
+        assert!(matches!(&error, LoadError::Option { flag: "--keep-free", .. }), "{}", words(&error));
+        assert!(words(&error).contains("--keep-free asks for"), "{}", words(&error));
+        assert_eq!(server.value("select to_regnamespace('pgfathom')::text").unwrap(), None);
+        assert_eq!(server.value("select to_regclass('usertable')::text").unwrap(), None);
+        // One that is complete has nothing to write.
+        load::load_ycsb(&server.spec(), &options(10, 0), &Stop::new(), &mut Notes::default()).unwrap();
+        let again = load::load_ycsb(&server.spec(), &asked, &Stop::new(), &mut Notes::default()).unwrap();
+        assert_eq!(again.outcome, Outcome::AlreadyComplete);
+    });
+}
+
+fn verify_on(nodes: &ThrowawayCluster, is_tpcc: bool, deep: bool) -> (Verdict, String) {
+    let stop = Stop::new();
+    let mirror = MirrorOptions { lag_limit: Duration::from_secs(5), standbys: false };
+    if is_tpcc {
+        let options = TpccVerifyOptions { deep, jobs: 1, stop: &stop };
+        let report = load::verify::tpcc::run_cluster(&cluster_of(nodes), &options, &mut |_| {}).unwrap();
+        let lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+        return (report.verdict(), lines.join("\n"));
+    }
+    let options = VerifyOptions { deep, jobs: 1, history: None, stop: &stop };
+    let report = load::verify::run_cluster(&cluster_of(nodes), &options, &mirror, &mut |_| {}).unwrap();
+    let lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    (report.verdict(), lines.join("\n"))
+}
+
+#[test]
+fn a_node_that_gives_other_rows_or_none_is_never_exact() {
+    each_postgres(|installation| {
+        let nodes = ThrowawayCluster::sharded(installation, 2, 2).unwrap();
+        let mut notes = Notes::default();
+        let asked = Options { partitions: None, ..options(500, 0) };
+        load::load_ycsb_on(&cluster_of(&nodes), &asked, &Stop::new(), &mut notes).unwrap();
+        load_tpcc_on(&cluster_of(&nodes), &TpccOptions::new(2), &Stop::new(), &mut notes).unwrap();
+        let swap = |table: &str, one: &str, other: &str| {
+            (
+                format!(
+                    "alter foreign table {table} alter {one} options (add column_name '{other}'), alter {other} options (add column_name '{one}')"
+                ),
+                format!(
+                    "alter foreign table {table} alter {one} options (drop column_name), alter {other} options (drop column_name)"
+                ),
+            )
+        };
+        let trigger = |table: &str| {
+            format!(
+                "{TRIGGER} create trigger lose before insert on {table} for each row execute function evil()"
+            )
+        };
+        let table = "usertable_p1";
+        for (sql, undo, expected) in [
+            (
+                swap(table, "field0", "field1").0,
+                swap(table, "field0", "field1").1,
+                "its column field0 stands for field1",
+            ),
+            (
+                trigger(table),
+                "drop function evil() cascade".to_owned(),
+                "its trigger lose may change or lose",
+            ),
+            (
+                "alter server n2 options (add updatable 'false')".to_owned(),
+                "alter server n2 options (drop updatable)".to_owned(),
+                "takes no writes",
+            ),
+            (
+                format!("alter foreign table {table} options (add updatable 'false')"),
+                format!("alter foreign table {table} options (drop updatable)"),
+                "takes no writes",
+            ),
+            (
+                format!("alter foreign table {table} options (set table_name 'nowhere')"),
+                format!("alter foreign table {table} options (set table_name '{table}')"),
+                "no row can be read through it",
+            ),
+            ("select 1".to_owned(), "select 1".to_owned(), ""),
+        ] {
+            nodes.node(0).execute(&sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+            for deep in [false, true] {
+                let (verdict, lines) = verify_on(&nodes, false, deep);
+                let is_right = match expected {
+                    "" => verdict == Verdict::Exact,
+                    _ => {
+                        verdict == Verdict::Different && lines.contains(&format!("{table} on n1: {expected}"))
+                    }
+                };
+                assert!(is_right, "{sql}: {verdict:?} {lines}");
+            }
+            nodes.node(0).execute(&undo).unwrap_or_else(|error| panic!("{undo}: {error:?}"));
+        }
+        // The tables of TPC-C are reached in the same way.
+        assert_eq!(verify_on(&nodes, true, false), (Verdict::Exact, String::new()));
+        nodes.node(0).execute(&swap("district_p1", "d_street_1", "d_street_2").0).unwrap();
+        nodes.node(0).execute(&trigger("stock_p1")).unwrap();
+        let (verdict, lines) = verify_on(&nodes, true, false);
+        assert_eq!(verdict, Verdict::Different, "{lines}");
+        assert!(lines.contains("district_p1 on n1: its column d_street_1 stands for d_street_2"), "{lines}");
+        assert!(lines.contains("stock_p1 on n1: its trigger lose may change or lose"), "{lines}");
+        // At last, as it takes the way for good.
+        nodes
+            .node(0)
+            .execute(
+                "do $$ declare u record; begin for u in select usename from pg_user_mappings where srvname = 'n2' loop \
+                 execute format('drop user mapping for %s server n2', case u.usename when 'public' then 'public' else quote_ident(u.usename) end); end loop; end $$"
+            )
+            .unwrap();
+        for is_tpcc in [false, true] {
+            let (verdict, lines) = verify_on(&nodes, is_tpcc, false);
+            assert_eq!(verdict, Verdict::Different, "{lines}");
+            assert!(lines.contains("on n1: this role has no user mapping for its server"), "{lines}");
+        }
+    });
+}
