@@ -266,7 +266,7 @@ impl ControlPlane {
 fn statement_failed(error: &postgres::Error) -> Cause {
     let source = error.source();
     if let Some(error) = server_error(error) {
-        return Cause::Asked(error);
+        return Cause::Asked(Box::new(error));
     }
     if error.is_closed() {
         return Cause::Closed;
@@ -395,7 +395,7 @@ fn config(spec: &ConnSpec, candidate: &Candidate) -> postgres::Config {
             .map(|(name, value)| format!("-c {name}={}", value.replace('\\', "\\\\").replace(' ', "\\ "))),
     );
     if !options.is_empty() {
-        config.options(&options.join(" "));
+        config.options(options.join(" "));
     }
     config
 }

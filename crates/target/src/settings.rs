@@ -238,7 +238,7 @@ fn process_of(session: &mut HotConnection) -> Option<u32> {
 /// What a failed statement of a new session means.
 pub(crate) fn cause(error: QueryError) -> Cause {
     match error {
-        QueryError::Server(error) => Cause::Asked(error),
+        QueryError::Server(error) => Cause::Asked(Box::new(error)),
         QueryError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
         QueryError::Io(error) => control::broken(&error),
     }

@@ -62,7 +62,7 @@ pub enum Cause {
     Pooler(PoolerRefusal),
     /// The server refused one of the first questions of a session.
     #[error("the server refused the first question: {0}")]
-    Asked(ServerError),
+    Asked(Box<ServerError>),
     /// The connection stood, and then the server said nothing more.
     #[error(transparent)]
     Silent(Silent),
@@ -90,9 +90,8 @@ impl Cause {
             | Cause::Io(_)
             | Cause::Silent(_)
             | Cause::SessionAttrs { .. } => false,
-            Cause::Asked(error) | Cause::Startup(StartupError::Server(error)) => {
-                error.sqlstate.as_str() != "57P03"
-            }
+            Cause::Asked(error) => error.sqlstate.as_str() != "57P03",
+            Cause::Startup(StartupError::Server(error)) => error.sqlstate.as_str() != "57P03",
             Cause::TlsRefused(_)
             | Cause::Tls(_)
             | Cause::Startup(_)
@@ -110,7 +109,8 @@ impl Cause {
     /// The server's own error, if it sent one.
     pub fn server_error(&self) -> Option<&ServerError> {
         match self {
-            Cause::Asked(error) | Cause::Startup(StartupError::Server(error)) => Some(error),
+            Cause::Asked(error) => Some(error),
+            Cause::Startup(StartupError::Server(error)) => Some(error),
             _ => None,
         }
     }
