@@ -183,7 +183,7 @@ pub fn index(log: impl Read) -> io::Result<Log> {
             length: head.encoded_length,
         });
     }
-    if found.heads == 0 && found.intervals.is_empty() && found.odd == 0 {
+    if found.heads == 0 && found.intervals.is_empty() && found.odd == 0 && found.problems.is_empty() {
         found.problems.push("latency.hlog is empty: not even its first lines are there".to_string());
     }
     if found.odd > 0 {
