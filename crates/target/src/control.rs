@@ -1,4 +1,4 @@
-//! Connections for everything but the hot path: DDL, catalogs, sampling queries. The `postgres` crate does the talking.
+//! Connections for everything but the hot path: DDL, catalogs, sampling queries. `tokio-postgres` does the talking.
 //!
 //! Hosts, addresses, TLS, session attributes and errors are the same as in [`crate::hot`]; what differs is said here. The library does not check
 //! `require_auth` and `requirepeer`, so when one of them is set a hot connection is opened first and checks. `connect_timeout` is the limit

@@ -2,7 +2,7 @@
 //!
 //! Nothing here opens a socket, reads a clock or allocates behind the caller's back: encoders append to a buffer that the caller
 //! owns and reuses, decoders borrow from it. The hot path (`run`, `load`) is built on this layer because a general client
-//! spends more on queues and wake-ups than the protocol itself costs; the control plane uses the `postgres` crate.
+//! spends more on queues and wake-ups than the protocol itself costs; the control plane uses `tokio-postgres`.
 //!
 //! Source of the formats: PostgreSQL documentation, chapter "Frontend/Backend Protocol", sections "Message Formats" and
 //! "Error and Notice Message Fields".
