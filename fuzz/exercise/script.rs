@@ -55,7 +55,10 @@ fn walk(mix: &Mix) {
                                 state.set_text(slot, b"17").expect("a short text");
                             }
                         } else {
-                            explain(mix, Failure::new(command, EvalError::ColumnName(capture.kind.name())));
+                            explain(
+                                mix,
+                                Failure::new(command, EvalError::ColumnName(capture.kind.name(), 1)),
+                            );
                         }
                     }
                 }

@@ -540,7 +540,9 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
             "raise max_locks_per_transaction on the server (every partition takes a lock), or ask for fewer --partitions"
         }
         // Reserved connections are refused with the same code.
-        b"53300" => "ask for fewer streams with -j, or raise max_connections",
+        b"53300" => {
+            "ask for fewer streams with -j, or raise the limit that was reached: max_connections, or CONNECTION LIMIT of the role or database"
+        }
         b"25006" => {
             "this server is a standby or read only: connect to the primary, for example with target_session_attrs=read-write"
         }

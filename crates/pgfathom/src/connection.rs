@@ -103,7 +103,7 @@ impl Connection {
 /// # Errors
 /// When the target cannot be reached.
 pub fn users_relation(spec: &ConnSpec, name: &str) -> Result<String, Failure> {
-    let mut control = target::control::connect(&spec.clone().with_pinned(Pinned::Nothing))?;
+    let mut control = target::control::connect_shared(&spec.clone().with_pinned(Pinned::Nothing))?;
     // Only the name that is asked about is looked up along the user's search path.
     let sql = "select (pg_catalog.pg_identify_object('pg_catalog.pg_class'::pg_catalog.regclass, \
                pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid, 0)).identity";

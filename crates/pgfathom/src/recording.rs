@@ -3,6 +3,7 @@
 use crate::cli::{Format, RunDirectory};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::stop::CleanupGuard;
 use record::model::Run;
 use record::{RecordError, RunDir, State, StepId, What, file, files};
 use report::Held;
@@ -130,17 +131,13 @@ impl<'a> Recording<'a> {
     /// Takes the directory away again: what was asked for was refused before anything was measured.
     pub fn discard(self) {
         drop(self.sampler.take());
-        for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY, files::FINDINGS] {
-            // A file that cannot be removed stays; the refusal is what the user has to hear of.
-            let _ = std::fs::remove_file(self.path().join(name));
-        }
-        // What was sampled beside the work goes with it; nobody else writes into these.
-        for name in [files::STACKS, files::STUCK] {
-            let _ = std::fs::remove_dir_all(self.path().join(name));
-        }
-        let _ = std::fs::remove_dir(self.path());
-        // Under runs/ of the current folder it may have been the first.
-        let _ = std::fs::remove_dir(record::writer::DEFAULT_ROOT);
+        remove(self.path());
+    }
+
+    /// Likewise if the process has to end before the work has begun.
+    pub fn discard_on_forced_exit(&self) -> CleanupGuard {
+        let path = self.path().to_owned();
+        self.context.stop.on_forced_exit(move || remove(&path))
     }
 
     /// Closes the directory after an error: what was measured stays, the error is an event.
@@ -239,6 +236,21 @@ impl<'a> Recording<'a> {
         self.context.terminal.result(&format!("run: {}", self.path().display()));
         Ok(run)
     }
+}
+
+/// Removes a directory without a measurement, and nothing in it that is not of a recording.
+fn remove(path: &Path) {
+    for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY, files::FINDINGS] {
+        // A file that cannot be removed stays; the refusal is what the user has to hear of.
+        let _ = std::fs::remove_file(path.join(name));
+    }
+    // What was sampled beside the work goes with it; nobody else writes into these.
+    for name in [files::STACKS, files::STUCK] {
+        let _ = std::fs::remove_dir_all(path.join(name));
+    }
+    let _ = std::fs::remove_dir(path);
+    // Under runs/ of the current folder it may have been the first.
+    let _ = std::fs::remove_dir(record::writer::DEFAULT_ROOT);
 }
 
 /// Whether a file cannot be written because its folder is somebody else's: then nobody expects it there.

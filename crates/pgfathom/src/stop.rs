@@ -2,7 +2,7 @@
 //!
 //! | level | state | left by |
 //! |---|---|---|
-//! | 0 | running | the first SIGINT or SIGTERM, to 1 |
+//! | 0 | running | the first SIGINT or SIGTERM, to 1; where nothing is in flight ([`Stop::nothing_in_flight`]), out: clean-ups and exit 130 |
 //! | 1 | draining: verbs finish what is in flight, write what they have and exit 130 | the second signal, to 2 |
 //! | 2 | stopping: verbs give up what is in flight; whoever is not out after [`GRACE`] is stopped by the signal thread, which runs the registered clean-ups and exits 130 | - |
 //!
@@ -34,6 +34,8 @@ pub enum Urgency {
 #[derive(Clone)]
 pub struct Stop {
     drain: Arc<AtomicBool>,
+    /// How many say that nothing is in flight. Taken by the signal thread as well: whoever takes its word back knows that no signal has ended us.
+    idle: Arc<Mutex<usize>>,
     listeners: Arc<Mutex<Vec<Listener>>>,
     cleanups: Arc<Mutex<Vec<(u64, Cleanup)>>>,
 }
@@ -52,6 +54,7 @@ impl Stop {
     pub fn install() -> std::io::Result<Stop> {
         let stop = Stop {
             drain: Arc::new(AtomicBool::new(false)),
+            idle: Arc::default(),
             listeners: Arc::new(Mutex::new(Vec::new())),
             cleanups: Arc::new(Mutex::new(Vec::new())),
         };
@@ -74,10 +77,21 @@ impl Stop {
     /// A state that no signal reaches, for tests.
     #[cfg(test)]
     pub fn idle() -> Stop {
-        Stop { drain: Arc::default(), listeners: Arc::default(), cleanups: Arc::default() }
+        Stop {
+            drain: Arc::default(),
+            idle: Arc::default(),
+            listeners: Arc::default(),
+            cleanups: Arc::default(),
+        }
     }
 
     fn signalled(&self) {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if *idle > 0 {
+            let _ = writeln!(std::io::stderr(), "\ninterrupted: nothing had begun");
+            self.leave();
+        }
+        drop(idle);
         target::control::silence::end();
         if !self.drain.swap(true, Ordering::SeqCst) {
             self.tell(Urgency::Drain);
@@ -90,7 +104,12 @@ impl Stop {
         }
         self.tell(Urgency::Now);
         std::thread::sleep(GRACE);
-        // Still here: a call that does not come back. What must not stay behind is cleaned up from this thread.
+        // Still here: a call that does not come back.
+        self.leave();
+    }
+
+    /// Ends the process. What must not stay behind is cleaned up from this thread.
+    fn leave(&self) -> ! {
         let cleanups = std::mem::take(&mut *self.cleanups.lock().unwrap_or_else(PoisonError::into_inner));
         for (_, cleanup) in cleanups.into_iter().rev() {
             cleanup();
@@ -113,6 +132,13 @@ impl Stop {
         listeners.push(Box::new(listener));
     }
 
+    /// Until the guard is dropped the first signal ends the process at once, whatever call it sits in: a file that nobody writes, a lock that
+    /// nobody gives back. For what comes before the work.
+    pub fn nothing_in_flight(&self) -> IdleGuard {
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        IdleGuard { stop: self.clone() }
+    }
+
     /// Whether the user wants an end.
     pub fn is_requested(&self) -> bool {
         self.drain.load(Ordering::Relaxed)
@@ -125,6 +151,18 @@ impl Stop {
         let id = cleanups.last().map_or(0, |(id, _)| id + 1);
         cleanups.push((id, Box::new(cleanup)));
         CleanupGuard { stop: self.clone(), id }
+    }
+}
+
+/// As long as it lives nothing is in flight; see [`Stop::nothing_in_flight`].
+#[derive(Debug)]
+pub struct IdleGuard {
+    stop: Stop,
+}
+
+impl Drop for IdleGuard {
+    fn drop(&mut self) {
+        *self.stop.idle.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
     }
 }
 

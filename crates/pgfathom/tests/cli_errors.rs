@@ -552,7 +552,7 @@ fn wrong_server_states() {
         usage(
             "verify 'user=poor password=right dbname=nothing'",
             "cannot connect to socket {socket}/.s.PGSQL.{port}: FATAL: too many connections for role \"poor\" (SQLSTATE 53300)",
-            "fewer sessions",
+            "ALTER ROLE \"poor\" CONNECTION LIMIT",
         ),
         usage(
             "verify 'host=127.0.0.1 user=worker password=right sslmode=require dbname=nothing'",

@@ -195,6 +195,35 @@ fn run_and_watch_work_through_a_pool_of_transactions_and_leave_nothing_there() {
     });
 }
 
+/// What `pgbench -i` makes.
+const PGBENCH: &str = "create table pgbench_branches (bid int primary key, bbalance int, filler char(88));
+    create table pgbench_tellers (tid int primary key, bid int, tbalance int, filler char(84));
+    create table pgbench_accounts (aid int primary key, bid int, abalance int, filler char(84));
+    create table pgbench_history (tid int, bid int, aid int, delta int, mtime timestamp, filler char(22));
+    insert into pgbench_branches values (1, 0, '');
+    insert into pgbench_tellers select n, 1, 0, '' from generate_series(1, 10) n;
+    insert into pgbench_accounts select n, 1, 0, '' from generate_series(1, 100000) n";
+
+#[test]
+fn pgbenchs_own_scripts_work_through_a_pool_of_transactions() {
+    with_pgbouncer(|program| {
+        let lab = Lab::start(program, "transaction", "");
+        lab.server.execute(PGBENCH).expect("pgbench's tables");
+        for builtin in ["tpcb-like", "simple-update", "select-only"] {
+            // With the vacuum before it and without, watched and not.
+            for more in ["", "-n --watch off", "-n -M extended"] {
+                let out = format!("{builtin}{}", more.replace(' ', ""));
+                let run = format!("run -b {builtin} -c 2 -t 20 {more} -o {out}");
+                lab.expect(0, lab.through(&run));
+                assert_eq!(lab.summary(&out).transactions, Some(40), "{run}");
+            }
+        }
+        let rows = lab.server.value("select count(*) from pgbench_history").expect("an answer");
+        assert_eq!(rows.as_deref(), Some("240"), "two scripts, three runs, forty transactions");
+        assert_pool_is_clean(&lab);
+    });
+}
+
 #[test]
 fn lost_prepared_statements_are_told_with_what_to_do() {
     with_pgbouncer(|program| {

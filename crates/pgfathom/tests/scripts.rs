@@ -237,7 +237,7 @@ fn a_run_that_committed_nothing_ends_with_2_and_says_what_failed() {
             assert_eq!((&summary["transactions"], &summary["valid"]), (&0.into(), &false.into()), "{name}");
             let step = lab.step(&format!("nothing-{name}"));
             let reason = step["verdict"]["reasons"][0].as_str().expect("a reason");
-            assert!(reason.starts_with("not a single transaction was committed"), "{name}: {reason}");
+            assert!(reason.starts_with("not a single transaction succeeded"), "{name}: {reason}");
             assert!(reason.contains(&format!("failed, most of them with {code}")), "{name}: {reason}");
         }
         assert_eq!(lab.count("t"), 0, "what was not counted is not there");

@@ -2,7 +2,10 @@
 
 mod support;
 
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use support::{Ended, Folder, pgfathom, run};
 use target::throwaway::{Throwaway, installations};
@@ -104,4 +107,84 @@ fn an_interrupted_load_continues_where_it_stopped() {
     let ended = run(folder.path(), &["verify", &target]);
     assert_eq!(ended.exit, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("400,001 rows exact"), "{}", ended.stdout);
+}
+
+/// The end of a named pipe that writes, once somebody reads from it: until then it cannot be opened without waiting.
+fn read_by_somebody(fifo: &Path) -> File {
+    let open = || OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(fifo).ok();
+    let mut writer = None;
+    wait_for("somebody who reads the script", || {
+        writer = writer.take().or_else(open);
+        writer.is_some()
+    });
+    writer.expect("it was waited for")
+}
+
+#[test]
+fn one_signal_ends_a_run_that_has_not_begun() {
+    for (name, arguments) in [
+        ("INT", &["run", "-f", "script.fifo", "-t", "1"][..]),
+        ("TERM", &["run", "-f", "script.fifo@3", "-c", "1,2", "-T", "1"]),
+        // Standard input is that pipe.
+        ("INT", &["run", "-f", "-", "-t", "1"]),
+    ] {
+        let folder = Folder::new();
+        let fifo = folder.path().join("script.fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+        let mut command = pgfathom(folder.path());
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let opened = arguments.contains(&"-").then(|| OpenOptions::new().read(true).write(true).open(&fifo));
+        let child = match opened {
+            Some(both) => {
+                let mut both = both.expect("a pipe");
+                std::io::Write::write_all(&mut both, b"SELECT 1;\n").expect("room in the pipe");
+                command.stdin(both.try_clone().expect("a copy"));
+                let child = Running::new(command.spawn().expect("the command starts"));
+                // It has taken what is there, and waits for more.
+                wait_for("the script to be read", || {
+                    rustix::io::ioctl_fionread(&both).is_ok_and(|left| left == 0)
+                });
+                signal(&child, name);
+                child
+            }
+            None => {
+                let child = Running::new(command.spawn().expect("the command starts"));
+                let _writer = read_by_somebody(&fifo);
+                signal(&child, name);
+                let ended: Ended = child.output().expect("ends").into();
+                assert_eq!(ended.exit, Some(130), "{arguments:?}: {}", ended.stderr);
+                assert!(!ended.stderr.contains("in flight"), "{}", ended.stderr);
+                continue;
+            }
+        };
+        let ended: Ended = child.output().expect("ends").into();
+        assert_eq!(ended.exit, Some(130), "{arguments:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn one_signal_ends_a_run_that_waits_for_a_lock_before_it_begins() {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let cluster = Throwaway::start(&installation, &[]).expect("the throwaway server starts");
+    let tables = "create table pgbench_branches (bid int); insert into pgbench_branches values (1);
+        create table pgbench_tellers (tid int)";
+    cluster.execute(tables).expect("tables");
+    let target = format!("host={} port={} user=postgres", cluster.socket_dir().display(), cluster.port());
+    // Of the first table its rows are counted, before there is a run directory; the second one is vacuumed, when there is one.
+    for (table, statement) in [("pgbench_branches", "count"), ("pgbench_tellers", "vacuum")] {
+        let mut holder = target::control::connect(&cluster.spec()).expect("a session");
+        holder.batch_execute(&format!("begin; lock {table}")).expect("the lock");
+        let folder = Folder::new();
+        let child = start(&folder, &["run", "-b", "tpcb-like", "-t", "1", "--watch", "off", &target]);
+        let waits = format!(
+            "select count(*) > 0 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{statement}%'"
+        );
+        wait_for("a run that waits for the lock", || {
+            cluster.value(&waits).ok().flatten().as_deref() == Some("t")
+        });
+        signal(&child, "INT");
+        let ended: Ended = child.output().expect("ends").into();
+        assert_eq!(ended.exit, Some(130), "{table}: {}", ended.stderr);
+        assert!(!folder.path().join("runs").exists(), "{table}: a run that never began leaves nothing");
+    }
 }

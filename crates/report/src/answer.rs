@@ -115,6 +115,9 @@ pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
     let mut reasons: Vec<String> = run.verdict.reasons.clone();
     match facts.badge() {
         // The first reason is the answer already.
+        Badge::Invalid if !reasons.is_empty() && run.summary.transactions == Some(0) => {
+            reasons.remove(0);
+        }
         Badge::Invalid if !reasons.is_empty() => {
             reasons[0] = format!("measured nevertheless: {}", measured(facts));
         }

@@ -204,9 +204,14 @@ fn error_line(out: &mut String, error: &ErrorStatistics) {
             "{} x {}{retried}, first: {}",
             number::count(error.count),
             error.sqlstate,
-            error.first_message
+            first_line(&error.first_message)
         ),
     );
+}
+
+/// What stands in a table of an error that has several lines: the rest of a script's is the place in it, for `run.json` and for whoever asks there.
+pub(crate) fn first_line(message: &str) -> &str {
+    message.lines().next().unwrap_or_default().trim_end()
 }
 
 fn latency_table(out: &mut String, step: &StepFacts) {

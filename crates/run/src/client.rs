@@ -202,10 +202,8 @@ impl Client {
                     Err(TransactionError::Dropped) => return Ended::Over,
                     Err(error) => error,
                 };
-                let again = error.is_retryable()
-                    && (plan.tries_max == 0 || tries < plan.tries_max)
-                    && !plan.control.is_abandoned()
-                    && !session.is_over();
+                let has_tries = error.is_retryable() && (plan.tries_max == 0 || tries < plan.tries_max);
+                let again = has_tries && !plan.control.is_abandoned() && !session.is_over();
                 let sqlstate = error.sqlstate();
                 self.tally.borrow_mut().error(sqlstate, item, session.now(), again, || error.message());
                 let lost = match &error {
@@ -226,6 +224,9 @@ impl Client {
                     continue;
                 }
                 self.tally.borrow_mut().failed(start, item, self.node);
+                if has_tries && !again {
+                    plan.control.cut_off.fetch_add(1, Ordering::Relaxed);
+                }
                 if lost.is_some() && plan.workload.tpcc().is_some() {
                     self.tally.borrow_mut().unknown(start, item);
                 }

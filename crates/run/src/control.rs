@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::engine::Nanos;
+use crate::engine::{NANOS_PER_SECOND, Nanos};
 
 /// Asked from outside, for example by a signal handler.
 #[derive(Debug, Default)]
@@ -66,6 +66,36 @@ pub struct Outage {
     pub back: Option<Nanos>,
 }
 
+/// A time without a connection is an outage from this length on. Below it nobody was refused: sessions came back at their first try, as those do
+/// whose script ends its own connection.
+pub const OUTAGE_MIN: Nanos = NANOS_PER_SECOND / 20;
+
+/// Times without a single connection.
+#[derive(Debug, Default)]
+struct Outages {
+    list: Vec<Outage>,
+    /// How many of them somebody has been told of: those stay.
+    told: usize,
+}
+
+impl Outages {
+    /// A session is back.
+    fn end(&mut self, now: Nanos) {
+        let Some(outage) = self.list.last_mut() else { return };
+        let to = *outage.to.get_or_insert(now);
+        if to.saturating_sub(outage.from) < OUTAGE_MIN && self.list.len() > self.told {
+            self.list.pop();
+        }
+    }
+
+    fn until(&mut self, now: Nanos) -> &[Outage] {
+        let is_new = |one: &Outage| one.to.is_none() && now.saturating_sub(one.from) < OUTAGE_MIN;
+        let known = self.list.len() - usize::from(self.list.last().is_some_and(is_new));
+        self.told = self.told.max(known);
+        &self.list[..self.told]
+    }
+}
+
 /// Shared by all workers of a run.
 #[derive(Debug)]
 pub struct Control {
@@ -93,7 +123,9 @@ pub struct Control {
     pub reconnected: AtomicU64,
     /// Commits that were acknowledged with a warning that the wait for their standbys was cancelled.
     pub weak_commits: AtomicU64,
-    outages: Mutex<Vec<Outage>>,
+    /// Failed transactions that would have been tried again, had the run not been over.
+    pub cut_off: AtomicU64,
+    outages: Mutex<Outages>,
     /// Sessions that ended before the run did, because going on would have made its counts wrong.
     pub aborted: AtomicU64,
     /// Why the first of them did.
@@ -143,6 +175,7 @@ impl Default for Control {
             lost: AtomicU64::new(0),
             reconnected: AtomicU64::new(0),
             weak_commits: AtomicU64::new(0),
+            cut_off: AtomicU64::new(0),
             outages: Mutex::default(),
             aborted: AtomicU64::new(0),
             abort: Mutex::default(),
@@ -219,9 +252,7 @@ impl Control {
         }
         if self.connected.fetch_add(1, Ordering::Relaxed) == 0 && !is_first_time {
             let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(outage) = outages.last_mut() {
-                outage.to.get_or_insert(now);
-            }
+            outages.end(now);
         }
     }
 
@@ -230,7 +261,7 @@ impl Control {
         self.lost.fetch_add(1, Ordering::Relaxed);
         if self.connected.fetch_sub(1, Ordering::Relaxed) == 1 {
             let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
-            outages.push(Outage { from: now, message: message(), ..Outage::default() });
+            outages.list.push(Outage { from: now, message: message(), ..Outage::default() });
         }
     }
 
@@ -261,9 +292,9 @@ impl Control {
         self.follows_writes.load(Ordering::Relaxed)
     }
 
-    /// Times without a single connection.
-    pub fn outages(&self) -> Vec<Outage> {
-        self.outages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Times without a single connection, as of `now`: one that has only begun may be none.
+    pub fn outages(&self, now: Nanos) -> Vec<Outage> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner).until(now).to_vec()
     }
 
     /// Notes why the run cannot go on; the first reason stays.
@@ -298,13 +329,33 @@ mod tests {
         let control = Control::default();
         control.session_connected(1, true);
         control.session_connected(1, true);
+        let (back, end) = (20 + OUTAGE_MIN, 20 + 2 * OUTAGE_MIN);
         control.session_lost(10, || "first".into());
         control.session_lost(20, || "second".into());
-        control.session_connected(50, false);
-        control.session_connected(60, false);
-        let outage = Outage { from: 20, to: Some(50), message: "second".into(), ..Outage::default() };
-        assert_eq!(control.outages(), [outage]);
+        control.session_connected(back, false);
+        control.session_connected(back + 10, false);
+        let outage = Outage { from: 20, to: Some(back), message: "second".into(), ..Outage::default() };
+        assert_eq!(control.outages(end), [outage]);
         assert_eq!(control.lost.load(Ordering::Relaxed), 2);
         assert_eq!(control.reconnected.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn sessions_that_end_their_own_connections_make_no_outage() {
+        let control = Control::default();
+        control.session_connected(1, true);
+        for round in 1..1_000 {
+            let from = round * 10 * OUTAGE_MIN;
+            control.session_lost(from, || "terminated".into());
+            assert_eq!(control.outages(from + 1), [], "it may be back at once");
+            control.session_connected(from + OUTAGE_MIN - 1, false);
+        }
+        assert_eq!((control.outages(Nanos::MAX), control.lost.load(Ordering::Relaxed)), (vec![], 999));
+        // One that was told stays, also where the clocks of two threads disagree about its length.
+        let from = 20_000 * OUTAGE_MIN;
+        control.session_lost(from, || "gone".into());
+        assert_eq!(control.outages(from + OUTAGE_MIN).len(), 1);
+        control.session_connected(from + OUTAGE_MIN - 1, false);
+        assert_eq!(control.outages(Nanos::MAX)[0].to, Some(from + OUTAGE_MIN - 1));
     }
 }

@@ -59,7 +59,7 @@ impl Dial for TargetDial {
             hint: None,
             is_transient: false,
         })?;
-        Ok(Link::new(stream, parts.tls, &parts.received))
+        Ok(Link::new(stream, parts.tls, &parts.received).with_cancel(parts.cancel))
     }
 
     fn follows_writes(&self) -> bool {

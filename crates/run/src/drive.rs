@@ -1,6 +1,7 @@
 //! One run: workers on threads of their own, a collector that hears from them once a second, and the account at the end.
 
 mod collector;
+mod leftover;
 mod seat;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +25,7 @@ use crate::schedule::Pace;
 use crate::tally::{Posted, Shape};
 use crate::workload::Workload;
 use collector::{Collected, Collector};
+use leftover::Leftover;
 use seat::{Post, Seat, Worked, work};
 
 /// Most sessions of one run: a session's number has 14 bits inside a written value.
@@ -120,6 +122,10 @@ pub struct Account {
     pub unstarted: u64,
     /// Begun, and dropped before their outcome was known.
     pub unfinished: u64,
+    /// Sessions whose statement the server was asked to give up at the end.
+    pub cancelled: u64,
+    /// Those of them whose statement still went on when that was no longer waited for.
+    pub still_at_work: u64,
     /// CPU time of this process in the measured window.
     pub client_cpu: Nanos,
     /// CPU time of the worker thread with the least time to spare, as a share of the measured window, 0 to 1.
@@ -140,6 +146,8 @@ pub struct Account {
     pub reconnected: u64,
     /// Commits that were acknowledged although the wait for their standbys was cancelled: they may be on no standby.
     pub weak_commits: u64,
+    /// Failed transactions that would have been tried again, had the run not been over.
+    pub cut_off: u64,
     /// Sessions that ended before the run did, because their script cannot go on.
     pub aborted: u64,
     /// Why the first of them did.
@@ -287,14 +295,19 @@ pub fn drive(
         crew.dismiss();
     }
     // A worker without a result has told why; the others have been abandoned, and end at once.
-    let results: Vec<Option<Worked>> =
+    let mut results: Vec<Option<Worked>> =
         threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect();
+    // However the run has ended, the server is not left with what nobody waits for.
+    let left = results.iter_mut().flatten().flat_map(|worked| std::mem::take(&mut worked.unanswered));
+    let leftover = leftover::cancel(left.collect());
     let collected = collected?;
     let (Some(results), false) = (results.into_iter().collect::<Option<Vec<_>>>(), control.is_broken())
     else {
         return Err(broke_down(&control));
     };
-    Ok(Account { moves: dial.moves(), ..account(collected, results, &control, &posts, poller) })
+    let account = account(collected, results, &control, &posts, poller);
+    let Leftover { cancelled, still_at_work } = leftover;
+    Ok(Account { moves: dial.moves(), cancelled, still_at_work, ..account })
 }
 
 /// The workers, as long as somebody wants them.
@@ -366,16 +379,19 @@ fn account(
         skipped: 0,
         unstarted: 0,
         unfinished: 0,
+        cancelled: 0,
+        still_at_work: 0,
         client_cpu: collected.cpu_at_end.saturating_sub(collected.cpu_at_measure_from),
         worker_cpu_share_max: 0.0,
         worker_wait_share_max: None,
         traffic: Traffic::default(),
         poller,
-        outages: collected.recovery.finish(&control.outages()),
+        outages: collected.recovery.finish(&control.outages(end)),
         moves: Vec::new(),
         lost: control.lost.load(Ordering::Relaxed),
         reconnected: control.reconnected.load(Ordering::Relaxed),
         weak_commits: control.weak_commits.load(Ordering::Relaxed),
+        cut_off: control.cut_off.load(Ordering::Relaxed),
         aborted: control.aborted.load(Ordering::Relaxed),
         abort: control.abort(),
         is_interrupted: collected.is_interrupted,

@@ -1,13 +1,30 @@
-//! What a connection pooler between us and the server does to a run, told by the errors that it causes.
+//! Prepared statements that are not there any more: through a connection pooler, or because a script throws them away.
 
 use wire::error::SqlState;
+
+/// What stands between the sessions and the server, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// A pool that shares its server processes between transactions.
+    SharedPool,
+    /// Nobody knows of a pooler; one that takes settings cannot be told from a server.
+    Unknown,
+    /// Likewise, and this program has prepared nothing.
+    Scripts,
+}
 
 /// What to do about statements that were prepared on one server process and asked for on another.
 const PREPARED: &str = "a connection pooler in transaction mode gives each transaction another server process, which does not know what was prepared \
      before: add -M extended or -M simple, connect to the server itself, or let the pooler follow prepared statements (pgbouncer 1.21 and later: max_prepared_statements)";
+/// The same where no pooler was seen.
+const THROWN_AWAY: &str = "with -M prepared every session prepares its statements once: a script that says DEALLOCATE or DISCARD ALL throws them away, and a \
+     pooler may give each transaction another server process; add -M extended or -M simple, which keep nothing";
+/// Statements that scripts prepare by themselves.
+const OWN: &str = "a statement that a script prepares by itself (PREPARE) stays until DEALLOCATE or DISCARD ALL, or the end of the session: prepare and execute it in \
+     one transaction, and deallocate it there";
 
-/// What to type next after an error that only a pooler causes.
-pub fn hint(sqlstate: SqlState, message: &str) -> Option<&'static str> {
+/// What to type next after an error that speaks of a prepared statement.
+pub fn hint(sqlstate: SqlState, message: &str, between: Between) -> Option<&'static str> {
     let speaks_of = |words: &str| message.contains(words);
     let is_lost = match sqlstate.as_str() {
         // duplicate_prepared_statement, invalid_sql_statement_name: every name is prepared once in a session.
@@ -18,33 +35,55 @@ pub fn hint(sqlstate: SqlState, message: &str) -> Option<&'static str> {
         "34000" => speaks_of("portal"),
         _ => false,
     };
-    is_lost.then_some(PREPARED)
+    // The names that this program gives; translations keep them.
+    let is_ours = ["script_", "ycsb_", "tpcc_"].iter().any(|name| speaks_of(name)) || !message.contains('"');
+    is_lost.then_some(match between {
+        Between::SharedPool => PREPARED,
+        Between::Unknown if is_ours => THROWN_AWAY,
+        Between::Unknown | Between::Scripts => OWN,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const LOST: [(&[u8; 5], &str); 5] = [
+        (b"42P05", "prepared statement \"ycsb_read\" already exists"),
+        (b"26000", "prepared statement \"ycsb_read\" does not exist"),
+        (b"26000", "unnamed prepared statement does not exist"),
+        (b"08P01", "bind message supplies 1 parameters, but prepared statement \"\" requires 0"),
+        (b"34000", "portal \"\" does not exist"),
+    ];
+
     #[test]
     fn errors_of_lost_statements_lead_to_the_pooler_and_others_do_not() {
-        for (code, message) in [
-            (b"42P05", "prepared statement \"ycsb_read\" already exists"),
-            (b"26000", "prepared statement \"ycsb_read\" does not exist"),
-            (b"26000", "unnamed prepared statement does not exist"),
-            (b"08P01", "bind message supplies 1 parameters, but prepared statement \"\" requires 0"),
-            (b"34000", "portal \"\" does not exist"),
-        ] {
-            assert!(
-                hint(SqlState(*code), message).is_some_and(|hint| hint.contains("-M extended")),
-                "{message}"
-            );
+        for (code, message) in LOST {
+            let hint = hint(SqlState(*code), message, Between::SharedPool).unwrap_or_default();
+            assert!(hint.contains("-M extended") && hint.contains("a connection pooler in"), "{message}");
         }
         for (code, message) in [
             (b"08P01", "invalid message format"),
             (b"34000", "cursor \"c\" does not exist"),
             (b"42P01", "relation \"usertable\" does not exist"),
         ] {
-            assert_eq!(hint(SqlState(*code), message), None, "{message}");
+            for between in [Between::SharedPool, Between::Unknown, Between::Scripts] {
+                assert_eq!(hint(SqlState(*code), message, between), None, "{message}");
+            }
         }
+    }
+
+    #[test]
+    fn without_a_pooler_none_is_blamed() {
+        for message in [
+            "prepared statement \"script_0\" does not exist",
+            "prepared statement \"ycsb_read\" does not exist",
+        ] {
+            let hint = |between| hint(SqlState(*b"26000"), message, between).unwrap();
+            assert!(hint(Between::Unknown).contains("DISCARD ALL throws them away"), "{message}");
+            assert!(!hint(Between::Scripts).contains("pooler"), "{message}");
+        }
+        let own = hint(SqlState(*b"26000"), "prepared statement \"q\" does not exist", Between::Unknown);
+        assert!(own.is_some_and(|hint| hint.contains("prepares by itself") && !hint.contains("pooler")));
     }
 }

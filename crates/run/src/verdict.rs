@@ -26,7 +26,7 @@ pub const TRANSACTIONS_FOR_P99_MIN: u64 = 10_000;
 /// Reasons against a run, and what else a careful reader should know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opinion {
-    /// Nothing was committed in the measured time: there are no numbers, and that is the answer, whatever the client did meanwhile.
+    /// No transaction succeeded in the measured time: there are no numbers, and that is the answer, whatever the client did meanwhile.
     pub has_nothing: bool,
     /// Why the numbers say nothing about the target. Empty: they are valid.
     pub invalid: Vec<String>,
@@ -41,7 +41,7 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     let percent = |share: f64| (share * 100.0).round();
     if measured.transactions() == 0 {
         opinion.has_nothing = true;
-        opinion.invalid.push(nothing_committed(account));
+        opinion.invalid.push(nothing_succeeded(account, duration));
     }
     let (busy, waited) = (account.worker_cpu_share_max, account.worker_wait_share_max.unwrap_or(0.0));
     let is_long_enough = account.measured() >= CLIENT_JUDGED_FROM;
@@ -86,12 +86,18 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     }
     if account.unfinished > 0 {
         opinion.notes.push(format!(
-            "{} dropped before the outcome was known",
-            were(account.unfinished, "transaction")
+            "{} dropped before the outcome was known{}",
+            were(account.unfinished, "transaction"),
+            left_behind(account)
         ));
     }
-    if measured.failed() > 0 {
-        opinion.notes.push(format!("{} failed", counted(measured.failed(), "transaction")));
+    if account.cut_off > 0 {
+        let were = were(account.cut_off, "transaction");
+        opinion.notes.push(format!("{were} not tried again because the time was over"));
+    }
+    let failed = measured.failed().saturating_sub(account.cut_off);
+    if failed > 0 {
+        opinion.notes.push(format!("{} failed", counted(failed, "transaction")));
     }
     if let Some(why) = account.abort.as_ref().filter(|_| account.aborted > 0) {
         let all = account.sessions.len() as u64;
@@ -123,10 +129,18 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     opinion
 }
 
-/// That nothing was committed, and what there was instead.
-fn nothing_committed(account: &Account) -> String {
+/// That no transaction succeeded, and what there was instead.
+fn nothing_succeeded(account: &Account, duration: Option<Duration>) -> String {
     let failed = account.posted.measured.failed() + account.posted.warmup.failed();
-    let mut text = String::from("not a single transaction was committed in the measured time");
+    let measured = &account.posted.measured;
+    if measured.started == 0 && account.posted.warmup.started > 0 && duration.is_none() {
+        return format!(
+            "nothing was left to measure: the warm-up used up the transactions of every session (-t), {} in all; ask for more of them, or for a shorter --warmup",
+            account.posted.warmup.started
+        );
+    }
+    // Not "committed": a script can commit, and fail behind that.
+    let mut text = String::from("not a single transaction succeeded in the measured time");
     let often = account.posted.errors.iter().max_by_key(|error| error.count);
     match (failed, often) {
         (0, _) if account.unfinished > 0 => {
@@ -143,7 +157,26 @@ fn nothing_committed(account: &Account) -> String {
             first_line(&error.first_message)
         )),
     }
+    if failed > 0 {
+        text.push_str("; what single statements committed before they failed is in the database");
+    }
     text
+}
+
+/// What the server still does for transactions that were dropped, if that is known.
+fn left_behind(account: &Account) -> String {
+    match (account.cancelled, account.still_at_work) {
+        (0, _) => String::new(),
+        (cancelled, 0) => {
+            let (statements, were) =
+                if cancelled == 1 { ("statement", "was") } else { ("statements", "were") };
+            format!("; {cancelled} {statements} of theirs {were} cancelled in the server")
+        }
+        (cancelled, left) => format!(
+            "; the server was asked to cancel {}, and {left} of them went on regardless (pg_stat_activity has them)",
+            counted(cancelled, "statement")
+        ),
+    }
 }
 
 /// A number and what it counts.
@@ -229,6 +262,8 @@ mod tests {
             skipped: 0,
             unstarted: 0,
             unfinished: 0,
+            cancelled: 0,
+            still_at_work: 0,
             client_cpu: NANOS_PER_SECOND / 10,
             worker_cpu_share_max: 0.5,
             worker_wait_share_max: Some(0.1),
@@ -239,6 +274,7 @@ mod tests {
             lost: 0,
             reconnected: 0,
             weak_commits: 0,
+            cut_off: 0,
             aborted: 0,
             abort: None,
             is_interrupted: false,
@@ -248,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_committed_is_told_with_what_there_was_instead() {
+    fn a_run_without_a_success_is_told_with_what_there_was_instead() {
         let mut account = account();
         account.posted.measured.types[0] = crate::tally::TypeTally { failed: 40, ..Default::default() };
         account.worker_cpu_share_max = 1.0;
@@ -263,9 +299,66 @@ mod tests {
         account.posted.errors = vec![error(b"40001", 3), error(b"53100", 37)];
         let opinion = judge(&account, None);
         assert!(opinion.has_nothing, "also where the client was busy with failing");
-        assert!(opinion.invalid[0].ends_with(": 40 failed, most of them with 53100: first"), "{opinion:?}");
+        assert_eq!(
+            opinion.invalid[0],
+            "not a single transaction succeeded in the measured time: 40 failed, most of them with 53100: first; what single statements \
+             committed before they failed is in the database"
+        );
         account.posted.measured.types[0].transactions = 1;
         assert!(!judge(&account, None).has_nothing);
+    }
+
+    #[test]
+    fn what_became_of_dropped_statements_in_the_server_is_told() {
+        let told = |cancelled, still_at_work| {
+            let account = Account { unfinished: 3, cancelled, still_at_work, ..account() };
+            judge(&account, None).notes.remove(0)
+        };
+        assert!(told(0, 0).ends_with("before the outcome was known"));
+        assert!(told(1, 0).ends_with("known; 1 statement of theirs was cancelled in the server"));
+        assert!(told(3, 0).ends_with("known; 3 statements of theirs were cancelled in the server"));
+        assert!(told(3, 1).contains("asked to cancel 3 statements, and 1 of them went on regardless"));
+    }
+
+    #[test]
+    fn a_warm_up_that_used_up_the_transactions_is_the_reason_for_no_numbers() {
+        let mut account = account();
+        std::mem::swap(&mut account.posted.warmup, &mut account.posted.measured);
+        assert!(
+            judge(&account, None).invalid[0]
+                .contains("warm-up used up the transactions of every session (-t)")
+        );
+        let timed = judge(&account, Some(Duration::from_secs(1)));
+        assert!(timed.invalid[0].starts_with("not a single transaction succeeded"), "{timed:?}");
+    }
+
+    #[test]
+    fn notes_quote_one_line_and_count_one_as_one() {
+        let mut one = account();
+        one.sessions = vec![Default::default(); 1];
+        (one.aborted, one.abort) = (1, Some("x:1:1: no\n  1 | \\set\n    | ^".into()));
+        (one.unstarted, one.scheduled, one.unfinished, one.weak_commits) = (1, 1, 1, 1);
+        one.posted.measured.types[0].failed = 1;
+        assert_eq!(
+            judge(&one, None).notes,
+            [
+                "sessions that were aborted begin nothing any more: 1 of 1 scheduled transaction had not begun at the end",
+                "1 transaction was dropped before the outcome was known",
+                "1 transaction failed",
+                "1 of 1 session was aborted: x:1:1: no",
+                "1 commit was acknowledged although the wait for a standby was cancelled, and counted: a failover may lose what was committed so",
+            ]
+        );
+    }
+
+    #[test]
+    fn transactions_that_the_end_kept_from_another_try_are_no_failures_of_the_target() {
+        let mut account = account();
+        (account.cut_off, account.posted.measured.types[0].failed) = (4, 4);
+        let told = |account: &Account| judge(account, None).notes;
+        assert_eq!(told(&account), ["4 transactions were not tried again because the time was over"]);
+        account.posted.measured.types[0].failed = 5;
+        assert_eq!(told(&account)[1], "1 transaction failed");
     }
 
     #[test]

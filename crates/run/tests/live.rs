@@ -402,3 +402,58 @@ fn a_statement_the_server_refuses_is_told_with_what_to_do() {
         assert_eq!(failure.hint.unwrap(), "fill it first: pgfathom load ycsb --rows 1M");
     });
 }
+
+/// Asks twice to stop once every session's statement is seen at work in the server.
+struct TwoStops<'a> {
+    cluster: &'a Throwaway,
+    sessions: u64,
+    stop: &'a StopFlag,
+}
+
+const AT_WORK: &str = "select count(*) from pg_stat_activity where state = 'active' and query like '%pg_sleep(1000)%' and pid <> pg_backend_pid()";
+
+impl Observer for TwoStops<'_> {
+    fn begins(&mut self, _: Nanos) {}
+
+    fn second(&mut self, _: &Second<'_>) {
+        let at_work = self.cluster.value(AT_WORK).unwrap();
+        if at_work.is_some_and(|count| count == self.sessions.to_string()) {
+            self.stop.ask();
+            self.stop.ask();
+        }
+    }
+}
+
+#[test]
+fn statements_that_nobody_waits_for_any_more_do_not_go_on_in_the_server() {
+    on_each(|_, cluster| {
+        for poller in [Choice::Auto, Choice::Epoll] {
+            for (text, mode) in [
+                ("SELECT pg_sleep(1000);\n", QueryMode::Simple),
+                ("BEGIN;\nSELECT pg_sleep(1000);\nEND;\n", QueryMode::Prepared),
+                ("SELECT pg_sleep(1000) \\; SELECT pg_sleep(1000);\n", QueryMode::Simple),
+                // The first request ends one statement, and the next one begins.
+                (
+                    "\\startpipeline\nSELECT pg_sleep(1000);\n\\syncpipeline\nSELECT pg_sleep(1000);\n\\endpipeline\n",
+                    QueryMode::Extended,
+                ),
+            ] {
+                let stop = StopFlag::default();
+                let mut observer = TwoStops { cluster: &cluster, sessions: 4, stop: &stop };
+                let options = Options {
+                    poller,
+                    duration: Some(Duration::from_secs(600)),
+                    ..options(script(text, mode))
+                };
+                let dial = Arc::new(TargetDial::new(cluster.spec()));
+                let account = drive(options, dial, &stop, &mut observer).unwrap();
+                assert_eq!(
+                    (account.unfinished, account.cancelled, account.still_at_work),
+                    (4, 4, 0),
+                    "{text}"
+                );
+                assert_eq!(cluster.value(AT_WORK).unwrap().as_deref(), Some("0"), "{text}");
+            }
+        }
+    });
+}

@@ -609,6 +609,12 @@ impl fmt::Debug for CancelToken {
 }
 
 impl CancelToken {
+    /// The same, with another limit of time for the request.
+    #[must_use]
+    pub fn within(self, timeout: Duration) -> CancelToken {
+        CancelToken { timeout, ..self }
+    }
+
     /// Sends the request and waits until the server has taken it. Whether a query was still running, nobody tells.
     pub fn cancel(&self) -> io::Result<()> {
         let deadline = Some(Instant::now() + self.timeout);

@@ -196,7 +196,9 @@ fn server_hint(state: SqlState) -> Option<String> {
         b"40001" => {
             "a standby gives up when the primary has removed what is being read: raise max_standby_streaming_delay there, or set hot_standby_feedback"
         }
-        b"53300" => "ask for fewer connections with -j, or raise max_connections",
+        b"53300" => {
+            "ask for fewer connections with -j, or raise the limit that was reached: max_connections, or CONNECTION LIMIT of the role or database"
+        }
         b"55P03" => "another session holds a lock on the table: verify again once it is through",
         b"57014" => "an administrator or a timeout cancelled it; verify again, it changes nothing",
         _ => return None,

@@ -1,5 +1,6 @@
 //! `run`: drive transactions and measure them. pgbench's words where pgbench has them.
 
+mod advice;
 pub(crate) mod measure;
 pub(crate) mod mix;
 mod nodes;
@@ -224,6 +225,8 @@ impl Run {
             context.terminal.data(&mix::list());
             return Ok(Exit::Ok);
         }
+        // Scripts may come from a pipe that nobody writes, tables may be locked: no reason to go on after a signal.
+        let idle = context.stop.nothing_in_flight();
         self.check_sweep()?;
         if self.is_sweep() {
             self.check_tpcc_sweep()?;
@@ -233,6 +236,7 @@ impl Run {
             context.terminal.say(&taken);
         }
         if self.tpcc.simulate.is_some() {
+            drop(idle);
             return self.run_simulated(context);
         }
         let drives_tpcc = self
@@ -241,15 +245,17 @@ impl Run {
             .any(|builtin| mix::builtin_name(&builtin.name).is_ok_and(|name| name == tpcc::NAME));
         let spec = self.route.resolve(&self.connection, context, drives_tpcc)?;
         if self.tpcc.until_slo {
+            drop(idle);
             return self.run_until_slo(context, &spec);
         }
         if self.is_sweep() {
-            return self.run_sweep(context, &spec);
+            return self.run_sweep(context, &spec, idle);
         }
         let mut control = target::control::connect_shared(&spec)?;
         let seed = self.seed();
         let assembled = self.assemble(&mut control, &spec, seed, &context.terminal)?;
         let recording = Recording::begin(context, &self.directory, "run", &assembled.name)?;
+        let unbegun = recording.discard_on_forced_exit();
         self.watch(&recording, &spec)?;
         let fingerprint = fingerprint::take(&mut control, &spec);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
@@ -257,6 +263,7 @@ impl Run {
             vacuum_pgbench(&mut control, &spec)?;
         }
         let step = recording.dir().begin_step("run", &assembled.name)?;
+        drop((idle, unbegun));
         let measured = match self.measure(&recording, &step, &spec, Some(&mut control), assembled, seed) {
             Ok(measured) => measured,
             // It broke down in the midst of it: what was measured until then is there.

@@ -426,7 +426,7 @@ fn errors(out: &mut String, step: &StepFacts) {
                 Cell::number(number::count(error.retried)),
                 Cell::number(number::duration(at_s)),
                 Cell::words(error.first_type.as_deref().unwrap_or("")),
-                Cell::words(&error.first_message),
+                Cell::words(crate::text::first_line(&error.first_message)),
             ])
         })
         .collect();

@@ -122,7 +122,7 @@ impl Collector<'_> {
                 // After a late look one second has the counts of several: they are one beat, or the empty ones would look like a stall.
                 if finished || now < to + NANOS_PER_SECOND + COLLECT_AFTER {
                     beat.connected = self.control.connected.load(Ordering::Relaxed);
-                    recovery.second(&beat, &self.control.outages());
+                    recovery.second(&beat, &self.control.outages(to));
                     beat = Beat { from: to, ..Beat::default() };
                 }
                 self.report(&mut second, to, &posted, measure_from, observer);

@@ -12,7 +12,7 @@ use super::DRAIN_LIMIT;
 use crate::client::{Client, Plan, SessionRecord};
 use crate::control::Control;
 use crate::engine::connector::Connector;
-use crate::engine::link::Traffic;
+use crate::engine::link::{Link, Traffic};
 use crate::engine::poller::Poller;
 use crate::engine::reactor::{EpollReactor, Reactor};
 use crate::engine::session::Shared;
@@ -66,6 +66,8 @@ pub(super) struct Worked {
     pub(super) sessions: Vec<SessionRecord>,
     /// As it stood at the worker's end: only the end of the whole run tells which arrivals it still owed.
     pub(super) schedule: Schedule,
+    /// Connections that still owed a reply when everything was dropped.
+    pub(super) unanswered: Vec<Link>,
     pub(super) traffic: Traffic,
     pub(super) buffer_bytes: usize,
     pub(super) end: Nanos,
@@ -127,10 +129,12 @@ fn sit(seat: Seat, reactor: impl Reactor, connector: Connector) -> std::io::Resu
         housekeeper.at_measure_from.map_or((0, None), |before| usage.since(before));
     seat.post.is_finished.store(true, Ordering::Release);
     outcome?;
+    let unanswered = worker.take_unanswered();
     let schedule = shared.schedule.borrow().clone();
     Ok(Worked {
         sessions: records.iter().map(|record| record.borrow().clone()).collect(),
         schedule,
+        unanswered,
         traffic: worker.traffic(),
         buffer_bytes: worker.buffer_bytes(),
         end,

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::net::{RecvFlags, SendFlags};
 use rustls::ClientConnection;
+use target::hot::CancelToken;
 use wire::backend::{Frames, ProtocolError, ReplyScanner, Scan, TransactionStatus, tag};
 use wire::error::{ServerError, SqlState};
 
@@ -191,6 +192,8 @@ pub struct Link {
     sent: usize,
     /// A ring holds the socket, too: closing it here would not tell the peer.
     is_in_ring: bool,
+    /// How the server is asked to give up what it executes, where it said so.
+    cancel: Option<Box<CancelToken>>,
     /// Counts since the connection was made.
     pub traffic: Traffic,
 }
@@ -211,7 +214,33 @@ impl Link {
             outgoing: Vec::with_capacity(SEND_BUFFER_BYTES),
             sent: 0,
             is_in_ring: false,
+            cancel: None,
             traffic: Traffic::default(),
+        }
+    }
+
+    /// The same with the way to have its statements cancelled.
+    #[must_use]
+    pub fn with_cancel(mut self, token: CancelToken) -> Link {
+        self.cancel = Some(Box::new(token));
+        self
+    }
+
+    /// How the server is asked to give up what it executes.
+    pub fn cancel_token(&self) -> Option<&CancelToken> {
+        self.cancel.as_deref()
+    }
+
+    /// The server has closed the connection. What came before is read and forgotten: for a link that nobody reads any more.
+    pub fn has_ended(&mut self) -> bool {
+        let mut scratch = [0; 4096];
+        loop {
+            match self.stream.read(&mut scratch) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return true,
+            }
         }
     }
 

@@ -128,6 +128,21 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
+    /// The connections of sessions that still wait for a reply, to be called when nobody waits for them any more.
+    pub fn take_unanswered(&mut self) -> Vec<Link> {
+        let take = |slot: &Slot| {
+            let mut state = slot.session.state.borrow_mut();
+            if state.wait != Wait::Reply || state.lost.is_some() {
+                return None;
+            }
+            let link = state.link.take()?;
+            state.buffer_bytes = link.buffer_bytes();
+            state.traffic_before.add(link.traffic);
+            Some(link)
+        };
+        self.slots.iter().filter_map(take).collect()
+    }
+
     /// Traffic of all sessions.
     pub fn traffic(&self) -> Traffic {
         let mut sum = Traffic::default();

@@ -353,8 +353,8 @@ pub enum EvalError {
     SleepTime,
     #[error("\\gset expects one row, got {0}")]
     ExpectedOneRow(u64),
-    #[error("\\{0} cannot name a variable after a column of this result")]
-    ColumnName(&'static str),
+    #[error("\\{0} cannot name a variable after column {1} of this result")]
+    ColumnName(&'static str, usize),
     #[error("\\{0} outside a pipeline")]
     NotInPipeline(&'static str),
     #[error("\\startpipeline inside a pipeline")]
@@ -374,7 +374,7 @@ impl EvalError {
             EvalError::ExpectedOneRow(_) => {
                 Some("add LIMIT 1, or use \\aset, which takes the last row if there is one")
             }
-            EvalError::ColumnName(_) => Some("name the column: SELECT ... AS name"),
+            EvalError::ColumnName(..) => Some("name the column: SELECT ... AS name"),
             EvalError::DivisionByZero => Some("guard the divisor: CASE WHEN :x <> 0 THEN :y / :x END"),
             EvalError::EmptyRange => Some("the first bound must not be above the second"),
             EvalError::CannotCoerce { to: "boolean", .. } => Some("compare it: :x <> 0"),

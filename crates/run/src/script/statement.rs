@@ -116,12 +116,12 @@ impl Capture {
     ) -> Result<(), EvalError> {
         out.clear();
         let mut name = String::new();
-        for column in columns {
+        for (index, column) in columns.enumerate() {
             name.clear();
             name.push_str(&self.prefix);
             name.push_str(column);
             if !is_name(&name) {
-                return Err(EvalError::ColumnName(self.kind.name()));
+                return Err(EvalError::ColumnName(self.kind.name(), index + 1));
             }
             out.push(names.find(&name));
         }

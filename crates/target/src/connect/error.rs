@@ -327,7 +327,7 @@ impl ConnectError {
             "42501" => format!(
                 "role \"{user}\" lacks the CONNECT privilege: GRANT CONNECT ON DATABASE ... TO {user}"
             ),
-            "53300" => "use fewer sessions (-c), or raise max_connections on the server".to_owned(),
+            "53300" => format!("use fewer sessions (-c), or {}", more_connections(&error.message)),
             "57P03" => "it is starting up, shutting down or recovering: try again in a moment".to_owned(),
             "57P01" | "57P02" => "the server is going down or restarting: try again in a moment".to_owned(),
             "55000" => {
@@ -335,6 +335,24 @@ impl ConnectError {
             }
             _ => return error.hint.clone(),
         })
+    }
+}
+
+/// What allows more connections, by which of the limits was reached (`postinit.c`, `proc.c`).
+fn more_connections(message: &str) -> String {
+    // The name stands behind these words, in quotes.
+    let of = |words: &str| Some(message.split_once(words)?.1.trim_matches([' ', '"']).to_owned());
+    let limit = |what: &str, name: &str| {
+        let name = name.replace('"', "\"\"");
+        format!(
+            "raise the limit of that {what}: ALTER {} \"{name}\" CONNECTION LIMIT N (-1: none)",
+            what.to_uppercase()
+        )
+    };
+    match (of("for role "), of("for database ")) {
+        (Some(role), _) => limit("role", &role),
+        (_, Some(database)) => limit("database", &database),
+        _ => "raise max_connections on the server".to_owned(),
     }
 }
 

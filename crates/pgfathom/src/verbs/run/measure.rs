@@ -1,5 +1,6 @@
 //! Drives the workload as one step of a run directory: samples, histograms and events while it lasts, the account at its end.
 
+use super::advice;
 use super::mix::Assembled;
 use super::nodes::{self, Nodes};
 use super::settle::Settling;
@@ -19,7 +20,6 @@ use run::client::SessionRecord;
 use run::control::{Cause, StopFlag};
 use run::drive::{Account, Observer, Options, Second, drive};
 use run::engine::{NANOS_PER_MICRO, Nanos};
-use run::pooler;
 use run::schedule::Pace;
 use run::tally::{Posted, Shape};
 use run::verdict::{self, Opinion};
@@ -104,6 +104,7 @@ impl Run {
             _ => Ok(None),
         };
         let orders_before = orders(control.as_deref_mut())?;
+        let is_shared = control.as_deref().is_some_and(Control::is_shared);
         if let Some(control) = control.as_deref_mut() {
             // A pool's server process that nobody needs now is one for the sessions. If it is lost, the next use tells.
             let _ = control.release();
@@ -124,10 +125,7 @@ impl Run {
             finish_writer(announced, &account.sessions)?;
         }
         let mut opinion = verdict::judge(&account, duration);
-        let codes = account.posted.errors.iter().map(|error| (error.sqlstate, error.first_message.as_str()));
-        if let Some(hint) = codes.filter_map(|(code, message)| pooler::hint(code, message)).next() {
-            opinion.notes.push(hint.to_string());
-        }
+        opinion.notes.extend(advice::of(&account, spec, is_shared, self.protocol()?));
         if let Some(tpcc) = &tpcc {
             self.write_tpcc(recording, step, tpcc, &account, orders, &mut opinion);
         }
@@ -140,8 +138,9 @@ impl Run {
         }));
         let state = if account.is_interrupted { State::Interrupted } else { State::Finished };
         recording.keep(recording.dir().end_step(step, state));
-        let has_failed =
-            account.posted.measured.failed() + account.posted.warmup.failed() + account.unfinished > 0;
+        // What the end of the time kept from another try is no failure of the target.
+        let failed = account.posted.measured.failed() + account.posted.warmup.failed();
+        let has_failed = failed > account.cut_off || account.unfinished > 0;
         let exit = match () {
             () if account.is_interrupted => Exit::Interrupted,
             // Not the client's doing: there is just nothing.
@@ -330,6 +329,8 @@ impl Run {
             "skipped": account.skipped,
             "unstarted": account.unstarted,
             "unfinished": account.unfinished,
+            "cancelled": (account.cancelled > 0).then_some(account.cancelled),
+            "still_at_work": (account.still_at_work > 0).then_some(account.still_at_work),
             "warmup_transactions": account.posted.warmup.transactions(),
             "late": self.latency_limit.map(|_| late),
             "lag_us_p99": is_open_loop.then(|| measured.lag.quantile_us(0.99)),
@@ -337,6 +338,7 @@ impl Run {
             "connections_lost": account.lost,
             "reconnected": account.reconnected,
             "weak_commits": (account.weak_commits > 0).then_some(account.weak_commits),
+            "cut_off": (account.cut_off > 0).then_some(account.cut_off),
             "sessions_aborted": (account.aborted > 0).then_some(account.aborted),
             "outage_s": outage_s(Cause::Disconnected),
             "stalled_s": outage_s(Cause::Stalled),

@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::quantity::{self, ValueError};
 use crate::recording::Recording;
+use crate::stop::IdleGuard;
 use crate::{fingerprint, human};
 use clap::Args;
 use record::sweep::{Place, Plan};
@@ -209,7 +210,12 @@ impl Run {
     ///
     /// # Errors
     /// When the target lacks the data, or not a single step could be measured.
-    pub(super) fn run_sweep(&self, context: &Context, spec: &ConnSpec) -> Result<Exit, Failure> {
+    pub(super) fn run_sweep(
+        &self,
+        context: &Context,
+        spec: &ConnSpec,
+        idle: IdleGuard,
+    ) -> Result<Exit, Failure> {
         let steps = self.steps();
         let seed = self.seed();
         let mut control = target::control::connect_shared(spec)?;
@@ -220,6 +226,7 @@ impl Run {
             None => first.workload_name()?,
         };
         let recording = Recording::begin(context, &self.directory, "run", &name)?;
+        let unbegun = recording.discard_on_forced_exit();
         self.watch(&recording, spec)?;
         let fingerprint = fingerprint::take(&mut control, spec);
         recording.dir().edit(|run| run.target = Some(fingerprint))?;
@@ -230,6 +237,7 @@ impl Run {
         {
             vacuum_pgbench(&mut control, spec)?;
         }
+        drop((idle, unbegun));
         let mut nodes = self.nodes(context, spec);
         let analyzed = if self.sweep.no_analyze { vec![] } else { nodes.analyze(&tables) };
         if !analyzed.is_empty() {

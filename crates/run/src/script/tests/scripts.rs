@@ -207,8 +207,8 @@ fn gset_refuses_columns_that_name_no_variable() {
     let mix = compile("SELECT 1 \\gset\nSELECT :x;").unwrap();
     let capture = mix.scripts()[0].statements().next().unwrap().1.capture().unwrap();
     let mut targets = Vec::new();
-    let result = capture.targets(mix.names(), ["?column?"].into_iter(), &mut targets);
-    assert_eq!(result, Err(EvalError::ColumnName("gset")));
+    let result = capture.targets(mix.names(), ["x", "?column?"].into_iter(), &mut targets);
+    assert_eq!(result, Err(EvalError::ColumnName("gset", 2)));
     assert_eq!(capture.targets(mix.names(), ["y", "x"].into_iter(), &mut targets), Ok(()));
     assert_eq!(targets, [None, mix.names().find("x")]);
 }
