@@ -457,3 +457,43 @@ fn statements_that_nobody_waits_for_any_more_do_not_go_on_in_the_server() {
         }
     });
 }
+
+#[test]
+fn answers_of_any_length_are_answers_where_nobody_reads_them() {
+    on_each(|_, cluster| {
+        for (text, mode, code) in [
+            ("SELECT repeat('x', 1000000) FROM generate_series(1, 100);\n", QueryMode::Simple, None),
+            ("SELECT repeat('x', 70000000);\n", QueryMode::Prepared, None),
+            ("SELECT repeat('x', 10) FROM generate_series(1, 4000000);\n", QueryMode::Extended, None),
+            ("DO $$ BEGIN RAISE NOTICE '%', repeat('x', 5000000); END $$;\n", QueryMode::Simple, None),
+            (
+                "DO $$ BEGIN RAISE EXCEPTION '%', repeat('x', 5000000); END $$;\n",
+                QueryMode::Simple,
+                Some("P0001"),
+            ),
+            // Somebody reads this one, and there is no room for it.
+            ("SELECT repeat('x', 70000000) AS v \\gset\n", QueryMode::Simple, Some("54000")),
+        ] {
+            for poller in [Choice::Auto, Choice::Epoll] {
+                let options = Options {
+                    sessions: 2,
+                    poller,
+                    duration: None,
+                    transactions_per_session: Some(2),
+                    ..options(script(text, mode))
+                };
+                let dial = Arc::new(TargetDial::new(cluster.spec()));
+                let account = drive(options, dial, &StopFlag::default(), &mut Watch::default()).unwrap();
+                let met: Vec<String> =
+                    account.posted.errors.iter().map(|error| error.sqlstate.to_string()).collect();
+                assert_eq!(met.first().map(String::as_str), code, "{text}: {:?}", account.posted.errors);
+                let wanted = if code.is_none() { 4 } else { 0 };
+                assert_eq!(account.posted.measured.transactions(), wanted, "{text}");
+                assert_eq!((account.lost, account.outages.len()), (0, 0), "{text}");
+                if code.is_none() {
+                    assert!(account.buffer_bytes < 8 << 20, "{text}: {} bytes kept", account.buffer_bytes);
+                }
+            }
+        }
+    });
+}

@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
+use super::thin::{THIN_FROM, Thinned, thin};
 use rustix::net::{RecvFlags, SendFlags};
 use rustls::ClientConnection;
 use target::hot::CancelToken;
@@ -15,6 +16,9 @@ use wire::error::{ServerError, SqlState};
 const RECEIVE_BUFFER_BYTES: usize = 16 * 1024;
 /// First size of a send buffer.
 const SEND_BUFFER_BYTES: usize = 4 * 1024;
+
+/// A server that sends this much without a pause is not waited for: the other sessions of the worker are.
+const READ_AT_ONCE_MAX: u64 = 1 << 30;
 
 /// A byte stream that never blocks.
 pub trait Pipe: std::fmt::Debug + Send {
@@ -125,6 +129,30 @@ pub enum LinkError {
     /// A statement made the server wait for rows, or send some, outside of any result.
     #[error("a COPY from or to the client began, which a transaction cannot go on with")]
     Copy,
+    /// A result that somebody reads, or an answer without rows, is longer than a session keeps.
+    #[error(
+        "the answer is longer than this client takes ({} MiB of what it has to keep)",
+        wire::REPLY_BYTES_MAX >> 20
+    )]
+    TooLong,
+}
+
+/// A length that a server may send, and that nothing here is prepared for.
+fn is_too_long(error: &ProtocolError) -> bool {
+    match error {
+        ProtocolError::TooMuch { .. } => true,
+        ProtocolError::Length { tag, length } => {
+            matches!(
+                *tag,
+                tag::DATA_ROW | tag::ERROR_RESPONSE | tag::NOTICE_RESPONSE | tag::NOTIFICATION_RESPONSE
+            ) && (4..1 << 30).contains(length)
+        }
+        _ => false,
+    }
+}
+
+fn too_long_or_damaged(error: ProtocolError) -> LinkError {
+    if is_too_long(&error) { LinkError::TooLong } else { error.into() }
 }
 
 impl LinkError {
@@ -135,6 +163,8 @@ impl LinkError {
             LinkError::Protocol(_) => SqlState(*b"08P01"),
             // Feature not supported: here it is the client's.
             LinkError::Copy => SqlState(*b"0A000"),
+            // Program limit exceeded, likewise.
+            LinkError::TooLong => SqlState(*b"54000"),
             _ => SqlState(*b"08006"),
         }
     }
@@ -188,6 +218,11 @@ pub struct Link {
     /// The front that belongs to replies already handed out.
     consumed: usize,
     scanner: ReplyScanner,
+    /// Nobody reads the rows of the reply that is being received.
+    drops_rows: bool,
+    /// So many bytes that are still to come, behind `filled` as it was then, belong to a message that is not kept.
+    skip: usize,
+    skip_from: usize,
     outgoing: Vec<u8>,
     sent: usize,
     /// A ring holds the socket, too: closing it here would not tell the peer.
@@ -211,6 +246,9 @@ impl Link {
             filled: received.len(),
             consumed: 0,
             scanner: ReplyScanner::default(),
+            drops_rows: false,
+            skip: 0,
+            skip_from: 0,
             outgoing: Vec::with_capacity(SEND_BUFFER_BYTES),
             sent: 0,
             is_in_ring: false,
@@ -253,7 +291,50 @@ impl Link {
     #[inline]
     pub fn request(&mut self) -> &mut Vec<u8> {
         self.forget_reply();
+        self.drops_rows = false;
         &mut self.outgoing
+    }
+
+    /// Nobody reads the rows of the replies to what was requested: a long result need not be kept. Until the next request.
+    #[inline]
+    pub fn drop_rows(&mut self) {
+        self.drops_rows = true;
+    }
+
+    /// Lets go of what need not be kept of the reply that is being received. Tells whether more of it has to come before it can be looked at.
+    #[cold]
+    fn thin(&mut self) -> bool {
+        if self.consumed > 0 {
+            return false;
+        }
+        if self.skip > 0 {
+            let come = (self.filled - self.skip_from).min(self.skip);
+            self.incoming.copy_within(self.skip_from + come..self.filled, self.skip_from);
+            self.filled -= come;
+            self.skip -= come;
+            if self.skip > 0 {
+                return true;
+            }
+        }
+        let Thinned { kept, skip, waits } = thin(&mut self.incoming[..self.filled], self.drops_rows);
+        (self.filled, self.skip_from, self.skip) = (kept, kept, skip);
+        // What was kept is few, and is looked at again.
+        self.scanner.reset();
+        skip > 0 || waits
+    }
+
+    /// Room for what comes, at least `bytes`: by letting go of what is not kept, else by a larger buffer.
+    #[cold]
+    fn make_room(&mut self, bytes: usize) -> Result<(), LinkError> {
+        if self.filled >= THIN_FROM {
+            self.thin();
+        }
+        if self.filled + bytes > self.incoming.len() || self.filled > self.incoming.len() / 2 {
+            Link::check_unread(self.filled - self.consumed)?;
+            let larger = (self.filled + bytes).next_power_of_two().max(self.incoming.len() * 2);
+            self.incoming.resize(larger, 0);
+        }
+        Ok(())
     }
 
     #[inline]
@@ -271,7 +352,22 @@ impl Link {
     #[inline]
     pub fn reply(&mut self) -> Result<Option<Reply>, LinkError> {
         self.forget_reply();
-        match self.scanner.scan(&self.incoming[..self.filled])? {
+        if self.skip > 0 && self.thin() {
+            return Ok(None);
+        }
+        let mut scanned = self.scanner.scan(&self.incoming[..self.filled]);
+        let is_long = match &scanned {
+            Ok(Scan::Incomplete { wanted }) => *wanted > self.incoming.len().max(THIN_FROM),
+            Err(error) => is_too_long(error),
+            Ok(_) => false,
+        };
+        if is_long {
+            if self.thin() {
+                return Ok(None);
+            }
+            scanned = self.scanner.scan(&self.incoming[..self.filled]);
+        }
+        match scanned.map_err(too_long_or_damaged)? {
             Scan::Complete { end, status, errors, notices, rollbacks } => {
                 self.consumed = end;
                 Ok(Some(Reply { end, status, errors, notices, rollbacks }))
@@ -354,11 +450,13 @@ impl Link {
         if self.tls.is_some() {
             return self.receive_tls();
         }
+        let before = self.traffic.received_bytes;
         loop {
             if self.filled == self.incoming.len() {
-                Link::check_unread(self.filled - self.consumed)?;
-                let larger = self.incoming.len() * 2;
-                self.incoming.resize(larger, 0);
+                if self.traffic.received_bytes - before > READ_AT_ONCE_MAX {
+                    return Err(ProtocolError::too_long_a_reply().into());
+                }
+                self.make_room(1)?;
             }
             let room = self.incoming.len() - self.filled;
             self.traffic.receives += 1;
@@ -381,14 +479,17 @@ impl Link {
     /// A server that sends faster than it is read would keep a call reading for ever: the scanner sees its bytes only after that.
     fn check_unread(bytes: usize) -> Result<(), LinkError> {
         match bytes > wire::REPLY_BYTES_MAX {
-            true => Err(ProtocolError::too_long_a_reply().into()),
+            true => Err(LinkError::TooLong),
             false => Ok(()),
         }
     }
 
     fn receive_tls(&mut self) -> Result<(), LinkError> {
-        let Some(tls) = self.tls.as_mut() else { return Ok(()) };
         loop {
+            if self.filled >= THIN_FROM && self.filled > self.incoming.len() / 2 {
+                self.thin();
+            }
+            let Some(tls) = self.tls.as_mut() else { return Ok(()) };
             self.traffic.receives += 1;
             match tls.read_tls(&mut self.stream) {
                 Ok(0) => return Err(self.closed()),
@@ -460,10 +561,16 @@ impl Link {
     pub(super) fn deliver(&mut self, bytes: &[u8]) {
         self.traffic.receives += 1;
         self.traffic.received_bytes += bytes.len() as u64;
-        let end = self.filled + bytes.len();
-        if end > self.incoming.len() {
-            self.incoming.resize(end.next_power_of_two(), 0);
+        if self.filled + bytes.len() > self.incoming.len() {
+            if self.filled >= THIN_FROM {
+                self.thin();
+            }
+            let end = self.filled + bytes.len();
+            if end > self.incoming.len() {
+                self.incoming.resize(end.next_power_of_two(), 0);
+            }
         }
+        let end = self.filled + bytes.len();
         self.incoming[self.filled..end].copy_from_slice(bytes);
         self.filled = end;
     }

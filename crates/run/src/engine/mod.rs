@@ -17,6 +17,7 @@ pub mod link;
 pub mod poller;
 pub mod reactor;
 pub mod session;
+mod thin;
 pub mod uring;
 pub mod worker;
 

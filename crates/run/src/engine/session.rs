@@ -227,6 +227,14 @@ impl Session {
         }
     }
 
+    /// Nobody will read the rows of the replies to what was requested last.
+    #[inline]
+    pub fn drop_rows(&self) {
+        if let Some(link) = self.state.borrow_mut().link.as_mut() {
+            link.drop_rows();
+        }
+    }
+
     /// The whole reply up to ReadyForQuery.
     #[inline]
     pub async fn reply(&self) -> Result<Reply, LinkError> {

@@ -98,7 +98,10 @@ impl TransactionError {
 
     /// The session does not go on after it: every further transaction would be as wrong as this one.
     pub fn aborts_session(&self) -> bool {
-        matches!(self, TransactionError::Open(_) | TransactionError::Lost(LinkError::Copy))
+        matches!(
+            self,
+            TransactionError::Open(_) | TransactionError::Lost(LinkError::Copy | LinkError::TooLong)
+        )
     }
 
     /// The same transaction may succeed if tried again as a whole.

@@ -155,6 +155,9 @@ pub(super) async fn transaction(
                 if scripts.mode != QueryMode::Simple {
                     session.request(frontend::sync);
                 }
+                if statement.capture().is_none() {
+                    session.drop_rows();
+                }
                 let reply = session.reply().await?;
                 succeeded(session, reply)?;
                 if reply.rollbacks > statement.rollbacks() {
@@ -190,6 +193,8 @@ pub(super) async fn transaction(
 /// Takes all replies, also behind an error: the next transaction must not read them as its own. Tells how many commands rolled back.
 async fn take_owed(session: &Session, replies: u64) -> Result<u32, TransactionError> {
     let (mut outcome, mut rollbacks) = (Ok(()), 0);
+    // Nothing in a pipeline can be captured.
+    session.drop_rows();
     for _ in 0..replies {
         let reply = session.reply().await?;
         let this = succeeded(session, reply);
