@@ -129,6 +129,10 @@ fn no_verb_believes_what_a_plain_role_calls_like_an_engine_or_an_extension() {
         let left_out = "the foreign server theirs of the role mallory is not taken for a node";
         assert!(loaded.stderr.contains(left_out), "{}", loaded.stderr);
         assert!(loaded.stderr.contains("--cluster"), "{}", loaded.stderr);
+        if installation.version.major >= 16 {
+            let left_out = "subscriptions that the session does not trust: theirs of the role mallory";
+            assert!(loaded.stderr.contains(left_out), "{}", loaded.stderr);
+        }
         lab.expect(0, "verify ycsb");
         lab.expect(0, "run -b ycsb-a -c 2 -T 1 --poller epoll");
         let watched = lab.expect(0, "watch -T 2 -o watched");
@@ -173,6 +177,40 @@ fn no_password_goes_to_the_address_of_a_foreign_server_of_a_plain_role() {
     sql("alter table mine owner to mallory; alter table mine_0 owner to mallory");
     let ended = lab.expect(0, "load ycsb --rows 10");
     assert!(ended.stderr.contains("is not taken for a node"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_plain_owner_of_a_database_can_do_everything_and_a_superuser_is_told_to_connect_as_him() {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let server = Throwaway::start(&installation, &[]).expect("a throwaway cluster starts");
+    server.execute("create role dbo login").expect("the server does it");
+    server.execute("create database postgres_of_dbo owner dbo").expect("the server does it");
+    let (host, port) = (server.socket_dir().display().to_string(), server.port().to_string());
+    let as_role = |role: &str| {
+        ["-h", &host, "-p", &port, "-U", role, "-d", "postgres_of_dbo"].map(str::to_owned).to_vec()
+    };
+    let lab = Lab { connection: as_role("dbo"), ..Lab::of(&server) };
+    lab.expect(0, "load ycsb --rows 500 --partitions 2");
+    lab.expect(0, "verify ycsb --deep");
+    lab.expect(0, "run -b ycsb-a -c 2 -T 1 --poller epoll");
+    lab.expect(0, "watch -T 1");
+    lab.expect(0, "load tpcc -s 1 -j 2");
+    for verb in ["prove hermitage", "prove bank -T 1", "prove tpcc"] {
+        let ended = lab.type_in(verb);
+        let told = format!("{verb}: {}{}", ended.stdout, ended.stderr);
+        assert!(
+            !told.contains("trust") && !matches!(ended.exit, Some(1 | 2 | 101)),
+            "{:?} {told}",
+            ended.exit
+        );
+    }
+    lab.expect(0, "load ycsb --rows 600 --partitions 2 --restart");
+    let superuser = Lab { connection: as_role(SUPERUSER), ..Lab::of(&server) };
+    for verb in ["verify ycsb", "verify tpcc", "load ycsb --rows 600", "prove tpcc"] {
+        let ended = superuser.type_in(verb);
+        let told = format!("{verb}: {}{}", ended.stdout, ended.stderr);
+        assert!(told.contains("belongs to the role dbo") && told.contains("-U dbo"), "{told}");
+    }
 }
 
 #[test]
