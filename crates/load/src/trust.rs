@@ -91,9 +91,10 @@ pub(crate) fn check_schema(client: &mut impl GenericClient, schema: &str) -> Res
     // The schema public belongs to a role that stands for the owner of the database.
     let owner = client.query_opt(
         &format!(
-            "select pg_get_userbyid(case pg_get_userbyid(n.nspowner) when 'pg_database_owner' then d.datdba else n.nspowner end)::text,
-                    n.nspowner in ({TRUSTED})
-             from pg_namespace n join pg_database d on d.datname = current_database() where n.nspname = $1"
+            "select pg_get_userbyid(o.oid)::text, o.oid in ({TRUSTED})
+             from pg_namespace n join pg_database d on d.datname = current_database()
+             cross join lateral (select case pg_get_userbyid(n.nspowner) when 'pg_database_owner' then d.datdba else n.nspowner end) o (oid)
+             where n.nspname = $1"
         ),
         &[&schema],
     );

@@ -326,7 +326,7 @@ fn a_node_that_gives_other_rows_or_none_is_never_exact() {
             (
                 format!("alter foreign table {table} options (set table_name 'nowhere')"),
                 format!("alter foreign table {table} options (set table_name '{table}')"),
-                "no row can be read through it",
+                "says that it is nowhere on n2, and there is no such table",
             ),
             ("select 1".to_owned(), "select 1".to_owned(), ""),
         ] {
@@ -335,9 +335,7 @@ fn a_node_that_gives_other_rows_or_none_is_never_exact() {
                 let (verdict, lines) = verify_on(&nodes, false, deep);
                 let is_right = match expected {
                     "" => verdict == Verdict::Exact,
-                    _ => {
-                        verdict == Verdict::Different && lines.contains(&format!("{table} on n1: {expected}"))
-                    }
+                    _ => verdict == Verdict::Different && lines.contains(table) && lines.contains(expected),
                 };
                 assert!(is_right, "{sql}: {verdict:?} {lines}");
             }

@@ -85,7 +85,15 @@ fn sharded(
         catalog.probe(&mut site.control, number, &dataset, is_unlogged)?;
         let (node, parent) =
             (site.name.as_deref().unwrap_or_default(), qualified(&dataset.schema_name, TABLE));
-        problems.extend(foreign::check(&site.spec, node, &parent, &definition_of(false))?);
+        let astray = problems.iter().filter_map(|problem| match problem {
+            Problem::Dangling { node: at, leaf, .. } | Problem::Misdirected { node: at, leaf, .. } => {
+                (at == node).then_some(leaf.as_str())
+            }
+            _ => None,
+        });
+        let astray: Vec<&str> = astray.collect();
+        let unreached = foreign::check(&site.spec, node, &parent, &definition_of(false), &astray)?;
+        problems.extend(unreached);
     }
     problems.append(&mut catalog.problems);
     let found = prove(&mut sites, &dataset, &writers, &catalog, options, observer, LIMITS, true, notes)?;

@@ -86,7 +86,7 @@ fn on_nodes(sites: &mut [Site], found: &TpccDataset, judged: &[Table]) -> Result
         let (parent, definition) = (qualified(schema, table.name()), definition_of(table));
         for site in sites.iter() {
             let node = site.name.as_deref().unwrap_or_default();
-            places.problems.extend(foreign::check(&site.spec, node, &parent, &definition)?);
+            places.problems.extend(foreign::check(&site.spec, node, &parent, &definition, &[])?);
         }
     }
     for table in spread_tables().filter(|table| judged.contains(table)) {
