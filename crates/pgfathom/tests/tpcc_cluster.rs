@@ -201,7 +201,7 @@ fn drive(lab: &Lab) {
         let during = lab.typed("prove tpcc -o during");
         assert!(matches!(during.exit, Some(0 | 3)), "{:?}", during.exit);
         let broken = lab.broken("during");
-        assert!(broken.iter().all(|code| code == "C10" || code == "X13"), "{broken:?}");
+        assert!(broken.iter().all(|code| matches!(code.as_str(), "C10" | "X13" | "X25")), "{broken:?}");
         let ended = running.join().expect("the command ran");
         let summary: Value = serde_json::from_str(&ended.stdout).expect("the summary is JSON");
         assert_eq!(summary["tpcc"]["orders"]["agree"], true);
@@ -216,8 +216,19 @@ fn search(lab: &Lab) {
         "create function doze() returns trigger language plpgsql as $$ begin perform pg_sleep(5.2); return new; end $$;
          create trigger doze before update on district_p1 for each row execute function doze()",
     );
-    let searched =
-        lab.typed("run -b tpcc --until-slo --efficiency 1 -c 8 -T 4 --random-seed 13 -q -o search");
+    let try_once = || {
+        let _ = std::fs::remove_dir_all(lab.folder.path().join("search"));
+        lab.typed("run -b tpcc --until-slo --efficiency 1 -c 8 -T 4 --random-seed 13 -q -o search")
+    };
+    let mut searched = try_once();
+    // A step whose client came late by 5 ms is invalid, as it should be: on a machine that others use, too, that may be each of them.
+    for _ in 0..3 {
+        if searched.stdout.contains("1 warehouse passes, 2 do not") {
+            break;
+        }
+        assert!(searched.stdout.contains("started late although sessions were free"), "{}", searched.stdout);
+        searched = try_once();
+    }
     lab.execute(1, "drop trigger doze on district_p1");
     assert!(searched.stdout.contains("1 warehouse passes, 2 do not"), "{}", searched.stdout);
     assert_eq!(searched.exit, Some(0), "{}", searched.stderr);
@@ -241,7 +252,7 @@ fn damage(lab: &Lab) {
     lab.execute(0, "insert into history_p0 values (5, 1, 2, 1, 1, now(), 3.5, 'torn')");
     lab.execute(1, "update item set i_price = i_price + 1 where i_id = 7");
     lab.expect(3, "prove tpcc -o damaged");
-    assert_eq!(lab.broken("damaged"), ["C8", "C9", "C10", "X15"]);
+    assert_eq!(lab.broken("damaged"), ["C8", "C9", "C10", "X15", "X25"]);
     let checks = lab.step("damaged")["checks"].to_string();
     for witness in ["c_w_id 2, c_d_id 1, c_id 5, ", "i_id 7, on n2 another one than on n1"] {
         assert!(checks.contains(witness), "{witness}: {checks}");
