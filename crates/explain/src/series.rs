@@ -44,10 +44,10 @@ impl Point {
 
     fn absorb(&mut self, next: Point) {
         self.to_us = self.to_us.max(next.to_us);
-        self.interval_us += next.interval_us;
+        self.interval_us = self.interval_us.saturating_add(next.interval_us);
         self.sum += next.sum;
         self.max = self.max.max(next.max);
-        self.count += next.count;
+        self.count = self.count.saturating_add(next.count);
     }
 }
 
@@ -145,7 +145,7 @@ impl Series {
 
     /// Counts per second over the whole time; 0 where no interval is known.
     pub fn rate(&self) -> f64 {
-        let interval_us: u64 = self.points.iter().map(|point| point.interval_us).sum();
+        let interval_us = self.points.iter().map(|point| point.interval_us).fold(0, u64::saturating_add);
         if interval_us == 0 { 0.0 } else { self.sum() / (interval_us as f64 / 1e6) }
     }
 

@@ -140,7 +140,12 @@ impl Stacks {
     }
 
     fn share(&self, fits: impl Fn(&[String]) -> bool) -> f64 {
-        let seen: u64 = self.folded.iter().filter(|(frames, _)| fits(frames)).map(|(_, count)| count).sum();
+        let seen = self
+            .folded
+            .iter()
+            .filter(|(frames, _)| fits(frames))
+            .map(|(_, count)| *count)
+            .fold(0, u64::saturating_add);
         seen as f64 / self.samples.max(1) as f64
     }
 }

@@ -76,7 +76,7 @@ fn several_steps(steps: &[StepFacts]) -> Vec<String> {
     let driven: Vec<&StepFacts> =
         steps.iter().filter(|step| !["load", "verify", "prove"].contains(&step.step.verb.as_str())).collect();
     let mut clauses = vec![];
-    let rows: u64 = loads.iter().filter_map(|step| step.step.summary.rows).sum();
+    let rows = loads.iter().filter_map(|step| step.step.summary.rows).fold(0, u64::saturating_add);
     if !loads.is_empty() {
         clauses.push(format!("loaded {}", number::counted(rows, "row")));
     }

@@ -275,8 +275,9 @@ pub(crate) fn sides(step: &StepFacts, windows: &[Window]) -> Option<(Side, Side)
     }
     good.push(Window::new(at.min(to_us), to_us));
     good.retain(|window| window.length_us() > 0);
-    let seconds =
-        |windows: &[Window]| windows.iter().map(|window| window.length_us()).sum::<u64>() as f64 / 1e6;
+    let seconds = |windows: &[Window]| {
+        windows.iter().map(|window| window.length_us()).fold(0, u64::saturating_add) as f64 / 1e6
+    };
     let (bad_s, good_s) = (seconds(&bad), seconds(&good));
     let enough = bad_s > 0.0 && good_s >= 1.0 && bad_s <= whole.length_us() as f64 / 1e6 * BAD_SHARE_MAX;
     let side =

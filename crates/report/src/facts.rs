@@ -111,7 +111,7 @@ impl<'a> Facts<'a> {
                 facts.facts
             })
             .collect();
-        let unreadable: u64 = steps.iter().map(|step| step.latencies.unreadable).sum();
+        let unreadable = steps.iter().map(|step| step.latencies.unreadable).fold(0, u64::saturating_add);
         if unreadable > 0 {
             missing.push(format!("latency.hlog: {unreadable} histograms cannot be decoded and are left out"));
         }

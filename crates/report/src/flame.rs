@@ -254,7 +254,7 @@ fn shares(node: &Node) -> BTreeMap<&str, (f64, f64)> {
             if !above.contains(&name.as_str()) {
                 entry.0 += below.count as f64 / all;
             }
-            let deeper: u64 = below.below.values().map(|node| node.count).sum();
+            let deeper = below.below.values().map(|node| node.count).fold(0, u64::saturating_add);
             entry.1 += below.count.saturating_sub(deeper) as f64 / all;
             above.push(name);
             walk(below, above, all, shares);

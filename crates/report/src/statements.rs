@@ -180,7 +180,7 @@ fn top_waits(lines: &[Line]) -> BTreeMap<&str, String> {
         }
     }
     let most = |events: &BTreeMap<String, u64>| {
-        let all: u64 = events.values().sum();
+        let all = events.values().copied().fold(0, u64::saturating_add);
         let (event, count) = events.iter().max_by_key(|(_, count)| **count)?;
         Some(format!("{event} {}", number::percent(*count as f64, all as f64)))
     };

@@ -107,7 +107,7 @@ pub(crate) fn lines(tpcc: &Tpcc, letters: Letters) -> Vec<Line> {
 
 /// `1: 98.20 %, 2: 1.75 %, 3: 0.05 %`
 fn by_nodes(counts: &[u64]) -> String {
-    let all: u64 = counts.iter().sum();
+    let all = counts.iter().copied().fold(0, u64::saturating_add);
     let share = |(count, nodes): (&u64, usize)| {
         format!("{nodes}: {:.2} %", 100.0 * *count as f64 / all.max(1) as f64)
     };

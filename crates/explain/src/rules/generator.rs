@@ -127,14 +127,14 @@ fn collisions(case: &Case) -> Answer {
             );
         }
     }
-    let collided: u64 = case
+    let collided = case
         .run
         .steps
         .iter()
         .flat_map(|step| &step.errors)
         .filter(|error| error.sqlstate == "23505")
         .map(|error| error.count)
-        .sum();
+        .fold(0, u64::saturating_add);
     if collided > 0 {
         claims.push(
             Claim::new(
@@ -427,7 +427,8 @@ fn omission(case: &Case) -> Answer {
             continue;
         }
         let stalls = series.stretches(0, |point| point.rate() < usual * STALL_RATE_SHARE);
-        let stalled_s = stalls.iter().map(|window| window.length_us()).sum::<u64>() as f64 / 1e6;
+        let stalled_s =
+            stalls.iter().map(|window| window.length_us()).fold(0, u64::saturating_add) as f64 / 1e6;
         let omitted = usual * stalled_s - series.within(&stalls).sum();
         let share = omitted / (series.sum() + omitted).max(1.0);
         if share < OMITTED_SHARE_MIN {

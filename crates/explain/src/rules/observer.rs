@@ -107,10 +107,9 @@ fn costly(case: &Case) -> Answer {
     let mut parts: Vec<(String, f64)> = vec![];
     for thing in case.things("watching") {
         let sum = |field: &str| thing.lines.series(field).map(|series| series.sum() as u64);
-        let interval_us = thing
-            .lines
-            .series("cpu_us")
-            .map_or(0, |series| series.points().iter().map(|point| point.interval_us).sum::<u64>());
+        let interval_us = thing.lines.series("cpu_us").map_or(0, |series| {
+            series.points().iter().map(|point| point.interval_us).fold(0, u64::saturating_add)
+        });
         let line = Watching {
             node: thing.lines.word("node").to_string(),
             host: thing.lines.word("host").to_string(),
@@ -124,8 +123,10 @@ fn costly(case: &Case) -> Answer {
             ..Watching::default()
         };
         cost.add(interval_us, &line);
-        let cpu_us =
-            [line.cpu_us, line.server_cpu_us, line.programs_cpu_us].into_iter().flatten().sum::<u64>();
+        let cpu_us = [line.cpu_us, line.server_cpu_us, line.programs_cpu_us]
+            .into_iter()
+            .flatten()
+            .fold(0, u64::saturating_add);
         parts.push((format!("{} of {}", thing.name, thing.place), cpu_us as f64));
     }
     let (Some(share), Some(words)) = (cost.share(), cost.words()) else {

@@ -53,7 +53,8 @@ fn lines<'a>(step: &StepFacts<'a>, side: &Side) -> Vec<&'a Line> {
     let holds = |line: &&Line| match line.what {
         Sampled::Statement(_) => {
             let interval = Window::new(line.t_us.saturating_sub(line.interval_us), line.t_us);
-            let within: u64 = side.windows.iter().map(|window| window.overlap_us(interval)).sum();
+            let within =
+                side.windows.iter().map(|window| window.overlap_us(interval)).fold(0, u64::saturating_add);
             within.saturating_mul(2) > line.interval_us
         }
         _ => side.windows.iter().any(|window| window.holds(line.t_us)),

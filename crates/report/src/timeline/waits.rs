@@ -233,7 +233,9 @@ fn pile(scene: &Scene, name: &str, title: String, node: Option<&str>) -> Chart {
         chart.series.push(Series::area(class.name(), class.area(), values));
     }
     let machine = match (node, cores.len()) {
-        (None, _) if nodes.len() > 1 && cores.len() == nodes.len() => Some(cores.values().sum::<u64>()),
+        (None, _) if nodes.len() > 1 && cores.len() == nodes.len() => {
+            Some(cores.values().copied().fold(0, u64::saturating_add))
+        }
         (Some(node), _) if cores.contains_key(node) => cores.get(node).copied(),
         (_, 1) => cores.values().next().copied(),
         _ => None,
