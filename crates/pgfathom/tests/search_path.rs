@@ -118,7 +118,7 @@ fn no_verb_calls_what_a_plain_role_has_put_on_the_search_path() {
             .expect("the server does it");
         assert_eq!(table.as_deref(), Some("t"), "new tables are made where the user's search path begins");
         mark(&server);
-        for mix in ["ycsb-a", "ycsb-e", "ycsb-f", "tpcc"] {
+        for mix in ["ycsb-a", "ycsb-e", "ycsb-f", "tpcc --no-delays"] {
             lab.expect(0, &format!("run -b {mix} -c 2 -T 1 --poller epoll"));
         }
         lab.expect(0, "run -b ycsb-a -c 1,2 -T 1 --poller epoll");
@@ -160,7 +160,7 @@ fn no_verb_calls_what_a_plain_role_has_put_on_the_search_path_of_shards() {
         lab.expect(0, &format!("verify tpcc{deep}"));
     }
     lab.expect(0, "run -b ycsb-a -c 2 -T 1 --poller epoll");
-    lab.expect(0, "run -b tpcc -c 2 -T 1 --poller epoll");
+    lab.expect(0, "run -b tpcc --no-delays -c 2 -T 1 --poller epoll");
     lab.expect(0, "matrix -T 1");
     lab.expect(0, "watch -T 2");
     lab.expect(0, "prove tpcc");
