@@ -65,7 +65,13 @@ fn names(keys: Value) -> Map<String, Value> {
 
 impl Scene {
     pub(crate) fn empty() -> Scene {
-        Scene { run: Run::default(), seconds: SECONDS, things: BTreeMap::new(), events: vec![], stacks: None }
+        Scene {
+            run: Run { schema_version: 1, ..Run::default() },
+            seconds: SECONDS,
+            things: BTreeMap::new(),
+            events: vec![],
+            stacks: None,
+        }
     }
 
     /// Fields that stay as they are.
