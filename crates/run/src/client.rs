@@ -103,13 +103,15 @@ impl Client {
             Err(error) => return self.plan.control.fail(Failure { message: error.to_string(), hint: None }),
         };
         if self.plan.workload.is_simulated() {
-            self.plan.control.session_connected(session.now(), true);
+            self.plan.control.session_connected(session.now(), true, false);
             let _ = self.work(&session, &[], &mut state).await;
             return self.plan.control.session_ended();
         }
         let mut is_first_time = true;
+        let mut server = 0;
         while let Some(templates) = self.connect(&session, is_first_time).await {
-            self.plan.control.session_connected(session.now(), is_first_time);
+            let was_at = std::mem::replace(&mut server, session.server());
+            self.plan.control.session_connected(session.now(), is_first_time, server != was_at);
             is_first_time = false;
             match self.work(&session, &templates, &mut state).await {
                 Ended::Over => {

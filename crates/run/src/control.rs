@@ -66,24 +66,25 @@ pub struct Outage {
     pub back: Option<Nanos>,
 }
 
-/// A time without a connection is an outage from this length on. Below it nobody was refused: sessions came back at their first try, as those do
-/// whose script ends its own connection.
+/// A time without a connection is an outage from this length on, or when sessions came back to another server. Else nobody was refused: they came
+/// back at their first try, as those do whose script ends its own connection.
 pub const OUTAGE_MIN: Nanos = NANOS_PER_SECOND / 20;
 
 /// Times without a single connection.
 #[derive(Debug, Default)]
 struct Outages {
     list: Vec<Outage>,
-    /// How many of them somebody has been told of: those stay.
-    told: usize,
+    /// How many of them have been reported: those stay.
+    reported: usize,
 }
 
 impl Outages {
     /// A session is back.
-    fn end(&mut self, now: Nanos) {
+    fn end(&mut self, now: Nanos, is_elsewhere: bool) {
         let Some(outage) = self.list.last_mut() else { return };
         let to = *outage.to.get_or_insert(now);
-        if to.saturating_sub(outage.from) < OUTAGE_MIN && self.list.len() > self.told {
+        let is_short = to.saturating_sub(outage.from) < OUTAGE_MIN && !is_elsewhere;
+        if is_short && self.list.len() > self.reported {
             self.list.pop();
         }
     }
@@ -91,8 +92,8 @@ impl Outages {
     fn until(&mut self, now: Nanos) -> &[Outage] {
         let is_new = |one: &Outage| one.to.is_none() && now.saturating_sub(one.from) < OUTAGE_MIN;
         let known = self.list.len() - usize::from(self.list.last().is_some_and(is_new));
-        self.told = self.told.max(known);
-        &self.list[..self.told]
+        self.reported = self.reported.max(known);
+        &self.list[..self.reported]
     }
 }
 
@@ -243,8 +244,8 @@ impl Control {
         self.abandon.load(Ordering::Relaxed)
     }
 
-    /// A session is connected and prepared.
-    pub fn session_connected(&self, now: Nanos, is_first_time: bool) {
+    /// A session is connected and prepared; `is_elsewhere`: to another server than before.
+    pub fn session_connected(&self, now: Nanos, is_first_time: bool, is_elsewhere: bool) {
         if is_first_time {
             self.ready.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -252,7 +253,7 @@ impl Control {
         }
         if self.connected.fetch_add(1, Ordering::Relaxed) == 0 && !is_first_time {
             let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
-            outages.end(now);
+            outages.end(now, is_elsewhere);
         }
     }
 
@@ -327,13 +328,13 @@ mod tests {
     #[test]
     fn an_outage_lasts_from_the_last_loss_to_the_first_return() {
         let control = Control::default();
-        control.session_connected(1, true);
-        control.session_connected(1, true);
+        control.session_connected(1, true, false);
+        control.session_connected(1, true, false);
         let (back, end) = (20 + OUTAGE_MIN, 20 + 2 * OUTAGE_MIN);
         control.session_lost(10, || "first".into());
         control.session_lost(20, || "second".into());
-        control.session_connected(back, false);
-        control.session_connected(back + 10, false);
+        control.session_connected(back, false, false);
+        control.session_connected(back + 10, false, false);
         let outage = Outage { from: 20, to: Some(back), message: "second".into(), ..Outage::default() };
         assert_eq!(control.outages(end), [outage]);
         assert_eq!(control.lost.load(Ordering::Relaxed), 2);
@@ -343,19 +344,31 @@ mod tests {
     #[test]
     fn sessions_that_end_their_own_connections_make_no_outage() {
         let control = Control::default();
-        control.session_connected(1, true);
+        control.session_connected(1, true, false);
         for round in 1..1_000 {
             let from = round * 10 * OUTAGE_MIN;
             control.session_lost(from, || "terminated".into());
             assert_eq!(control.outages(from + 1), [], "it may be back at once");
-            control.session_connected(from + OUTAGE_MIN - 1, false);
+            control.session_connected(from + OUTAGE_MIN - 1, false, false);
         }
         assert_eq!((control.outages(Nanos::MAX), control.lost.load(Ordering::Relaxed)), (vec![], 999));
-        // One that was told stays, also where the clocks of two threads disagree about its length.
+        // One that was reported stays, also where the clocks of two threads disagree about its length.
         let from = 20_000 * OUTAGE_MIN;
         control.session_lost(from, || "gone".into());
         assert_eq!(control.outages(from + OUTAGE_MIN).len(), 1);
-        control.session_connected(from + OUTAGE_MIN - 1, false);
+        control.session_connected(from + OUTAGE_MIN - 1, false, false);
         assert_eq!(control.outages(Nanos::MAX)[0].to, Some(from + OUTAGE_MIN - 1));
+    }
+
+    #[test]
+    fn a_short_way_to_another_server_is_an_outage() {
+        let control = Control::default();
+        control.session_connected(1, true, false);
+        control.session_lost(10, || "gone".into());
+        control.session_connected(11, false, true);
+        control.session_lost(20, || "gone again".into());
+        control.session_connected(21, false, false);
+        let outage = Outage { from: 10, to: Some(11), message: "gone".into(), ..Outage::default() };
+        assert_eq!(control.outages(Nanos::MAX), [outage]);
     }
 }

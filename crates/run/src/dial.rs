@@ -48,6 +48,7 @@ impl Dial for TargetDial {
         if self.spec.hosts.len() > 1 {
             self.note(connection.host().to_string());
         }
+        let server = connection.host_index();
         let parts = connection.into_parts();
         let stream = match parts.socket {
             Socket::Unix(stream) => Stream::Unix(stream),
@@ -59,7 +60,7 @@ impl Dial for TargetDial {
             hint: None,
             is_transient: false,
         })?;
-        Ok(Link::new(stream, parts.tls, &parts.received).with_cancel(parts.cancel))
+        Ok(Link::new(stream, parts.tls, &parts.received).with_server(server).with_cancel(parts.cancel))
     }
 
     fn follows_writes(&self) -> bool {

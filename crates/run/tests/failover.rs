@@ -22,6 +22,8 @@ use target::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 use wire::prepared::Wire;
 
 const SESSIONS: u64 = 4;
+/// Arrivals of both workers.
+const RATE_TPS: f64 = 40.0;
 /// What must be over by then, on the slowest machine.
 const SECONDS_MAX: u64 = 90;
 
@@ -106,7 +108,8 @@ fn follow(
         workload: workload(),
         sessions: SESSIONS,
         workers: 2,
-        pace: Pace::Closed,
+        // A rate that the busiest machine keeps: whether throughput is back depends on the target alone.
+        pace: Pace::Regular { per_second: RATE_TPS / 2.0 },
         duration: Some(Duration::from_secs(SECONDS_MAX)),
         warmup: Duration::ZERO,
         transactions_per_session: None,
@@ -221,9 +224,10 @@ fn sessions_come_back_to_a_primary_that_restarts() {
                 );
                 assert!(account.outages[0].back.is_some());
                 assert_eq!(account.moves.len(), 1, "the standby was never the right one");
-                let classes: Vec<&str> =
-                    account.posted.errors.iter().map(|error| error.sqlstate.as_str()).collect();
-                assert!(classes.contains(&"57P01"), "{classes:?}");
+                for error in &account.posted.errors {
+                    let class = &error.sqlstate.as_str()[..2];
+                    assert!(class == "57" || class == "08", "{error:?}");
+                }
             });
         }
     });

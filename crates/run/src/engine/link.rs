@@ -229,6 +229,8 @@ pub struct Link {
     is_in_ring: bool,
     /// How the server is asked to give up what it executes, where it said so.
     cancel: Option<Box<CancelToken>>,
+    /// Which of the hosts that were named it leads to.
+    server: usize,
     /// Counts since the connection was made.
     pub traffic: Traffic,
 }
@@ -253,8 +255,21 @@ impl Link {
             sent: 0,
             is_in_ring: false,
             cancel: None,
+            server: 0,
             traffic: Traffic::default(),
         }
+    }
+
+    /// The same to this one of several hosts.
+    #[must_use]
+    pub fn with_server(mut self, number: usize) -> Link {
+        self.server = number;
+        self
+    }
+
+    /// Which of several hosts it leads to, counted from 0 in the order in which they were named.
+    pub fn server(&self) -> usize {
+        self.server
     }
 
     /// The same with the way to have its statements cancelled.

@@ -205,6 +205,11 @@ impl Session {
         .await
     }
 
+    /// Which of several servers it is connected to, see [`Link::server`]; 0 without a connection.
+    pub fn server(&self) -> usize {
+        self.state.borrow().link.as_ref().map_or(0, Link::server)
+    }
+
     /// Drops the connection, without a word to the server when it is already lost.
     pub fn disconnect(&self) {
         let mut state = self.state.borrow_mut();
