@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use target::leftover::Leftover;
+use target::leftover::{self, Leftover};
 
 /// Length of a slice.
 pub const SLICE: Duration = Duration::from_secs(15);
@@ -248,8 +248,8 @@ impl Stacks {
             return self.give_up(tick, "perf is not installed".to_string(), batch);
         };
         if self.number == 0 {
-            remove_orphans(&self.options.host);
-            // A program that is killed leaves it; then `down` finds it.
+            // What programs left that were killed: their `perf` ended with them.
+            leftover::remove_leftovers();
             self.kept_folder = Leftover::create(&self.folder).ok();
         }
         self.number += 1;
@@ -508,6 +508,12 @@ impl Collect for Stacks {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
+        // What was printed beside others at the lowest priority, which nobody but root may raise, begins anew at the usual one.
+        for mut printing in self.printing.drain(..) {
+            let _ = printing.child.kill();
+            let _ = printing.child.wait();
+            self.queue.push_back(printing.slice);
+        }
         // All of them at once: whoever measures has ended, and the processors are free.
         while !(self.printing.is_empty() && self.queue.is_empty()) && Instant::now() < deadline {
             self.print(tick, QUEUE_MAX + 1, batch);
@@ -522,21 +528,6 @@ impl Collect for Stacks {
             batch.event(self.place().event(tick.now_us, event::NOTE, text));
         }
         self.clean();
-    }
-}
-
-/// Removes what processes left that were killed: their `perf` ended with them, and wrote what it had.
-fn remove_orphans(host: &str) {
-    const OLD: Duration = Duration::from_secs(3600);
-    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let pid = name.strip_prefix(FOLDER).and_then(|rest| rest.strip_suffix(&format!("-{host}")));
-        let Some(pid) = pid.filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit())) else { continue };
-        // A process of another container has its number elsewhere: what is young is left alone.
-        let age = entry.metadata().and_then(|data| data.modified()).ok().and_then(|at| at.elapsed().ok());
-        if !Path::new("/proc").join(pid).exists() && age.is_some_and(|age| age > OLD) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
     }
 }
 

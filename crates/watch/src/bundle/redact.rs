@@ -360,6 +360,7 @@ impl Redactor {
         let is_setting = word(fields, "topic") == "setting"
             // The settings of run.json: {name, value, source, default}.
             || (fields.contains_key("value") && fields.contains_key("source") && !fields.contains_key("t_us"));
+        let topic = word(fields, "topic");
         // A folder or file in a fact is some setting's, whatever the fact is called.
         let is_path = |value: &Value| value.as_str().is_some_and(|text| text.starts_with('/'));
         let is_fact = fields.contains_key("topic") && (self.what.hosts || self.what.settings);
@@ -369,11 +370,11 @@ impl Redactor {
         for (key, value) in fields.iter_mut() {
             let is_value = matches!(key.as_str(), "value" | "default" | "before" | "after" | "old" | "new");
             if ((is_setting || is_change) && is_value && self.hides_setting(&name, value))
-                || (is_fact && key == "value" && is_path(value))
+                || (is_fact && key == "value" && (is_path(value) || topic == "mount"))
                 || (is_kernel_line && is_value && (self.what.hosts || self.what.settings))
                 || (is_change && key == "message" && (self.what.settings || self.what.hosts))
             {
-                *value = HIDDEN.into();
+                *value = value.as_str().filter(|_| topic == "mount").map_or(HIDDEN.into(), mount).into();
                 continue;
             }
             match value {
@@ -621,6 +622,30 @@ fn hide_quoted(text: &str) -> String {
         }
     }
     output
+}
+
+/// Keeps the kind and the options of a file system, and a device whose name the kernel gave; `text` is `DEVICE KIND OPTIONS`, or one option. A mapped
+/// volume, a server's export and the folders that an overlay joins are named by people.
+fn mount(text: &str) -> String {
+    const KERNEL_NAMES: [&str; 8] = ["sd", "hd", "vd", "xvd", "nvme", "md", "dm-", "loop"];
+    let is_kernels = |word: &str| {
+        word.strip_prefix("/dev/").is_some_and(|device| {
+            KERNEL_NAMES.iter().any(|name| device.starts_with(name))
+                && !device.contains('/')
+                && device.len() <= 16
+        })
+    };
+    let option = |option: &str| match option.split_once('=') {
+        Some((name, value)) if value.contains(['/', ':']) => format!("{name}={HIDDEN}"),
+        None if option.contains('/') => HIDDEN.to_string(),
+        _ => option.to_string(),
+    };
+    let words = text.split(' ').enumerate().map(|(place, word)| match place {
+        0 if is_kernels(word) => word.to_string(),
+        0 if word.contains(['/', ':']) => HIDDEN.to_string(),
+        _ => word.split(',').map(option).collect::<Vec<_>>().join(","),
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -108,6 +108,24 @@ fn settings_keep_numbers_switches_and_well_known_words() {
 }
 
 #[test]
+fn mounts_keep_their_kind_and_options_and_no_names_of_people() {
+    for (value, expected) in [
+        ("/dev/sda1 ext4 rw,noatime,stripe=1280", "/dev/sda1 ext4 rw,noatime,stripe=1280"),
+        ("/dev/mapper/acme-data xfs rw,logdev=/dev/acme", "*** xfs rw,logdev=***"),
+        ("nas7.acme:/export/acme nfs4 rw,addr=fe80::1", "*** nfs4 rw,addr=***"),
+        (
+            "overlay overlay rw,lowerdir=/acme/a:/acme/b,workdir=/acme/w",
+            "overlay overlay rw,lowerdir=***,workdir=***",
+        ),
+        ("/dev/disk/by-label/acme ext4 rw", "*** ext4 rw"),
+    ] {
+        let line = json!({"source": "fact", "t_us": 1, "topic": "mount", "name": "/data", "value": value});
+        let told = redact("settings,hosts".parse().expect("words"), &[line]);
+        assert_eq!(told[0]["value"], json!(expected));
+    }
+}
+
+#[test]
 fn connections_and_command_lines() {
     let told = redact(
         "hosts".parse().expect("a word"),
