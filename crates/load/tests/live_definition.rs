@@ -1,12 +1,15 @@
 //! Damage that leaves the rows alone: tables that are defined otherwise than the load made them, ledgers that somebody has changed, tables and ledgers
 //! of roles that nobody should trust. Each is done to a copy of a loaded database, and verified fast and deep, on every PostgreSQL found.
 
+mod support;
+
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use load::progress::Silent;
 use load::tpcc::{TpccOptions, load_tpcc};
 use load::verify::tpcc::TpccVerifyOptions;
 use load::verify::{Verdict, VerifyError, VerifyOptions};
 use load::{LoadError, Options, Outcome, Stop};
+use support::words;
 use target::ConnSpec;
 use target::throwaway::{SUPERUSER, Throwaway, installations};
 
@@ -42,16 +45,6 @@ fn on_each(test: impl Fn(&Throwaway) + Sync) {
             scope.spawn(|| test(&Throwaway::start(installation, &[]).expect("a throwaway cluster starts")));
         }
     });
-}
-
-fn words(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// Verdict, lines and notes of the verification of either dataset.

@@ -5,7 +5,6 @@
 
 mod support;
 
-use std::error::Error;
 use std::time::Duration;
 
 use load::progress::{LoadEvent, Phase};
@@ -15,19 +14,9 @@ use load::verify::{MirrorOptions, Verdict, VerifyError, VerifyOptions};
 use load::{LoadError, Observer, Options, Outcome, Progress, Stop};
 use record::ProgressSample;
 use support::cluster::cluster_of;
-use support::{Notes, each_postgres, options, start};
+use support::{Notes, each_postgres, options, start, words};
 use target::ConnSpec;
 use target::throwaway::{Throwaway, ThrowawayCluster};
-
-fn words(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
-}
 
 fn verify(spec: &ConnSpec, is_tpcc: bool) -> Result<Verdict, VerifyError> {
     let stop = Stop::new();

@@ -69,25 +69,25 @@ impl<'a> Lab<'a> {
     /// Types a command, which must spring nothing, call nowhere and name no other engine.
     fn type_in(&self, arguments: &str) -> Ended {
         let ended: Ended = self.command(arguments).output().expect("the command starts").into();
-        let told = format!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+        let output = format!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
         for server in &self.servers {
             let log = server.log();
             let log = log.rsplit_once(MARK).map_or(log.as_str(), |(_, rest)| rest);
             let sprung: Vec<&str> = log.lines().filter(|line| line.contains(SPRUNG)).collect();
-            assert!(sprung.is_empty(), "{told}{}", sprung.join("\n"));
+            assert!(sprung.is_empty(), "{output}{}", sprung.join("\n"));
         }
-        assert_eq!(self.listener.guests.load(Ordering::SeqCst), 0, "{told}: it called the decoys' address");
-        assert!(!told.contains("cannot list the nodes"), "{told}");
+        assert_eq!(self.listener.guests.load(Ordering::SeqCst), 0, "{output}: it called the decoys' address");
+        assert!(!output.contains("cannot list the nodes"), "{output}");
         for engine in ["shardman", "citus", "cockroach", "yugabyte", "greenplum", "multimaster"] {
-            assert!(!told.to_lowercase().contains(engine), "{engine}: {told}");
+            assert!(!output.to_lowercase().contains(engine), "{engine}: {output}");
         }
         ended
     }
 
     fn expect(&self, exit: i32, arguments: &str) -> Ended {
         let ended = self.type_in(arguments);
-        let told = format!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        assert_eq!(ended.exit, Some(exit), "{told}");
+        let output = format!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.exit, Some(exit), "{output}");
         ended
     }
 
@@ -166,10 +166,10 @@ fn no_password_goes_to_the_address_of_a_foreign_server_of_a_plain_role() {
     sql("alter server theirs owner to mallory");
     for verb in ["verify ycsb", "load ycsb --rows 10", "prove bank -T 1", "prove hermitage", "matrix -T 1"] {
         let ended = lab.type_in(verb);
-        let told = format!("{verb}: {}{}", ended.stdout, ended.stderr);
-        assert!(!matches!(ended.exit, Some(0 | 101)), "{told}");
-        assert!(told.contains("is the choice of the role mallory"), "{told}");
-        assert!(told.contains("--cluster"), "{told}");
+        let output = format!("{verb}: {}{}", ended.stdout, ended.stderr);
+        assert!(!matches!(ended.exit, Some(0 | 101)), "{output}");
+        assert!(output.contains("is the choice of the role mallory"), "{output}");
+        assert!(output.contains("--cluster"), "{output}");
     }
     lab.expect(0, "watch -T 2");
     lab.expect(0, "watch -T 1");
@@ -197,10 +197,10 @@ fn the_plain_owner_of_a_database_can_do_everything_and_a_superuser_is_told_to_co
     lab.expect(0, "load tpcc -s 1 -j 2");
     for verb in ["prove hermitage", "prove bank -T 1", "prove tpcc"] {
         let ended = lab.type_in(verb);
-        let told = format!("{verb}: {}{}", ended.stdout, ended.stderr);
+        let output = format!("{verb}: {}{}", ended.stdout, ended.stderr);
         assert!(
-            !told.contains("trust") && !matches!(ended.exit, Some(1 | 2 | 101)),
-            "{:?} {told}",
+            !output.contains("trust") && !matches!(ended.exit, Some(1 | 2 | 101)),
+            "{:?} {output}",
             ended.exit
         );
     }
@@ -208,8 +208,8 @@ fn the_plain_owner_of_a_database_can_do_everything_and_a_superuser_is_told_to_co
     let superuser = Lab { connection: as_role(SUPERUSER), ..Lab::of(&server) };
     for verb in ["verify ycsb", "verify tpcc", "load ycsb --rows 600", "prove tpcc"] {
         let ended = superuser.type_in(verb);
-        let told = format!("{verb}: {}{}", ended.stdout, ended.stderr);
-        assert!(told.contains("belongs to the role dbo") && told.contains("-U dbo"), "{told}");
+        let output = format!("{verb}: {}{}", ended.stdout, ended.stderr);
+        assert!(output.contains("belongs to the role dbo") && output.contains("-U dbo"), "{output}");
     }
 }
 
@@ -246,12 +246,12 @@ fn matrix_reads_statistics_of_statements_only_from_the_extension() {
         server.execute(&format!("do $$ begin raise log '{MARK}'; end $$")).expect("the server does it");
     }
     let ended = lab.type_in("matrix -T 1 -o measured");
-    let told = format!("{}{}", ended.stdout, ended.stderr);
+    let output = format!("{}{}", ended.stdout, ended.stderr);
     // Updates of one row may collide at REPEATABLE READ on so small a table.
-    assert!(matches!(ended.exit, Some(0 | 2)), "{told}");
+    assert!(matches!(ended.exit, Some(0 | 2)), "{output}");
     let record = std::fs::read_to_string(lab.folder.path().join("measured/run.json")).expect("a record");
     assert!(
         record.contains(r#""round_trips_by": "counted""#),
-        "the extension still counts round trips: {told}{record}"
+        "the extension still counts round trips: {output}{record}"
     );
 }

@@ -32,6 +32,17 @@ pub(crate) fn each_postgres(test: impl Fn(&Installation) + Sync) {
     });
 }
 
+/// An error with its causes.
+pub(crate) fn words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
 /// A cluster with small memory.
 pub(crate) fn start(installation: &Installation) -> Throwaway {
     Throwaway::start(installation, &[]).expect("a throwaway cluster starts")

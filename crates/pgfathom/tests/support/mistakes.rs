@@ -5,7 +5,7 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
-use crate::support::{Ended, Folder, run};
+use crate::support::{Ended, Folder, pgfathom};
 
 /// One mistake.
 #[derive(Clone, Copy)]
@@ -84,7 +84,10 @@ pub(crate) fn check(rows: &[Row<'_>], prepare: impl Fn(&Folder)) {
         let dir = folder.path().display().to_string();
         let typed = words(&row.typed.replace("{dir}", &dir));
         let typed: Vec<&str> = typed.iter().map(String::as_str).collect();
-        problems.extend(problem(row, &run(folder.path(), &typed), &dir));
+        // What killed programs of other tests left is looked for in the folder for temporary files.
+        let mut command = pgfathom(folder.path());
+        let ended = command.args(&typed).env("TMPDIR", folder.path()).output().expect("the command starts");
+        problems.extend(problem(row, &ended.into(), &dir));
     }
     assert!(
         problems.is_empty(),
