@@ -7,7 +7,7 @@ use wire::error::SqlState;
 pub enum Between {
     /// A pool that shares its server processes between transactions.
     SharedPool,
-    /// Nobody knows of a pooler; one that takes settings cannot be told from a server.
+    /// No pooler is known; one that takes settings looks like a server.
     Unknown,
     /// Likewise, and this program has prepared nothing.
     Scripts,

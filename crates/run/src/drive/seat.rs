@@ -204,7 +204,7 @@ impl Housekeeper {
 }
 
 /// The end of the second that has begun, of those that count from `begin`. A tick in between, as at the end of a warm-up, moves none of them: what is
-/// published after the collector has looked would be told as the next second's.
+/// published after the collector has looked would be counted in the next second.
 fn next_second(begin: Nanos, now: Nanos) -> Nanos {
     begin + NANOS_PER_SECOND * (now.saturating_sub(begin) / NANOS_PER_SECOND + 1)
 }
@@ -274,7 +274,7 @@ fn thread_cpu() -> Nanos {
 mod tests {
     use super::*;
 
-    /// A run's first seconds after a warm-up of 200 ms were told with a fifth of their transactions, the last one with the rest.
+    /// The first second after a warm-up of 200 ms had a fifth of its transactions, the last one had the rest.
     #[test]
     fn the_end_of_a_warm_up_moves_no_second() {
         let (begin, s) = (7 * NANOS_PER_SECOND + 123, NANOS_PER_SECOND);

@@ -37,7 +37,7 @@ macro_rules! extension_has {
 
 /// Which engine it is: one row of truth values, and each of the engines has a column of its own. Nothing counts that a plain role can have made:
 /// only members of the engine's extension, and what is in `pg_catalog`. Forks report the version of the PostgreSQL that they began as, so
-/// only CockroachDB is told by its own, as what is in its `crdb_internal` has no owner.
+/// only CockroachDB is recognised by its own, as what is in its `crdb_internal` has no owner.
 pub const DETECT: &str = concat!(
     "select pg_catalog.version() like 'CockroachDB %', \
             exists (select 1 from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace \
