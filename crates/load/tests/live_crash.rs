@@ -299,13 +299,13 @@ fn keys_are_continued_after_a_stop_and_after_a_restart() {
         };
         let stop = Stop::new();
         let mut notes = Notes::default();
+        let heard = notes.heard.clone();
         let report = std::thread::scope(|scope| {
             let loader = scope.spawn(|| load::load_ycsb(&target, &asked, &stop, &mut notes).unwrap());
             let mut reader = connect(&target);
             hold(&mut reader);
             await_blocked(&mut connect(&target), "usertable_p1");
-            // Long enough for a line of progress.
-            std::thread::sleep(Duration::from_secs(3));
+            heard.wait_for("progress Index");
             stop.request();
             loader.join().unwrap()
         });

@@ -224,6 +224,7 @@ fn a_node_that_hangs_is_named_and_holds_up_nobody() {
             ..killed_options(20_000_000, 3_000, Method::Copy, Via::Owner)
         };
         let mut notes = Notes::default();
+        let heard = notes.heard.clone();
         let report = std::thread::scope(|scope| {
             let loader = scope.spawn(|| load::load_ycsb_on(&target, &asked, &stop, &mut notes).unwrap());
             let ends = Ends(&stop);
@@ -237,7 +238,7 @@ fn a_node_that_hangs_is_named_and_holds_up_nobody() {
                     .then(|| found.iter().map(|row| Stopped::new(row.get::<_, i32>(0))).collect())
             });
             let before = in_ledgers(&mut clients);
-            std::thread::sleep(Duration::from_secs(14));
+            heard.wait_for("n2 is slow: ");
             testing::wait_for("the other nodes go on", || in_ledgers(&mut clients) > before + 6_000);
             drop(hung);
             drop(ends);

@@ -33,7 +33,11 @@ fn a_run_goes_on_at_the_new_primary_and_loses_nothing() {
         assert!(Instant::now() < deadline, "the run never began");
         std::thread::sleep(Duration::from_millis(20));
     }
-    std::thread::sleep(Duration::from_secs(3));
+    // A throughput from before is known once there are whole seconds.
+    let seconds = folder.path().join("driven/samples.jsonl");
+    testing::wait_for("three seconds of the run", || {
+        std::fs::read_to_string(&seconds).is_ok_and(|text| text.matches("\"source\":\"client\"").count() >= 3)
+    });
     cluster.node_mut(0).kill9().expect("the primary is killed");
     let promoted = cluster.node(1).value("select pg_promote()").expect("the standby answers");
     assert_eq!(promoted.as_deref(), Some("t"));

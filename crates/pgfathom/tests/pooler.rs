@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -81,7 +81,7 @@ impl Lab {
             .expect("pgbouncer starts");
         let lab = Lab { bouncer, port, folder, server };
         let deadline = Instant::now() + Duration::from_secs(60);
-        while let Err(error) = hot::connect(&lab.pooled()) {
+        while let Err(error) = TcpStream::connect(("127.0.0.1", port)) {
             let log = std::fs::read_to_string(lab.folder.path().join("pgbouncer.log")).unwrap_or_default();
             assert!(Instant::now() < deadline, "pgbouncer does not answer: {error}\n{log}");
             std::thread::sleep(Duration::from_millis(20));
@@ -262,6 +262,36 @@ fn verbs_that_need_sessions_refuse_a_pool_of_transactions_with_the_reason() {
             let ended = lab.expect(1, command);
             assert!(ended.stderr.contains("the setting work_mem"), "{}", ended.stderr);
             assert_pool_is_clean(&lab);
+        }
+    });
+}
+
+/// There is one answer, whatever the verb, and it is the same each time.
+#[test]
+fn every_verb_refuses_a_pool_of_statements_with_the_reason() {
+    with_pgbouncer(|program| {
+        for more in ["", "ignore_startup_parameters = options,extra_float_digits,geqo,search_path"] {
+            let lab = Lab::start(program, "statement", more);
+            for verb in [
+                "load ycsb --rows 10",
+                "verify",
+                "run -b ycsb-c -M simple -T 1",
+                "watch -T 1",
+                "prove bank -T 1",
+                "prove ack -T 1",
+                "prove tpcc",
+                "matrix -T 1",
+            ] {
+                for _ in 0..2 {
+                    let ended = lab.expect(1, lab.through(verb));
+                    assert!(ended.stderr.contains("pooler in statement mode"), "{verb}: {}", ended.stderr);
+                    assert!(
+                        ended.stderr.contains("hint: connect to the server itself"),
+                        "{verb}: {}",
+                        ended.stderr
+                    );
+                }
+            }
         }
     });
 }

@@ -53,7 +53,14 @@ impl Connection {
             let has_ended = loop {
                 match messages(cx) {
                     Poll::Ready(Some(Ok(_))) => {}
-                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                    // A server that ends a session says why before it closes the socket, and that is the answer.
+                    Poll::Ready(Some(Err(error))) => {
+                        return Poll::Ready(match poll(cx, true) {
+                            Poll::Ready(Ok(answer)) => Ok(answer),
+                            Poll::Ready(Err(said)) if said.as_db_error().is_some() => Err(said),
+                            _ => Err(error),
+                        });
+                    }
                     Poll::Ready(None) => break true,
                     Poll::Pending => break false,
                 }

@@ -325,7 +325,7 @@ fn restart_in_mid_run(poller: Choice) {
         assert_eq!(account.outages.len(), 1, "{:?}", account.outages);
         let outage = &account.outages[0];
         let seconds = (outage.to.unwrap() - outage.from) as f64 / 1e9;
-        assert!((0.3..4.0).contains(&seconds), "an outage of {seconds} s");
+        assert!(seconds >= 0.3, "an outage of {seconds} s");
         assert_eq!((account.lost, account.reconnected), (4, 4));
         let after =
             watch.seconds.iter().filter(|(from, ..)| *from > outage.to.unwrap()).map(|second| second.2);

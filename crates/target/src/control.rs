@@ -364,6 +364,7 @@ impl ControlPlane {
             _ => settings::learn(|| hot::open_bare(&without, candidate, encryption, tls))?,
         };
         settings::remember(spec, candidate, way);
+        let way = way.usable().map_err(plain)?;
         let wanted = Settings::of(spec).map_err(plain)?;
         self.settle(bare(&settings::without_any(spec))?, &wanted, way).map_err(plain)
     }

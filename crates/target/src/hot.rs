@@ -148,6 +148,7 @@ impl Plane for Hot {
             _ => settings::learn(|| bare(&without))?,
         };
         settings::remember(spec, candidate, way);
+        let way = way.usable().map_err(plain)?;
         let wanted = Settings::of(spec).map_err(plain)?;
         if way == Way::Transaction {
             // Where only names are pinned, the statements name schemas themselves.
@@ -540,11 +541,21 @@ impl HotConnection {
                 backend::Scan::Incomplete { .. } => {
                     let start = reply.len();
                     reply.resize(start + READ_BYTES, 0);
-                    let count = self.read(&mut reply[start..])?;
-                    if count == 0 {
-                        return Err(QueryError::Io(io::ErrorKind::UnexpectedEof.into()));
+                    let count = self.read(&mut reply[start..]);
+                    reply.truncate(start + count.as_ref().map_or(0, |count| *count));
+                    match count {
+                        Ok(count) if count > 0 => {}
+                        // A server that ends a session says why before it closes the socket.
+                        ended => {
+                            let mut frames = Frames::new(&reply);
+                            let last_words = frames.find(|frame| frame.tag == tag::ERROR_RESPONSE);
+                            return Err(match (last_words, ended) {
+                                (Some(frame), _) => ServerError::parse(frame.body).into(),
+                                (None, Ok(_)) => QueryError::Io(io::ErrorKind::UnexpectedEof.into()),
+                                (None, Err(error)) => QueryError::Io(error),
+                            });
+                        }
                     }
-                    reply.truncate(start + count);
                 }
             }
         };

@@ -5,10 +5,11 @@
 //!
 //! * a pool that gives each client a server process of its own for as long as it stays (session pooling): they are set after the connect;
 //! * a pool that gives one for a transaction only: a setting of the session would stay behind with the server process and fall upon whoever is given it
-//!   next, so it is set for one transaction, or not at all.
+//!   next, so it is set for one transaction, or not at all;
+//! * a pool that gives one for a single statement, and refuses transactions: nothing of ours works there.
 //!
 //! Which of them it is, nobody tells. Two sessions of ours that are given one and the same server process, or one session that is
-//! given two, show the second kind. What was learned of a place is remembered.
+//! given two, show the second kind, and a `BEGIN` that is refused the third. What was learned of a place is remembered.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,6 +40,15 @@ pub(crate) enum Way {
     Statements,
     /// For one transaction: server processes are shared.
     Transaction,
+    /// Not at all: there are no transactions.
+    Nowhere,
+}
+
+impl Way {
+    /// Refuses a place where nothing of ours works.
+    pub(crate) fn usable(self) -> Result<Way, Cause> {
+        if self == Way::Nowhere { Err(Cause::Pooler(PoolerRefusal::Statements)) } else { Ok(self) }
+    }
 }
 
 /// The settings of one session: name and value.
@@ -159,6 +169,9 @@ pub enum PoolerRefusal {
         "a connection pooler in transaction mode stands before the server: a session keeps no settings, locks or prepared statements there"
     )]
     Session,
+    /// There are no transactions.
+    #[error("a connection pooler in statement mode stands before the server: it lets no transaction through")]
+    Statements,
     /// The user's own settings.
     #[error(
         "a connection pooler in transaction mode stands before the server, and the setting {0} of the session would not last"
@@ -174,6 +187,9 @@ impl PoolerRefusal {
             PoolerRefusal::Option(_) => format!("{DIRECT}, or leave the option out (options, PGOPTIONS)"),
             PoolerRefusal::Session => format!(
                 "{DIRECT}, or to a pool of sessions (pool_mode = session); run and watch work through this one"
+            ),
+            PoolerRefusal::Statements => format!(
+                "{DIRECT}, or to a pool of sessions or transactions (pool_mode = session, pool_mode = transaction)"
             ),
             PoolerRefusal::Setting(name) => {
                 format!("{DIRECT}, or give it to the role: ALTER ROLE ... SET {name} = ...")
@@ -223,11 +239,21 @@ pub(crate) fn learn<E>(mut open: impl FnMut() -> Result<HotConnection, E>) -> Re
         // No answer: every server process is taken, and nobody can tell by whom. What is good for shared ones is good in any case.
         if process_of(&mut other).is_none_or(|theirs| theirs == mine) || process_of(&mut first) != Some(mine)
         {
-            return Ok(Way::Transaction);
+            return Ok(if refuses_transactions(&mut first) { Way::Nowhere } else { Way::Transaction });
         }
         others.push(other);
     }
     Ok(Way::Statements)
+}
+
+/// Whether a pooler ends a session that begins a transaction. It says so in one language, and nothing else has reason to refuse this.
+fn refuses_transactions(session: &mut HotConnection) -> bool {
+    session.set_deadline(PATIENCE);
+    let refused = matches!(session.simple_query("begin"), Err(QueryError::Server(error)) if error.message.contains("statement pooling"));
+    if !refused {
+        let _ = session.simple_query("rollback");
+    }
+    refused
 }
 
 fn process_of(session: &mut HotConnection) -> Option<u32> {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use data::ycsb::{Compressible, FIELD_COUNT, Judgement, KeyOrder, Spec, Table, Version};
@@ -68,15 +69,34 @@ pub(crate) struct Notes {
     pub(crate) events: Vec<LoadEvent>,
     pub(crate) last: Option<Progress>,
     pub(crate) samples: Vec<ProgressSample>,
+    /// For those who wait for a word while the load goes on: messages of events, and the phase of each line of progress.
+    pub(crate) heard: Heard,
+}
+
+/// What was heard so far.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Heard(Arc<Mutex<Vec<String>>>);
+
+impl Heard {
+    fn add(&self, line: String) {
+        self.0.lock().unwrap().push(line);
+    }
+
+    /// Waits for a line that holds this.
+    pub(crate) fn wait_for(&self, what: &str) {
+        testing::wait_for(what, || self.0.lock().unwrap().iter().any(|line| line.contains(what)));
+    }
 }
 
 impl Observer for Notes {
     fn progress(&mut self, progress: &Progress, sample: &ProgressSample, _: Duration) {
+        self.heard.add(format!("progress {:?}", progress.phase));
         self.last = Some(progress.clone());
         self.samples.push(sample.clone());
     }
 
     fn event(&mut self, event: &LoadEvent) {
+        self.heard.add(event.message.clone());
         self.events.push(event.clone());
     }
 }

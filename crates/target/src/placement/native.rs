@@ -256,6 +256,14 @@ pub(super) fn by_server(
 ) -> Result<Vec<Option<usize>>, PlacementError> {
     let table = &placement.table;
     let failed = |what: &str| PlacementError::sql(placement.engine, format!("{what} of {table}"));
+    // What is asked about each of so many must have so many answers.
+    let counted = |what: &str, asked: usize, rows: Vec<TextRow>| {
+        if rows.len() == asked {
+            return Ok(rows);
+        }
+        let problem = format!("there are {} answers to {asked} questions", rows.len());
+        Err(PlacementError::Catalog { what: format!("{what} of {table}"), problem })
+    };
     let columns = &placement.key;
     let names: Vec<String> =
         placement.leaves.iter().map(|leaf| literal(&qualified(&leaf.seen_as.0, &leaf.seen_as.1))).collect();
@@ -268,6 +276,7 @@ pub(super) fn by_server(
         ),
     )
     .map_err(failed("read the partition constraints"))?;
+    let constraints = counted("read the partition constraints", placement.leaves.len(), constraints)?;
     let mut whens = String::new();
     for (index, row) in constraints.iter().enumerate() {
         let constraint = row.get(0).ok_or_else(|| PlacementError::Catalog {
@@ -306,8 +315,11 @@ pub(super) fn by_server(
             lists.join(", "),
             inner.join(", "),
         );
-        let rows = catalog::rows(control, &sql).map_err(failed("ask for the partitions of keys"))?;
-        answers.extend(rows.iter().map(|row| row.get(0).and_then(|index| index.parse().ok())));
+        let what = "ask for the partitions of keys";
+        let rows = counted(what, keys.len(), catalog::rows(control, &sql).map_err(failed(what))?)?;
+        let leaves = 0..placement.leaves.len();
+        answers
+            .extend(rows.iter().map(|row| row.get(0)?.parse().ok().filter(|index| leaves.contains(index))));
     }
     Ok(answers)
 }
