@@ -15,12 +15,13 @@ PROVE ?=
 # What to compare: make bench BENCH=load
 BENCH ?=
 
-.PHONY: help demo prove test drills build bench audit fmt install-deps clean
+.PHONY: help demo prove test test-all drills build bench audit fmt install-deps clean
 
 help:
 	@echo 'make demo          fill, verify, drive and report on a throwaway PostgreSQL'
 	@echo 'make prove         every promise of every kind of cluster, on clusters that are made for it'
 	@echo 'make test          style, lints, all tests (units, live servers, report page)'
+	@echo 'make test-all      the same on every PostgreSQL there is, with all drills, all proofs and longer fuzzing'
 	@echo 'make drills        provoke conditions on throwaway servers and let explain find them'
 	@echo 'make build         the optimised binary: $(BUILD)/release/pgfathom'
 	@echo 'make bench         side by side with pgbench and psql (docs/benchmarks.md)'
@@ -46,6 +47,13 @@ test:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
 	@scripts/test $(TESTS)
+
+# What make test leaves for a night: every suite on every PostgreSQL of the machine, longer fuzzing, all drills, all proofs.
+test-all:
+	@scripts/install-deps test
+	@PGFATHOM_TEST_ALL=1 PGFATHOM_FUZZ_SECONDS=$(or $(PGFATHOM_FUZZ_SECONDS),120) scripts/test
+	@scripts/drills
+	$(MAKE) prove
 
 # One at a time: a drill that measures must not share the processors with another.
 drills:

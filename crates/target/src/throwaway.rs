@@ -22,7 +22,7 @@ pub use cluster::ThrowawayCluster;
 use crate::local::LocalError;
 use crate::local::process::{self, Lifetime, OsUser};
 use crate::local::seed;
-pub use crate::local::{Installation, Instance, StopMode, installations};
+pub use crate::local::{Installation, Instance, StopMode};
 use crate::{ConnSpec, conninfo};
 
 /// The superuser and database of every throwaway cluster.
@@ -31,6 +31,9 @@ pub const SUPERUSER: &str = "postgres";
 const DIR_PREFIX: &str = "pgfathom-t-";
 /// Names a file that gets the major version of every server that was started.
 const SERVERS: &str = "PGFATHOM_TEST_SERVERS";
+/// Names the releases that tests are made on: major versions, apart by blanks. Those that are not there are left out, and without any of them, or without
+/// the variable, all that are there count.
+const RELEASES: &str = "PGFATHOM_TEST_POSTGRES";
 /// How long a start may take: a crash recovery on a loaded machine included.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a stop may take, a checkpoint on a loaded machine included.
@@ -45,6 +48,15 @@ const PORT_TRIES: u32 = 10;
 const ORPHAN_AGE: Duration = Duration::from_secs(5);
 /// The longest temporary folder that leaves room for a socket path.
 const TEMP_DIR_BYTES_MAX: usize = 50;
+
+/// Every PostgreSQL of this machine that tests are to be made on, newest first.
+pub fn installations() -> Vec<Installation> {
+    let all = crate::local::installations();
+    let wanted = std::env::var(RELEASES).unwrap_or_default();
+    let is_wanted = |one: &&Installation| wanted.split(' ').any(|major| major == one.version.major.to_string());
+    let chosen: Vec<Installation> = all.iter().filter(is_wanted).cloned().collect();
+    if chosen.is_empty() { all } else { chosen }
+}
 
 /// How to make one.
 #[derive(Clone, Debug, Default)]

@@ -49,7 +49,14 @@ impl Workspace {
         let cargo = self.program("cargo", &format!("cat {}", self.0.join("artifacts").display()));
         let mut command = Command::new("bash");
         command.arg(self.0.join("scripts/test")).env("CARGO", cargo).env_remove("PGFATHOM_STRICT");
-        for name in ["PGFATHOM_TEST_LIMIT_S", "PGFATHOM_TEST_SUITES", "PGFATHOM_TEST_DIR"] {
+        let settings = [
+            "PGFATHOM_TEST_LIMIT_S",
+            "PGFATHOM_TEST_SUITES",
+            "PGFATHOM_TEST_DIR",
+            "PGFATHOM_TEST_ALL",
+            "PGFATHOM_TEST_POSTGRES",
+        ];
+        for name in settings {
             command.env_remove(name);
         }
         let Output { status, stdout, stderr } = command.envs(environment.iter().copied()).output().unwrap();
@@ -108,6 +115,17 @@ fn a_strict_run_fails_on_skips_that_nobody_accepted() {
         assert_eq!(ended.0, Some(code), "{need}: {}", ended.1);
         assert!(ended.1.contains("skipped: 1") && ended.1.contains("some_test"), "{}", ended.1);
     }
+}
+
+#[test]
+fn a_suite_is_told_the_releases_that_it_is_made_on() {
+    let workspace = Workspace::new("releases", "servers a/one 15 18\n");
+    let is_told = |releases: &str| format!("[ \"$PGFATHOM_TEST_POSTGRES\" = '{releases}' ] || exit 101; {PASSED}");
+    let suites = [("one", is_told("15 18")), ("other", is_told(""))];
+    let (code, said) = workspace.run(&[("one", &suites[0].1), ("other", &suites[1].1)], &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = workspace.run(&[("one", &is_told(""))], &[("PGFATHOM_TEST_ALL", "1")]);
+    assert_eq!(code, Some(0), "{said}");
 }
 
 #[test]

@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use target::conninfo::SessionAttrs;
-use target::throwaway::installations;
 
 /// How long each workload is watched unless -T says otherwise, in seconds.
 const TIME_DEFAULT: &str = "10";
@@ -553,7 +552,7 @@ fn was_hurt(ground: &Ground, trial: &Trial) -> bool {
 }
 
 fn newest() -> Result<target::local::Installation, Failure> {
-    installations().into_iter().max_by_key(|one| one.version.major).ok_or_else(|| {
+    target::local::installations().into_iter().max_by_key(|one| one.version.major).ok_or_else(|| {
         Failure::usage("no PostgreSQL was found on this machine")
             .hint("scripts/fetch-postgres18, or set PGFATHOM_PG_BIN")
     })
