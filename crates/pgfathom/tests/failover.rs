@@ -34,7 +34,7 @@ fn a_run_goes_on_at_the_new_primary_and_loses_nothing() {
         std::thread::sleep(Duration::from_millis(20));
     }
     // A throughput from before is known once there are whole seconds.
-    let seconds = folder.path().join("driven/samples.jsonl");
+    let seconds = folder.path().join("driven/samples.ndjson");
     testing::wait_for("three seconds of the run", || {
         std::fs::read_to_string(&seconds).is_ok_and(|text| text.matches("\"source\":\"client\"").count() >= 3)
     });

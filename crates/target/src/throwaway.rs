@@ -53,7 +53,8 @@ const TEMP_DIR_BYTES_MAX: usize = 50;
 pub fn installations() -> Vec<Installation> {
     let all = crate::local::installations();
     let wanted = std::env::var(RELEASES).unwrap_or_default();
-    let is_wanted = |one: &&Installation| wanted.split(' ').any(|major| major == one.version.major.to_string());
+    let is_wanted =
+        |one: &&Installation| wanted.split(' ').any(|major| major == one.version.major.to_string());
     let chosen: Vec<Installation> = all.iter().filter(is_wanted).cloned().collect();
     if chosen.is_empty() { all } else { chosen }
 }

@@ -120,7 +120,8 @@ fn a_strict_run_fails_on_skips_that_nobody_accepted() {
 #[test]
 fn a_suite_is_told_the_releases_that_it_is_made_on() {
     let workspace = Workspace::new("releases", "servers a/one 15 18\n");
-    let is_told = |releases: &str| format!("[ \"$PGFATHOM_TEST_POSTGRES\" = '{releases}' ] || exit 101; {PASSED}");
+    let is_told =
+        |releases: &str| format!("[ \"$PGFATHOM_TEST_POSTGRES\" = '{releases}' ] || exit 101; {PASSED}");
     let suites = [("one", is_told("15 18")), ("other", is_told(""))];
     let (code, said) = workspace.run(&[("one", &suites[0].1), ("other", &suites[1].1)], &[]);
     assert_eq!(code, Some(0), "{said}");
