@@ -33,6 +33,13 @@ const LOCKED_PACKAGES_MAX: usize = 205;
 /// A module over about 600 lines is split by idea; a little more is not worth a bad split.
 const MODULE_LINES_MAX: usize = 700;
 
+/// A function longer than this is listed in `long-functions`, with its length. The list only shrinks.
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Production lines wider than this. The count only shrinks.
+const LINE_CHARS_MAX: usize = 160;
+const WIDE_LINES: usize = 165;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
 }
@@ -172,4 +179,92 @@ fn modules_are_short_and_say_what_they_are() {
         }
     }
     assert!(problems.is_empty(), "{problems:#?}");
+}
+
+/// The production code: sources below `src` without the modules of tests, and without test modules at the end of a file.
+fn production() -> Vec<(String, Vec<String>)> {
+    let mut found = Vec::new();
+    sources(&root().join("crates"), &mut found);
+    found.sort();
+    let mut files = Vec::new();
+    for path in found {
+        let name = path.strip_prefix(root()).expect("below the root").display().to_string();
+        if !name.contains("/src/") || name.contains("/tests/") || name.ends_with("/tests.rs") {
+            continue;
+        }
+        let text = read(&path);
+        let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").map(str::to_owned).collect();
+        files.push((name, lines));
+    }
+    files
+}
+
+/// Name and length of every function of formatted source: one ends where its closing brace stands below its first character.
+fn functions(lines: &[String]) -> Vec<(String, usize)> {
+    let name_of = |line: &str| {
+        let mut words = line.split_whitespace().peekable();
+        while words
+            .next_if(|word| word.starts_with("pub") || ["const", "async", "unsafe"].contains(word))
+            .is_some()
+        {}
+        (words.next() == Some("fn"))
+            .then(|| words.next())?
+            .map(|word| word.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>())
+    };
+    let mut functions = Vec::new();
+    for (first, line) in lines.iter().enumerate() {
+        let Some(name) = name_of(line) else { continue };
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let end = format!("{indent}}}");
+        // A declaration and a body on one line end before any brace of their own.
+        let length = lines[first..].iter().position(|line| *line == end).map_or(1, |place| place + 1);
+        let is_short = line.ends_with('}')
+            || lines[first..].iter().take(length).any(|line| {
+                line.starts_with(indent) && !line[indent.len()..].starts_with(' ') && line.ends_with(';')
+            });
+        if !is_short {
+            functions.push((name, length));
+        }
+    }
+    functions
+}
+
+#[test]
+fn functions_and_lines_only_become_shorter() {
+    let list = root().join("crates/pgfathom/tests/long-functions");
+    let mut found = Vec::new();
+    let (mut wide, mut lengths, mut sizes) = (0, Vec::new(), BTreeMap::<String, usize>::new());
+    for (file, lines) in production() {
+        wide += lines.iter().filter(|line| line.chars().count() > LINE_CHARS_MAX).count();
+        *sizes.entry(file.split('/').nth(1).unwrap_or_default().to_owned()).or_default() += lines.len();
+        for (name, length) in functions(&lines) {
+            lengths.push(length);
+            if length > FUNCTION_LINES_MAX {
+                found.push(format!("{length} {file} {name}"));
+            }
+        }
+    }
+    lengths.sort_unstable();
+    println!("lines by crate: {sizes:?}, {} in all", sizes.values().sum::<usize>());
+    println!("{} functions, {} lines in the median", lengths.len(), lengths[lengths.len() / 2]);
+    assert!(lengths.len() > 3_000, "the functions were not found");
+    let listed = read(&list);
+    let listed: Vec<&str> = listed.lines().filter(|line| !line.starts_with('#')).collect();
+    let found: Vec<&str> = found.iter().map(String::as_str).collect();
+    let longer: Vec<&&str> = found.iter().filter(|line| !listed.contains(line)).collect();
+    let shorter: Vec<&&str> = listed.iter().filter(|line| !found.contains(line)).collect();
+    assert!(
+        longer.is_empty() && shorter.is_empty(),
+        "split what is long: {longer:#?}\nremove from {} what is not so long any more: {shorter:#?}",
+        list.display()
+    );
+    assert!(wide <= WIDE_LINES, "{wide} lines are wider than {LINE_CHARS_MAX}, {WIDE_LINES} were");
+    assert_eq!(wide, WIDE_LINES, "lower WIDE_LINES");
+}
+
+#[test]
+fn long_functions_are_found() {
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let text = "trait T {\n    fn declared(&self) -> u8;\n    fn made(&self) {\n        if true {\n        }\n    }\n}\npub(crate) async fn long(\n    a: u8,\n) -> u8 {\n    1\n}\nfn one() {}\n";
+    assert_eq!(functions(&lines(text)), [("made".to_owned(), 4), ("long".to_owned(), 5)]);
 }
