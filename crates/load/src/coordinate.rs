@@ -23,7 +23,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2 * DRAIN.as_secs());
 pub(crate) fn coordinate(
     work: &Work<'_>,
     inbox: &Receiver<Message>,
-    voice: &mut Voice<'_>,
+    reporter: &mut Reporter<'_>,
     streams: impl FnOnce() -> Result<(), LoadError> + Send,
 ) -> Result<(), LoadError> {
     std::thread::scope(|scope| {
@@ -36,7 +36,7 @@ pub(crate) fn coordinate(
         loop {
             let now = Instant::now();
             match inbox.recv_timeout(next_tick.saturating_duration_since(now).min(STOP_LOOK)) {
-                Ok(Message::Event(event)) => voice.observer.event(&event),
+                Ok(Message::Event(event)) => reporter.observer.event(&event),
                 Ok(Message::Ended) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -45,7 +45,7 @@ pub(crate) fn coordinate(
                 if work.stop.level() > StopLevel::Run {
                     let reason = work.stop.reason().unwrap_or("interrupted");
                     let message = format!("{reason}: chunks in flight are finished or rolled back");
-                    voice.observer.event(&LoadEvent {
+                    reporter.observer.event(&LoadEvent {
                         kind: record::event::INTERRUPT,
                         message,
                         duration: None,
@@ -54,7 +54,7 @@ pub(crate) fn coordinate(
             }
             if now >= next_tick {
                 next_tick = now + TICK;
-                voice.tick(work.counters);
+                reporter.tick(work.counters);
                 let patience = if work.stop_level() == StopLevel::Now { TICK } else { STOP_PATIENCE };
                 if stop_seen.is_some_and(|seen| seen + patience <= now) {
                     wake_streams(work);
@@ -87,12 +87,12 @@ fn wake_streams(work: &Work<'_>) {
 }
 
 /// The observer and what it is told from.
-pub(crate) struct Voice<'a> {
+pub(crate) struct Reporter<'a> {
     pub(crate) observer: &'a mut dyn Observer,
     pub(crate) meter: Meter,
 }
 
-impl Voice<'_> {
+impl Reporter<'_> {
     pub(crate) fn begin(&mut self, phase: Phase, counters: &Counters) {
         self.meter.begin(phase, counters, Instant::now());
         let message = phase.as_str().to_owned();

@@ -12,7 +12,7 @@ use postgres::Client;
 use target::ConnSpec;
 use target::cluster::Cluster;
 
-pub(crate) use crate::coordinate::{Voice, coordinate, cpu_us};
+pub(crate) use crate::coordinate::{Reporter, coordinate, cpu_us};
 use crate::copy::{self, Job, Place};
 use crate::dispatch::{Dispatcher, NodePlan, Owned, united};
 use crate::error::LoadError;
@@ -64,9 +64,9 @@ pub fn load_ycsb_on(
     options.check()?;
     let started = Instant::now();
     let mut team = Team::connect(cluster)?;
-    let mut voice = Voice { observer, meter: Meter::new(started, cpu_us()) };
+    let mut reporter = Reporter { observer, meter: Meter::new(started, cpu_us()) };
     // Counters without streams serve until the dataset is known.
-    voice.begin(Phase::Schema, &Counters::new(0, 0, options.rows));
+    reporter.begin(Phase::Schema, &Counters::new(0, 0, options.rows));
     let deadline = check_stop_rules(&mut team, options, started)?;
     let prepared = match schema::prepare(&mut team, cluster, options, stop) {
         Ok(prepared) => prepared,
@@ -86,10 +86,10 @@ pub fn load_ycsb_on(
     if fill.shape() == Shape::Repeated && plans.iter().any(|plan| plan.parts() > 0) {
         peers::refuse_published(&mut fill.team, &fill.datasets)?;
     }
-    let note = |voice: &mut Voice<'_>, message: String| {
-        voice.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
+    let note = |reporter: &mut Reporter<'_>, message: String| {
+        reporter.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
     };
-    prepared.notes.into_iter().for_each(|message| note(&mut voice, message));
+    prepared.notes.into_iter().for_each(|message| note(&mut reporter, message));
     if !prepared.created {
         let message = format!(
             "continuing: {} of {} chunks are in the ledger, {} rows",
@@ -97,7 +97,7 @@ pub fn load_ycsb_on(
             counters.chunks_total.load(Ordering::Relaxed),
             fill.earlier.rows
         );
-        note(&mut voice, message);
+        note(&mut reporter, message);
     }
     let sites = fill.watched()?;
     let dispatcher = Dispatcher::new(fill.shape() == Shape::Sharded, plans);
@@ -107,7 +107,7 @@ pub fn load_ycsb_on(
     watch.keep_free_bytes = options.keep_free_bytes;
     watch.deadline = deadline;
     let outcome = watch.during(|| {
-        let outcome = fill.fill(&dispatcher, &counters, &mut voice, || {
+        let outcome = fill.fill(&dispatcher, &counters, &mut reporter, || {
             watch.copying.store(false, std::sync::atomic::Ordering::Relaxed);
         });
         let done = counters.chunks_done.load(Ordering::Relaxed);
@@ -246,10 +246,10 @@ impl<'a> Fill<'a> {
         &mut self,
         dispatcher: &Dispatcher,
         counters: &Counters,
-        voice: &mut Voice<'_>,
+        reporter: &mut Reporter<'_>,
         copied: impl FnOnce(),
     ) -> Result<Outcome, LoadError> {
-        self.copy(dispatcher, counters, voice)?;
+        self.copy(dispatcher, counters, reporter)?;
         copied();
         // Servers may have been restarted under the control connections, which were idle.
         self.team.reconnect(self.options.reconnect_limit, Some(self.stop))?;
@@ -259,7 +259,7 @@ impl<'a> Fill<'a> {
             let done = self.missing(self.options.segment)? == 0;
             return Ok(if done { Outcome::SegmentComplete } else { stopped(self.stop) });
         }
-        let complete = finish::run(self, voice, counters)?;
+        let complete = finish::run(self, reporter, counters)?;
         Ok(if complete { Outcome::Complete } else { stopped(self.stop) })
     }
 
@@ -280,9 +280,9 @@ impl<'a> Fill<'a> {
         &mut self,
         dispatcher: &Dispatcher,
         counters: &Counters,
-        voice: &mut Voice<'_>,
+        reporter: &mut Reporter<'_>,
     ) -> Result<(), LoadError> {
-        voice.begin(Phase::Copy, counters);
+        reporter.begin(Phase::Copy, counters);
         let (copy_start, cpu_start) = (Instant::now(), cpu_us());
         let (messages, inbox) = channel();
         let (shape, by_entry, chunks) = (self.shape(), self.by_entry(), self.chunks());
@@ -308,7 +308,7 @@ impl<'a> Fill<'a> {
             cancels: counters.streams.iter().map(|_| Mutex::new(None)).collect(),
         };
         let job = Job { work: &work, places, nodes: &nodes, layout, shape, dispatcher, chunks };
-        let result = coordinate(&work, &inbox, voice, || {
+        let result = coordinate(&work, &inbox, reporter, || {
             let mut replan = || plan(team, datasets, layout, options.segment, options.reconnect_limit, stop);
             match model.method {
                 Method::Copy => copy::run(&job, &mut replan),
@@ -318,7 +318,7 @@ impl<'a> Fill<'a> {
         drop(work);
         self.spent.copy = copy_start.elapsed();
         self.spent.cpu_us = cpu_us().saturating_sub(cpu_start);
-        voice.tick(counters);
+        reporter.tick(counters);
         result
     }
 

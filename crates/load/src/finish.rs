@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::LoadError;
-use crate::fill::{Fill, Voice};
+use crate::fill::{Fill, Reporter};
 use crate::index::Finish;
 use crate::ledger;
 use crate::options::Via;
@@ -22,17 +22,17 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Everything that is left after the rows. `Ok(false)`: the stop was noticed.
 pub(crate) fn run(
     fill: &mut Fill<'_>,
-    voice: &mut Voice<'_>,
+    reporter: &mut Reporter<'_>,
     counters: &Counters,
 ) -> Result<bool, LoadError> {
     let limit = fill.options.reconnect_limit;
-    voice.begin(Phase::Index, counters);
+    reporter.begin(Phase::Index, counters);
     let start = Instant::now();
     if !fill.team.lock(limit, fill.stop)? {
         return Ok(false);
     }
     let leaves = leaves(fill)?;
-    let keys = on_every_node(fill, voice, counters, &|finish, node, tick| match leaves.get(node) {
+    let keys = on_every_node(fill, reporter, counters, &|finish, node, tick| match leaves.get(node) {
         Some(leaves) => finish.keys_of(leaves, tick),
         None => finish.keys(tick),
     });
@@ -40,9 +40,9 @@ pub(crate) fn run(
     if !keys? {
         return Ok(false);
     }
-    voice.begin(Phase::Analyze, counters);
+    reporter.begin(Phase::Analyze, counters);
     let start = Instant::now();
-    let analyzed = on_every_node(fill, voice, counters, &|finish, node, tick| match leaves.get(node) {
+    let analyzed = on_every_node(fill, reporter, counters, &|finish, node, tick| match leaves.get(node) {
         Some(leaves) => finish.statistics_of(leaves, &mut || tick(f64::NAN)),
         None => finish.statistics(&mut || tick(f64::NAN)),
     });
@@ -51,7 +51,7 @@ pub(crate) fn run(
         return Ok(false);
     }
     fill.team.reconnect(limit, Some(fill.stop))?;
-    if fill.shape() == Shape::Repeated && !peers::publish(fill, voice)? {
+    if fill.shape() == Shape::Repeated && !peers::publish(fill, reporter)? {
         return Ok(false);
     }
     let by_entry = fill.shape() == Shape::Sharded && fill.layout.via == Via::Connect;
@@ -67,7 +67,7 @@ pub(crate) fn run(
         marked.map_err(|error| error.at(&member.name))?;
         dataset.loaded = true;
     }
-    voice.tick(counters);
+    reporter.tick(counters);
     Ok(true)
 }
 
@@ -90,7 +90,7 @@ type Work<'a> = dyn Fn(&Finish<'_>, usize, &mut dyn FnMut(f64)) -> Result<bool, 
 /// Does the work on all nodes at once, with the streams divided among them. `Ok(false)`: the stop was noticed.
 fn on_every_node(
     fill: &Fill<'_>,
-    voice: &mut Voice<'_>,
+    reporter: &mut Reporter<'_>,
     counters: &Counters,
     work: &Work<'_>,
 ) -> Result<bool, LoadError> {
@@ -125,9 +125,9 @@ fn on_every_node(
                 let mean = percents.iter().map(|percent| f64::from_bits(percent.load(Ordering::Relaxed)));
                 let mean = mean.sum::<f64>() / nodes as f64;
                 if mean.is_finite() {
-                    voice.meter.set_percent(mean);
+                    reporter.meter.set_percent(mean);
                 }
-                voice.tick(counters);
+                reporter.tick(counters);
             }
         }
         let ends = threads.into_iter().map(|thread| match thread.join() {

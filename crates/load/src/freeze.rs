@@ -253,13 +253,13 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
         }
         let owned = job.dispatcher.owned();
         // Each stream takes a leaf of its node, if there is one.
-        let (mut chosen, mut crew) = (Vec::new(), Vec::new());
+        let (mut chosen, mut workers) = (Vec::new(), Vec::new());
         for (index, stream) in streams.iter_mut().enumerate() {
             let node = index % nodes;
             work.set_idle(node, todo[node].is_empty());
             if let Some(leaf) = todo[node].pop_front() {
                 chosen.push(Slotted { node, leaf, owned: Arc::clone(&owned[node]) });
-                crew.push(stream);
+                workers.push(stream);
             }
         }
         if chosen.is_empty() {
@@ -268,7 +268,7 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
         let leaves: Vec<usize> = chosen.iter().map(|slotted| slotted.leaf).collect();
         let wave = Wave::new(&work.table, work.route, work.dataset.rows, &leaves);
         let ends: Vec<Result<LeafEnd, LeafFailure>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = crew
+            let threads: Vec<_> = workers
                 .into_iter()
                 .zip(&chosen)
                 .enumerate()

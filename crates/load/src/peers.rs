@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 
 use crate::error::LoadError;
-use crate::fill::{Fill, Voice};
+use crate::fill::{Fill, Reporter};
 use crate::ledger::{Dataset, qualified, quoted};
 use crate::options::{Stop, StopLevel};
 use crate::plan::{TABLE, leaf_names};
@@ -54,7 +54,7 @@ pub(crate) fn explain(team: &mut Team, error: LoadError) -> LoadError {
 
 /// Adds the table to the publications that peers subscribe to, tells the subscriptions, and waits until every node has read what the others
 /// wrote so far. `Ok(false)`: the stop was noticed.
-pub(crate) fn publish(fill: &mut Fill<'_>, voice: &mut Voice<'_>) -> Result<bool, LoadError> {
+pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Result<bool, LoadError> {
     let stop = fill.stop;
     let members = &mut fill.team.members;
     let mut wanted: Vec<String> = Vec::new();
@@ -92,7 +92,11 @@ pub(crate) fn publish(fill: &mut Fill<'_>, voice: &mut Voice<'_>) -> Result<bool
             members.len()
         ),
     };
-    voice.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: Some(begun.elapsed()) });
+    reporter.observer.event(&LoadEvent {
+        kind: record::event::NOTE,
+        message,
+        duration: Some(begun.elapsed()),
+    });
     Ok(true)
 }
 

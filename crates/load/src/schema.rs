@@ -53,11 +53,11 @@ pub(crate) fn prepare(
     stop: &Stop,
 ) -> Result<Prepared, LoadError> {
     let Team { shape, members } = team;
-    let seats: Vec<Seat> =
-        members.iter().map(|member| Seat { name: member.name.clone(), node: member.node }).collect();
+    let named_nodes: Vec<NamedNode> =
+        members.iter().map(|member| NamedNode { name: member.name.clone(), node: member.node }).collect();
     let mut transactions = begin(members, stop)?;
-    let seats_ref = &seats;
-    let at = |node: usize| move |error: LoadError| error.at(&seats_ref[node].name);
+    let named_nodes_ref = &named_nodes;
+    let at = |node: usize| move |error: LoadError| error.at(&named_nodes_ref[node].name);
     let mut found = Vec::new();
     for (node, transaction) in transactions.iter_mut().enumerate() {
         found.push(find(transaction).map_err(at(node))?);
@@ -73,13 +73,14 @@ pub(crate) fn prepare(
     let (model, layout) = match first {
         Some(node) => found[node].clone().ok_or(LoadError::Restarted)?,
         None => {
-            let schema = crate::connect::users_schema(&cluster.nodes[seats[0].node].spec).map_err(at(0))?;
-            plan(*shape, &seats, cluster, options, schema)?
+            let schema =
+                crate::connect::users_schema(&cluster.nodes[named_nodes[0].node].spec).map_err(at(0))?;
+            plan(*shape, &named_nodes, cluster, options, schema)?
         }
     };
     if let Some(node) = first {
         check_identity(&model, options)?;
-        check_layout(&model, &layout, options, *shape, seats.len())?;
+        check_layout(&model, &layout, options, *shape, named_nodes.len())?;
         let differs = |(other, _): &(Dataset, Layout), token: i64| {
             let same = Dataset { id: model.id, loaded: model.loaded, ..other.clone() };
             same != model || token != layout.token
@@ -87,7 +88,7 @@ pub(crate) fn prepare(
         if let Some(other) =
             found.iter().position(|found| found.as_ref().is_some_and(|f| differs(f, f.1.token)))
         {
-            let (one, other) = (seats[node].name.clone(), seats[other].name.clone());
+            let (one, other) = (named_nodes[node].name.clone(), named_nodes[other].name.clone());
             return Err(LoadError::MixedCluster { one, other });
         }
         if found.iter().flatten().any(|(_, layout)| layout.emptied) {
@@ -110,8 +111,8 @@ pub(crate) fn prepare(
         for node in missing {
             let tables = match shape {
                 Shape::Sharded => {
-                    let servers =
-                        sharded::servers(&mut transactions[node], cluster, &seats, node).map_err(at(node))?;
+                    let servers = sharded::servers(&mut transactions[node], cluster, &named_nodes, node)
+                        .map_err(at(node))?;
                     sharded::create_sql(&model, &layout, &owners, node, &servers)
                 }
                 Shape::Single | Shape::Repeated => create_sql(&model, &layout),
@@ -131,7 +132,7 @@ pub(crate) fn prepare(
 
 /// A node by name and by its place in the cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct NamedNode {
     pub(crate) name: String,
     pub(crate) node: usize,
 }
@@ -222,12 +223,12 @@ pub(crate) fn remove(client: &mut impl GenericClient, dataset: &Dataset) -> Resu
 /// A new dataset.
 fn plan(
     shape: Shape,
-    seats: &[Seat],
+    named_nodes: &[NamedNode],
     cluster: &Cluster,
     options: &Options,
     schema_name: String,
 ) -> Result<(Dataset, Layout), LoadError> {
-    let nodes = seats.len();
+    let nodes = named_nodes.len();
     let asked = options.partitions.or(cluster.partitions.filter(|_| shape == Shape::Sharded));
     let partitions = match (shape, asked) {
         (Shape::Sharded, None) => nodes as u32 * sharded::PARTITIONS_PER_NODE,
@@ -272,7 +273,11 @@ fn plan(
     let alone = shape == Shape::Single;
     let layout = Layout {
         token: if alone { 0 } else { random_token() },
-        nodes: if alone { Vec::new() } else { seats.iter().map(|seat| seat.name.clone()).collect() },
+        nodes: if alone {
+            Vec::new()
+        } else {
+            named_nodes.iter().map(|named_node| named_node.name.clone()).collect()
+        },
         via,
         tablespaces: Some(options.tablespaces.clone()),
         unlogged: options.unlogged,

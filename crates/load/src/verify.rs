@@ -19,18 +19,17 @@ use target::control::Control;
 use target::{ConnSpec, ConnectError, control};
 
 use self::catalog::Catalog;
-use self::crew::{Crew, Foreman};
 use self::grid::Sum;
 use self::judge::Content;
 use self::reader::Socket;
 use self::sums::{Compared, LedgerKeys, Selection};
+use self::workers::{Coordinator, Workers};
 use crate::ledger::{self, Dataset, Writer};
 use crate::options::Stop;
 use crate::plan::Chunks;
 use crate::route::Route;
 
 pub use self::cluster::{MirrorOptions, run_cluster};
-pub use self::crew::{Phase, VerifyProgress};
 pub use self::error::VerifyError;
 pub use self::history::{Expect, LedgerHistory, VersionJudgement, WriterHistory};
 pub use self::problem::Problem;
@@ -38,11 +37,11 @@ pub use self::report::{
     Difference, DifferenceKind, KIND_NAMES, KINDS, Method, NAMED_MAX, NodeReport, StrangerReason, TableName,
     Verdict, VerifyReport,
 };
+pub use self::workers::{Phase, VerifyProgress};
 
 mod catalog;
 mod cluster;
 mod compare;
-mod crew;
 mod definition;
 mod error;
 #[cfg(test)]
@@ -62,6 +61,7 @@ mod spread;
 mod sums;
 mod sys;
 pub mod tpcc;
+mod workers;
 
 /// What a verification shall do.
 pub struct VerifyOptions<'a> {
@@ -89,7 +89,7 @@ impl std::fmt::Debug for VerifyOptions<'_> {
 struct Setting<'a> {
     content: Content<'a>,
     catalog: &'a Catalog,
-    crew: Crew<'a>,
+    workers: Workers<'a>,
     jobs: usize,
     limits: Limits,
 }
@@ -192,7 +192,7 @@ impl Site {
     fn open_snapshot(&mut self, notes: &mut Vec<String>) -> Result<(), VerifyError> {
         const DOING: &str = "opening a snapshot of the table";
         let sql = |source| VerifyError::Sql { doing: DOING, source };
-        let begin = format!("begin isolation level repeatable read read only; {}", crew::SETTINGS);
+        let begin = format!("begin isolation level repeatable read read only; {}", workers::SETTINGS);
         self.control.batch_execute(&begin).map_err(sql)?;
         match self.control.query_one("select pg_export_snapshot()", &[]) {
             Ok(row) => self.snapshot = Some(row.get(0)),
@@ -218,7 +218,7 @@ impl Site {
 }
 
 /// A way to open connections to a server, and the snapshot that they shall see.
-type Opener<'a> = (Box<crew::Connect<'a>>, Option<&'a str>);
+type Opener<'a> = (Box<workers::Connect<'a>>, Option<&'a str>);
 
 /// Servers taken apart: their coordinating connections, and how to open more.
 fn split(sites: &mut [Site]) -> (Vec<&mut Client>, Vec<Opener<'_>>) {
@@ -229,7 +229,7 @@ fn split(sites: &mut [Site]) -> (Vec<&mut Client>, Vec<Opener<'_>>) {
         let connect = move || -> Result<Box<dyn Socket>, VerifyError> {
             Ok(Box::new(crate::connect::hot(spec).map_err(|error| connect_error(error, name))?))
         };
-        openers.push((Box::new(connect) as Box<crew::Connect<'_>>, snapshot.as_deref()));
+        openers.push((Box::new(connect) as Box<workers::Connect<'_>>, snapshot.as_deref()));
     }
     (controls, openers)
 }
@@ -291,7 +291,7 @@ fn prove(
     let mut method = choose_method(options, writers, catalog, &mut notes);
     notes.extend(catalog.notes.iter().cloned());
     let (controls, connects) = split(sites);
-    let servers = connects.iter().map(|(connect, snapshot)| crew::Site::new(connect, *snapshot)).collect();
+    let servers = connects.iter().map(|(connect, snapshot)| workers::Site::new(connect, *snapshot)).collect();
     let table = Table::new(dataset.spec.clone());
     let known = LedgerHistory::new(dataset.rows, writers.to_vec());
     let setting = Setting {
@@ -303,27 +303,27 @@ fn prove(
             names: &catalog.names,
         },
         catalog,
-        crew: Crew::new(servers, options.stop),
+        workers: Workers::new(servers, options.stop),
         jobs: options.jobs.max(1),
         limits,
     };
-    let mut foreman = Foreman::new(controls, observer);
+    let mut coordinator = Coordinator::new(controls, observer);
     let mut summed = None;
     let selections: Vec<Selection> = if method == Method::Deep {
         (0..catalog.leaves.len()).map(|leaf| Selection { leaf, buckets: None }).collect()
     } else {
-        let Compared { leaves, expected, found } = sums::compare_leaves(&setting, &mut foreman)?;
+        let Compared { leaves, expected, found } = sums::compare_leaves(&setting, &mut coordinator)?;
         summed = Some((expected, found));
-        if leaves.is_empty() { Vec::new() } else { sums::narrow(&setting, &mut foreman, &leaves)? }
+        if leaves.is_empty() { Vec::new() } else { sums::narrow(&setting, &mut coordinator, &leaves)? }
     };
     if method == Method::Fast && !selections.is_empty() {
         method = Method::FastThenDeep;
     }
-    let mut judged = rows::judge(&setting, &mut foreman, &selections)?;
-    names::name(&setting, &mut foreman, &mut judged)?;
+    let mut judged = rows::judge(&setting, &mut coordinator, &selections)?;
+    names::name(&setting, &mut coordinator, &mut judged)?;
     let chunks = Chunks::of_length(dataset.rows, dataset.chunk_rows);
     let ledger_keys = match want_ledger_keys {
-        true => sums::ledger_keys(&setting, &mut foreman, chunks)?,
+        true => sums::ledger_keys(&setting, &mut coordinator, chunks)?,
         false => LedgerKeys::default(),
     };
 

@@ -305,7 +305,7 @@ fn keys_are_continued_after_a_stop_and_after_a_restart() {
             let mut reader = connect(&target);
             hold(&mut reader);
             await_blocked(&mut connect(&target), "usertable_p1");
-            heard.wait_for("progress Index");
+            heard.wait_for("progress Index, percent known");
             stop.request();
             loader.join().unwrap()
         });

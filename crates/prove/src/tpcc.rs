@@ -349,28 +349,28 @@ fn prove_watched(
         found: Mutex::new(conditions.iter().map(|condition| (*condition, Found::default())).collect()),
         stop: watch.stop,
     };
-    let mut crew: Vec<Hand> = Vec::new();
+    let mut workers: Vec<Sessions> = Vec::new();
     // The connections that share their snapshots must stay as they are until the others are done.
     let keepers = match snapshots {
         None => {
-            crew.push(nodes.into_iter().map(|node| node.control).collect());
+            workers.push(nodes.into_iter().map(|node| node.control).collect());
             Vec::new()
         }
         Some(snapshots) => {
             for _ in 0..jobs.min(list.len()) {
-                let hand = std::iter::zip(&nodes, &snapshots).map(|(node, snapshot)| {
+                let sessions = std::iter::zip(&nodes, &snapshots).map(|(node, snapshot)| {
                     let mut connection = watch.connect(&node.spec)?;
                     let import = format!("set transaction snapshot '{}'", snapshot.replace('\'', "''"));
                     run(&mut connection, "sharing the snapshot", &import)?;
                     Ok(connection)
                 });
-                crew.push(hand.collect::<Result<Hand, ProveError>>()?);
+                workers.push(sessions.collect::<Result<Sessions, ProveError>>()?);
             }
             nodes
         }
     };
-    let jobs = crew.iter().map(Vec::len).sum();
-    together(crew, &work, observer)?;
+    let jobs = workers.iter().map(Vec::len).sum();
+    together(workers, &work, observer)?;
     drop(keepers);
     for (condition, found) in work.found.into_inner().unwrap_or_else(PoisonError::into_inner) {
         let outcome = match found.error {
@@ -396,7 +396,7 @@ fn prove_watched(
 }
 
 /// One connection to each node, in their order, in their snapshots.
-type Hand = Vec<HotConnection>;
+type Sessions = Vec<HotConnection>;
 
 /// The queries that are needed, cut into ranges, the most expensive first.
 fn jobs_of(
@@ -427,14 +427,18 @@ fn jobs_of(
 }
 
 /// Lets the connections work off the list.
-fn together(crew: Vec<Hand>, work: &Work<'_>, observer: &mut dyn FnMut(Progress)) -> Result<(), ProveError> {
+fn together(
+    workers: Vec<Sessions>,
+    work: &Work<'_>,
+    observer: &mut dyn FnMut(Progress),
+) -> Result<(), ProveError> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> = crew
+        let threads: Vec<_> = workers
             .into_iter()
-            .map(|hand| {
+            .map(|sessions| {
                 std::thread::Builder::new()
                     .name("prover".into())
-                    .spawn_scoped(scope, move || member(hand, work))
+                    .spawn_scoped(scope, move || member(sessions, work))
             })
             .collect();
         let mut refused = None;
@@ -469,8 +473,8 @@ fn together(crew: Vec<Hand>, work: &Work<'_>, observer: &mut dyn FnMut(Progress)
     })
 }
 
-/// One hand's part.
-fn member(mut hand: Hand, work: &Work<'_>) {
+/// One worker's part.
+fn member(mut sessions: Sessions, work: &Work<'_>) {
     let left = || work.left.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         if work.stop.load(Ordering::Relaxed) {
@@ -480,14 +484,14 @@ fn member(mut hand: Hand, work: &Work<'_>) {
         let job = &work.jobs[at];
         // The snapshot survives an error only behind a savepoint.
         let asked = || if job.probe.is_wide() { 0..work.names.len() } else { job.node..job.node + 1 };
-        if asked().any(|node| run_quietly(&mut hand[node], "savepoint here").is_err()) {
+        if asked().any(|node| run_quietly(&mut sessions[node], "savepoint here").is_err()) {
             left().push(at);
             return;
         }
-        if let Err(error) = judge(&mut hand, work, job) {
+        if let Err(error) = judge(&mut sessions, work, job) {
             note_error(work, job, &error.to_string());
             // If this fails, too, the next savepoint does, and the others take over.
-            asked().for_each(|node| drop(run_quietly(&mut hand[node], "rollback to savepoint here")));
+            asked().for_each(|node| drop(run_quietly(&mut sessions[node], "rollback to savepoint here")));
         }
         work.done.fetch_add(1, Ordering::Relaxed);
     }
@@ -504,15 +508,15 @@ fn note_error(work: &Work<'_>, job: &Job, error: &str) {
 }
 
 /// One query, and those that name what it counted.
-fn judge(hand: &mut Hand, work: &Work<'_>, job: &Job) -> Result<(), QueryError> {
+fn judge(sessions: &mut Sessions, work: &Work<'_>, job: &Job) -> Result<(), QueryError> {
     let wider;
     let names = if job.probe.is_wide() && work.names.len() > 1 {
-        wider = nodes::with_others(hand, work.names, job)?;
+        wider = nodes::with_others(sessions, work.names, job)?;
         &wider
     } else {
         &work.names[job.node]
     };
-    let connection = &mut hand[job.node];
+    let connection = &mut sessions[job.node];
     let rows = connection.simple_query(&job.probe.count_sql(names, job.from, job.to))?;
     let nonsense = || QueryError::Io(std::io::Error::other("the server's counts make no sense"));
     let counts: Vec<u64> = rows

@@ -2,7 +2,7 @@
 
 mod collector;
 mod leftover;
-mod seat;
+mod worker_thread;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::tally::{Posted, Shape};
 use crate::workload::Workload;
 use collector::{Collected, Collector};
 use leftover::Leftover;
-use seat::{Post, Seat, Worked, work};
+use worker_thread::{Assignment, Post, Worked, work};
 
 /// Most sessions of one run: a session's number has 14 bits inside a written value.
 pub const SESSIONS_MAX: u64 = 1 << 14;
@@ -246,11 +246,11 @@ pub fn drive(
     });
     let posts: Vec<Arc<Post>> = (0..workers).map(|_| Arc::new(Post::new(shape))).collect();
     // However this function is left, an observer that panics included, no worker goes on without it.
-    let mut crew = Crew { control: &control, wakers: Vec::with_capacity(workers) };
+    let mut running = RunningWorkers { control: &control, wakers: Vec::with_capacity(workers) };
     let mut threads = Vec::with_capacity(workers);
     for (index, post) in posts.iter().enumerate() {
         let reactor = EpollReactor::new()?;
-        crew.wakers.push(reactor.waker());
+        running.wakers.push(reactor.waker());
         let first = options.sessions * index as u64 / workers as u64;
         let last = options.sessions * (index as u64 + 1) / workers as u64;
         let waker = reactor.waker();
@@ -258,7 +258,7 @@ pub fn drive(
         let connector =
             Connector::start(Arc::clone(&dial), number, Arc::clone(&control), move || waker.wake())?;
         let share = (last - first) as f64 / options.sessions as f64;
-        let seat = Seat {
+        let assignment = Assignment {
             plan: Arc::clone(&plan),
             post: Arc::clone(post),
             first_session: number,
@@ -277,13 +277,13 @@ pub fn drive(
         let control = Arc::clone(&control);
         let thread = std::thread::Builder::new()
             .name(format!("worker {index}"))
-            .spawn(move || watched(&control, || work(seat, poller, reactor, connector)))?;
+            .spawn(move || watched(&control, || work(assignment, poller, reactor, connector)))?;
         threads.push(thread);
     }
     let collector = Collector {
         control: &control,
         posts: &posts,
-        wakers: &crew.wakers,
+        wakers: &running.wakers,
         stop,
         shape,
         sessions: options.sessions,
@@ -292,7 +292,7 @@ pub fn drive(
     };
     let collected = collector.collect(observer);
     if collected.is_err() {
-        crew.dismiss();
+        running.dismiss();
     }
     // A worker without a result has told why; the others have been abandoned, and end at once.
     let mut results: Vec<Option<Worked>> =
@@ -311,12 +311,12 @@ pub fn drive(
 }
 
 /// The workers, as long as somebody wants them.
-struct Crew<'a> {
+struct RunningWorkers<'a> {
     control: &'a Control,
     wakers: Vec<Arc<Waker>>,
 }
 
-impl Crew<'_> {
+impl RunningWorkers<'_> {
     /// All of them drop everything.
     fn dismiss(&self) {
         self.control.abandon();
@@ -324,7 +324,7 @@ impl Crew<'_> {
     }
 }
 
-impl Drop for Crew<'_> {
+impl Drop for RunningWorkers<'_> {
     fn drop(&mut self) {
         self.dismiss();
     }

@@ -9,7 +9,7 @@ use postgres::{GenericClient, Transaction};
 use target::cluster::Cluster;
 use target::trust::TRUSTED;
 
-use super::{Seat, columns_sql, tablespace_sql};
+use super::{NamedNode, columns_sql, tablespace_sql};
 use crate::error::LoadError;
 use crate::ledger::{Dataset, Layout, qualified, quoted};
 use crate::plan::{TABLE, leaf_names};
@@ -47,7 +47,7 @@ pub(super) fn owners(
 pub(crate) fn servers(
     client: &mut impl GenericClient,
     cluster: &Cluster,
-    seats: &[Seat],
+    named_nodes: &[NamedNode],
     me: usize,
 ) -> Result<BTreeMap<usize, String>, LoadError> {
     let rows = client.query(
@@ -67,18 +67,19 @@ pub(crate) fn servers(
         let (name, host, port, dbname): (String, Option<&str>, Option<&str>, Option<&str>) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
         let port = port.and_then(|port| port.parse().ok()).unwrap_or(PORT_DEFAULT);
-        let dbname = dbname.unwrap_or(&cluster.nodes[seats[me].node].spec.dbname);
-        let node = cluster.node_at(seats[me].node, host, port, dbname).or_else(|| cluster.node(&name));
-        let place = seats.iter().position(|seat| Some(seat.node) == node);
+        let dbname = dbname.unwrap_or(&cluster.nodes[named_nodes[me].node].spec.dbname);
+        let node = cluster.node_at(named_nodes[me].node, host, port, dbname).or_else(|| cluster.node(&name));
+        let place = named_nodes.iter().position(|named_node| Some(named_node.node) == node);
         if let Some(place) = place.filter(|place| *place != me) {
             servers.entry(place).or_insert(name);
         }
     }
-    match (0..seats.len()).find(|place| *place != me && !servers.contains_key(place)) {
+    match (0..named_nodes.len()).find(|place| *place != me && !servers.contains_key(place)) {
         None => Ok(servers),
-        Some(other) => {
-            Err(LoadError::NoServer { node: seats[me].name.clone(), other: seats[other].name.clone() })
-        }
+        Some(other) => Err(LoadError::NoServer {
+            node: named_nodes[me].name.clone(),
+            other: named_nodes[other].name.clone(),
+        }),
     }
 }
 

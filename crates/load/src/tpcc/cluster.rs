@@ -18,7 +18,7 @@ use crate::ledger::{self, Dataset, Layout, qualified, quoted};
 use crate::options::{Stop, Via};
 use crate::plan::PARTITIONS_MAX;
 use crate::schema::sharded::{PARTITIONS_PER_NODE, servers};
-use crate::schema::{Seat, begin, clear_names, random_token, remove};
+use crate::schema::{NamedNode, begin, clear_names, random_token, remove};
 use crate::shard::literal;
 use crate::team::{Member, Team};
 use crate::trust;
@@ -44,12 +44,12 @@ pub(crate) fn prepare(
     stop: &Stop,
 ) -> Result<Prepared, LoadError> {
     let members = &mut team.members;
-    let seats: Vec<Seat> =
-        members.iter().map(|member| Seat { name: member.name.clone(), node: member.node }).collect();
+    let named_nodes: Vec<NamedNode> =
+        members.iter().map(|member| NamedNode { name: member.name.clone(), node: member.node }).collect();
     let mut transactions = begin(members, stop)?;
     let at = |node: usize| {
-        let seats = &seats;
-        move |error: LoadError| error.at(&seats[node].name)
+        let named_nodes = &named_nodes;
+        move |error: LoadError| error.at(&named_nodes[node].name)
     };
     let mut known: Vec<Option<Known>> = Vec::new();
     for (node, transaction) in transactions.iter_mut().enumerate() {
@@ -68,8 +68,9 @@ pub(crate) fn prepare(
     let (model, token) = match first.and_then(|node| known[node].clone()) {
         Some(known) => known,
         None => {
-            let partitions = partitions_of(options, cluster, seats.len());
-            let schema_name = connect::users_schema(&cluster.nodes[seats[0].node].spec).map_err(at(0))?;
+            let partitions = partitions_of(options, cluster, named_nodes.len());
+            let schema_name =
+                connect::users_schema(&cluster.nodes[named_nodes[0].node].spec).map_err(at(0))?;
             (schema::plan(options, schema_name, partitions), random_token())
         }
     };
@@ -81,7 +82,7 @@ pub(crate) fn prepare(
             *their == token && TpccDataset { dataset, ..other.clone() } == model
         };
         if let Some(other) = known.iter().position(|known| known.as_ref().is_some_and(|known| !same(known))) {
-            let (one, other) = (seats[one].name.clone(), seats[other].name.clone());
+            let (one, other) = (named_nodes[one].name.clone(), named_nodes[other].name.clone());
             return Err(LoadError::MixedCluster { one, other });
         }
     }
@@ -95,8 +96,9 @@ pub(crate) fn prepare(
     let mut notes = Vec::new();
     for (node, transaction) in transactions.iter_mut().enumerate() {
         if known[node].is_none() {
-            let servers = servers(transaction, cluster, &seats, node).map_err(at(node))?;
-            let place = Place { model: &model, token, spread: &spread, node, servers, seats: &seats };
+            let servers = servers(transaction, cluster, &named_nodes, node).map_err(at(node))?;
+            let place =
+                Place { model: &model, token, spread: &spread, node, servers, named_nodes: &named_nodes };
             let (made, revoked) = place.create(transaction, options).map_err(at(node))?;
             notes.extend(revoked);
             known[node] = Some((made, token));
@@ -202,7 +204,7 @@ struct Place<'a> {
     node: usize,
     /// What leads to the other nodes.
     servers: BTreeMap<usize, String>,
-    seats: &'a [Seat],
+    named_nodes: &'a [NamedNode],
 }
 
 impl Place<'_> {
@@ -218,7 +220,7 @@ impl Place<'_> {
         let found = schema::insert(client, self.model)?;
         let layout = Layout {
             token: self.token,
-            nodes: self.seats.iter().map(|seat| seat.name.clone()).collect(),
+            nodes: self.named_nodes.iter().map(|named_node| named_node.name.clone()).collect(),
             via: Via::Owner,
             tablespaces: Some(options.tablespace.iter().cloned().collect()),
             unlogged: false,

@@ -17,7 +17,7 @@ use super::schema::{self, column_list};
 use super::spread::{Spread, leaf_name};
 use super::{TpccDataset, TpccOptions, cluster};
 use crate::error::LoadError;
-use crate::fill::{LoadReport, NodeReport, Outcome, Voice, coordinate, cpu_us};
+use crate::fill::{LoadReport, NodeReport, Outcome, Reporter, coordinate, cpu_us};
 use crate::index::{self, Finish};
 use crate::ledger::{self, ChunkTotals, Claim, qualified};
 use crate::options::{Stop, StopLevel};
@@ -72,8 +72,8 @@ pub fn load_tpcc_on(
     super::check_cluster(cluster, options)?;
     let started = Instant::now();
     let mut team = Team::connect(cluster)?;
-    let mut voice = Voice { observer, meter: Meter::new(started, cpu_us()) };
-    voice.begin(Phase::Schema, &Counters::new(0, 0, 0));
+    let mut reporter = Reporter { observer, meter: Meter::new(started, cpu_us()) };
+    reporter.begin(Phase::Schema, &Counters::new(0, 0, 0));
     let Prepared { found, spread, created, notes } = prepare(&mut team, cluster, options, stop)?;
     let mut sites = Vec::new();
     for (node, (member, found)) in std::iter::zip(team.members, found).enumerate() {
@@ -107,18 +107,18 @@ pub fn load_tpcc_on(
     if is_loaded {
         return load.close(Outcome::AlreadyComplete);
     }
-    let note = |voice: &mut Voice<'_>, message: String| {
-        voice.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
+    let note = |reporter: &mut Reporter<'_>, message: String| {
+        reporter.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
     };
-    notes.into_iter().for_each(|message| note(&mut voice, message));
+    notes.into_iter().for_each(|message| note(&mut reporter, message));
     if !created {
         let message = format!(
             "continuing: {} of {chunks_total} chunks are in the ledger, {} rows",
             earlier.chunks, earlier.rows
         );
-        note(&mut voice, message);
+        note(&mut reporter, message);
     }
-    match load.run(&mut voice) {
+    match load.run(&mut reporter) {
         Ok(outcome) => load.close(outcome),
         Err(error) => {
             let safe = counters.chunks_done.load(Ordering::Relaxed);
@@ -224,7 +224,7 @@ impl<'a> Site<'a> {
 }
 
 /// What the streams of one node share.
-struct Desk<'a> {
+struct NodeQueue<'a> {
     site: &'a Site<'a>,
     queue: Queue,
     completion: Completion,
@@ -232,24 +232,24 @@ struct Desk<'a> {
 
 /// Loads all chunks of all queues with all streams; returns when none is left, the stop was noticed, or with the first error. Stream `i` is one
 /// of node `i % n`.
-fn run_streams(work: &Work<'_>, desks: &[Desk<'_>]) -> Result<(), LoadError> {
+fn run_streams(work: &Work<'_>, node_queues: &[NodeQueue<'_>]) -> Result<(), LoadError> {
     let first_error = Mutex::new(None);
     std::thread::scope(|scope| {
         for index in 0..work.counters.streams.len() {
-            let (node, first_error) = (index % desks.len(), &first_error);
-            let desk = &desks[node];
+            let (node, first_error) = (index % node_queues.len(), &first_error);
+            let node_queue = &node_queues[node];
             scope.spawn(move || {
-                let stream = Stream::at(work, index, &desk.site.spec, &desk.site.name);
-                let population = desk.site.found.population();
+                let stream = Stream::at(work, index, &node_queue.site.spec, &node_queue.site.name);
+                let population = node_queue.site.found.population();
                 let mut loader = Loader {
                     stream,
-                    site: desk.site,
+                    site: node_queue.site,
                     population: &population,
                     tuples: Tuples::new(MESSAGE_BYTES),
                 };
-                if let Err(error) = loader.run(&desk.queue, &desk.completion) {
+                if let Err(error) = loader.run(&node_queue.queue, &node_queue.completion) {
                     work.failed.store(true, Ordering::Relaxed);
-                    let error = error.at(&desk.site.name);
+                    let error = error.at(&node_queue.site.name);
                     first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 }
                 // Whoever has nothing left to do is not slow.
@@ -314,11 +314,11 @@ impl<'a> Load<'a> {
     }
 
     /// Rows, keys, foreign keys, and the mark that all is there.
-    fn run(&mut self, voice: &mut Voice<'_>) -> Result<Outcome, LoadError> {
+    fn run(&mut self, reporter: &mut Reporter<'_>) -> Result<Outcome, LoadError> {
         let sites = self.sites;
-        let desks: Vec<Desk<'_>> = sites
+        let node_queues: Vec<NodeQueue<'_>> = sites
             .iter()
-            .map(|site| Desk {
+            .map(|site| NodeQueue {
                 site,
                 queue: Queue::new(site.found.warehouses, site.settled.clone()),
                 completion: Completion::new(site.found.warehouses, &site.settled),
@@ -339,30 +339,30 @@ impl<'a> Load<'a> {
         };
         let loading = AtomicBool::new(true);
         let finishes: Vec<Finish<'_>> = sites.iter().map(|site| self.finish(site)).collect();
-        let builders: Vec<Builders<'_>> = std::iter::zip(&desks, &finishes)
-            .map(|(desk, finish)| Builders {
+        let builders: Vec<Builders<'_>> = std::iter::zip(&node_queues, &finishes)
+            .map(|(node_queue, finish)| Builders {
                 finish,
-                found: &desk.site.found,
-                share: desk.site.share,
-                completion: &desk.completion,
+                found: &node_queue.site.found,
+                share: node_queue.site.share,
+                completion: &node_queue.completion,
                 loading: &loading,
                 failed: &work.failed,
                 built: AtomicUsize::new(0),
             })
             .collect();
-        voice.begin(Phase::Copy, self.counters);
+        reporter.begin(Phase::Copy, self.counters);
         let (copy_start, cpu_start) = (Instant::now(), cpu_us());
         let (copied, complete) = std::thread::scope(|scope| {
             let building: Vec<_> = std::iter::zip(&builders, sites)
                 .map(|(builders, site)| scope.spawn(|| builders.run().map_err(|error| error.at(&site.name))))
                 .collect();
-            let copied = coordinate(&work, &inbox, voice, || run_streams(&work, &desks));
+            let copied = coordinate(&work, &inbox, reporter, || run_streams(&work, &node_queues));
             work.failed.fetch_or(copied.is_err(), Ordering::Relaxed);
             loading.store(false, Ordering::Release);
             self.report.seconds = copy_start.elapsed().as_secs_f64();
             self.report.client_cpu_us = cpu_us().saturating_sub(cpu_start);
-            voice.tick(self.counters);
-            voice.begin(Phase::Index, self.counters);
+            reporter.tick(self.counters);
+            reporter.begin(Phase::Index, self.counters);
             let index_start = Instant::now();
             let mut next_tick = index_start + TICK;
             let tables = (Table::ALL.len() * builders.len()) as f64;
@@ -372,8 +372,8 @@ impl<'a> Load<'a> {
                     next_tick += TICK;
                     let built: usize =
                         builders.iter().map(|builders| builders.built.load(Ordering::Relaxed)).sum();
-                    voice.meter.set_percent(100.0 * built as f64 / tables);
-                    voice.tick(self.counters);
+                    reporter.meter.set_percent(100.0 * built as f64 / tables);
+                    reporter.tick(self.counters);
                 }
             }
             let ends = building

@@ -12,7 +12,6 @@ use target::cluster::Cluster;
 use target::engine::Engine;
 
 use super::catalog::{Catalog, definition_of, sql};
-use super::crew::VerifyProgress;
 use super::error::VerifyError;
 use super::foreign;
 use super::grid::Sum;
@@ -20,6 +19,7 @@ use super::mirrored;
 use super::problem::Problem;
 use super::report::{NodeReport, VerifyReport};
 use super::spread::{self, Spread};
+use super::workers::VerifyProgress;
 use super::{LIMITS, Proved, Site, VerifyOptions, prove, run};
 use crate::ledger::{self, Dataset, Writer, qualified};
 use crate::plan::TABLE;

@@ -8,7 +8,6 @@ use data::ycsb::{FIELD_COUNT, Judgement, Table, Version};
 
 use super::catalog::{Catalog, Leaf, sql};
 use super::cluster::MirrorOptions;
-use super::crew::{Crew, Foreman, VerifyProgress};
 use super::error::VerifyError;
 use super::grid::{Grid, place_of};
 use super::history::{Expect, LedgerHistory};
@@ -17,6 +16,7 @@ use super::problem::Problem;
 use super::replication;
 use super::report::{Difference, DifferenceKind, KINDS, NAMED_MAX, TableName};
 use super::sums::{self, Buckets};
+use super::workers::{Coordinator, VerifyProgress, Workers};
 use super::{LIMITS, Setting, Site, VerifyOptions};
 use crate::ledger::{self, Dataset, Writer};
 use crate::plan::TABLE;
@@ -150,13 +150,13 @@ fn first_look(
     let tables: Vec<usize> = (0..all.leaves.len()).collect();
     let grid = Grid::fine(content.route, content.history.rows_end(), &tables);
     let (mut controls, connects) = super::split(sites);
-    let servers = connects.iter().map(|(connect, snapshot)| super::crew::Site::new(connect, *snapshot));
-    let crew = Crew::new(servers.collect(), options.stop);
+    let servers = connects.iter().map(|(connect, snapshot)| super::workers::Site::new(connect, *snapshot));
+    let workers = Workers::new(servers.collect(), options.stop);
     let content = Content { names: &all.names, ..content };
-    let setting = Setting { content, catalog: &all, crew, jobs: options.jobs.max(1), limits: LIMITS };
+    let setting = Setting { content, catalog: &all, workers, jobs: options.jobs.max(1), limits: LIMITS };
     let controls = controls.iter_mut().map(|control| &mut **control).collect();
-    let mut foreman = Foreman::new(controls, observer);
-    let sums = sums::tables(&setting, &mut foreman, &grid, &tables)?;
+    let mut coordinator = Coordinator::new(controls, observer);
+    let sums = sums::tables(&setting, &mut coordinator, &grid, &tables)?;
     let mut differing: Vec<(usize, u64, u64)> = Vec::new();
     for leaf in 0..leaves {
         for bucket in 0..grid.buckets() {
@@ -185,7 +185,7 @@ fn first_look(
         rest = later;
         let mut hashes: BTreeMap<String, Hashes> = BTreeMap::new();
         for (node, catalog) in catalogs.iter().enumerate() {
-            let mut reader = setting.crew.open(node)?;
+            let mut reader = setting.workers.open(node)?;
             for leaves in batch.chunk_by(|a, b| a.0 == b.0) {
                 let leaf = leaves[0].0;
                 let Some(relation) = &catalog.leaves[leaf].relation else { continue };
@@ -195,7 +195,7 @@ fn first_look(
                 let statement = format!("select {} from only {relation} where {condition}", hash_columns());
                 reader.query(&doing, &statement, |row| {
                     let &[Some(key), Some(hash)] = row else { return Ok(()) };
-                    let number = super::crew::number(&doing, Some(hash))? as i64;
+                    let number = super::workers::number(&doing, Some(hash))? as i64;
                     add_hash(&mut hashes, catalogs.len(), node, key, number);
                     Ok(())
                 })?;

@@ -18,12 +18,12 @@ use target::cluster::Cluster;
 use super::catalog::{self, Catalog};
 use super::cluster::{self, Agreed, MirrorOptions};
 use super::compare::{self, Compared};
-use super::crew::VerifyProgress;
 use super::error::VerifyError;
 use super::grid::Sum;
 use super::problem::Problem;
 use super::replication;
 use super::report::{KINDS, Method, NodeReport, VerifyReport, keep_named};
+use super::workers::VerifyProgress;
 use super::{LIMITS, Proved, Site, VerifyOptions, find_dataset, prove};
 use crate::ledger::{self, Dataset, Writer};
 

@@ -8,7 +8,6 @@ use std::sync::Mutex;
 use data::ycsb::Table;
 
 use super::Setting;
-use super::crew::{Foreman, Phase, Queues, RowCursor, Task};
 use super::error::VerifyError;
 use super::grid::{Grid, expected_key, place_of};
 use super::history::Expect;
@@ -16,16 +15,17 @@ use super::judge::Findings;
 use super::report::DifferenceKind;
 use super::rows::{Gap, Judged};
 use super::sums::Buckets;
+use super::workers::{Coordinator, Phase, Queues, RowCursor, Task};
 
 /// Names what is missing from the gaps and what is doubled in them.
 pub(super) fn name(
     setting: &Setting<'_>,
-    foreman: &mut Foreman<'_>,
+    coordinator: &mut Coordinator<'_>,
     judged: &mut Judged,
 ) -> Result<(), VerifyError> {
     let gaps = std::mem::take(&mut judged.gaps);
     for batch in batches(&gaps, setting.limits.found_rows) {
-        name_batch(setting, foreman, judged, batch)?;
+        name_batch(setting, coordinator, judged, batch)?;
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ fn batches(gaps: &[Gap], limit: u64) -> Vec<&[Gap]> {
 
 fn name_batch(
     setting: &Setting<'_>,
-    foreman: &mut Foreman<'_>,
+    coordinator: &mut Coordinator<'_>,
     judged: &mut Judged,
     batch: &[Gap],
 ) -> Result<(), VerifyError> {
@@ -64,7 +64,7 @@ fn name_batch(
         }
     }
     let rows_total = batch.iter().map(|gap| gap.found).sum();
-    let found = read_rows(setting, foreman, grid, &selected, &buckets, rows_total)?;
+    let found = read_rows(setting, coordinator, grid, &selected, &buckets, rows_total)?;
     for (leaf, rows) in found.iter().enumerate() {
         for copies in rows.chunk_by(|a, b| a == b).filter(|copies| copies.len() > 1) {
             let kind = DifferenceKind::Duplicate { copies: copies.len() as u64 };
@@ -80,8 +80,8 @@ fn name_batch(
         Box::new(|| {
             let content = &setting.content;
             let mut findings = Findings::default();
-            while let Some(rows) = cursor.take(&setting.crew)? {
-                setting.crew.did(rows.end - rows.start);
+            while let Some(rows) = cursor.take(&setting.workers)? {
+                setting.workers.did(rows.end - rows.start);
                 for row in rows {
                     let expected =
                         expected_key(content.route, content.table, content.loaded, content.history, row);
@@ -104,7 +104,7 @@ fn name_batch(
             Ok(findings)
         })
     });
-    let shares = foreman.run(&setting.crew, Phase::Name, rows_end, tasks.collect())?;
+    let shares = coordinator.run(&setting.workers, Phase::Name, rows_end, tasks.collect())?;
     for share in shares {
         judged.findings.merge(share);
     }
@@ -115,7 +115,7 @@ fn name_batch(
 /// The row numbers found in selected cells, by leaf, sorted.
 fn read_rows(
     setting: &Setting<'_>,
-    foreman: &mut Foreman<'_>,
+    coordinator: &mut Coordinator<'_>,
     grid: &Grid,
     selected: &[bool],
     buckets: &[Vec<u64>],
@@ -124,12 +124,12 @@ fn read_rows(
     let sited = (0..buckets.len())
         .filter(|&leaf| !buckets[leaf].is_empty())
         .map(|leaf| (setting.catalog.leaves[leaf].site, leaf));
-    let queues = Queues::new(setting.crew.sites(), sited);
+    let queues = Queues::new(setting.workers.sites(), sited);
     let found: Vec<Mutex<Vec<u64>>> = buckets.iter().map(|_| Mutex::default()).collect();
     let (queues, found_of) = (&queues, &found);
     let tasks = queues.connections(setting.jobs).into_iter().map(|(site, _)| -> Task<'_, ()> {
         Box::new(move || {
-            let mut reader = setting.crew.open(site)?;
+            let mut reader = setting.workers.open(site)?;
             while let Some(leaf) = queues.next(site) {
                 let Some(relation) = &setting.catalog.leaves[leaf].relation else { continue };
                 let doing = format!("reading keys of {}", setting.catalog.names[leaf]);
@@ -154,14 +154,14 @@ fn read_rows(
                     }
                     Ok(())
                 })?;
-                setting.crew.did(rows.len() as u64);
+                setting.workers.did(rows.len() as u64);
                 rows.sort_unstable();
                 *found_of[leaf].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = rows;
             }
             Ok(())
         })
     });
-    foreman.run(&setting.crew, Phase::Name, rows_total, tasks.collect())?;
+    coordinator.run(&setting.workers, Phase::Name, rows_total, tasks.collect())?;
     let unlocked =
         found.into_iter().map(|rows| rows.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner));
     Ok(unlocked.collect())

@@ -1,11 +1,11 @@
 //! The deep way: rows are read to the client and judged one by one, while the keys that must be there are summed up beside it.
 
 use super::Setting;
-use super::crew::{Foreman, Phase, Queues, RowCursor, Task};
 use super::error::VerifyError;
 use super::grid::{Grid, Sum, add_expected_keys};
 use super::judge::{Findings, RowJudge};
 use super::sums::Selection;
+use super::workers::{Coordinator, Phase, Queues, RowCursor, Task};
 use crate::rows::column_names;
 
 /// How often a reading thread looks whether to stop and says how far it is.
@@ -56,7 +56,7 @@ enum Share {
 /// Reads and judges what is selected.
 pub(super) fn judge(
     setting: &Setting<'_>,
-    foreman: &mut Foreman<'_>,
+    coordinator: &mut Coordinator<'_>,
     selections: &[Selection],
 ) -> Result<Judged, VerifyError> {
     let leaves: Vec<usize> = selections.iter().map(|selection| selection.leaf).collect();
@@ -81,7 +81,7 @@ pub(super) fn judge(
         .iter()
         .enumerate()
         .map(|(number, piece)| (setting.catalog.leaves[selections[piece.selection].leaf].site, number));
-    let queues = Queues::new(setting.crew.sites(), sited);
+    let queues = Queues::new(setting.workers.sites(), sited);
     let (queues, pieces, grid_of) = (&queues, &pieces, &grid);
     let cursor = RowCursor::new(rows_end);
     let mut tasks: Vec<Task<'_, Share>> = Vec::new();
@@ -95,7 +95,7 @@ pub(super) fn judge(
     for _ in 0..setting.jobs.div_ceil(4) {
         tasks.push(Box::new(|| {
             let mut sums = grid.zeros();
-            while let Some(rows) = cursor.take(&setting.crew)? {
+            while let Some(rows) = cursor.take(&setting.workers)? {
                 let content = &setting.content;
                 add_expected_keys(&grid, content.table, content.loaded, content.history, rows, &mut sums);
             }
@@ -105,7 +105,7 @@ pub(super) fn judge(
     let (mut expected, mut found) = (grid.zeros(), grid.zeros());
     let mut findings = Findings::default();
     let mut read = vec![0; setting.catalog.leaves.len()];
-    for share in foreman.run(&setting.crew, Phase::Judge, rows_end, tasks)? {
+    for share in coordinator.run(&setting.workers, Phase::Judge, rows_end, tasks)? {
         let (side, share) = match share {
             Share::Expected(share) => (&mut expected, share),
             Share::Found(share, more, rows) => {
@@ -183,10 +183,10 @@ fn judge_pieces(
     let mut sums = grid.zeros();
     let mut read = vec![0; setting.catalog.leaves.len()];
     let mut judge = RowJudge::new(setting.content);
-    let mut reader = setting.crew.open(site)?;
+    let mut reader = setting.workers.open(site)?;
     let mut unreported = 0;
     while let Some(piece) = queues.next(site).map(|number| &pieces[number]) {
-        setting.crew.check()?;
+        setting.workers.check()?;
         let Selection { leaf, buckets } = &selections[piece.selection];
         let Some(relation) = &setting.catalog.leaves[*leaf].relation else { continue };
         let doing = format!("reading {}", setting.catalog.names[*leaf]);
@@ -213,14 +213,14 @@ fn judge_pieces(
             }
             unreported += 1;
             if unreported == ROWS_PER_CHECK {
-                setting.crew.did(std::mem::take(&mut unreported));
-                setting.crew.check()?;
+                setting.workers.did(std::mem::take(&mut unreported));
+                setting.workers.check()?;
             }
             Ok(())
         })?;
         read[*leaf] += judge.findings.rows_found - before;
     }
-    setting.crew.did(unreported);
+    setting.workers.did(unreported);
     Ok((sums, judge.findings, read))
 }
 

@@ -5,10 +5,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Setting;
-use super::crew::{Foreman, Phase, Queues, RowCursor, Task, number};
 use super::error::VerifyError;
 use super::grid::{Grid, Sum, add_ledger_keys};
 use super::sys::add_loaded_rows;
+use super::workers::{Coordinator, Phase, Queues, RowCursor, Task, number};
 use crate::plan::Chunks;
 use crate::rows::column_names;
 
@@ -69,11 +69,11 @@ pub(super) struct Compared {
 /// Compares all leaves.
 pub(super) fn compare_leaves(
     setting: &Setting<'_>,
-    foreman: &mut Foreman<'_>,
+    coordinator: &mut Coordinator<'_>,
 ) -> Result<Compared, VerifyError> {
     let all: Vec<usize> = (0..setting.catalog.leaves.len()).collect();
     let grid = Grid::of_leaves(setting.content.route, all.len());
-    let sides = both_sides(setting, foreman, Phase::Sum, &grid, &all)?;
+    let sides = both_sides(setting, coordinator, Phase::Sum, &grid, &all)?;
     let rows = |sums: &[Sum]| sums.iter().map(|sum| sum.rows).collect();
     let (expected, found) = (rows(&sides.expected), rows(&sides.found));
     let leaves = all.into_iter().filter(|&leaf| sides.expected[leaf] != sides.found[leaf]).collect();
@@ -83,11 +83,11 @@ pub(super) fn compare_leaves(
 /// Finds out which buckets of these leaves differ.
 pub(super) fn narrow(
     setting: &Setting<'_>,
-    foreman: &mut Foreman<'_>,
+    coordinator: &mut Coordinator<'_>,
     leaves: &[usize],
 ) -> Result<Vec<Selection>, VerifyError> {
     let grid = Grid::fine(setting.content.route, setting.content.loaded, leaves);
-    let sides = both_sides(setting, foreman, Phase::Narrow, &grid, leaves)?;
+    let sides = both_sides(setting, coordinator, Phase::Narrow, &grid, leaves)?;
     let mut numbers = vec![Vec::new(); setting.catalog.leaves.len()];
     for (cell, (expected, found)) in sides.expected.iter().zip(&sides.found).enumerate() {
         if expected != found {
@@ -111,17 +111,17 @@ pub(super) fn narrow(
 /// What the servers have, for nodes that are compared with each other.
 pub(super) fn tables(
     setting: &Setting<'_>,
-    foreman: &mut Foreman<'_>,
+    coordinator: &mut Coordinator<'_>,
     grid: &Grid,
     tables: &[usize],
 ) -> Result<Vec<Sum>, VerifyError> {
     let sited = tables.iter().map(|&table| (setting.catalog.leaves[table].site, table));
-    let queues = &Queues::new(setting.crew.sites(), sited);
+    let queues = &Queues::new(setting.workers.sites(), sited);
     let tasks = queues.connections(setting.jobs).into_iter().map(|(site, helpers)| -> Task<'_, Vec<Sum>> {
         Box::new(move || server_sums(setting, grid, queues, site, helpers))
     });
     let mut sums = grid.zeros();
-    for share in foreman.run(&setting.crew, Phase::Compare, 0, tasks.collect())? {
+    for share in coordinator.run(&setting.workers, Phase::Compare, 0, tasks.collect())? {
         sums.iter_mut().zip(share).for_each(|(sum, part)| sum.add(part.rows, part.hash));
     }
     Ok(sums)
@@ -129,14 +129,14 @@ pub(super) fn tables(
 
 fn both_sides(
     setting: &Setting<'_>,
-    foreman: &mut Foreman<'_>,
+    coordinator: &mut Coordinator<'_>,
     phase: Phase,
     grid: &Grid,
     leaves: &[usize],
 ) -> Result<Sides, VerifyError> {
     let cursor = RowCursor::new(setting.content.loaded);
     let sited = leaves.iter().map(|&leaf| (setting.catalog.leaves[leaf].site, leaf));
-    let queues = Queues::new(setting.crew.sites(), sited);
+    let queues = Queues::new(setting.workers.sites(), sited);
     // A backend needs more than twice the time for a row than we do.
     let regenerators = setting.jobs.div_ceil(2);
     let mut tasks: Vec<Task<'_, Share>> = Vec::new();
@@ -148,7 +148,7 @@ fn both_sides(
         tasks.push(Box::new(|| client_sums(setting, grid, &cursor).map(Share::Expected)));
     }
     let mut sides = Sides { expected: grid.zeros(), found: grid.zeros() };
-    for share in foreman.run(&setting.crew, phase, setting.content.loaded, tasks)? {
+    for share in coordinator.run(&setting.workers, phase, setting.content.loaded, tasks)? {
         let (side, share) = match share {
             Share::Expected(share) => (&mut sides.expected, share),
             Share::Found(share) => (&mut sides.found, share),
@@ -171,7 +171,7 @@ pub(super) struct LedgerKeys {
 
 pub(super) fn ledger_keys(
     setting: &Setting<'_>,
-    foreman: &mut Foreman<'_>,
+    coordinator: &mut Coordinator<'_>,
     chunks: Chunks,
 ) -> Result<LedgerKeys, VerifyError> {
     let content = &setting.content;
@@ -180,8 +180,8 @@ pub(super) fn ledger_keys(
     let tasks = (0..setting.jobs).map(|_| -> Task<'_, Vec<Sum>> {
         Box::new(|| {
             let mut sums = vec![Sum::default(); content.route.leaves()];
-            while let Some(rows) = cursor.take(&setting.crew)? {
-                setting.crew.did(rows.end - rows.start);
+            while let Some(rows) = cursor.take(&setting.workers)? {
+                setting.workers.did(rows.end - rows.start);
                 let mut next = rows.start;
                 while next < rows.end {
                     let chunk = next / chunks.chunk_rows();
@@ -195,7 +195,7 @@ pub(super) fn ledger_keys(
         })
     });
     let mut leaves = vec![Sum::default(); content.route.leaves()];
-    for share in foreman.run(&setting.crew, Phase::Ledger, content.loaded, tasks.collect())? {
+    for share in coordinator.run(&setting.workers, Phase::Ledger, content.loaded, tasks.collect())? {
         leaves.iter_mut().zip(share).for_each(|(sum, part)| sum.add(part.rows, part.hash));
     }
     Ok(LedgerKeys { leaves, chunks: by_chunk.into_iter().map(AtomicU64::into_inner).collect() })
@@ -203,8 +203,8 @@ pub(super) fn ledger_keys(
 
 fn client_sums(setting: &Setting<'_>, grid: &Grid, cursor: &RowCursor) -> Result<Vec<Sum>, VerifyError> {
     let mut sums = grid.zeros();
-    while let Some(rows) = cursor.take(&setting.crew)? {
-        setting.crew.did(rows.end - rows.start);
+    while let Some(rows) = cursor.take(&setting.workers)? {
+        setting.workers.did(rows.end - rows.start);
         add_loaded_rows(grid, setting.content.table, rows, &mut sums);
     }
     Ok(sums)
@@ -219,13 +219,13 @@ fn server_sums(
     helpers: usize,
 ) -> Result<Vec<Sum>, VerifyError> {
     let mut sums = grid.zeros();
-    let mut reader = setting.crew.open(site)?;
+    let mut reader = setting.workers.open(site)?;
     reader.execute(
         "asking for parallel workers",
         &format!("set local max_parallel_workers_per_gather = {helpers}"),
     )?;
     while let Some(leaf) = queues.next(site) {
-        setting.crew.check()?;
+        setting.workers.check()?;
         let Some(relation) = &setting.catalog.leaves[leaf].relation else { continue };
         let doing = format!("summing up {}", setting.catalog.names[leaf]);
         let columns = column_names();

@@ -26,7 +26,7 @@ use target::{Cluster, ConnSpec, Engine};
 use self::content::Content;
 use self::place::Places;
 use super::catalog::reads_block_ranges;
-use super::crew::{self, Crew, Foreman, Queues};
+use super::workers::{self, Coordinator, Queues, Workers};
 use super::{Problem, Site, VerifyError, VerifyProgress, split};
 use crate::LoadError;
 use crate::ledger::{self, Dataset};
@@ -102,7 +102,7 @@ struct Setting<'a> {
     names: Vec<String>,
     /// Servers read a range of blocks without reading the whole table.
     block_ranges: bool,
-    crew: Crew<'a>,
+    workers: Workers<'a>,
     jobs: usize,
     limits: Limits,
 }
@@ -139,7 +139,7 @@ impl Setting<'_> {
     /// Pieces by server.
     fn queues(&self, pieces: &[Piece]) -> Queues {
         let site = |(number, piece): (usize, &Piece)| (self.sources[piece.source].site, number);
-        Queues::new(self.crew.sites(), pieces.iter().enumerate().map(site))
+        Queues::new(self.workers.sites(), pieces.iter().enumerate().map(site))
     }
 }
 
@@ -221,27 +221,27 @@ fn run_within(
     }
     let names = sites.iter().map(|site| site.name.clone().unwrap_or_default()).collect();
     let (controls, openers) = split(&mut sites);
-    let servers = openers.iter().map(|(connect, snapshot)| crew::Site::new(connect.as_ref(), *snapshot));
+    let servers = openers.iter().map(|(connect, snapshot)| workers::Site::new(connect.as_ref(), *snapshot));
     let setting = Setting {
         content,
         tables,
         sources,
         names,
         block_ranges,
-        crew: Crew::new(servers.collect(), options.stop),
+        workers: Workers::new(servers.collect(), options.stop),
         jobs: options.jobs.max(1),
         limits,
     };
-    let mut foreman = Foreman::new(controls, observer);
+    let mut coordinator = Coordinator::new(controls, observer);
     let rows_total = found.dataset.rows;
     let deep = method == Method::Deep;
-    let mut compared = sums::compare(&setting, &mut foreman, deep, rows_total)?;
+    let mut compared = sums::compare(&setting, &mut coordinator, deep, rows_total)?;
     if !deep && !compared.differing.is_empty() {
         method = Method::FastThenDeep;
     }
-    let findings = rows::name(&setting, &mut foreman, &compared.differing, !deep)?;
+    let findings = rows::name(&setting, &mut coordinator, &compared.differing, !deep)?;
     compared.findings.merge(findings);
-    compared.findings.merge(rows::misplaced(&setting, &mut foreman)?);
+    compared.findings.merge(rows::misplaced(&setting, &mut coordinator)?);
     let (cells, all) = (&compared.cells, &compared.findings);
     let tables = judged.iter().map(|table| {
         let places = || (0..setting.tables.len()).filter(|at| setting.tables[*at].table == *table);
@@ -253,7 +253,7 @@ fn run_within(
         }
     });
     let tables = tables.collect();
-    drop((foreman, setting));
+    drop((coordinator, setting));
     drop(openers);
     if is_one && judged.len() == Table::ALL.len() {
         let odd = ledger::odd_chunks(&mut sites[0].control, found.dataset.id, |chunk, checksum, bytes| {

@@ -90,7 +90,8 @@ impl Heard {
 
 impl Observer for Notes {
     fn progress(&mut self, progress: &Progress, sample: &ProgressSample, _: Duration) {
-        self.heard.add(format!("progress {:?}", progress.phase));
+        let percent = progress.percent.map_or("not known", |_| "known");
+        self.heard.add(format!("progress {:?}, percent {percent}", progress.phase));
         self.last = Some(progress.clone());
         self.samples.push(sample.clone());
     }

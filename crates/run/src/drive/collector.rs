@@ -7,7 +7,7 @@ use std::time::Duration;
 use mio::Waker;
 use record::clock::monotonic_ns;
 
-use super::seat::Post;
+use super::worker_thread::Post;
 use super::{DRAIN_LIMIT, DriveError, Observer, Second, broke_down, process_cpu};
 use crate::control::{Control, StopFlag};
 use crate::engine::{NANOS_PER_SECOND, Nanos};

@@ -281,7 +281,7 @@ impl WorkloadSession {
     #[inline]
     pub fn begin(&mut self, start: Start) {
         if let Some(tpcc) = &mut self.tpcc {
-            tpcc.seat(start.turn);
+            tpcc.take_turn(start.turn);
         }
         if let Some(script) = &mut self.script {
             script.begin();

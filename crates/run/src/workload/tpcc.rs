@@ -205,7 +205,7 @@ impl TpccSession {
     }
 
     /// The next transaction belongs to this terminal; `None`: to one of the session's own.
-    pub fn seat(&mut self, turn: Option<Turn>) {
+    pub fn take_turn(&mut self, turn: Option<Turn>) {
         self.turn = turn;
     }
 

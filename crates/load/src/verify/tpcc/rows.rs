@@ -14,7 +14,7 @@ use super::{Piece, Setting, Source};
 use crate::tpcc::encode::{Place, Placed, Sink, each_row, numbers, push, row_at};
 use crate::tpcc::schema::{column_list, columns};
 use crate::verify::VerifyError;
-use crate::verify::crew::{Foreman, Phase, Task};
+use crate::verify::workers::{Coordinator, Phase, Task};
 
 /// The most columns of a table.
 const COLUMNS_MAX: usize = 21;
@@ -216,7 +216,7 @@ impl data::tpcc::rows::Columns for Front {
 /// strangers.
 pub(super) fn name(
     setting: &Setting<'_>,
-    foreman: &mut Foreman<'_>,
+    coordinator: &mut Coordinator<'_>,
     cells: &[Cell],
     values: bool,
 ) -> Result<Findings, VerifyError> {
@@ -235,11 +235,11 @@ pub(super) fn name(
                 read(setting, site, batch, marks, &next, values)
             })
         });
-        for share in foreman.run(&setting.crew, Phase::Name, rows_total, tasks.collect())? {
+        for share in coordinator.run(&setting.workers, Phase::Name, rows_total, tasks.collect())? {
             findings.merge(share);
         }
         for &w_id in batch.warehouses.iter().filter(|w_id| table == Table::Item || **w_id > 0) {
-            setting.crew.check()?;
+            setting.workers.check()?;
             let mut unmarked = Unmarked { marks: &marks, node, findings: &mut findings };
             let Ok(()) = each_row(&setting.content.population, table, w_id, &mut unmarked);
         }
@@ -257,7 +257,7 @@ fn read<'p>(
     values: bool,
 ) -> Result<Findings, VerifyError> {
     let mut findings = Findings::default();
-    let mut reader = setting.crew.open(site)?;
+    let mut reader = setting.workers.open(site)?;
     let node = setting.tables[batch.at].node.as_deref();
     let mut judge = Judge::new(&setting.content, marks.table, node, values);
     let mut unreported = 0;
@@ -269,7 +269,7 @@ fn read<'p>(
         wanted.join(",")
     );
     while let Some(Piece { source, blocks }) = next() {
-        setting.crew.check()?;
+        setting.workers.check()?;
         let relation = &setting.sources[*source].relation;
         let conditions: Vec<&str> = blocks.as_deref().into_iter().chain([wanted.as_str()]).collect();
         let sql = format!(
@@ -285,18 +285,21 @@ fn read<'p>(
             }
             unreported += 1;
             if unreported == ROWS_PER_CHECK {
-                setting.crew.did(std::mem::take(&mut unreported));
-                setting.crew.check()?;
+                setting.workers.did(std::mem::take(&mut unreported));
+                setting.workers.check()?;
             }
             Ok(())
         })?;
     }
-    setting.crew.did(unreported);
+    setting.workers.did(unreported);
     Ok(findings)
 }
 
 /// Names the rows that nodes have of warehouses of others.
-pub(super) fn misplaced(setting: &Setting<'_>, foreman: &mut Foreman<'_>) -> Result<Findings, VerifyError> {
+pub(super) fn misplaced(
+    setting: &Setting<'_>,
+    coordinator: &mut Coordinator<'_>,
+) -> Result<Findings, VerifyError> {
     let pieces = setting.pieces(|source| source.belongs_to.is_some());
     let mut findings = Findings::default();
     if pieces.is_empty() {
@@ -310,7 +313,7 @@ pub(super) fn misplaced(setting: &Setting<'_>, foreman: &mut Foreman<'_>) -> Res
             read_misplaced(setting, site, &next)
         })
     });
-    for share in foreman.run(&setting.crew, Phase::Name, 0, tasks.collect())? {
+    for share in coordinator.run(&setting.workers, Phase::Name, 0, tasks.collect())? {
         findings.merge(share);
     }
     Ok(findings)
@@ -322,9 +325,9 @@ fn read_misplaced<'p>(
     next: &dyn Fn() -> Option<&'p Piece>,
 ) -> Result<Findings, VerifyError> {
     let mut findings = Findings::default();
-    let mut reader = setting.crew.open(site)?;
+    let mut reader = setting.workers.open(site)?;
     while let Some(Piece { source, blocks }) = next() {
-        setting.crew.check()?;
+        setting.workers.check()?;
         let Source { at, relation, belongs_to, .. } = &setting.sources[*source];
         let table = setting.tables[*at].table;
         let doing = format!("reading {}", table.name());

@@ -16,8 +16,8 @@ use crate::tpcc::encode::{Placed, Sink, each_row, warehouses_of};
 use crate::tpcc::plan;
 use crate::tpcc::schema::{column_list, warehouse_column};
 use crate::verify::VerifyError;
-use crate::verify::crew::{Foreman, Phase, Task, number};
 use crate::verify::grid::Sum;
+use crate::verify::workers::{Coordinator, Phase, Task, number};
 
 /// How often a reading thread looks whether to stop and says how far it is.
 pub(super) const ROWS_PER_CHECK: u64 = 1024;
@@ -120,7 +120,7 @@ pub(super) fn warehouse_sql(table: Table, warehouses: u32) -> String {
 /// Compares all cells.
 pub(super) fn compare(
     setting: &Setting<'_>,
-    foreman: &mut Foreman<'_>,
+    coordinator: &mut Coordinator<'_>,
     deep: bool,
     rows_total: u64,
 ) -> Result<Compared, VerifyError> {
@@ -154,10 +154,10 @@ pub(super) fn compare(
         tasks.push(Box::new(|| {
             let mut side = Side::new(setting);
             while let Some(&cell) = cells.get(next_cell.fetch_add(1, Ordering::Relaxed)) {
-                setting.crew.check()?;
+                setting.workers.check()?;
                 let rows = regenerate(setting, cell, deep, &mut side);
                 if !deep {
-                    setting.crew.did(rows);
+                    setting.workers.did(rows);
                 }
             }
             Ok(Share::Expected(side))
@@ -166,7 +166,7 @@ pub(super) fn compare(
     let mut cells = Cells { expected: Side::new(setting), found: Side::new(setting) };
     let mut findings = Findings::default();
     let phase = if deep { Phase::Judge } else { Phase::Sum };
-    for share in foreman.run(&setting.crew, phase, rows_total, tasks)? {
+    for share in coordinator.run(&setting.workers, phase, rows_total, tasks)? {
         match share {
             Share::Expected(side) => cells.expected.merge(&side),
             Share::Found(side, more) => {
@@ -226,9 +226,9 @@ fn sum<'p>(
     next: &dyn Fn() -> Option<&'p Piece>,
     side: &mut Side,
 ) -> Result<(), VerifyError> {
-    let mut reader = setting.crew.open(site)?;
+    let mut reader = setting.workers.open(site)?;
     while let Some(Piece { source, blocks }) = next() {
-        setting.crew.check()?;
+        setting.workers.check()?;
         let Source { at, relation, .. } = &setting.sources[*source];
         let table = setting.tables[*at].table;
         let doing = format!("summing up {}", table.name());
@@ -260,10 +260,10 @@ fn read<'p>(
     side: &mut Side,
     findings: &mut Findings,
 ) -> Result<(), VerifyError> {
-    let mut reader = setting.crew.open(site)?;
+    let mut reader = setting.workers.open(site)?;
     let mut unreported = 0;
     while let Some(Piece { source, blocks }) = next() {
-        setting.crew.check()?;
+        setting.workers.check()?;
         let Source { at, relation, .. } = &setting.sources[*source];
         let TableAt { table, node } = &setting.tables[*at];
         let table = *table;
@@ -281,13 +281,13 @@ fn read<'p>(
             }
             unreported += 1;
             if unreported == ROWS_PER_CHECK {
-                setting.crew.did(std::mem::take(&mut unreported));
-                setting.crew.check()?;
+                setting.workers.did(std::mem::take(&mut unreported));
+                setting.workers.check()?;
             }
             Ok(())
         })?;
     }
-    setting.crew.did(unreported);
+    setting.workers.did(unreported);
     Ok(())
 }
 

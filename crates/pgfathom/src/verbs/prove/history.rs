@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Where histories are put.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Desk<'a> {
+pub(super) struct HistoryFiles<'a> {
     /// The run directory.
     pub dir: &'a Path,
     /// A copy for Elle.
@@ -38,12 +38,12 @@ fn unused(dir: &Path) -> PathBuf {
 
 /// Runs the load, checks its history, and gives what became of the level.
 pub(super) fn watch(
-    desk: Desk<'_>,
+    history_files: HistoryFiles<'_>,
     ground: &Ground,
     (trial, options, settings): (&Trial, &Options, &verdicts::Settings),
     stop: &AtomicBool,
 ) -> Result<Vec<Promise>, LiveError> {
-    let path = unused(desk.dir);
+    let path = unused(history_files.dir);
     let model = match trial.what {
         super::What::Append => Model::Append,
         _ => Model::VersionedRegister,
@@ -56,7 +56,7 @@ pub(super) fn watch(
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         first.figures.insert("history".to_owned(), name.into());
     }
-    if let Some(elle) = desk.elle {
+    if let Some(elle) = history_files.elle {
         let history = History::read(&path).map_err(|error| LiveError::Unfit(error.to_string()))?;
         export(&history, elle).map_err(|failure| LiveError::Unfit(failure.message()))?;
     }

@@ -440,7 +440,7 @@ impl Prove {
         let seed = trial.plan.seed.map(|seed| format!(" (random:{seed})")).unwrap_or_default();
         let title = format!("prove {} {}", word(trial.what), ground.name);
         context.terminal.say(&format!("{}{faults}{seed}", title.trim_end()));
-        let desk = history::Desk { dir: recording.path(), elle: self.elle.as_deref() };
+        let history_files = history::HistoryFiles { dir: recording.path(), elle: self.elle.as_deref() };
         let begin = Instant::now();
         let mut repeats = Vec::new();
         for number in 1..=self.live.repeat {
@@ -451,7 +451,7 @@ impl Prove {
                 ground = self.fresh(chapter, context, ground, journal)?;
                 context.terminal.detail(&format!("repeat {number} of {}", self.live.repeat));
             }
-            let watched = once(&ground, trial, &options, desk, stop);
+            let watched = once(&ground, trial, &options, history_files, stop);
             // Also of a trial that failed it is told what was done, and when.
             let repeat = (self.live.repeat > 1).then_some(number);
             moments::write_down(context, recording, &step, repeat, options.diary.take());
@@ -508,7 +508,7 @@ fn once(
     ground: &Ground,
     trial: &Trial,
     options: &Options,
-    desk: history::Desk<'_>,
+    history_files: history::HistoryFiles<'_>,
     stop: &AtomicBool,
 ) -> Result<Watched, LiveError> {
     let settings = Settings::of(&ground.site.entry(), options)?;
@@ -516,7 +516,7 @@ fn once(
     let place = place(ground, &settings);
     let not_tested =
         |why: &str, change: &str| Ok(vec![verdicts::not_tested(what, &place, &trial.plan, why, change)]);
-    let watched = watched(ground, trial, options, (&settings, desk), stop);
+    let watched = watched(ground, trial, options, (&settings, history_files), stop);
     if let (Some(holder), Ok(_)) = (ground.taken(), &watched) {
         let why = format!("another proof began on the same tables meanwhile: {holder}");
         return not_tested(&why, "prove it again, alone");
@@ -616,7 +616,7 @@ fn watched(
     ground: &Ground,
     trial: &Trial,
     options: &Options,
-    (settings, desk): (&Settings, history::Desk<'_>),
+    (settings, history_files): (&Settings, history::HistoryFiles<'_>),
     stop: &AtomicBool,
 ) -> Result<Watched, LiveError> {
     let site = &ground.site;
@@ -650,7 +650,9 @@ fn watched(
             let report = conflict::run(site, options, stop)?;
             verdicts::conflict(site, &report, settings, name)
         }
-        What::Verreg | What::Append => history::watch(desk, ground, (trial, options, settings), stop)?,
+        What::Verreg | What::Append => {
+            history::watch(history_files, ground, (trial, options, settings), stop)?
+        }
         What::Wide => {
             let report = wide::run(site, options, settings.waits_for_standbys(), stop)?;
             verdicts::wide(&report, &place)

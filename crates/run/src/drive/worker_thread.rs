@@ -1,4 +1,4 @@
-//! A worker thread's seat: what it is given, what it does at its own pace beside the sessions, what it leaves behind.
+//! A worker thread's assignment: what it is given, what it does at its own pace beside the sessions, what it leaves behind.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -48,7 +48,7 @@ impl Post {
 }
 
 /// What a worker thread is given.
-pub(super) struct Seat {
+pub(super) struct Assignment {
     pub(super) plan: Arc<Plan>,
     pub(super) post: Arc<Post>,
     pub(super) first_session: u64,
@@ -77,42 +77,46 @@ pub(super) struct Worked {
 
 /// The thread's life: drives its sessions until all have ended.
 pub(super) fn work(
-    seat: Seat,
+    assignment: Assignment,
     poller: Poller,
     epoll: EpollReactor,
     connector: Connector,
 ) -> std::io::Result<Worked> {
     match poller {
-        Poller::Epoll => sit(seat, epoll, connector),
+        Poller::Epoll => run_worker(assignment, epoll, connector),
         Poller::IoUring => {
-            let reactor = UringReactor::new(epoll, seat.sessions)?;
-            sit(seat, reactor, connector)
+            let reactor = UringReactor::new(epoll, assignment.sessions)?;
+            run_worker(assignment, reactor, connector)
         }
     }
 }
 
-fn sit(seat: Seat, reactor: impl Reactor, connector: Connector) -> std::io::Result<Worked> {
-    let is_open_loop = seat.pace != Pace::Closed;
-    let skip = seat.latency_limit.filter(|_| is_open_loop);
-    let groups = groups(&seat);
-    let schedule = Schedule::new(seat.pace, skip, seat.arrivals).with_groups(groups);
-    let shared = Shared::new(schedule, seat.sessions);
-    let tally = Rc::new(RefCell::new(Tally::new(seat.shape, is_open_loop, seat.latency_limit)));
-    let records: Vec<Rc<RefCell<SessionRecord>>> = (0..seat.sessions).map(|_| Rc::default()).collect();
+fn run_worker(
+    assignment: Assignment,
+    reactor: impl Reactor,
+    connector: Connector,
+) -> std::io::Result<Worked> {
+    let is_open_loop = assignment.pace != Pace::Closed;
+    let skip = assignment.latency_limit.filter(|_| is_open_loop);
+    let groups = groups(&assignment);
+    let schedule = Schedule::new(assignment.pace, skip, assignment.arrivals).with_groups(groups);
+    let shared = Shared::new(schedule, assignment.sessions);
+    let tally = Rc::new(RefCell::new(Tally::new(assignment.shape, is_open_loop, assignment.latency_limit)));
+    let records: Vec<Rc<RefCell<SessionRecord>>> = (0..assignment.sessions).map(|_| Rc::default()).collect();
     let mut worker =
-        Worker::new(reactor, Rc::clone(&shared), Box::new(connector), seat.sessions, |session| {
+        Worker::new(reactor, Rc::clone(&shared), Box::new(connector), assignment.sessions, |session| {
             let client = Client {
-                plan: Arc::clone(&seat.plan),
-                number: seat.first_session + session.index as u64,
-                node: usize::from(seat.nodes[session.index]),
+                plan: Arc::clone(&assignment.plan),
+                number: assignment.first_session + session.index as u64,
+                node: usize::from(assignment.nodes[session.index]),
                 tally: Rc::clone(&tally),
                 record: Rc::clone(&records[session.index]),
             };
             Box::pin(client.live(session))
         });
     let mut housekeeper = Housekeeper {
-        control: Arc::clone(&seat.plan.control),
-        post: Arc::clone(&seat.post),
+        control: Arc::clone(&assignment.plan.control),
+        post: Arc::clone(&assignment.post),
         shared: Rc::clone(&shared),
         tally: Rc::clone(&tally),
         heard: usize::MAX,
@@ -127,7 +131,7 @@ fn sit(seat: Seat, reactor: impl Reactor, connector: Connector) -> std::io::Resu
     let usage = ThreadUsage::now();
     let (measured_cpu, measured_wait) =
         housekeeper.at_measure_from.map_or((0, None), |before| usage.since(before));
-    seat.post.is_finished.store(true, Ordering::Release);
+    assignment.post.is_finished.store(true, Ordering::Release);
     outcome?;
     let unanswered = worker.take_unanswered();
     let schedule = shared.schedule.borrow().clone();
@@ -144,15 +148,15 @@ fn sit(seat: Seat, reactor: impl Reactor, connector: Connector) -> std::io::Resu
 }
 
 /// Which terminals are whose: where sessions enter at the owner of what they ask for, those whose warehouses are there.
-fn groups(seat: &Seat) -> Groups {
+fn groups(assignment: &Assignment) -> Groups {
     let homes =
-        seat.plan.workload.tpcc().and_then(|tpcc| tpcc.homes.as_ref()).filter(|homes| homes.is_held());
-    match (seat.pace, homes) {
+        assignment.plan.workload.tpcc().and_then(|tpcc| tpcc.homes.as_ref()).filter(|homes| homes.is_held());
+    match (assignment.pace, homes) {
         (Pace::Terminals(users), Some(homes)) => {
             let terminals = users.first..users.first + users.count;
             Groups::by_node(
                 terminals.map(|terminal| homes.node_of(Home::of_terminal(terminal).w_id)),
-                &seat.nodes,
+                &assignment.nodes,
             )
         }
         _ => Groups::one(),

@@ -95,7 +95,7 @@ impl<'a> Site<'a> {
 }
 
 /// What threads share.
-pub(super) struct Crew<'a> {
+pub(super) struct Workers<'a> {
     sites: Vec<Site<'a>>,
     stop: &'a Stop,
     /// One of the threads has failed; the others may as well end.
@@ -103,9 +103,9 @@ pub(super) struct Crew<'a> {
     rows_done: AtomicU64,
 }
 
-impl<'a> Crew<'a> {
-    pub(super) fn new(sites: Vec<Site<'a>>, stop: &'a Stop) -> Crew<'a> {
-        Crew { sites, stop, abandoned: AtomicBool::new(false), rows_done: AtomicU64::new(0) }
+impl<'a> Workers<'a> {
+    pub(super) fn new(sites: Vec<Site<'a>>, stop: &'a Stop) -> Workers<'a> {
+        Workers { sites, stop, abandoned: AtomicBool::new(false), rows_done: AtomicU64::new(0) }
     }
 
     /// How many servers there are.
@@ -158,7 +158,7 @@ pub(super) fn number(doing: &str, text: Option<&str>) -> Result<i128, VerifyErro
 }
 
 /// The coordinating thread's own things.
-pub(super) struct Foreman<'a> {
+pub(super) struct Coordinator<'a> {
     /// One per site, which cancels its statements.
     controls: Vec<&'a mut Client>,
     observer: &'a mut dyn FnMut(&VerifyProgress),
@@ -169,24 +169,24 @@ pub(super) struct Foreman<'a> {
 /// One thread's work.
 pub(super) type Task<'a, R> = Box<dyn FnOnce() -> Result<R, VerifyError> + Send + 'a>;
 
-impl<'a> Foreman<'a> {
+impl<'a> Coordinator<'a> {
     pub(super) fn new(
         controls: Vec<&'a mut Client>,
         observer: &'a mut dyn FnMut(&VerifyProgress),
-    ) -> Foreman<'a> {
+    ) -> Coordinator<'a> {
         let now = Instant::now();
-        Foreman { controls, observer, start: now, last_tick: now }
+        Coordinator { controls, observer, start: now, last_tick: now }
     }
 
     /// Runs each task in a thread and waits for all; the first error that is not a consequence of another is the result.
     pub(super) fn run<R: Send>(
         &mut self,
-        crew: &Crew<'_>,
+        workers: &Workers<'_>,
         phase: Phase,
         rows_total: u64,
         tasks: Vec<Task<'_, R>>,
     ) -> Result<Vec<R>, VerifyError> {
-        crew.rows_done.store(0, Ordering::Relaxed);
+        workers.rows_done.store(0, Ordering::Relaxed);
         let mut results = Vec::with_capacity(tasks.len());
         let mut error: Option<VerifyError> = None;
         thread::scope(|scope| {
@@ -204,13 +204,13 @@ impl<'a> Foreman<'a> {
             drop(ended);
             loop {
                 match end.recv_timeout(POLL) {
-                    Ok(failed) => crew.abandoned.fetch_or(failed, Ordering::Relaxed),
+                    Ok(failed) => workers.abandoned.fetch_or(failed, Ordering::Relaxed),
                     Err(RecvTimeoutError::Disconnected) => break,
                     Err(RecvTimeoutError::Timeout) => false,
                 };
-                self.tick(crew, phase, rows_total);
-                if crew.check().is_err() {
-                    self.cancel(crew);
+                self.tick(workers, phase, rows_total);
+                if workers.check().is_err() {
+                    self.cancel(workers);
                 }
             }
             for thread in threads {
@@ -224,28 +224,28 @@ impl<'a> Foreman<'a> {
                 }
             }
         });
-        for site in &crew.sites {
+        for site in &workers.sites {
             site.backends.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
-        if crew.stop.level() != StopLevel::Run {
+        if workers.stop.level() != StopLevel::Run {
             return Err(VerifyError::Interrupted);
         }
         error.map_or(Ok(results), Err)
     }
 
-    fn tick(&mut self, crew: &Crew<'_>, phase: Phase, rows_total: u64) {
+    fn tick(&mut self, workers: &Workers<'_>, phase: Phase, rows_total: u64) {
         let now = Instant::now();
         if now - self.last_tick >= TICK {
             self.last_tick = now;
-            let rows_done = crew.rows_done.load(Ordering::Relaxed);
+            let rows_done = workers.rows_done.load(Ordering::Relaxed);
             let elapsed = now - self.start;
             (self.observer)(&VerifyProgress { phase, rows_done, rows_total, elapsed });
         }
     }
 
     /// Ends the statements that threads are waiting for. If the server does not hear us either, the threads find out by themselves.
-    fn cancel(&mut self, crew: &Crew<'_>) {
-        for (control, site) in self.controls.iter_mut().zip(&crew.sites) {
+    fn cancel(&mut self, workers: &Workers<'_>) {
+        for (control, site) in self.controls.iter_mut().zip(&workers.sites) {
             let backends = site.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let _ = control.execute(
                 "select pg_cancel_backend(pid) from unnest($1::int[]) as backend (pid)",
@@ -309,8 +309,8 @@ impl RowCursor {
     }
 
     /// The next rows, counted as done; `None` when there are no more.
-    pub(super) fn take(&self, crew: &Crew<'_>) -> Result<Option<std::ops::Range<u64>>, VerifyError> {
-        crew.check()?;
+    pub(super) fn take(&self, workers: &Workers<'_>) -> Result<Option<std::ops::Range<u64>>, VerifyError> {
+        workers.check()?;
         let start = self.next.fetch_add(ROWS_AT_ONCE, Ordering::Relaxed);
         let end = self.end.min(start.saturating_add(ROWS_AT_ONCE));
         if start >= end {
@@ -324,8 +324,8 @@ impl RowCursor {
 mod tests {
     use super::*;
 
-    fn crew<'a>(connect: &'a Connect<'a>, stop: &'a Stop) -> Crew<'a> {
-        Crew::new(vec![Site::new(connect, Some("00000003-1"))], stop)
+    fn workers<'a>(connect: &'a Connect<'a>, stop: &'a Stop) -> Workers<'a> {
+        Workers::new(vec![Site::new(connect, Some("00000003-1"))], stop)
     }
 
     fn no_connection() -> Result<Box<dyn Socket>, VerifyError> {
@@ -335,25 +335,25 @@ mod tests {
     #[test]
     fn rows_are_handed_out_once() {
         let stop = Stop::new();
-        let crew = crew(&no_connection, &stop);
+        let workers = workers(&no_connection, &stop);
         let cursor = RowCursor::new(2 * ROWS_AT_ONCE + 5);
         let mut next = 0;
-        while let Some(rows) = cursor.take(&crew).unwrap() {
+        while let Some(rows) = cursor.take(&workers).unwrap() {
             assert_eq!(rows.start, next);
             next = rows.end;
         }
         assert_eq!(next, 2 * ROWS_AT_ONCE + 5);
-        assert!(cursor.take(&crew).unwrap().is_none());
-        assert!(RowCursor::new(0).take(&crew).unwrap().is_none());
+        assert!(cursor.take(&workers).unwrap().is_none());
+        assert!(RowCursor::new(0).take(&workers).unwrap().is_none());
     }
 
     #[test]
     fn a_stop_ends_the_work() {
         let stop = Stop::new();
-        let crew = crew(&no_connection, &stop);
+        let workers = workers(&no_connection, &stop);
         stop.request();
-        assert!(matches!(RowCursor::new(9).take(&crew), Err(VerifyError::Interrupted)));
-        assert!(matches!(crew.open(0), Err(VerifyError::Interrupted)));
+        assert!(matches!(RowCursor::new(9).take(&workers), Err(VerifyError::Interrupted)));
+        assert!(matches!(workers.open(0), Err(VerifyError::Interrupted)));
     }
 
     #[test]
