@@ -387,8 +387,11 @@ impl LoadError {
             LoadError::Lost { .. } => true,
             LoadError::Node { source, .. } => source.is_connection_lost(),
             LoadError::Stream { source, .. } => source.sqlstate.ends_session() || source.is_fatal(),
-            LoadError::Sql { source, .. } => match sqlstate_of(source) {
-                Some(state) => state.ends_session() || state.0.starts_with(b"08"),
+            // FATAL ends a session whatever its code: a limit of time for the session or the transaction has codes of its own.
+            LoadError::Sql { source, .. } => match target::control::server_error(source) {
+                Some(error) => {
+                    error.sqlstate.ends_session() || error.sqlstate.0.starts_with(b"08") || error.is_fatal()
+                }
                 None => {
                     source.is_closed() || source.source().is_some_and(|cause| cause.is::<std::io::Error>())
                 }

@@ -508,11 +508,12 @@ impl Collect for Stacks {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        // What was printed beside others at the lowest priority, which nobody but root may raise, begins anew at the usual one.
+        self.print(tick, 0, batch);
+        // A slice that is being printed at the lowest priority begins again at the usual one: only root may raise a priority.
         for mut printing in self.printing.drain(..) {
             let _ = printing.child.kill();
             let _ = printing.child.wait();
-            self.queue.push_back(printing.slice);
+            self.queue.push_front(printing.slice);
         }
         // All of them at once: whoever measures has ended, and the processors are free.
         while !(self.printing.is_empty() && self.queue.is_empty()) && Instant::now() < deadline {

@@ -70,7 +70,7 @@ impl From<postgres::Error> for Failed {
     fn from(error: postgres::Error) -> Failed {
         match control::server_error(&error) {
             Some(server)
-                if !error.is_closed() && !["57P01", "57P02", "57P03"].contains(&server.sqlstate.as_str()) =>
+                if !server.is_fatal() && !["57P01", "57P02", "57P03"].contains(&server.sqlstate.as_str()) =>
             {
                 Failed::Refused { sqlstate: server.sqlstate.as_str().to_string(), message: server.message }
             }
