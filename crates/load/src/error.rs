@@ -570,6 +570,7 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use target::throwaway::{Throwaway, installations};
 
     fn server_error(code: &[u8; 5]) -> ServerError {
         ServerError {
@@ -616,5 +617,25 @@ mod tests {
             |droppable| LoadError::ForeignTable { name: "usertable".into(), kind: "table", droppable };
         assert!(foreign(true).hint().unwrap().contains("--force usertable"));
         assert!(!foreign(false).hint().unwrap().contains("--force"));
+    }
+
+    /// The limits of time for sessions and transactions have codes of their own.
+    #[test]
+    fn a_session_that_the_server_ends_is_a_lost_connection_with_its_words() {
+        let server = Throwaway::start(&installations()[0], &[]).unwrap();
+        for (limit, code) in
+            [("idle_session_timeout", b"57P05"), ("idle_in_transaction_session_timeout", b"25P03")]
+        {
+            let mut control = target::control::connect(&server.spec()).unwrap();
+            control.batch_execute(&format!("set {limit} = '1ms'")).unwrap();
+            let mut lost = None;
+            testing::wait_for("the end of the session", || {
+                lost = control.batch_execute("begin").err();
+                lost.is_some()
+            });
+            let error = LoadError::sql("waiting", lost.unwrap());
+            assert!(error.is_connection_lost(), "{error:?}");
+            assert_eq!(error.sqlstate(), Some(SqlState(*code)), "{error:?}");
+        }
     }
 }
