@@ -2,10 +2,10 @@
 
 use crate::ground::Ground;
 use crate::island::{Brake, Limit, Own, alone};
+use lab::throwaway::Options;
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
-use target::throwaway::Options;
 use testing::needs;
 
 /// Between two checkpoints: peaks that follow one within 5 s by chance must be rare.

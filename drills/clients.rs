@@ -43,7 +43,7 @@ fn keys_that_repeat_and_batches_that_cross() {
         let _loader = ground.repeat(&fill("abs(hashint8(n)::bigint) % 8000"), PACE);
         let fired = ground.watch_every("100ms", "hashed").until(&["GEN-01"]);
         let claim = fired["GEN-01"]["claim"].as_str().unwrap_or("");
-        assert!(claim.contains("commits go on"), "{claim}");
+        assert!(claim.contains("commits continue"), "{claim}");
     }
     let script = |first: u32, second: u32| {
         format!(
@@ -138,5 +138,5 @@ fn a_client_and_a_target_that_stand_still() {
     watching.signal("-STOP");
     thread::sleep(STALL);
     watching.signal("-CONT");
-    told(&watching, "the client itself stood still");
+    told(&watching, "the client itself stopped");
 }

@@ -4,10 +4,10 @@ use crate::ground::{Ground, not_drilled};
 use crate::island::{Island, Own, alone, device};
 use crate::support::Folder;
 use crate::sys::Agent;
+use lab::throwaway::Options;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use target::throwaway::Options;
 use testing::Lack;
 
 /// How long the agent thinks about each open.

@@ -3,6 +3,7 @@
 
 use crate::support::{Ended, Folder, pgfathom};
 use crate::sys;
+use lab::throwaway::{Installation, Options, Throwaway, installations};
 use postgres::Client;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -14,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use target::throwaway::{Installation, Options, Throwaway, installations};
 use testing::Lack;
 
 /// What has not shown by then will not show.
@@ -63,7 +63,7 @@ impl Ground {
 
     /// The processes of the server.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        target::local::servers_in(&self.cluster.data_dir())
+        lab::local::servers_in(&self.cluster.data_dir())
     }
 
     pub(crate) fn session(&self) -> Client {

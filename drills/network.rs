@@ -5,6 +5,7 @@ use crate::island::{Own, alone, run};
 use crate::relay::Relay;
 use crate::support::pgfathom;
 use crate::sys;
+use lab::throwaway::Options;
 use postgres::Client;
 use rustix::thread::{CpuSet, LinkNameSpaceType};
 use serde_json::Value;
@@ -15,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use target::throwaway::Options;
 use testing::needs;
 
 /// The server's address, and its client's.
@@ -167,7 +167,7 @@ fn a_switch_on_the_way_drops_packets() {
         switch.run(&[&["tc"], &queue[..]].concat())?;
         let fired = ground.watch("lossy").until(&["NET-04"]);
         let evidence = fired["NET-04"]["evidence"].to_string();
-        assert!(evidence.contains("on the way or at the peer"), "{evidence}");
+        assert!(evidence.contains("on the path or at the peer"), "{evidence}");
         Ok(())
     });
 }

@@ -3,8 +3,8 @@
 use crate::ground::{Watching, by_rule, explain, repeat, silent};
 use crate::relay::Relay;
 use crate::support::{Ended, Folder, pgfathom};
+use lab::throwaway::{ThrowawayCluster, installations};
 use std::time::Duration;
-use target::throwaway::{ThrowawayCluster, installations};
 
 fn three_nodes() -> ThrowawayCluster {
     let installation = installations().into_iter().next().expect("no PostgreSQL: make test installs it");

@@ -2,13 +2,13 @@
 
 use crate::ground::{Ground, Watching, not_possible_here, repeat, signal};
 use crate::support::Folder;
+use lab::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use target::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 use testing::needs;
 
 /// A standby's process that is stopped, and goes on when the drill ends, however it ends.

@@ -2,11 +2,11 @@
 
 use crate::ground::{Ground, Worker};
 use crate::island::{Brake, Disk, Island, Limit, Own, alone};
+use lab::throwaway::Options;
 use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
-use target::throwaway::Options;
 use testing::needs;
 
 /// A server with its data on one disk and its WAL on another.

@@ -1,18 +1,18 @@
 //! Any answers to the questions about a table's placement: leaves that every key finds its way among, or an error with words; over a real connection.
 //!
 //! The input begins with a line that names the engine. The answers follow in the order of the questions, whatever these are, with an empty line
-//! in front of each: rows as in the recordings of `crates/target/tests/catalogs`, or `! CODE MESSAGE`.
+//! in front of each: rows as in the recordings of `crates/engines/tests/catalogs`, or `! CODE MESSAGE`.
 
-#[path = "../../crates/target/tests/recorded/server.rs"]
+#[path = "../../crates/engines/tests/recorded/server.rs"]
 mod server;
 
 use std::net::TcpListener;
 
+use connect::{ConnSpec, control};
+use engines::cluster::Cluster;
+use engines::engine::Engine;
+use engines::placement::Placement;
 use server::Answer;
-use target::cluster::Cluster;
-use target::engine::Engine;
-use target::placement::Placement;
-use target::{ConnSpec, control};
 
 fn answer(block: &str) -> Answer {
     match block.strip_prefix("! ").and_then(|error| error.split_once(' ')) {

@@ -1,8 +1,8 @@
 //! Any bytes as a cluster file: its nodes can be reached in some way, or it is refused with a hint.
 
+use connect::cluster_file::ClusterFile;
+use connect::conninfo::Sources;
 use std::fs;
-use target::conninfo::Sources;
-use target::local::ClusterFile;
 
 pub(crate) fn exercise(data: &[u8]) {
     let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");

@@ -13,7 +13,7 @@
 //! | [`ycsb`] | the YCSB table: keys, fields, versions inside fields, judgement of bytes found in a database |
 //! | [`tpcc`] | the nine tables of TPC-C, and the constants of its non-uniform random numbers |
 
-mod mix;
+pub mod mix;
 mod permutation;
 pub mod tpcc;
 pub mod ycsb;

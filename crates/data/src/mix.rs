@@ -10,7 +10,7 @@ pub(crate) const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A bijection of u64 in which every input bit reaches every output bit.
 #[inline(always)]
-pub(crate) fn mix(word: u64) -> u64 {
+pub fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     word ^ (word >> 31)
@@ -18,12 +18,12 @@ pub(crate) fn mix(word: u64) -> u64 {
 
 /// Word `index` of the stream that starts at `state`.
 #[inline(always)]
-pub(crate) fn word(state: u64, index: u64) -> u64 {
+pub fn word(state: u64, index: u64) -> u64 {
     mix(state.wrapping_add(index.wrapping_mul(GAMMA)))
 }
 
 /// An independent key for `purpose` under `seed`: two different purposes never share a stream by accident.
-pub(crate) fn subkey(seed: u64, purpose: u64) -> u64 {
+pub fn subkey(seed: u64, purpose: u64) -> u64 {
     mix(mix(seed.wrapping_add(GAMMA)) ^ purpose.wrapping_mul(GAMMA))
 }
 

@@ -50,7 +50,7 @@ pub const FIRST_NEW_ORDER: u32 = 2_101;
 /// Rows of NEW-ORDER per district.
 pub const NEW_ORDERS_PER_DISTRICT: u32 = ORDERS_PER_DISTRICT + 1 - FIRST_NEW_ORDER;
 /// Customers whose last name counts up; those after them get theirs by NURand.
-pub const CUSTOMERS_WITH_COUNTED_NAMES: u32 = 1_000;
+pub(crate) const CUSTOMERS_WITH_COUNTED_NAMES: u32 = 1_000;
 /// Lines of an order.
 pub const LINES_PER_ORDER: RangeInclusive<u32> = 5..=15;
 /// The most lines of an order.
@@ -307,7 +307,7 @@ impl Population {
 
     /// Rows of a warehouse in all tables but ITEM.
     #[must_use]
-    pub fn rows_of_warehouse(&self, w_id: u32) -> u64 {
+    pub(crate) fn rows_of_warehouse(&self, w_id: u32) -> u64 {
         let per_district = 1 + 2 * CUSTOMERS_PER_DISTRICT + ORDERS_PER_DISTRICT + NEW_ORDERS_PER_DISTRICT;
         let fixed = 1 + DISTRICTS_PER_WAREHOUSE * per_district + STOCK_PER_WAREHOUSE;
         u64::from(fixed) + self.lines_of_warehouse(w_id)
@@ -378,18 +378,6 @@ impl Orders<'_> {
             o_ol_cnt: line_count(&draws),
             o_all_local: 1,
         }
-    }
-
-    /// The order of a customer: each has one.
-    #[must_use]
-    pub fn order_of_customer(&self, c_id: u32) -> u32 {
-        self.customers.invert(u64::from(c_id - 1)) as u32 + 1
-    }
-
-    /// O_OL_CNT of an order.
-    #[must_use]
-    pub fn line_count(&self, o_id: u32) -> u32 {
-        line_count(&self.population.draws(Table::Orders, self.order_number(o_id)))
     }
 
     /// ORDER-LINE `ol_number` of an order that was made by [`Orders::order`].

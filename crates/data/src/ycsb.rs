@@ -41,7 +41,7 @@ pub const KEY_BYTES: usize = 22;
 /// The number of keys that exist: fixed, so a dataset can grow without changing any key.
 pub const KEY_SPACE: u64 = 1_000_000_000_000_000_000;
 /// Characters of a field that hold the version, its check character included.
-pub const VERSION_BYTES: usize = version::CHARACTERS + 1;
+pub(crate) const VERSION_BYTES: usize = version::CHARACTERS + 1;
 
 /// Bytes of all fields of a row.
 const ROW_BYTES: usize = FIELD_COUNT * FIELD_BYTES;

@@ -1,7 +1,7 @@
-//! The case: everything that rules may look at, built once from a run directory while its samples stream by.
+//! The evidence of a run: everything that rules may read, built in one pass over the samples of a run directory.
 //!
-//! Lines become series by source, place (node or machine) and thing (device, slot, table, ...); words keep their last value. So memory
-//! depends on how many things there are ([`THINGS_MAX`] each), not on how long somebody watched. A rule never reads a file.
+//! Lines become series by source, place (node or host) and thing (device, slot, table, ...); words keep their last value. So memory depends on the
+//! number of things ([`THINGS_MAX`] each), not on the length of the recording. Rules never read files.
 
 use crate::series::Series;
 use crate::stacks::Stacks;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Things kept per source; more are counted and left out.
-pub const THINGS_MAX: usize = 4_096;
+pub(crate) const THINGS_MAX: usize = 4_096;
 /// Events kept; those after them are counted and left out.
 pub const EVENTS_MAX: usize = 200_000;
 
@@ -49,7 +49,7 @@ const KEYS: [(&str, &[&str]); 19] = [
 pub struct Lines {
     numbers: BTreeMap<String, Series>,
     words: BTreeMap<String, String>,
-    /// How many lines spoke of it, by moment: several of one tick count together.
+    /// How many lines are about it, by moment: several of one tick count together.
     pub ticks: Series,
 }
 
@@ -127,30 +127,30 @@ impl Lines {
     }
 }
 
-/// A setting that got another value while somebody watched.
+/// A setting that changed during the recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SettingChange {
-    /// When it was seen: at most one look after it took effect.
+    /// When it was seen: at most one poll after it took effect.
     pub t_us: u64,
-    /// Of which server.
+    /// The node.
     pub node: String,
-    /// Which setting.
+    /// The setting's name.
     pub name: String,
-    /// As it was.
+    /// Value before the change.
     pub before: String,
-    /// As it is from then on.
+    /// Value after the change.
     pub after: String,
 }
 
-/// Changes of settings kept; nobody makes more by hand.
-pub const SETTING_CHANGES_MAX: usize = 1_000;
+/// Changes of settings kept: more than anyone makes by hand.
+pub(crate) const SETTING_CHANGES_MAX: usize = 1_000;
 
 /// A thing with its names.
 #[derive(Clone, Copy, Debug)]
 pub struct Thing<'a> {
     /// The node or machine; empty for lines of the client.
     pub place: &'a str,
-    /// What of it; its key fields joined by a space.
+    /// Its key fields, joined by a space.
     pub name: &'a str,
     /// Its lines.
     pub lines: &'a Lines,
@@ -163,14 +163,14 @@ pub struct Case {
     pub run: Run,
     /// `events.ndjson`.
     pub events: Vec<Event>,
-    /// From the first to the last moment that anything speaks of.
+    /// From the first to the last recorded moment.
     pub span: Window,
     /// Stacks, all slices together.
     pub stacks: Option<Stacks>,
     /// Facts, the last value of each.
     facts: Vec<Fact>,
     setting_changes: Vec<SettingChange>,
-    /// What could not be seen.
+    /// What the collectors could not read.
     pub gaps: Vec<Missing>,
     /// What the directory lacks.
     pub missing: Vec<String>,
@@ -193,19 +193,18 @@ impl Case {
         let reader = RunReader::stream(dir, |sample| case.take(sample))?;
         case.span.to_us = case.span.to_us.max(reader.last_us());
         case.missing = reader.missing().to_vec();
-        // A killed run has no summary; what its steps found is there all the same.
+        // A killed run has no summary, but the results of its finished steps are there.
         case.matrix = reader.run.summary.matrix.clone().or_else(|| Matrix::of_steps(&reader.run.steps));
         case.sweep = reader.run.summary.sweep.clone().or_else(|| Sweep::of(&reader.run.steps));
         case.run = reader.run;
         case.events = reader.events;
         if case.events.len() > EVENTS_MAX {
             let rest = case.events.split_off(EVENTS_MAX).len();
-            case.missing.push(format!("events.ndjson: the last {rest} events were not looked at"));
+            case.missing.push(format!("events.ndjson: the last {rest} events were not read"));
         }
         for (source, things) in &case.left_out {
             let (kept, rest) = (THINGS_MAX, things.len());
-            case.missing
-                .push(format!("{source}: {kept} things were looked at, at least {rest} more were not"));
+            case.missing.push(format!("{source}: {kept} items were kept, at least {rest} more were dropped"));
         }
         let (stacks, problems) = Stacks::read(dir);
         case.stacks = stacks;
@@ -304,7 +303,7 @@ impl Case {
         }
     }
 
-    /// Everything that lines of a source speak of.
+    /// All things of a source.
     pub fn things<'a>(&'a self, source: &str) -> impl Iterator<Item = Thing<'a>> + use<'a> {
         let lines = self.lines.get(source);
         lines.into_iter().flatten().map(|((place, name), lines)| Thing { place, name, lines })
@@ -320,18 +319,18 @@ impl Case {
         self.things(source).find(|thing| thing.place == place).map(|thing| thing.lines)
     }
 
-    /// Nodes whose server was watched.
+    /// Nodes whose server was monitored.
     pub fn nodes(&self) -> Vec<&str> {
         self.things("server").map(|thing| thing.place).collect()
     }
 
-    /// Machines that were watched.
+    /// Hosts that were monitored.
     pub fn hosts(&self) -> Vec<&str> {
         self.things("host").map(|thing| thing.place).collect()
     }
 
-    /// The machine of a node, and the other way round: by the processes seen, else by equal names, else the only one there is.
-    pub fn host_of(&self, node: &str) -> Option<&str> {
+    /// The host of a node, and the reverse: by the processes seen, else by equal names, else the only one there is.
+    pub(crate) fn host_of(&self, node: &str) -> Option<&str> {
         let by_process =
             self.things("backend").find(|thing| thing.lines.word("node") == node).map(|thing| thing.place);
         let hosts = self.hosts();
@@ -339,17 +338,17 @@ impl Case {
         by_process.or(by_name).or(if hosts.len() == 1 { Some(hosts[0]) } else { None })
     }
 
-    /// What sessions of a node waited for; `None` if nobody looked.
+    /// What sessions of a node waited for; `None` if they were not sampled.
     pub fn waits(&self, node: &str) -> Option<&Waits> {
         self.waits.get(node)
     }
 
     /// Nodes with waits.
-    pub fn waiting_nodes(&self) -> impl Iterator<Item = (&str, &Waits)> {
+    pub(crate) fn waiting_nodes(&self) -> impl Iterator<Item = (&str, &Waits)> {
         self.waits.iter().map(|(node, waits)| (node.as_str(), waits))
     }
 
-    /// Ticks at which a node's sessions were looked at: those without any active session count, too.
+    /// Ticks at which a node's sessions were sampled: those without any active session count, too.
     pub fn looks(&self, node: &str, windows: &[Window]) -> f64 {
         let looked = |lines: &Lines| lines.ticks.within(windows).readings();
         self.one("server", node).map_or(0, looked) as f64
@@ -360,17 +359,17 @@ impl Case {
         self.facts.iter().filter(move |fact| fact.topic == topic)
     }
 
-    /// Settings of a node that were changed while somebody watched, in the order of time.
-    pub fn setting_changes<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a SettingChange> {
+    /// Settings of a node that changed during the recording, in the order of time.
+    pub(crate) fn setting_changes<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a SettingChange> {
         self.setting_changes.iter().filter(move |change| change.node == node)
     }
 
     /// All facts.
-    pub fn all_facts(&self) -> &[Fact] {
+    pub(crate) fn all_facts(&self) -> &[Fact] {
         &self.facts
     }
 
-    /// A setting of a node, as the server says it; of any node if `node` is empty.
+    /// A setting of a node, as the server reports it; of any node if `node` is empty.
     pub fn setting(&self, node: &str, name: &str) -> Option<&str> {
         let recorded = self
             .facts("setting")
@@ -384,7 +383,7 @@ impl Case {
     }
 
     /// A setting of a node as it was at a moment.
-    pub fn setting_at(&self, node: &str, name: &str, t_us: u64) -> Option<&str> {
+    pub(crate) fn setting_at(&self, node: &str, name: &str, t_us: u64) -> Option<&str> {
         let later = self
             .setting_changes
             .iter()
@@ -398,7 +397,7 @@ impl Case {
     }
 
     /// A word of an event's `more`.
-    pub fn word_of<'a>(event: &'a Event, field: &str) -> &'a str {
+    pub(crate) fn word_of<'a>(event: &'a Event, field: &str) -> &'a str {
         event.more.get(field).and_then(Value::as_str).unwrap_or("")
     }
 
@@ -432,7 +431,7 @@ impl Case {
         self.things("load").map(|thing| (thing.name, thing.lines)).collect()
     }
 
-    /// A statement's text, if an event told it.
+    /// A statement's text, if an event has it.
     pub fn query(&self, query_id: &str) -> Option<&str> {
         let told =
             self.events_of(record::event::QUERY).find(|event| Case::word_of(event, "query_id") == query_id);

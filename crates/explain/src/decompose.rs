@@ -1,11 +1,12 @@
-//! Where the time went that clients waited: lag and backlog, the client itself, round trips, the server's CPU and its waiting for one, its
-//! waits by class, and what nobody explains.
+//! Where the time went that clients waited: lag and backlog, the client itself, round trips, the server's CPU and its waiting for CPU, its waits
+//! by class, and the unexplained rest.
 //!
 //! By Little's law, sessions seen active in the server divided by transactions per second are seconds inside the server per
 //! transaction; the same holds for every wait event. CPU and waiting for it are counted by the scheduler where it could be read, else CPU is
 //! what sessions were seen in. Round trips are measured by the watching connection and multiplied by the statements of a transaction; where
-//! client and server share a machine there is no way between them but CPU, which is counted already. Each part is measured apart from the others, so what they leave over is an honest remainder: it is
-//! printed always. Where the parts overlap and add up to more than the whole, nothing remains, and a note says how large the error is.
+//! client and server share a host there is no way between them but CPU, which is counted already. Each part is measured apart from the others,
+//! so what they leave over is an honest remainder: it is printed always. Where the parts overlap and add up to more than the whole, nothing
+//! remains, and a note says how large the error is.
 
 mod scheduler;
 
@@ -29,13 +30,13 @@ pub const SERVER_CPU: &str = "server CPU";
 pub const SERVER_QUEUE: &str = "server waits for CPU";
 /// Name of the remainder.
 pub const UNEXPLAINED: &str = "unexplained";
-/// The note of a decomposition whose round trips nobody counted.
-pub const ROUND_TRIPS_ASSUMED: &str =
-    "one round trip per transaction is assumed: nobody counted its statements";
-/// Wait events told per part.
+/// The note of a decomposition whose round trips were not counted.
+pub(crate) const ROUND_TRIPS_ASSUMED: &str =
+    "one round trip per transaction is assumed: its statements were not counted";
+/// Wait events listed per part.
 const EVENTS_MAX: usize = 3;
 
-/// Of what sessions were seen computing, this part must lie beyond what the scheduler counted for ours before it is told.
+/// CPU time of sampled sessions beyond what the scheduler counted for ours is reported only above this share.
 const OTHERS_MIN: f64 = 0.2;
 
 /// Parts that overlap by less than this share of the whole are not worth a note.
@@ -54,32 +55,29 @@ fn trips(case: &Case, step: &str, window: Window, transactions: f64) -> (f64, St
     if let Some(tpcc) =
         case.run.step(step).and_then(|step| step.summary.tpcc.as_ref()).filter(|tpcc| tpcc.round_trips > 0.0)
     {
-        return (tpcc.round_trips, "round trips were counted by the client".to_string());
+        return (tpcc.round_trips, "the client counted the round trips".to_string());
     }
     let calls: f64 = case
         .things("statement")
         .filter_map(|statement| statement.lines.series("calls"))
         .map(|calls| calls.within(&[window]).sum())
         .sum();
-    // Statements are looked at rarely: a window too short for two looks says nothing.
+    // Statements are polled rarely: a window too short for two polls has no data.
     let per_transaction = calls / transactions.max(1.0);
     if per_transaction >= 1.0 {
-        return (
-            per_transaction,
-            "round trips are the statements that pg_stat_statements counted".to_string(),
-        );
+        return (per_transaction, "round trips are the statements counted by pg_stat_statements".to_string());
     }
     (1.0, ROUND_TRIPS_ASSUMED.to_string())
 }
 
-/// The shortest round trip to a server that the watching connection saw, averaged over the nodes. Older directories have only what
-/// the clock's offset gives: twice its error, which is half of the best of several trips with a small query.
+/// The shortest round trip of the monitoring connection, averaged over the nodes. Older directories have only the error of the clock's offset,
+/// which is half of the best of several round trips with a small query.
 pub fn round_trip_us(case: &Case) -> Option<f64> {
     let best = |lines: &crate::case::Lines, field: &str| {
         lines.series(field)?.points().iter().map(|point| point.mean()).filter(|us| *us > 0.0).reduce(f64::min)
     };
     let of_node = |clock: crate::case::Thing<'_>| {
-        // Where the question's own time is told apart, the round trip is one.
+        // If the query's own time is recorded separately, the round trip is pure.
         let empty = case
             .one("server", clock.place)
             .filter(|server| server.series("asked_us").is_some())
@@ -91,11 +89,11 @@ pub fn round_trip_us(case: &Case) -> Option<f64> {
     crate::statistics::mean(&trips)
 }
 
-/// Server processes that waited for a processor for more than this share of their time are told.
+/// Server processes that waited for a CPU for more than this share of their time are reported.
 const STARVED_SHARE: f64 = 0.1;
 
-/// Whether the server's processes had to wait for a processor. A session counts as active only when its process has read the statement:
-/// what it waits before that, no sample shows.
+/// Whether the server's processes had to wait for a CPU. A session counts as active only when its process has read the statement: no sample shows
+/// a wait before that.
 fn starved(case: &Case, window: Window) -> Option<String> {
     let (mut computed, mut wanted, mut watched) = (0.0, 0.0, 0.0);
     for process in case.things("backend").filter(|process| process.lines.word("backend") == "client backend")
@@ -108,8 +106,8 @@ fn starved(case: &Case, window: Window) -> Option<String> {
     }
     (watched > 0.0 && wanted / watched >= STARVED_SHARE).then(|| {
         format!(
-            "the server's processes that were looked at wanted a processor for {} of the time and had none ({} on one): \
-             before a process has read its statement its session does not count as active, so this is part of what is unexplained",
+            "the sampled server processes waited for a processor for {} of the time ({} on one): \
+             a session counts as active only after its process has read the statement, so this time is part of the unexplained remainder",
             crate::say::percent(wanted / watched),
             crate::say::percent(computed / watched)
         )
@@ -136,7 +134,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     };
     let response_us = mean_of("response_us_mean")?;
     let service_us = mean_of("service_us_mean").unwrap_or(response_us).min(response_us);
-    // A server that was looked at and never seen at work has no waits: all of the time is elsewhere.
+    // A sampled server that was never active has no waits: all of the time is elsewhere.
     if count <= 0.0 || response_us <= 0.0 || Need::Looked("wait").check(case).is_err() {
         return None;
     }
@@ -150,7 +148,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     for node in nodes {
         let looks = case.looks(node, &[window]);
         if looks <= 0.0 {
-            notes.push(format!("{node}: its sessions were not looked at during this step"));
+            notes.push(format!("{node}: its sessions were not sampled during this step"));
             continue;
         }
         let counted = scheduler::sessions(case, node, window, count);
@@ -161,7 +159,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
             if event.0 == WAIT_CPU
                 && let Some((_, taken)) = counted
             {
-                // What the scheduler counted for our sessions is told from there; parallel workers and others may have computed, too.
+                // CPU time of our sessions comes from the scheduler; parallel workers and others may have used CPU, too.
                 let seen_us = us;
                 us -= taken.run_us + taken.wait_us;
                 us = if us > seen_us * OTHERS_MIN { us } else { 0.0 };
@@ -191,15 +189,15 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     let (trips, how) = trips(case, step, window, count);
     match rtt_us {
         _ if !is_apart => {
-            notes.push("client and server share a machine: a round trip there is CPU and waiting for it, which both sides' processes were counted for".to_string());
+            notes.push("client and server share a host: a round trip there is CPU and waiting for CPU, which is already counted for both sides' processes".to_string());
             notes.push(how);
         }
         Some(rtt_us) => {
-            // It holds a small query, too: an upper bound, and never more than the service time.
+            // It includes a small query: an upper bound, and never more than the service time.
             parts.push(part(ROUND_TRIPS, (rtt_us * trips).min(service_us), vec![]));
             notes.push(how);
             notes.push(
-                "the round trip is the best that the watching connection saw: an upper bound".to_string(),
+                "the round trip is the shortest of the monitoring connection: an upper bound".to_string(),
             );
         }
         None => notes.push("the round trip was not measured: it is part of what is unexplained".to_string()),
@@ -223,11 +221,11 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     if let Some((_, taken)) = client_side {
         let (least_us, most_us) = (taken.in_client_us_min(trips), taken.in_client_us_max(service_us));
         let rest_us = response_us - parts.iter().map(|part| part.us).sum::<f64>();
-        // On one machine what is not in the server's processes is with the client, as far as its threads can have had it.
+        // On one host, time outside of the server's processes belongs to the client, within the bounds of its threads.
         let us = if is_apart { least_us } else { rest_us.clamp(least_us, most_us.max(least_us)) };
         parts.insert(1, part(CLIENT, us.min(service_us), vec![]));
         notes.push(format!(
-            "the client's threads computed {} per transaction and waited {} for a processor; replies that are found together wait for each other: {} at least, {} at most",
+            "the client's threads computed {} per transaction and waited {} for a processor; replies that arrive together wait for each other: {} at least, {} at most",
             crate::say::us(taken.run_us),
             crate::say::us(taken.wait_us),
             crate::say::us(least_us),
@@ -238,7 +236,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     parts.push(part(UNEXPLAINED, (response_us - explained).max(0.0), vec![]));
     if explained > response_us * (1.0 + ROUNDING) {
         notes.push(format!(
-            "the parts add up to {} of the whole: they are measured apart, and a process that was woken up from a wait counts as waiting until it has a processor; so the parts together are too large by {}",
+            "the parts add up to {} of the whole: they are measured separately, and a process woken from a wait counts as waiting until it has a processor; so the parts together are too large by {}",
             crate::say::percent(explained / response_us),
             crate::say::us(explained - response_us)
         ));
@@ -252,8 +250,8 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     })
 }
 
-/// The share of client time in wait events that fit, over the step with the most transactions; `None` if it cannot be told.
-pub fn share_of(case: &Case, fits: impl Fn(&str, &str) -> bool) -> Option<f64> {
+/// The share of client time in wait events that fit, over the step with the most transactions; `None` if it is unknown.
+pub(crate) fn share_of(case: &Case, fits: impl Fn(&str, &str) -> bool) -> Option<f64> {
     let (step, window) = case.driven().into_iter().max_by_key(|(step, window)| {
         case.client(&step.key)
             .and_then(|client| client.series("transactions"))

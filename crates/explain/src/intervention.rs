@@ -1,16 +1,16 @@
-//! Experiments that the record holds: somebody changed a setting that acts on a condition, and the condition went away with it or came.
+//! Experiments in the recording: a setting that acts on a condition was changed, and the condition disappeared or appeared with it.
 //!
-//! Of all that explains a finding this proves most, and it is easily claimed too soon. So a change of a setting counts only if
+//! This is the strongest evidence, and it is easily claimed too soon. So a change of a setting counts only if
 //!
 //! * the condition was clearly there on one side of it and clearly gone on the other ([`ABSENT_PART`]), with samples enough on both;
-//! * the work went on: a condition that ends because nobody works any more proves nothing;
+//! * the work continued: a condition that ends because the load ends proves nothing;
 //! * every time that the setting had a value the condition was the same: a second try that fails takes the proof away;
-//! * the server was not started again in between;
+//! * the server was not restarted in between;
 //! * the condition moved so close to the change that chance does so in at most [`P_MAX`] of the cases. Chance is a condition that comes
 //!   and goes by itself as often as this one did, at moments spread evenly over the record: `n! (2 lag / length)^n`. One change at once
 //!   in ten minutes is enough; in half a minute it has to be made, taken back and made again.
 //!
-//! What did not change anything is told as well: it rules that setting out.
+//! A change without effect is reported as well: it rules that setting out.
 
 use crate::case::{Case, SettingChange};
 use crate::rule::Claim;
@@ -22,7 +22,7 @@ use record::event;
 use record::finding::{Level, Severity, Window};
 use std::collections::BTreeMap;
 
-/// A condition of a rule, as a share of what somebody waited for, and the settings that act on it.
+/// A condition of a rule, as a share of samples, and the settings that act on it.
 struct Experiment {
     rule: &'static str,
     settings: &'static [&'static str],
@@ -74,13 +74,13 @@ const EXPERIMENTS: [Experiment; 3] = [
 ];
 
 /// A share below this part of the rule's limit is "gone"; what lies between is neither.
-pub const ABSENT_PART: f64 = 0.5;
+pub(crate) const ABSENT_PART: f64 = 0.5;
 /// Samples on either side.
 const SAMPLES_MIN: f64 = 5.0;
-/// Looks on either side.
+/// Polls on either side.
 const LOOKS_MIN: usize = 3;
-/// Chance at most.
-pub const P_MAX: f64 = 0.05;
+/// Largest probability of chance.
+pub(crate) const P_MAX: f64 = 0.05;
 /// Work on the free side, as a part of that on the other.
 const WORK_PART_MIN: f64 = 0.5;
 
@@ -135,8 +135,8 @@ fn quoted(value: &str) -> String {
     if value.is_empty() { "''".to_string() } else { value.to_string() }
 }
 
-/// What the changes of settings say of a rule's claims; adds one if they tell of a condition that the whole record hides.
-pub fn weigh(rule: &str, case: &Case, mut claims: Vec<Claim>) -> Vec<Claim> {
+/// Adds what changes of settings prove to a rule's claims; adds a claim if they reveal a condition that the whole recording hides.
+pub(crate) fn weigh(rule: &str, case: &Case, mut claims: Vec<Claim>) -> Vec<Claim> {
     let Some(experiment) = EXPERIMENTS.iter().find(|experiment| experiment.rule == rule) else {
         return claims;
     };
@@ -212,7 +212,7 @@ impl Trial<'_> {
         if p > P_MAX {
             return claim.map(|claim| {
                 claim.lacking(format!(
-                    "it moved with {} at second {}, but in {} chance does so in {} of the cases: change it back and again, or watch for longer",
+                    "it changed with {} at second {}, but in {} that happens by chance in {} of the cases: change it back and forth once more, or record for longer",
                     first.words(),
                     first.at_us / 1_000_000,
                     say::seconds(length_us as f64 / 1e6),
@@ -253,13 +253,13 @@ impl Trial<'_> {
                 .number("switches", effects.len() as f64)
                 .number("intervention_p", p)
                 .not(format!(
-                    "chance: as many changes that come as close to the switches have p = {}",
+                    "chance: the probability that as many changes come as close to the switches is p = {}",
                     if p < 0.0001 { "0.0001 or less".to_string() } else { format!("{p:.4}") }
                 )),
         )
     }
 
-    /// (moment, interval, sessions seen, those that fit) of every look that saw anybody.
+    /// (moment, interval, sessions seen, those that fit) of every poll that saw any.
     fn readings(&self) -> Vec<(u64, u64, f64, f64)> {
         let mut readings: BTreeMap<u64, (u64, f64, f64)> = BTreeMap::new();
         for (event, series) in self.waits.of(self.experiment.who) {
@@ -329,14 +329,12 @@ impl Trial<'_> {
         Epoch { window, values, state, share, samples, rows_per_s: rows }
     }
 
-    /// What speaks against calling it an experiment, if anything does.
+    /// Why it does not count as an experiment, if there is a reason.
     fn doubt(&self, epochs: &[Epoch], first: &Epoch, last: &Epoch) -> Option<String> {
         let mut states: BTreeMap<&BTreeMap<String, String>, State> = BTreeMap::new();
         for epoch in epochs.iter().filter(|epoch| epoch.state != State::Unclear) {
             if *states.entry(&epoch.values).or_insert(epoch.state) != epoch.state {
-                return Some(
-                    "the condition was not the same each time the settings had these values".to_string(),
-                );
+                return Some("the condition differed between times with the same settings".to_string());
             }
         }
         let during = Window::new(first.window.from_us, last.window.to_us);
@@ -346,7 +344,7 @@ impl Trial<'_> {
         });
         if restarts.count() > 0 {
             return Some(
-                "the server was started again in between: that changes more than a setting".to_string(),
+                "the server was restarted in between, which changes more than a setting".to_string(),
             );
         }
         if self.experiment.who == Who::Client {
@@ -361,7 +359,7 @@ impl Trial<'_> {
             let (with, without) = (of(State::Present), of(State::Absent));
             if without < with * WORK_PART_MIN || without <= 0.0 {
                 return Some(format!(
-                    "the work was not the same: {} rows written a second with the condition, {} without",
+                    "the work differed: {} rows written a second with the condition, {} without",
                     say::short(with),
                     say::short(without)
                 ));
@@ -370,7 +368,7 @@ impl Trial<'_> {
         None
     }
 
-    /// How far from the switch the condition moved; a look at least, for that is how well it is known.
+    /// How long after or before the switch the condition changed; at least one poll, the precision of that time.
     fn lag_us(&self, switch: &Switch<'_>, readings: &[(u64, u64, f64, f64)]) -> f64 {
         let both = Window::new(switch.before.window.from_us, switch.after.window.to_us);
         let inside: Vec<_> = readings.iter().filter(|reading| both.holds(reading.0)).collect();
@@ -408,7 +406,7 @@ impl Trial<'_> {
         )
     }
 
-    /// A claim about a condition that was there for a while only, so that the rule, which looks at the whole record, is silent.
+    /// A claim about a condition that was present only for a while, so that the rule, which reads the whole recording, does not fire.
     fn past(&self, switch: &Switch<'_>, epochs: &[Epoch]) -> Claim {
         let (with, without) = match switch.before.state {
             State::Present => (switch.before, switch.after),
@@ -441,7 +439,7 @@ fn listed(values: &BTreeMap<String, String>) -> String {
     values.iter().map(|(name, value)| format!("{name} {}", quoted(value))).collect::<Vec<_>>().join(", ")
 }
 
-/// How likely so many changes at random moments of the record come as close to the switches.
+/// The probability that as many changes at random moments of the recording come as close to the switches.
 fn chance(lags_us: &[f64], length_us: f64) -> f64 {
     let each = lags_us.iter().enumerate().map(|(index, lag_us)| {
         let near = (2.0 * lag_us / length_us.max(1.0)).min(1.0);

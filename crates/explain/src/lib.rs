@@ -1,4 +1,5 @@
-//! Run directory to findings. Stands on `record` alone, so that an old, a partial or a foreign directory is explained as far as it goes.
+//! From a run directory to findings. Depends on `record` alone, so that an old, a partial or a foreign directory is explained as far as its data
+//! goes.
 //!
 //! The directory becomes a [`Case`](case::Case): series, waits, events, facts, in bounded memory. Each rule of the table
 //! ([`rules::all`]) names what it needs and answers with findings, "clean", or "cannot tell" and what is missing: never with silence.
@@ -34,7 +35,7 @@ pub fn explain(dir: &Path, tool_version: &str) -> Result<Findings, RecordError> 
     Ok(judge(&Case::open(dir)?, tool_version))
 }
 
-/// Asks every rule.
+/// Evaluates every rule.
 pub fn judge(case: &Case, tool_version: &str) -> Findings {
     let mut findings = Findings::new(&case.run.run_id, tool_version);
     findings.missing.clone_from(&case.missing);
@@ -44,7 +45,7 @@ pub fn judge(case: &Case, tool_version: &str) -> Findings {
     });
     findings.missing.extend(gaps);
     for rule in rules::all() {
-        // A change of a setting may prove more than the rule, and tell of what was there for a while only.
+        // A change of a setting may prove more than the rule, and may reveal a condition that was present only for a while.
         let answer = match rule::ask(rule, case) {
             Answer::Found(claims) => Answer::Found(intervention::weigh(rule.id, case, claims)),
             Answer::Clean(looked_at) => Answer::of(intervention::weigh(rule.id, case, vec![]), || looked_at),

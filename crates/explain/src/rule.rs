@@ -1,6 +1,6 @@
-//! What a rule is: data that names what it needs, and one pure function. And what it answers.
+//! A rule: data that names what it needs, and one pure function; and its outcome.
 //!
-//! A rule never says "ok" because it saw nothing: what it needs is checked first, and what is missing is the answer then.
+//! A rule without data never reports "ok": its needs are checked first, and the outcome names what is missing.
 
 use crate::case::Case;
 use record::finding::{Finding, Level, Remedy, Severity, Window};
@@ -17,18 +17,18 @@ pub struct Rule {
     pub needs: &'static [Need],
     /// Limits and where they come from, for the manual.
     pub limits: &'static str,
-    /// Looks.
+    /// Evaluates the condition.
     pub judge: fn(&Case) -> Answer,
     /// Where to read more.
     pub links: &'static [&'static str],
 }
 
-/// Something that a rule cannot do without.
+/// Data that a rule needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// Lines of a source in which this field is known.
     Field(&'static str, &'static str),
-    /// The source was watched. That it has no lines (no slot, nobody blocked) is an answer, too.
+    /// The source was recorded. Having no lines (no slot, no blocked session) is a result, too.
     Looked(&'static str),
     /// Facts of a topic.
     Facts(&'static str),
@@ -50,7 +50,7 @@ pub enum Need {
     Any(&'static [Need]),
 }
 
-/// Sources whose collector runs with the server's connection, and those that run on the machine.
+/// Sources whose collector uses the server's connection, and those that run on the host.
 const OF_MACHINES: [&str; 17] = [
     "core", "disk", "net", "nic", "backend", "mount", "hardware", "fanotify", "audit", "edac", "aer",
     "sensors", "thermal", "smart", "mb_stats", "numa", "zfs",
@@ -103,7 +103,7 @@ impl Need {
             Need::Matrix => "a node matrix".to_string(),
             Need::Sweep => "a sweep over numbers of sessions".to_string(),
             Need::Proof => "a step of `prove`".to_string(),
-            Need::Peers(source, least) => format!("samples of `{source}` of {least} places or more"),
+            Need::Peers(source, least) => format!("samples of `{source}` of {least} nodes or hosts or more"),
             Need::Any(options) => options.iter().map(Need::words).collect::<Vec<_>>().join(", or "),
         }
     }
@@ -113,7 +113,7 @@ impl Need {
             Need::Field(source, _) | Need::Looked(source) | Need::Facts(source) => source,
             Need::Stacks => "perf",
             Need::Peers(source, least) => {
-                return format!("there are fewer than {least} places to compare (`{source}`)");
+                return format!("there are fewer than {least} nodes or hosts to compare (`{source}`)");
             }
             _ => return format!("the directory lacks {}", self.words()),
         };
@@ -124,7 +124,7 @@ impl Need {
     }
 }
 
-/// The names under which the collectors of a source say what they could not see, where they differ from the source's.
+/// The names under which the collectors of a source report what they could not read, if they differ from the source's.
 const COLLECTORS: [(&str, &[&str]); 16] = [
     ("server", &["sessions of other roles"]),
     ("wait", &["server", "sessions of other roles", "hidden sessions"]),
@@ -144,7 +144,7 @@ const COLLECTORS: [(&str, &[&str]); 16] = [
     ("backend", &["machine", "backend io"]),
 ];
 
-/// Why a collector could not look, if it said so.
+/// Why a collector could not read its source, if it reported it.
 fn gap_of(case: &Case, source: &str) -> Option<String> {
     let others = COLLECTORS.iter().find(|(name, _)| *name == source).map_or(&[][..], |(_, others)| others);
     let of_machine = OF_MACHINES.contains(&source) && !source.is_empty();
@@ -160,19 +160,19 @@ fn gap_of(case: &Case, source: &str) -> Option<String> {
     Some(if place.is_empty() { gap.why.clone() } else { format!("{} ({place})", gap.why) })
 }
 
-/// What a rule answers.
+/// The outcome of a rule.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Answer {
-    /// The condition is there.
+    /// The condition is present.
     Found(Vec<Claim>),
-    /// It is not there; what was looked at.
+    /// It is not present; what was checked.
     Clean(String),
-    /// It could not be looked at; what is missing.
+    /// It could not be checked; what is missing.
     CannotTell(String),
 }
 
 impl Answer {
-    /// What was found, or, if that is nothing, that what was looked at is clean.
+    /// The findings, or, if there are none, that what was checked is clean.
     pub fn of(claims: Vec<Claim>, looked_at: impl FnOnce() -> String) -> Answer {
         if claims.is_empty() { Answer::Clean(looked_at()) } else { Answer::Found(claims) }
     }
@@ -181,6 +181,13 @@ impl Answer {
 /// A finding in the making. The engine adds the rule's name, title and links.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Claim(Finding);
+
+impl From<Finding> for Claim {
+    /// What the record has found by itself.
+    fn from(finding: Finding) -> Claim {
+        Claim(finding)
+    }
+}
 
 impl Claim {
     /// One sentence with the numbers; how much it matters; how well it is proved.
@@ -194,20 +201,20 @@ impl Claim {
         self
     }
 
-    /// When it showed.
+    /// When it was present.
     pub fn during(mut self, windows: impl IntoIterator<Item = Window>) -> Claim {
         self.0.windows.extend(windows);
         self
     }
 
     /// The node it is about.
-    pub fn on_node(mut self, node: &str) -> Claim {
+    pub(crate) fn on_node(mut self, node: &str) -> Claim {
         self.0.node = Some(node.to_string()).filter(|node| !node.is_empty());
         self
     }
 
     /// The machine it is about.
-    pub fn on_host(mut self, host: &str) -> Claim {
+    pub(crate) fn on_host(mut self, host: &str) -> Claim {
         self.0.host = Some(host.to_string()).filter(|host| !host.is_empty());
         self
     }
@@ -220,13 +227,13 @@ impl Claim {
         self
     }
 
-    /// What speaks for it.
+    /// Evidence for it.
     pub fn because(mut self, sentence: impl Into<String>) -> Claim {
         self.0.evidence.push(sentence.into());
         self
     }
 
-    /// Another cause that the record excludes, and by what.
+    /// Another cause that the recording rules out, and why.
     pub fn not(mut self, sentence: impl Into<String>) -> Claim {
         self.0.ruled_out.push(sentence.into());
         self
@@ -248,7 +255,7 @@ impl Claim {
     }
 
     /// Its part of the time that clients waited.
-    pub fn of_client_time(mut self, share: Option<f64>) -> Claim {
+    pub(crate) fn of_client_time(mut self, share: Option<f64>) -> Claim {
         self.0.share_of_client_time = share;
         self
     }
@@ -279,12 +286,12 @@ impl Claim {
     }
 }
 
-/// Windows that are told at most; the longest are kept.
+/// Windows listed at most; the longest are kept.
 pub const WINDOWS_MAX: usize = 50;
-/// Claims of one rule that are told at most; the rest is counted in the last.
-pub const CLAIMS_MAX: usize = 10;
+/// Claims of one rule listed at most; the rest is counted in the last.
+pub(crate) const CLAIMS_MAX: usize = 10;
 
-/// Asks one rule.
+/// Evaluates one rule.
 pub fn ask(rule: &Rule, case: &Case) -> Answer {
     for need in rule.needs {
         if let Err(why) = need.check(case) {

@@ -7,7 +7,7 @@
 use record::finding::Window;
 
 /// Points that a series keeps at most.
-pub const POINTS_MAX: usize = 4_096;
+pub(crate) const POINTS_MAX: usize = 4_096;
 
 /// One or several readings in a row.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -173,8 +173,8 @@ impl Series {
         Series { points: self.points.iter().filter(inside).copied().collect(), per_point: self.per_point }
     }
 
-    /// The same with points of at least this length; a rest at the end that is shorter is left out. A server hands in its counters about once a
-    /// second: looks of that length see nothing in one and twice as much in the next.
+    /// The same with points of at least this length; a shorter rest at the end is left out. A server publishes its counters about once a second:
+    /// samples of that length show nothing in one and twice as much in the next.
     pub fn coarse(&self, least_us: u64) -> Series {
         let mut points: Vec<Point> = vec![];
         for point in &self.points {
@@ -190,14 +190,14 @@ impl Series {
     }
 
     /// Change of the mean per second, by a line through the points.
-    pub fn slope(&self) -> Option<f64> {
+    pub(crate) fn slope(&self) -> Option<f64> {
         let points: Vec<(f64, f64)> =
             self.points.iter().map(|point| (point.to_us as f64 / 1e6, point.mean())).collect();
         crate::statistics::slope(&points)
     }
 
-    /// Stretches of at least `least_us` in which every point fits. A hole of more than three usual distances ends a stretch.
-    pub fn stretches(&self, least_us: u64, fits: impl Fn(&Point) -> bool) -> Vec<Window> {
+    /// Stretches of at least `least_us` in which every point fits. A gap of more than three usual distances ends a stretch.
+    pub(crate) fn stretches(&self, least_us: u64, fits: impl Fn(&Point) -> bool) -> Vec<Window> {
         let usual = crate::statistics::median(
             self.points.windows(2).map(|pair| pair[1].to_us.saturating_sub(pair[0].to_us) as f64),
         );

@@ -1,7 +1,7 @@
-//! Stacks as `perf script` prints them, folded, with families of functions.
+//! Folded stacks from the output of `perf script`, with families of functions.
 //!
-//! One family stands for one thing the kernel does: compilers inline functions away (`ext4_mb_good_group` is gone in Linux 6.18), so a rule
-//! that asks for one name would miss what it looks for.
+//! A family stands for one activity of the kernel: compilers inline functions (`ext4_mb_good_group` is gone in Linux 6.18), so a rule that looked
+//! for a single name would miss it.
 
 use record::{file, files};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// All slices of a run directory; `None` if there are none with a sample. What could not be read is said.
+    /// All slices of a run directory; `None` if there are none with a sample. Unreadable ones are reported.
     pub fn read(dir: &Path) -> (Option<Stacks>, Vec<String>) {
         let mut problems = vec![];
         let mut stacks = Stacks::default();
@@ -59,7 +59,7 @@ impl Stacks {
         ((stacks.samples > 0).then_some(stacks), problems)
     }
 
-    /// Takes the text of `perf script`: a line per sample, its frames indented below it from the leaf to the root, then an empty line.
+    /// Reads the text of `perf script`: a line per sample, its frames indented below it from the leaf to the root, then an empty line.
     pub fn take(&mut self, text: &str) {
         let mut frames: Vec<String> = vec![];
         let mut open = false;
@@ -81,7 +81,7 @@ impl Stacks {
     }
 
     fn add(&mut self, frames: Vec<String>) {
-        // perf's bookkeeping event has no stack; a sample without frames says nothing about where time went.
+        // perf's bookkeeping event has no stack; a sample without frames does not show where time went.
         if frames.is_empty() {
             return;
         }

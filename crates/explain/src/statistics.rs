@@ -1,35 +1,12 @@
-//! The statistics that rules stand on: robust outliers among peers, windows that fall together more often than by chance, the moment a
-//! level changed, periods, slopes.
+//! The statistics of the rules: robust outliers among peers, windows that coincide more often than by chance, the moment a level changed, periods,
+//! slopes.
 //!
 //! All of it is exact arithmetic over short series or seeded, so that the same directory always gives the same findings.
 
+pub use record::statistics::{mean, median, quantile};
+
 /// 1.4826 median absolute deviations are one standard deviation of a normal distribution.
 const DEVIATION_PER_MAD: f64 = 1.4826;
-
-/// The median; `None` of nothing. Values that are no numbers are left out.
-pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
-    }
-}
-
-/// The value that a share `q` of all is not above (nearest rank); `None` of nothing.
-pub fn quantile(values: impl IntoIterator<Item = f64>, q: f64) -> Option<f64> {
-    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let rank = (q * values.len() as f64).ceil().max(1.0) as usize;
-    values.get(rank.min(values.len()).checked_sub(1)?).copied()
-}
-
-/// The mean; `None` of nothing.
-pub fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
 
 /// Standard deviation as a share of the mean; `None` below two values or around zero.
 pub fn variation(values: &[f64]) -> Option<f64> {
@@ -63,7 +40,7 @@ pub struct Contrast {
 }
 
 /// Every value against the median of the others. Empty below two values: there is no peer.
-pub fn contrasts(values: &[f64]) -> Vec<Contrast> {
+pub(crate) fn contrasts(values: &[f64]) -> Vec<Contrast> {
     if values.len() < 2 {
         return vec![];
     }
@@ -85,7 +62,7 @@ pub fn contrasts(values: &[f64]) -> Vec<Contrast> {
 }
 
 /// Slope of a least-squares line through points, per unit of x; `None` if x does not vary.
-pub fn slope(points: &[(f64, f64)]) -> Option<f64> {
+pub(crate) fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let count = points.len() as f64;
     let (sum_x, sum_y) = points.iter().fold((0.0, 0.0), |(x, y), point| (x + point.0, y + point.1));
     let (mean_x, mean_y) = (sum_x / count, sum_y / count);
@@ -109,7 +86,7 @@ pub struct Change {
 }
 
 /// Shuffles of a permutation test. The smallest p it can give is 1 / (this + 1).
-pub const PERMUTATIONS: u32 = 1_000;
+pub(crate) const PERMUTATIONS: u32 = 1_000;
 /// Series longer than this are thinned before they are shuffled.
 const CHANGE_VALUES_MAX: usize = 600;
 
@@ -193,7 +170,7 @@ pub fn period(values: &[f64], least: f64) -> Option<Period> {
 
 /// How many of the `moments` follow a mark (from `before_us` before it to `after_us` after it), and how likely so many would by chance: as
 /// many moments are thrown at random onto the span, again and again. The smallest p is 1 / ([`PERMUTATIONS`] + 1).
-pub fn coincidence(
+pub(crate) fn coincidence(
     moments: &[u64],
     marks: &[u64],
     span_us: u64,

@@ -11,12 +11,12 @@ const WINDOWS_MAX: usize = 3;
 /// Left of everything that belongs to a finding.
 const INDENT: &str = "          ";
 
-/// How much is told.
+/// How much is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
     /// Claims, what to try, where the time went.
     Short,
-    /// Also evidence, what was ruled out, what is missing, and what was looked for in vain.
+    /// Also evidence, what was ruled out, what is missing, and the rules that found nothing.
     Full,
 }
 
@@ -67,11 +67,10 @@ pub fn text(findings: &Findings, detail: Detail) -> String {
     out
 }
 
-/// Findings told in short.
+/// Findings in the short form.
 const BRIEF_MAX: usize = 3;
 
-/// What the end of a verb says: the worst findings, or that there are none and why that may be. `is_watched`: something was sampled
-/// beside the work.
+/// What a verb prints at its end: the worst findings, or that there are none and why. `is_watched`: something was sampled during the work.
 pub fn brief(findings: &Findings, is_watched: bool) -> Vec<String> {
     let clean = findings.checked.iter().filter(|checked| checked.said == Said::Clean).count();
     let untold = findings.checked.len() - clean;
@@ -82,14 +81,13 @@ pub fn brief(findings: &Findings, is_watched: bool) -> Vec<String> {
         .map(|finding| format!("finding: {} {}: {}", severity(finding.severity), finding.id, finding.claim))
         .collect();
     match findings.findings.len() {
-        0 => lines
-            .push(format!("findings: none; {clean} rules looked and found nothing, {untold} could not look")),
+        0 => lines.push(format!("findings: none; {clean} rules found nothing, {untold} had no data")),
         count if count > BRIEF_MAX => lines.push(format!("findings: {} more", count - BRIEF_MAX)),
         _ => {}
     }
     if !is_watched {
         lines.push(
-            "findings: nothing was sampled beside the work, so most rules could not look (--watch on)"
+            "findings: nothing was sampled during the run, so most rules had no data (--watch on)"
                 .to_string(),
         );
     }

@@ -1,7 +1,7 @@
-//! What limits the trust in a run as a whole: its own verdict, and who else had the processors while it was measured.
+//! Limits of the trust in a whole run: its own verdict, and what else used the processors while it was measured.
 //!
-//! A run notes that by itself. A watch does not, and a directory of an earlier version or of another machine may lack it, so it is
-//! worked out here from the samples of the machines once more.
+//! A run notes that itself. A `watch` does not, and a directory of an earlier version may lack it, so it is computed here again from the samples
+//! of the hosts.
 
 use crate::case::Case;
 use crate::say;
@@ -9,7 +9,7 @@ use record::finding::Window;
 
 /// Taken by the hypervisor from this percentage on.
 const STEAL_PCT_MIN: f64 = 2.0;
-/// CPU of a machine that neither the client nor the server's processes are known to have taken, from this percentage on.
+/// CPU of a host used by other processes than the client and the server, from this percentage on.
 const OTHERS_PCT_MIN: f64 = 20.0;
 
 /// One sentence each, worst first.
@@ -28,7 +28,7 @@ pub(crate) fn of(case: &Case) -> Vec<String> {
         };
         if let Some(stolen) = mean("cpu_steal_pct").filter(|pct| *pct >= STEAL_PCT_MIN && !noted("(steal)")) {
             told.push(format!(
-                "{}: the hypervisor took {} of the CPU time away (steal): rates are lower and latencies longer by that",
+                "{}: the hypervisor took {} of the CPU time away (steal): rates are lower and latencies higher because of it",
                 host.place,
                 say::percent(stolen / 100.0)
             ));
@@ -40,7 +40,7 @@ pub(crate) fn of(case: &Case) -> Vec<String> {
             && !noted("other programs")
         {
             told.push(format!(
-                "{}: {} of the CPU time went to programs that are neither this client nor, as far as they were looked at, the server's processes",
+                "{}: {} of the CPU time went to other programs than this client and the sampled processes of the server",
                 host.place,
                 say::percent(others / 100.0)
             ));
@@ -49,8 +49,7 @@ pub(crate) fn of(case: &Case) -> Vec<String> {
     told
 }
 
-/// Percent of a machine's CPU that nobody known has taken; `None` where the client's part or the server's is not known. Only the
-/// machine that the client drove from says both.
+/// Percent of a host's CPU used by other processes; `None` if the client's or the server's part is unknown. Only the host of the client records both.
 fn others_pct(case: &Case, host: &str, busy_pct: f64, driven: &[Window]) -> Option<f64> {
     let client =
         case.things("schedule").find(|thing| thing.name == "client" && thing.lines.word("host") == host)?;

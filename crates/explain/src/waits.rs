@@ -1,7 +1,7 @@
 //! What the sessions of a node waited for, as average active sessions: how many sessions, on average, were in a state.
 //!
-//! Ten sessions seen in `LWLock:WALWrite` at every tick are ten sessions' worth of time lost there, however long each single wait was.
-//! Sessions idle in a transaction wait for their client and not for the server: they are counted apart.
+//! Ten sessions in `LWLock:WALWrite` at every tick lose the time of ten sessions there, however long each single wait is. Sessions idle in a
+//! transaction wait for their client and not for the server: they are counted separately.
 
 use crate::series::Series;
 use record::finding::Window;
@@ -49,7 +49,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Takes one line.
+    /// Adds one line.
     pub fn take(&mut self, t_us: u64, interval_us: u64, line: &Wait) {
         let who = Who::of(line);
         let event = (line.wait_type.clone(), line.wait_event.clone());
@@ -71,12 +71,12 @@ impl Waits {
     }
 
     /// The same within windows.
-    pub fn seen_within(&self, who: Who, windows: &[Window]) -> f64 {
+    pub(crate) fn seen_within(&self, who: Who, windows: &[Window]) -> f64 {
         self.totals.get(&who).map_or(0.0, |series| series.within(windows).sum())
     }
 
     /// Sessions seen in events that fit.
-    pub fn seen_in(&self, who: Who, fits: impl Fn(&str, &str) -> bool) -> f64 {
+    pub(crate) fn seen_in(&self, who: Who, fits: impl Fn(&str, &str) -> bool) -> f64 {
         self.of(who).filter(|(event, _)| fits(&event.0, &event.1)).map(|(_, series)| series.sum()).sum()
     }
 
@@ -87,7 +87,7 @@ impl Waits {
     }
 
     /// The same within windows; `None` if none was seen there.
-    pub fn share_within(
+    pub(crate) fn share_within(
         &self,
         who: Who,
         windows: &[Window],
@@ -98,9 +98,8 @@ impl Waits {
         (all > 0.0).then(|| fitting.map(|(_, series)| series.within(windows).sum()).sum::<f64>() / all)
     }
 
-    /// The stretch in which events that fit held most above `share` of the sessions seen: of all stretches the one in which the fitting
-    /// sessions are the most beyond that share of all. A day of one trouble must not hide the hour of the next.
-    pub fn densest(&self, who: Who, share: f64, fits: impl Fn(&str, &str) -> bool) -> Option<Window> {
+    /// The stretch in which matching events exceed `share` of the sessions seen by the most. A day of one problem must not hide an hour of the next.
+    pub(crate) fn densest(&self, who: Who, share: f64, fits: impl Fn(&str, &str) -> bool) -> Option<Window> {
         let all = self.totals.get(&who)?.points();
         let mut surplus: Vec<f64> = all.iter().map(|point| -share * point.sum).collect();
         for (_, series) in self.of(who).filter(|(event, _)| fits(&event.0, &event.1)) {
@@ -110,7 +109,7 @@ impl Waits {
                 surplus[at] += point.sum;
             }
         }
-        // Kadane's scan: a stretch that has fallen below nothing is no use to what follows it.
+        // Kadane's algorithm: a stretch with a negative sum cannot help what follows it.
         let (mut best, mut found) = (0.0, None);
         let (mut sum, mut from) = (0.0, 0);
         for (at, value) in surplus.iter().enumerate() {
@@ -125,7 +124,7 @@ impl Waits {
         found
     }
 
-    /// Every event of somebody with its series.
+    /// Every event of a kind of session, with its series.
     pub fn of(&self, who: Who) -> impl Iterator<Item = (&Event, &Series)> {
         self.series
             .iter()
@@ -139,7 +138,7 @@ impl Waits {
     }
 
     /// The same within windows.
-    pub fn top_within(&self, who: Who, most: usize, windows: &[Window]) -> Vec<(String, f64)> {
+    pub(crate) fn top_within(&self, who: Who, most: usize, windows: &[Window]) -> Vec<(String, f64)> {
         let all = self.seen_within(who, windows).max(1.0);
         let mut events: Vec<(String, f64)> = self
             .of(who)
@@ -151,7 +150,7 @@ impl Waits {
         events
     }
 
-    /// When sessions were in events that fit: from the first to the last moment, in stretches without a hole.
+    /// When sessions were in events that fit: from the first to the last moment, in stretches without a gap.
     pub fn windows(&self, who: Who, fits: impl Fn(&str, &str) -> bool) -> Vec<Window> {
         let mut found: Vec<Window> = self
             .of(who)
@@ -163,7 +162,7 @@ impl Waits {
     }
 
     /// The statement that was seen most in events that fit, with its share of what was seen there with a name.
-    pub fn worst_statement(&self, fits: impl Fn(&str, &str) -> bool) -> Option<(&str, f64)> {
+    pub(crate) fn worst_statement(&self, fits: impl Fn(&str, &str) -> bool) -> Option<(&str, f64)> {
         let seen = |events: &BTreeMap<Event, f64>| -> f64 {
             events.iter().filter(|(event, _)| fits(&event.0, &event.1)).map(|(_, seen)| seen).sum()
         };

@@ -95,7 +95,8 @@ fn a_short_record_needs_the_change_more_than_once() {
     let findings = scene.explain();
     let claim = found(&findings, "VAC-01");
     assert_eq!(claim.level, Level::DiscriminatingCounter);
-    let lacking = claim.missing.iter().find(|sentence| sentence.contains("change it back and again"));
+    let lacking =
+        claim.missing.iter().find(|sentence| sentence.contains("change it back and forth once more"));
     assert!(lacking.is_some_and(|sentence| sentence.contains("% of the cases")), "{claim:#?}");
     // Back and forth in the same time: nothing by chance keeps such a pace.
     let mut scene = Scene::healthy();
@@ -127,7 +128,7 @@ fn what_looks_like_an_experiment_and_is_none_is_told() {
             storm(scene, |second| !(60..=100).contains(&second));
         },
         "VAC-01",
-        "not the same each time",
+        "differed between times",
     );
     // A restart changes more than a setting.
     doubted(
@@ -137,7 +138,7 @@ fn what_looks_like_an_experiment_and_is_none_is_told() {
             scene.event(119, event::RESTART, "n1 was started", json!({"node": "n1"}));
         },
         "VAC-01",
-        "started again",
+        "restarted in between",
     );
     // Nobody writes any more: of course nobody waits.
     doubted(
@@ -155,7 +156,7 @@ fn what_looks_like_an_experiment_and_is_none_is_told() {
             }
         },
         "WAL-01",
-        "the work was not the same",
+        "the work differed",
     );
     // A change that changes nothing rules the setting out.
     doubted(
@@ -166,7 +167,7 @@ fn what_looks_like_an_experiment_and_is_none_is_told() {
         "VAC-01",
         "autovacuum_vacuum_cost_delay 50ms -> 20ms at second 90: 90 % of the samples before, 90 % after",
     );
-    // The workers have gone: what they would wait for is not known.
+    // The workers have gone: what they would wait for is unknown.
     let mut scene = Scene::healthy();
     scene.drop_source("wait");
     setting(&mut scene, DELAY, "50ms", &[(120, "0")]);
@@ -180,7 +181,7 @@ fn what_looks_like_an_experiment_and_is_none_is_told() {
             storm(scene, |second| second <= 110);
         },
         "VAC-01",
-        "change it back and again",
+        "change it back and forth once more",
     );
 }
 

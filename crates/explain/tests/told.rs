@@ -73,11 +73,11 @@ fn the_schedulers_account_replaces_what_sessions_were_seen_computing() {
     // Seen computing were 5 ms: 2 ms more than ours were counted for, by somebody else.
     assert_eq!(us("CPU"), Some(2000.0));
     assert_eq!(us(decompose::ROUND_TRIPS), None, "on one machine there is no way between them");
-    assert!(time.notes.iter().any(|note| note.contains("share a machine")), "{:?}", time.notes);
+    assert!(time.notes.iter().any(|note| note.contains("share a host")), "{:?}", time.notes);
     let sum: f64 = time.parts.iter().map(|part| part.share).sum();
     assert!((sum - 1.0).abs() < 1e-9, "{time:#?}");
     assert_eq!(time.parts.last().map(|part| part.name.as_str()), Some(decompose::UNEXPLAINED));
-    assert!(!time.notes.iter().any(|note| note.contains("wanted a processor")), "{:?}", time.notes);
+    assert!(!time.notes.iter().any(|note| note.contains("waited for a processor for")), "{:?}", time.notes);
     // The same sessions from a client on another machine: the way is between them.
     scene.drop_source("schedule");
     scheduled(&mut scene);
@@ -101,7 +101,7 @@ fn an_empty_round_trip_is_better_than_the_clocks_error() {
 #[test]
 fn a_starved_server_explains_why_so_little_is_explained() {
     let starved = |findings: &record::Findings| {
-        findings.client_time[0].notes.iter().any(|note| note.contains("wanted a processor for 40 %"))
+        findings.client_time[0].notes.iter().any(|note| note.contains("waited for a processor for 40 %"))
     };
     assert!(!starved(&Scene::healthy().explain()));
     let mut scene = Scene::healthy();
@@ -174,7 +174,7 @@ fn torn_partial_and_foreign_directories_are_explained_as_far_as_they_go() {
     fs::write(folder.0.join("run.json"), "{\"schema_version\": 1, \"state\": \"running\"}").expect("writes");
     let findings = explain_folder(&folder.0);
     assert!(findings.findings.iter().any(|finding| finding.rule == "WAL-01"));
-    for part in ["events.ndjson is missing", "torn", "did not end"] {
+    for part in ["events.ndjson is missing", "incomplete", "did not end"] {
         assert!(
             findings.missing.iter().any(|sentence| sentence.contains(part)),
             "{part}: {:?}",
@@ -230,7 +230,7 @@ fn a_client_that_stood_still_is_told_from_a_target_that_hung() {
     );
     scene.vary("client", after, "interval_us", |second| if second == 73 { 13e6 } else { 1e6 });
     let told = stalled(&scene.explain());
-    assert!(told.len() == 1 && told[0].contains("the client itself stood still"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("the client itself stopped"), "{told:?}");
     // A client that tells of its zeros was alive; what it waited for meanwhile decides, not what it waits for usually.
     let mut scene = Scene::healthy();
     scene.vary("client", json!({"step": "run"}), "transactions", |second| {
@@ -249,7 +249,7 @@ fn a_client_that_stood_still_is_told_from_a_target_that_hung() {
     // Nobody looked in those seconds: no side can be named.
     scene.drop_source("wait").drop_source("server");
     let told = stalled(&scene.explain());
-    assert!(told.len() == 1 && told[0].contains("nobody looked at the server"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("the server was not sampled"), "{told:?}");
 }
 
 /// R0's storm: it slept for its cost limit, somebody took the limit away, and the WAL was next. Whichever phase was longer, both are told.

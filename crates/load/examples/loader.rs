@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use connect::conninfo::{Request, Sources, resolve};
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use load::progress::text;
 use load::{LoadEvent, LoadReport, Observer, Options, Outcome, Progress, Stop};
 use record::ProgressSample;
-use target::conninfo::{Request, Sources, resolve};
 
 /// How soon a signal is noticed.
 const SIGNAL_LOOK: Duration = Duration::from_millis(20);

@@ -5,12 +5,12 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use connect::{ConnSpec, control};
 use data::ycsb::{Compressible, KeyOrder, Spec};
+use lab::throwaway::{Throwaway, installations};
 use load::progress::Silent;
 use load::verify::{VerifyOptions, run};
 use load::{Options, Stop, plan};
-use target::throwaway::{Throwaway, installations};
-use target::{ConnSpec, control};
 
 /// Rounds of all measurements; the median counts.
 const ROUNDS: usize = 5;

@@ -44,7 +44,7 @@ pub(crate) fn coordinate(
                 stop_seen = Some(now);
                 if work.stop.level() > StopLevel::Run {
                     let reason = work.stop.reason().unwrap_or("interrupted");
-                    let message = format!("{reason}: chunks in flight are finished or rolled back");
+                    let message = format!("{reason}: unfinished chunks are completed or rolled back");
                     reporter.observer.event(&LoadEvent {
                         kind: record::event::INTERRUPT,
                         message,

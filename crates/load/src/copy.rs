@@ -25,13 +25,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use target::ConnSpec;
+use connect::ConnSpec;
 
+use crate::dataset::{Numbers, leaf_names};
 use crate::dispatch::{Dispatcher, Next, NodePlan, Task};
 use crate::error::LoadError;
-use crate::ledger::{Claim, Layout, lock, qualified};
+use crate::ledger::{Claim, Layout, lock};
 use crate::options::{StopLevel, Via};
-use crate::plan::{Chunks, ROW_VALUE_BYTES, TABLE};
+use crate::plan::Chunks;
 use crate::route::{Buckets, Sorted};
 use crate::session::SessionError;
 use crate::shape::Shape;
@@ -78,16 +79,11 @@ impl Job<'_> {
         self.shape == Shape::Sharded && self.layout.via == Via::Connect
     }
 
-    /// The table, qualified and quoted.
-    pub(crate) fn parent(&self) -> String {
-        qualified(&self.work.dataset.schema_name, TABLE)
-    }
-
     /// The relation that rows of a leaf are copied into.
     pub(crate) fn target(&self, task: &Task, leaf: u16) -> String {
         match task.owned.get(&leaf) {
             Some(Some(attachment)) => attachment.relation.clone(),
-            _ => self.work.leaves()[usize::from(leaf)].clone(),
+            _ => self.work.leaf(leaf),
         }
     }
 
@@ -98,7 +94,7 @@ impl Job<'_> {
         let plans = replan()?;
         let after: Vec<_> = plans.iter().map(|plan| (*plan.owned).clone()).collect();
         let nodes: Vec<&str> = self.places.iter().map(|place| place.name.as_str()).collect();
-        let leaves = crate::plan::leaf_names(self.work.dataset.partitions);
+        let leaves = leaf_names(self.work.content.tables(), self.work.dataset.partitions);
         for message in shard::moves(&before, &after, &nodes, &leaves) {
             self.work.tell(record::event::NOTE, message, Some(begun.elapsed()));
         }
@@ -169,7 +165,7 @@ impl Drop for Left<'_> {
 /// Loads part after part of one node.
 fn run_stream(job: &Job<'_>, stream: &mut Stream<'_>, node: usize) -> Result<(), LoadError> {
     let work = job.work;
-    let mut buckets = Buckets::new(work.route);
+    let mut buckets = Buckets::new(work.leaves);
     let name = |chunk: u64| match job.places[node].name.as_str() {
         "" => format!("loading chunk {chunk}"),
         name => format!("loading chunk {chunk} into {name}"),
@@ -208,7 +204,7 @@ fn run_stream(job: &Job<'_>, stream: &mut Stream<'_>, node: usize) -> Result<(),
             }
             PartEnd::There => {
                 let range = job.chunks.range(chunk);
-                let share = (range.end - range.start) * task.leaves.len() as u64 / work.route.leaves() as u64;
+                let share = (range.end - range.start) * task.leaves.len() as u64 / work.leaves.count() as u64;
                 work.counters.rows_elsewhere.fetch_add(share, Ordering::Relaxed);
                 work.counters.chunks_done.fetch_add(1, Ordering::Relaxed);
                 dispatcher.end(node, chunk, Some(&task.leaves));
@@ -288,7 +284,7 @@ fn load_part(
     let rows = match &task.sorted {
         Some(sorted) => Rows::Shared(sorted),
         None => {
-            buckets.fill(&work.table, range.clone());
+            buckets.fill(work.content, range.clone());
             job.dispatcher.share(node, task.chunk, |leaves| buckets.sorted(leaves));
             Rows::Own(buckets)
         }
@@ -299,13 +295,13 @@ fn load_part(
         chunk: task.chunk,
         first_row: range.start,
         rows: count,
-        bytes: count * ROW_VALUE_BYTES,
+        bytes: task.leaves.iter().map(|leaf| rows.bytes(*leaf)).sum(),
         checksum: task.leaves.iter().map(|leaf| rows.checksum(*leaf)).fold(0, u64::wrapping_add),
         stream: stream.index,
     };
     if in_parts {
         let attachments = task.leaves.iter().filter_map(|leaf| task.owned.get(leaf)?.as_ref());
-        let hold = shard::hold_sql(&job.parent(), attachments, true);
+        let hold = shard::hold_sql(attachments, true);
         let held = stream.session().execute(&format!("{}; {hold}", claim.insert_leaves_sql(&task.leaves)));
         let still_there = match held {
             Ok(held) => held.counts[..2] == [1, task.leaves.len() as u64],
@@ -325,12 +321,12 @@ fn load_part(
         if doubtful {
             via::repair(job, stream, &rows, task)?;
         }
-        return via::send(job, stream, dataset, task.chunk);
+        return via::send(job, stream, dataset, task.chunk, count);
     }
     let mut pace = Pace::new(count);
     for &leaf in task.leaves.iter().filter(|leaf| rows.count(**leaf) > 0) {
-        stream.session().begin_copy(&copy_command(&job.target(task, leaf), ""))?;
-        rows.send(stream, leaf, &mut pace)?;
+        stream.session().begin_copy(&copy_command(&job.target(task, leaf), work.table_of(leaf), ""))?;
+        stream.send_rows(rows.numbers(leaf), &mut pace)?;
         stream.flush(&mut pace)?;
         stream.session().end_copy()?;
     }
@@ -360,10 +356,17 @@ impl Rows<'_> {
     }
 
     /// The row numbers of a leaf.
-    pub(crate) fn numbers(&self, leaf: u16) -> Vec<u64> {
+    pub(crate) fn numbers(&self, leaf: u16) -> Numbers<'_> {
         match self {
-            Rows::Own(buckets) => buckets.rows(usize::from(leaf)).collect(),
-            Rows::Shared(sorted) => sorted.rows(leaf).collect(),
+            Rows::Own(buckets) => buckets.rows(usize::from(leaf)),
+            Rows::Shared(sorted) => sorted.rows(leaf),
+        }
+    }
+
+    fn bytes(&self, leaf: u16) -> u64 {
+        match self {
+            Rows::Own(buckets) => buckets.bytes(usize::from(leaf)),
+            Rows::Shared(sorted) => sorted.bytes(leaf),
         }
     }
 
@@ -371,14 +374,6 @@ impl Rows<'_> {
         match self {
             Rows::Own(buckets) => buckets.checksum(usize::from(leaf)),
             Rows::Shared(sorted) => sorted.checksum(leaf),
-        }
-    }
-
-    /// Sends the rows of a leaf into the COPY that is open.
-    pub(crate) fn send(&self, stream: &mut Stream<'_>, leaf: u16, pace: &mut Pace) -> Result<(), ChunkError> {
-        match self {
-            Rows::Own(buckets) => stream.send_rows(buckets.rows(usize::from(leaf)), pace),
-            Rows::Shared(sorted) => stream.send_rows(sorted.rows(leaf), pace),
         }
     }
 }

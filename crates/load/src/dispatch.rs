@@ -32,7 +32,7 @@ pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(500);
 /// not come to it by now waits for its server.
 const HASHING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Leaf tables, by remainder, ascending.
+/// Leaf tables, by their numbers, ascending.
 pub(crate) type Leaves = Arc<[u16]>;
 
 /// What identifies the attachment of a leaf to its parent on the node that owns it. It changes when the leaf is detached and attached
@@ -45,6 +45,8 @@ pub(crate) struct Attachment {
     pub(crate) xmin: String,
     /// Its name, qualified and quoted.
     pub(crate) relation: String,
+    /// The partitioned table, qualified and quoted.
+    pub(crate) parent: String,
 }
 
 /// What a node owns, by leaf.

@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use target::ConnectError;
-use target::trust::TRUSTED_WORDS;
+use connect::ConnectError;
+use engines::profile::LoadPath;
+use engines::trust::TRUSTED_WORDS;
 use wire::backend::ProtocolError;
 use wire::error::{ServerError, SqlState};
 
@@ -33,7 +34,7 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// The server was lost and did not come back.
-    #[error("the server was lost and did not come back within {} s ({attempts} attempts)", waited.as_secs())]
+    #[error("the connection to the server was lost and not restored within {} s ({attempts} attempts)", waited.as_secs())]
     ServerLost {
         /// How long it was waited for.
         waited: Duration,
@@ -69,7 +70,7 @@ pub enum LoadError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The server's disk is full.
-    #[error("the server's disk is full ({done} of {total} chunks are safe)")]
+    #[error("the server's disk is full ({done} of {total} chunks are committed)")]
     DiskFull {
         /// Chunks in the ledger.
         done: u64,
@@ -79,7 +80,7 @@ pub enum LoadError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The server answered something that is not the protocol.
-    #[error("{doing}: the server broke the protocol")]
+    #[error("{doing}: the server violated the protocol")]
     Protocol {
         /// What the stream was at.
         doing: String,
@@ -87,7 +88,7 @@ pub enum LoadError {
         source: ProtocolError,
     },
     /// The server took another number of rows than it was sent.
-    #[error("{doing}: {sent} rows were sent, the server counted {counted}")]
+    #[error("{doing}: {sent} rows were sent, but the server counted {counted}")]
     RowCount {
         /// What the stream was at.
         doing: String,
@@ -107,10 +108,10 @@ pub enum LoadError {
         droppable: bool,
     },
     /// A schema `pgfathom` that is not a ledger.
-    #[error("the schema pgfathom exists and is not a ledger of this program")]
+    #[error("the schema pgfathom exists, but is not a ledger of pgfathom")]
     ForeignSchema,
     /// A ledger of another version.
-    #[error("the ledger in schema pgfathom has version {found}, this program knows version {known}")]
+    #[error("the ledger in schema pgfathom has version {found}, but this program uses version {known}")]
     LedgerVersion {
         /// Version in the target.
         found: u32,
@@ -118,9 +119,7 @@ pub enum LoadError {
         known: u32,
     },
     /// The ledger holds a value that no pgfathom writes.
-    #[error(
-        "the ledger is damaged: pgfathom.{table}.{column} holds a value that this program does not write"
-    )]
+    #[error("the ledger is damaged: pgfathom.{table}.{column} has a value that pgfathom does not write")]
     DamagedLedger {
         /// Table of the ledger.
         table: &'static str,
@@ -128,7 +127,7 @@ pub enum LoadError {
         column: &'static str,
     },
     /// The dataset in the target is another one.
-    #[error("the dataset {dataset} in this database has {what} {existing}, this load asks for {asked}")]
+    #[error("the dataset {dataset} in this database has {what} {existing}, but this load specifies {asked}")]
     OtherDataset {
         /// Its name.
         dataset: String,
@@ -142,7 +141,7 @@ pub enum LoadError {
         matching: String,
     },
     /// The ledger knows the dataset, but a table of it is gone or was changed.
-    #[error("{table}: {problem}, although the ledger says that it was made by a load")]
+    #[error("{table}: {problem}, although the ledger records it as made by a load")]
     ChangedTable {
         /// Name of the table.
         table: String,
@@ -151,7 +150,7 @@ pub enum LoadError {
     },
     /// A table or schema of somebody who could run code with this session's rights.
     #[error(
-        "{object} belongs to the role {owner}, whom this session does not trust: what {owner} attaches to it would run with its rights"
+        "{object} belongs to the role {owner}, which this session does not trust: code that {owner} attaches to it would run with the rights of this session"
     )]
     NotTrusted {
         /// The table or schema.
@@ -180,7 +179,7 @@ pub enum LoadError {
         what: String,
     },
     /// A right with which a role can attach code to a table at any time.
-    #[error("{}", target::trust::may_attach(table, right, owner))]
+    #[error("{}", engines::trust::may_attach(table, right, owner))]
     MayAttach {
         /// The table.
         table: String,
@@ -212,7 +211,7 @@ pub enum LoadError {
         table: String,
     },
     /// What the ledger says cannot all be true.
-    #[error("the ledger of the dataset {dataset} contradicts itself: {problem}")]
+    #[error("the ledger of the dataset {dataset} is inconsistent: {problem}")]
     Contradiction {
         /// The dataset.
         dataset: String,
@@ -220,7 +219,7 @@ pub enum LoadError {
         problem: String,
     },
     /// Nowhere to create a table: no schema of the search path exists.
-    #[error("no schema has been selected to create tables in: search_path names none that exists")]
+    #[error("there is no schema for new tables: search_path has none that exists")]
     NoSchema,
     /// The client's partition routing disagrees with the server's.
     #[error(
@@ -235,7 +234,7 @@ pub enum LoadError {
         key: String,
     },
     /// The dataset was started over by somebody else while this load ran.
-    #[error("the dataset was started over by another pgfathom while this one was working")]
+    #[error("another pgfathom restarted the load of this dataset")]
     Restarted,
     /// Something failed on one node of several.
     #[error("node {node} failed")]
@@ -246,14 +245,17 @@ pub enum LoadError {
         source: Box<LoadError>,
     },
     /// An engine that this program cannot fill.
-    #[error("load cannot fill a cluster of the engine {engine}")]
+    #[error("load does not support clusters of the engine {engine}")]
     Engine {
-        /// Its name.
-        engine: &'static str,
+        /// Which.
+        engine: engines::Engine,
     },
+    /// A cluster file without a node that takes writes.
+    #[error("load cannot fill a cluster of standbys alone")]
+    OnlyStandbys,
     /// The TPC-C tables are spread over nodes or on one server, nothing else.
     #[error(
-        "load tpcc spreads warehouses over nodes, and every node of this cluster ({engine}) holds every row"
+        "load tpcc distributes warehouses over nodes, but every node of this cluster ({engine}) has every row"
     )]
     EveryRowEverywhere {
         /// Its name.
@@ -268,7 +270,7 @@ pub enum LoadError {
         problem: String,
     },
     /// A node does not know another one.
-    #[error("node {node} has no foreign server that leads to {other}")]
+    #[error("node {node} has no foreign server for {other}")]
     NoServer {
         /// The node.
         node: String,
@@ -300,7 +302,7 @@ pub enum LoadError {
     },
     /// A publication carries the table before it is filled.
     #[error(
-        "publication {publication} carries the table already, so what is loaded here would be replicated as well"
+        "publication {publication} already contains the table, so the loaded rows would also be replicated"
     )]
     Published {
         /// Its name.
@@ -315,7 +317,7 @@ pub enum LoadError {
         waited: Duration,
     },
     /// The free space that a stop rule is about cannot be watched.
-    #[error("--keep-free: the free space of {node} cannot be watched")]
+    #[error("--keep-free: the free space of {node} cannot be monitored")]
     Unwatchable {
         /// The server.
         node: String,
@@ -326,13 +328,13 @@ pub enum LoadError {
     #[error("interrupted before anything was done")]
     Interrupted,
     /// Every run number is used.
-    #[error("all {runs} run numbers of this dataset are used: values have no room for another writer")]
+    #[error("all {runs} run numbers of this dataset are used: values cannot record another writer")]
     WritersExhausted {
         /// How many there are.
         runs: u32,
     },
     /// Somebody holds the table of runs for long.
-    #[error("another session keeps pgfathom.writer locked: no run can be registered")]
+    #[error("another session holds a lock on pgfathom.writer: no run can be registered")]
     WritersBusy,
     /// Two ledgers of a cluster have different runs under one number.
     #[error("the nodes' ledgers disagree about run {run_no}: they have different runs under that number")]
@@ -340,6 +342,17 @@ pub enum LoadError {
         /// The number.
         run_no: u16,
     },
+}
+
+/// What to do with an engine that cannot be filled node by node.
+fn unfillable(engine: engines::Engine) -> &'static str {
+    match engine.load {
+        LoadPath::None(reason) => reason,
+        _ => {
+            "load it through one of its nodes as if it were a single server: name that node instead of --cluster; \
+             pgfathom up --help lists clusters of nodes that load can fill"
+        }
+    }
 }
 
 impl LoadError {
@@ -388,7 +401,7 @@ impl LoadError {
             LoadError::Node { source, .. } => source.is_connection_lost(),
             LoadError::Stream { source, .. } => source.sqlstate.ends_session() || source.is_fatal(),
             // FATAL ends a session whatever its code: a limit of time for the session or the transaction has codes of its own.
-            LoadError::Sql { source, .. } => match target::control::server_error(source) {
+            LoadError::Sql { source, .. } => match connect::control::server_error(source) {
                 Some(error) => {
                     error.sqlstate.ends_session() || error.sqlstate.0.starts_with(b"08") || error.is_fatal()
                 }
@@ -425,27 +438,27 @@ impl LoadError {
             LoadError::Connect(_) if self.is_no_room() => return sqlstate_hint(self.sqlstate()?),
             LoadError::Connect(error) => return error.hint(),
             LoadError::ServerLost { .. } => {
-                "start the server (its log says why it went away), then run the same command again: it continues".into()
+                "start the server (its log has the reason), then run the same command again: it continues".into()
             }
             _ if self.is_connection_lost() => {
-                "look at the server's log, then run the same command again: it continues".into()
+                "read the server's log, then run the same command again: it continues".into()
             }
             LoadError::Lost { .. } | LoadError::Sql { .. } | LoadError::Stream { .. } => {
                 return sqlstate_hint(self.sqlstate()?);
             }
             LoadError::TooManyAttempts { .. } => {
-                "look at the server's log; running the same command again continues with the chunks that are missing".into()
+                "read the server's log; the same command again continues with the missing chunks".into()
             }
             LoadError::DiskFull { .. } => {
                 "free space on the server (its message above names the file), then run the same command again: it continues; \
-                 what is loaded stays loaded".into()
+                 loaded chunks stay loaded".into()
             }
             LoadError::Protocol { .. } => {
-                "is there a proxy or pooler in between? connect to the server itself and run the same command again".into()
+                "if there is a proxy or pooler in between, connect to the server itself and run the same command again".into()
             }
-            LoadError::RowCount { .. } => "is there a trigger or rule on the table? drop it, then load again with --restart".into(),
+            LoadError::RowCount { .. } => "if the table has a trigger or rule, drop it, then load again with --restart".into(),
             LoadError::ForeignTable { name, droppable: true, .. } => format!(
-                "choose another database or schema (search_path), or drop it for good with --force {name}"
+                "choose another database or schema (search_path), or drop it with --force {name}"
             ),
             LoadError::ForeignTable { .. } => "choose another database or schema (search_path)".into(),
             LoadError::ForeignSchema => "choose another database, or rename that schema".into(),
@@ -455,7 +468,7 @@ impl LoadError {
             }
             LoadError::DamagedLedger { .. } => "start over with --restart".into(),
             LoadError::OtherDataset { matching, .. } => {
-                format!("continue what is there with {matching}, or drop it and start over with --restart")
+                format!("continue the existing load with {matching}, or drop it and start over with --restart")
             }
             LoadError::ChangedTable { .. } => "start over with --restart".into(),
             LoadError::NotTrusted { object, owner } => format!(
@@ -463,40 +476,38 @@ impl LoadError {
                  {TRUSTED_WORDS}"
             ),
             LoadError::ForeignCode { owner, .. } => format!("drop it, or connect as {owner} (-U {owner})"),
-            LoadError::MayAttach { table, owner, .. } => target::trust::revoke(table, owner),
+            LoadError::MayAttach { table, owner, .. } => engines::trust::revoke(table, owner),
             LoadError::Attached { .. } => "drop it: it could change or refuse the rows that are loaded".into(),
             LoadError::NotATable { name, .. } => format!("drop or rename {name}, then load the dataset anew with --restart"),
             LoadError::MovedTable { table, now } => format!(
-                "move it back to {table} (alter table {now} set schema or rename to), or load the dataset anew with --restart"
+                "move it back to {table} (alter table {now} set schema or rename to), or load the dataset again with --restart"
             ),
             LoadError::RowSecurity { table } => format!(
-                "it would hide rows: use a superuser or a role with bypassrls; or alter table {table} disable row level security"
+                "it can hide rows: use a superuser or a role with bypassrls; or alter table {table} disable row level security"
             ),
             LoadError::Contradiction { .. } => {
-                "somebody has changed the tables of the schema pgfathom: undo that, or load the dataset anew with --restart".into()
+                "the tables of the schema pgfathom were changed: undo that, or load the dataset again with --restart".into()
             }
             LoadError::NoSchema => "create one, or name one: PGOPTIONS='-c search_path=public'".into(),
             LoadError::Routing { .. } => {
-                "load without --partitions, and report this: it must not happen on PostgreSQL 11 or later with a \
+                "load without --partitions, and report this bug: it must not happen on PostgreSQL 11 or later with a \
                  deterministic collation".into()
             }
-            LoadError::Engine { .. } => {
-                "fill it through one of its nodes as if it were a single server: name that node instead of --cluster; \
-                 or fill a cluster of pgfathom up sharded or multimaster".into()
-            }
+            LoadError::Engine { engine } => unfillable(*engine).into(),
+            LoadError::OnlyStandbys => "name the primary in the cluster file, too".into(),
             LoadError::EveryRowEverywhere { .. } => {
-                "use a cluster of pgfathom up sharded, or a server of its own: transactions of TPC-C that enter at several nodes would \
-                 change the same rows, which nobody resolves here".into()
+                "use a cluster of pgfathom up sharded, or a single server: TPC-C transactions on several nodes would \
+                 change the same rows, and these conflicts are not resolved".into()
             }
             LoadError::Placement { leaf, .. } => format!(
-                "look at {leaf} on every node: exactly one must have it as a table, the others as a foreign table that points there; \
+                "check {leaf} on every node: exactly one must have it as a table, the others as a foreign table for it; \
                  then run the same command again"
             ),
             LoadError::NoServer { other, .. } => format!(
                 "create it with postgres_fdw (create server {other} ...) and a user mapping, as pgfathom up sharded does; a server of a role that this session does not trust does not count"
             ),
             LoadError::MixedCluster { .. } => {
-                "a --restart was cut short, or the cluster file names a node of another cluster; start over with --restart".into()
+                "a --restart was interrupted, or the cluster file names a node of another cluster; start over with --restart".into()
             }
             LoadError::Interrupted => return None,
             LoadError::Emptied => "start over with --restart; without --unlogged a crash loses nothing".into(),
@@ -504,25 +515,25 @@ impl LoadError {
                 "move the index to its table: alter index {index} set tablespace {its}; or start over with --restart"
             ),
             LoadError::Published { publication } => format!(
-                "take it out for the load: alter publication {publication} drop table usertable; a publication of all tables has to be \
+                "remove it for the load: alter publication {publication} drop table usertable; a publication of all tables must be \
                  replaced by one that names its tables"
             ),
             LoadError::Behind { .. } => {
-                "look at pg_stat_subscription and the server's log on the node that subscribes to it: its apply worker waits or fails; then run \
+                "check pg_stat_subscription and the server's log on the subscribing node: its apply worker waits or fails; then run \
                  the same command again".into()
             }
             LoadError::Unwatchable { .. } => {
-                "run pgfathom on that host, or grant its role pg_execute_server_program (the server then runs df), or leave --keep-free \
+                "run pgfathom on that host, or grant its role pg_execute_server_program (the server then runs df), or omit --keep-free \
                  out".into()
             }
-            LoadError::Restarted => "run the same command again once the other one is through".into(),
+            LoadError::Restarted => "run the same command again after the other one has ended".into(),
             LoadError::WritersBusy => {
-                "end that session (pg_locks names it), or wait until it is through, and run again".into()
+                "end that session (pg_locks shows it), or wait until it has ended, and run again".into()
             }
             LoadError::TwoWriters { .. } => {
-                "was one node restored from a backup, or used alone? load the dataset anew with --restart".into()
+                "a node may have been restored from a backup or used alone; load the dataset again with --restart".into()
             }
-            LoadError::WritersExhausted { .. } => "load the dataset anew with --restart".into(),
+            LoadError::WritersExhausted { .. } => "load the dataset again with --restart".into(),
         };
         Some(hint)
     }
@@ -540,18 +551,18 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
             "the role lacks a privilege: it needs CREATE on the database (for schema pgfathom) and on the table's schema"
         }
         b"53200" => {
-            "raise max_locks_per_transaction on the server (every partition takes a lock), or ask for fewer --partitions"
+            "raise max_locks_per_transaction on the server (every partition takes a lock), or use fewer --partitions"
         }
         // Reserved connections are refused with the same code.
         b"53300" => {
-            "ask for fewer streams with -j, or raise the limit that was reached: max_connections, or CONNECTION LIMIT of the role or database"
+            "use fewer streams with -j, or raise the limit that was reached: max_connections, or CONNECTION LIMIT of the role or database"
         }
         b"25006" => {
             "this server is a standby or read only: connect to the primary, for example with target_session_attrs=read-write"
         }
-        b"2BP01" => "something depends on the old table, a view perhaps: drop that first",
+        b"2BP01" => "another object depends on the old table, for example a view: drop it first",
         b"42P01" => {
-            "another pgfathom may have started the dataset over meanwhile; run the same command again"
+            "another pgfathom may have restarted the load of this dataset; run the same command again"
         }
         b"42704" => {
             "create the tablespace first (on every node of a cluster), or leave --tablespace and --tablespaces out"
@@ -570,7 +581,7 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use target::throwaway::{Throwaway, installations};
+    use lab::throwaway::{Throwaway, installations};
 
     fn server_error(code: &[u8; 5]) -> ServerError {
         ServerError {
@@ -592,7 +603,10 @@ mod tests {
             asked: "2".into(),
             matching: "--seed 1".into(),
         };
-        assert_eq!(error.to_string(), "the dataset ycsb in this database has seed 1, this load asks for 2");
+        assert_eq!(
+            error.to_string(),
+            "the dataset ycsb in this database has seed 1, but this load specifies 2"
+        );
         assert!(error.hint().unwrap().contains("--seed 1") && error.hint().unwrap().contains("--restart"));
     }
 
@@ -607,7 +621,7 @@ mod tests {
         }
         assert_eq!(stream(b"XX000").hint(), None, "nothing sensible can be said about an internal error");
         let full = LoadError::DiskFull { done: 3, total: 9, source: Box::new(server_error(b"53100")) };
-        assert_eq!(full.to_string(), "the server's disk is full (3 of 9 chunks are safe)");
+        assert_eq!(full.to_string(), "the server's disk is full (3 of 9 chunks are committed)");
         assert!(full.hint().unwrap().contains("same command again"));
     }
 
@@ -626,7 +640,7 @@ mod tests {
         for (limit, code) in
             [("idle_session_timeout", b"57P05"), ("idle_in_transaction_session_timeout", b"25P03")]
         {
-            let mut control = target::control::connect(&server.spec()).unwrap();
+            let mut control = connect::control::connect(&server.spec()).unwrap();
             control.batch_execute(&format!("set {limit} = '1ms'")).unwrap();
             let mut lost = None;
             testing::wait_for("the end of the session", || {

@@ -1,4 +1,4 @@
-//! `load ycsb` from beginning to end.
+//! A load from beginning to end.
 //!
 //! One thread of its own (the caller's) prepares, watches and finishes; the streams do the work.
 
@@ -7,22 +7,22 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use data::ycsb::Table;
+use connect::ConnSpec;
+use engines::cluster::Cluster;
 use postgres::Client;
-use target::ConnSpec;
-use target::cluster::Cluster;
 
 pub(crate) use crate::coordinate::{Reporter, coordinate, cpu_us};
 use crate::copy::{self, Job, Place};
+use crate::dataset::{self, Leaves, leaf_names};
 use crate::dispatch::{Dispatcher, NodePlan, Owned, united};
 use crate::error::LoadError;
 use crate::freeze;
 use crate::ledger::{self, ChunkTotals, Coverage, Dataset, Layout, qualified};
 use crate::options::{Method, Options, Segment, Stop, Via};
-use crate::plan::{ChunkSet, Chunks, ROW_VALUE_BYTES, TABLE, leaf_names};
+use crate::plan::{ChunkSet, Chunks};
 use crate::progress::{Counters, LoadEvent, Meter, NodeCounters, Observer, Phase};
 pub use crate::report::{LoadReport, NodeReport, Outcome};
-use crate::route::{self, Route};
+use crate::route;
 use crate::schema;
 use crate::shape::Shape;
 use crate::shard;
@@ -61,22 +61,37 @@ pub fn load_ycsb_on(
     stop: &Stop,
     observer: &mut dyn Observer,
 ) -> Result<LoadReport, LoadError> {
-    options.check()?;
+    load(cluster, &options.ycsb(), options, stop, observer)
+}
+
+/// Fills a cluster with a dataset, or continues where another load ended; see [`load_ycsb`].
+///
+/// # Errors
+/// As [`load_ycsb_on`].
+pub fn load(
+    cluster: &Cluster,
+    content: &dyn dataset::Dataset,
+    options: &Options,
+    stop: &Stop,
+    observer: &mut dyn Observer,
+) -> Result<LoadReport, LoadError> {
+    options.check(content)?;
+    let tables = content.tables();
     let started = Instant::now();
     let mut team = Team::connect(cluster)?;
     let mut reporter = Reporter { observer, meter: Meter::new(started, cpu_us()) };
     // Counters without streams serve until the dataset is known.
-    reporter.begin(Phase::Schema, &Counters::new(0, 0, options.rows));
-    let deadline = check_stop_rules(&mut team, options, started)?;
-    let prepared = match schema::prepare(&mut team, cluster, options, stop) {
+    reporter.begin(Phase::Schema, &Counters::new(0, 0, content.rows()));
+    let deadline = check_stop_rules(&mut team, content.name(), options, started)?;
+    let prepared = match schema::prepare(&mut team, cluster, content, options, stop) {
         Ok(prepared) => prepared,
         Err(error) if team.shape == Shape::Repeated => return Err(peers::explain(&mut team, error)),
         Err(error) => return Err(error),
     };
-    let mut fill = Fill::new(team, prepared.datasets, prepared.layout, options, stop, started)?;
+    let mut fill = Fill::new(team, prepared.datasets, prepared.layout, content, options, stop, started)?;
     if fill.datasets.iter().all(|dataset| dataset.loaded) {
         if fill.shape() == Shape::Sharded {
-            shard::settled(&mut fill.team, &fill.datasets, options.reconnect_limit, stop)?;
+            shard::settled(&mut fill.team, &fill.datasets, tables, options.reconnect_limit, stop)?;
         }
         let counters = fill.counters(&fill.plan_nothing());
         return fill.report(Outcome::AlreadyComplete, &counters);
@@ -84,7 +99,7 @@ pub fn load_ycsb_on(
     let plans = fill.plan(options.segment)?;
     let counters = fill.counters(&plans);
     if fill.shape() == Shape::Repeated && plans.iter().any(|plan| plan.parts() > 0) {
-        peers::refuse_published(&mut fill.team, &fill.datasets)?;
+        peers::refuse_published(&mut fill.team, &fill.datasets, tables)?;
     }
     let note = |reporter: &mut Reporter<'_>, message: String| {
         reporter.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
@@ -101,7 +116,7 @@ pub fn load_ycsb_on(
     }
     let sites = fill.watched()?;
     let dispatcher = Dispatcher::new(fill.shape() == Shape::Sharded, plans);
-    let mut watch = Watch::new(&sites, &counters, &dispatcher, stop);
+    let mut watch = Watch::new(&sites, tables, &counters, &dispatcher, stop);
     watch.follow = fill.shape() == Shape::Sharded && !fill.by_entry();
     watch.subscribed = fill.shape() == Shape::Repeated;
     watch.keep_free_bytes = options.keep_free_bytes;
@@ -119,12 +134,13 @@ pub fn load_ycsb_on(
 /// Refuses rules for the end that cannot be kept, before anything is made; when the load has to end.
 fn check_stop_rules(
     team: &mut Team,
+    name: &str,
     options: &Options,
     started: Instant,
 ) -> Result<Option<Deadline>, LoadError> {
     if let Some(keep_free_bytes) = options.keep_free_bytes {
         for member in &mut team.members {
-            watch::check_disks(member, &options.tablespaces, keep_free_bytes)?;
+            watch::check_disks(member, name, &options.tablespaces, keep_free_bytes)?;
         }
     }
     match (&options.deadline, team.members.first_mut()) {
@@ -148,9 +164,9 @@ pub(crate) struct Fill<'a> {
     /// The dataset as each node has it.
     pub(crate) datasets: Vec<Dataset>,
     pub(crate) layout: Layout,
+    pub(crate) content: &'a dyn dataset::Dataset,
     pub(crate) options: &'a Options,
     pub(crate) stop: &'a Stop,
-    table: Table,
     started: Instant,
     earlier: ChunkTotals,
     pub(crate) spent: Spent,
@@ -161,24 +177,28 @@ impl<'a> Fill<'a> {
         mut team: Team,
         datasets: Vec<Dataset>,
         layout: Layout,
+        content: &'a dyn dataset::Dataset,
         options: &'a Options,
         stop: &'a Stop,
         started: Instant,
     ) -> Result<Fill<'a>, LoadError> {
         let model = datasets.first().ok_or(LoadError::Restarted)?.clone();
-        let table = Table::new(model.spec.clone());
-        let parent = qualified(&model.schema_name, TABLE);
+        let tables = content.tables();
         if let Some(member) = team.members.first_mut() {
-            route::self_test(&mut *member.control, &parent, Route::new(model.partitions), &table, model.rows)
-                .map_err(|error| error.at(&member.name))?;
+            for (number, table) in tables.iter().enumerate() {
+                let parent = qualified(&model.schema_name, table.name);
+                route::self_test(&mut *member.control, &parent, content, number, model.partitions)
+                    .map_err(|error| error.at(&member.name))?;
+            }
         }
-        let wanted = options.segment.chunks(schema::chunk_count(&model));
+        let wanted = options.segment.chunks(schema::chunk_count(&model, tables.len()));
         let mut earlier = ChunkTotals::default();
         for (member, dataset) in std::iter::zip(&mut team.members, &datasets) {
             let totals = ledger::chunk_totals_in(&mut *member.control, dataset.id, wanted.clone());
             earlier = earlier.plus(totals.map_err(|error| error.at(&member.name))?);
         }
-        Ok(Fill { team, datasets, layout, options, stop, table, started, earlier, spent: Spent::default() })
+        let spent = Spent::default();
+        Ok(Fill { team, datasets, layout, content, options, stop, started, earlier, spent })
     }
 
     /// The dataset, but for what differs from node to node.
@@ -195,6 +215,11 @@ impl<'a> Fill<'a> {
         self.shape() == Shape::Sharded && self.layout.via == Via::Connect
     }
 
+    /// The leaf tables.
+    fn leaves(&self) -> Leaves {
+        Leaves::new(self.content.tables().len(), self.model().partitions)
+    }
+
     fn chunks(&self) -> Chunks {
         Chunks::of_length(self.model().rows, self.model().chunk_rows)
     }
@@ -205,7 +230,15 @@ impl<'a> Fill<'a> {
 
     /// What each node has to do of a segment.
     fn plan(&mut self, segment: Segment) -> Result<Vec<NodePlan>, LoadError> {
-        plan(&mut self.team, &self.datasets, &self.layout, segment, self.options.reconnect_limit, self.stop)
+        plan(
+            &mut self.team,
+            &self.datasets,
+            self.content.tables(),
+            &self.layout,
+            segment,
+            self.options.reconnect_limit,
+            self.stop,
+        )
     }
 
     /// Parts of a segment that no ledger has.
@@ -216,7 +249,7 @@ impl<'a> Fill<'a> {
     /// Counters for streams that do these plans.
     fn counters(&self, plans: &[NodePlan]) -> Counters {
         let nodes = if self.by_entry() { 1 } else { self.team.members.len() };
-        let leaves = self.model().partitions.max(1) as usize;
+        let leaves = self.leaves().count();
         let streams = match (self.model().method, self.shape()) {
             (Method::Copy, _) => self.options.streams.max(nodes),
             (Method::Freeze, Shape::Repeated) => self.options.streams.clamp(nodes, leaves * nodes),
@@ -224,7 +257,8 @@ impl<'a> Fill<'a> {
         };
         let todo: u64 = plans.iter().map(NodePlan::parts).sum();
         let copies = if self.shape() == Shape::Repeated { nodes as u64 } else { 1 };
-        let wanted = self.options.segment.chunks(schema::chunk_count(self.model()));
+        let wanted =
+            self.options.segment.chunks(schema::chunk_count(self.model(), self.content.tables().len()));
         let rows = match self.model().method {
             Method::Copy if wanted.is_empty() => 0,
             Method::Copy => self.chunks().range(wanted.end - 1).end - self.chunks().range(wanted.start).start,
@@ -233,6 +267,7 @@ impl<'a> Fill<'a> {
         };
         let mut counters = Counters::new(streams, self.earlier.chunks + todo, rows * copies);
         counters.rows_earlier = self.earlier.rows;
+        counters.row_bytes = self.content.row_bytes();
         *counters.chunks_done.get_mut() = self.earlier.chunks;
         if self.shape() != Shape::Single {
             let node = |name: &str| NodeCounters { name: name.to_owned(), idle: AtomicBool::new(false) };
@@ -268,7 +303,9 @@ impl<'a> Fill<'a> {
         let mut sites = Vec::new();
         for (member, dataset) in std::iter::zip(&mut self.team.members, &self.datasets) {
             let keep = self.options.keep_free_bytes;
-            let disks = keep.map(|keep| watch::disks(member, dataset, keep, self.stop)).transpose()?;
+            let tables = self.content.tables();
+            let disks =
+                keep.map(|keep| watch::disks(member, dataset, tables, keep, self.stop)).transpose()?;
             let (name, spec, dataset) = (member.name.clone(), member.spec.clone(), dataset.clone());
             sites.push(Site { name, spec, dataset, disks });
         }
@@ -285,8 +322,8 @@ impl<'a> Fill<'a> {
         reporter.begin(Phase::Copy, counters);
         let (copy_start, cpu_start) = (Instant::now(), cpu_us());
         let (messages, inbox) = channel();
-        let (shape, by_entry, chunks) = (self.shape(), self.by_entry(), self.chunks());
-        let Fill { team, datasets, layout, options, stop, table, .. } = self;
+        let (shape, by_entry, chunks, leaves) = (self.shape(), self.by_entry(), self.chunks(), self.leaves());
+        let Fill { team, datasets, layout, content, options, stop, .. } = self;
         let model = datasets[0].clone();
         let nodes: Vec<Place> = std::iter::zip(&team.members, &*datasets)
             .map(|(member, dataset)| Place {
@@ -298,8 +335,8 @@ impl<'a> Fill<'a> {
         let places = if by_entry { &nodes[..1] } else { &nodes[..] };
         let work = Work {
             dataset: &model,
-            table: table.clone(),
-            route: Route::new(model.partitions),
+            content: *content,
+            leaves,
             counters,
             stop,
             reconnect_limit: options.reconnect_limit,
@@ -309,7 +346,9 @@ impl<'a> Fill<'a> {
         };
         let job = Job { work: &work, places, nodes: &nodes, layout, shape, dispatcher, chunks };
         let result = coordinate(&work, &inbox, reporter, || {
-            let mut replan = || plan(team, datasets, layout, options.segment, options.reconnect_limit, stop);
+            let tables = content.tables();
+            let limit = options.reconnect_limit;
+            let mut replan = || plan(team, datasets, tables, layout, options.segment, limit, stop);
             match model.method {
                 Method::Copy => copy::run(&job, &mut replan),
                 Method::Freeze => freeze::run(&job, &mut replan),
@@ -337,8 +376,8 @@ impl<'a> Fill<'a> {
         let (mut table_bytes_on_disk, mut index_bytes_on_disk) = (0, 0);
         let mut wal_bytes = Some(0);
         for (member, dataset) in std::iter::zip(&mut self.team.members, &self.datasets) {
-            let (table, index) =
-                sizes(&mut member.control, dataset).map_err(|error| error.at(&member.name))?;
+            let (table, index) = sizes(&mut member.control, dataset, self.content.tables())
+                .map_err(|error| error.at(&member.name))?;
             table_bytes_on_disk += table;
             index_bytes_on_disk += index;
             let wal_after = wal_position(&mut member.control);
@@ -362,11 +401,11 @@ impl<'a> Fill<'a> {
             totals,
             chunks_total: counters.chunks_total.load(Ordering::Relaxed),
             rows,
-            bytes: rows * ROW_VALUE_BYTES,
+            bytes: rows * counters.row_bytes,
             chunks: chunks_done - self.earlier.chunks,
             seconds,
             rows_per_s: per_second(rows),
-            bytes_per_s: per_second(rows * ROW_VALUE_BYTES),
+            bytes_per_s: per_second(rows * counters.row_bytes),
             client_cpu_us: self.spent.cpu_us,
             retries: counters.retries.load(Ordering::Relaxed),
             index_seconds: self.spent.index.as_secs_f64(),
@@ -386,20 +425,22 @@ impl<'a> Fill<'a> {
 fn plan(
     team: &mut Team,
     datasets: &[Dataset],
+    tables: &[dataset::Table],
     layout: &Layout,
     segment: Segment,
     reconnect_limit: Duration,
     stop: &Stop,
 ) -> Result<Vec<NodePlan>, LoadError> {
     let Some(model) = datasets.first() else { return Ok(Vec::new()) };
-    let everything: Owned = (0..model.partitions.max(1)).map(|leaf| (leaf as u16, None)).collect();
+    let leaves = Leaves::new(tables.len(), model.partitions).count();
+    let everything: Owned = (0..leaves).map(|leaf| (leaf as u16, None)).collect();
     let owned = match (team.shape, layout.via) {
-        (Shape::Sharded, Via::Owner) => shard::settled(team, datasets, reconnect_limit, stop)?,
+        (Shape::Sharded, Via::Owner) => shard::settled(team, datasets, tables, reconnect_limit, stop)?,
         (Shape::Sharded, Via::Connect) => vec![everything],
         (Shape::Single | Shape::Repeated, _) => vec![everything; datasets.len()],
     };
     team.reconnect(reconnect_limit, Some(stop))?;
-    let units = schema::chunk_count(model);
+    let units = schema::chunk_count(model, tables.len());
     let mut ledgers = Vec::with_capacity(datasets.len());
     for (member, dataset) in std::iter::zip(&mut team.members, datasets) {
         let read = ledger::coverage(&mut member.control, dataset.id, units);
@@ -429,13 +470,13 @@ fn freeze_plan(owned: Owned, leaves: u64, wanted: &std::ops::Range<u64>, coverag
 }
 
 /// Bytes of the leaf tables and of their indexes.
-fn sizes(client: &mut Client, dataset: &Dataset) -> Result<(u64, u64), LoadError> {
+fn sizes(client: &mut Client, dataset: &Dataset, tables: &[dataset::Table]) -> Result<(u64, u64), LoadError> {
     let row = client.query_one(
         "select coalesce(sum(pg_table_size(c.oid)), 0)::bigint, coalesce(sum(pg_indexes_size(c.oid)), 0)::bigint
          from pg_class c join pg_namespace n on n.oid = c.relnamespace
          where n.nspname = $1 and c.relname = any($2) and c.relkind = 'r'",
-        &[&dataset.schema_name, &leaf_names(dataset.partitions)],
+        &[&dataset.schema_name, &leaf_names(tables, dataset.partitions)],
     );
-    let row = row.map_err(|source| LoadError::sql("asking for the tables' sizes", source))?;
+    let row = row.map_err(|source| LoadError::sql("reading the tables' sizes", source))?;
     Ok((row.get::<_, i64>(0).unsigned_abs(), row.get::<_, i64>(1).unsigned_abs()))
 }

@@ -6,12 +6,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::dataset::leaf_names;
 use crate::error::LoadError;
 use crate::fill::{Fill, Reporter};
 use crate::index::Finish;
 use crate::ledger;
 use crate::options::Via;
-use crate::plan::leaf_names;
 use crate::progress::{Counters, Phase, TICK};
 use crate::shape::Shape;
 use crate::{peers, shard, trust};
@@ -76,8 +76,9 @@ fn leaves(fill: &mut Fill<'_>) -> Result<Vec<Vec<String>>, LoadError> {
     if fill.shape() != Shape::Sharded {
         return Ok(Vec::new());
     }
-    let owned = shard::settled(&mut fill.team, &fill.datasets, fill.options.reconnect_limit, fill.stop)?;
-    let names = leaf_names(fill.model().partitions);
+    let (tables, limit) = (fill.content.tables(), fill.options.reconnect_limit);
+    let owned = shard::settled(&mut fill.team, &fill.datasets, tables, limit, fill.stop)?;
+    let names = leaf_names(tables, fill.model().partitions);
     Ok(owned
         .iter()
         .map(|owned| owned.keys().filter_map(|leaf| names.get(usize::from(*leaf)).cloned()).collect())
@@ -97,6 +98,7 @@ fn on_every_node(
     let nodes = fill.team.members.len();
     let (stop, streams, limit) =
         (fill.stop, fill.options.streams.div_ceil(nodes), fill.options.reconnect_limit);
+    let tables = fill.content.tables();
     let sites: Vec<_> = std::iter::zip(&fill.team.members, &fill.datasets)
         .map(|(member, dataset)| (member.name.as_str(), &member.spec, dataset))
         .collect();
@@ -108,8 +110,9 @@ fn on_every_node(
             .map(|(node, (name, spec, dataset))| {
                 let percent = &percents[node];
                 scope.spawn(move || {
-                    let finish =
-                        Finish { spec, dataset, streams, tablespace: None, stop, reconnect_limit: limit };
+                    let tablespace = None;
+                    let reconnect_limit = limit;
+                    let finish = Finish { spec, dataset, tables, streams, tablespace, stop, reconnect_limit };
                     let done =
                         work(&finish, node, &mut |now| percent.store(now.to_bits(), Ordering::Relaxed));
                     percent.store(100f64.to_bits(), Ordering::Relaxed);

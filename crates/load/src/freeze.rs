@@ -30,15 +30,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use data::ycsb::Table;
-
 use crate::copy::{Job, Replan, is_gone};
+use crate::dataset::{Dataset, Leaves};
 use crate::dispatch::Owned;
 use crate::error::LoadError;
 use crate::ledger::{Claim, lock};
 use crate::options::StopLevel;
-use crate::plan::ROW_VALUE_BYTES;
-use crate::route::{Route, key_hash};
+use crate::route::{Buckets, Sorted};
 use crate::session::SessionError;
 use crate::shard;
 use crate::stream::{ChunkError, Pace, Stream, copy_command};
@@ -54,15 +52,6 @@ const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// The pause before leaves that another loader works on are looked at again.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
-
-/// The rows of one block that belong to one leaf.
-#[derive(Clone, Debug, Default)]
-struct Batch {
-    /// Offsets in the block, ascending.
-    rows: Vec<u32>,
-    /// Sum of the key hashes.
-    checksum: u64,
-}
 
 /// Where a stream's leaf stands in its wave.
 ///
@@ -84,8 +73,8 @@ enum SlotState {
 #[derive(Debug)]
 struct Slot {
     state: SlotState,
-    /// Batches by block number.
-    batches: BTreeMap<u64, Arc<Batch>>,
+    /// Its rows of blocks, by block number.
+    batches: BTreeMap<u64, Arc<Sorted>>,
     /// The block it wants next.
     next: u64,
 }
@@ -100,8 +89,8 @@ struct Board {
 /// One pass over all row numbers for the leaves of some streams.
 #[derive(Debug)]
 struct Wave<'a> {
-    table: &'a Table,
-    route: Route,
+    dataset: &'a dyn Dataset,
+    leaves: Leaves,
     rows: u64,
     /// The slots of each leaf that takes part: several where several nodes are filled with it.
     slots_of: Vec<Vec<u16>>,
@@ -110,14 +99,14 @@ struct Wave<'a> {
 }
 
 impl<'a> Wave<'a> {
-    fn new(table: &'a Table, route: Route, rows: u64, leaves: &[usize]) -> Wave<'a> {
-        let mut slots_of = vec![Vec::new(); route.leaves()];
-        for (slot, &leaf) in leaves.iter().enumerate() {
+    fn new(dataset: &'a dyn Dataset, leaves: Leaves, chosen: &[usize]) -> Wave<'a> {
+        let mut slots_of = vec![Vec::new(); leaves.count()];
+        for (slot, &leaf) in chosen.iter().enumerate() {
             slots_of[leaf].push(slot as u16);
         }
         let slot = |_| Slot { state: SlotState::Claiming, batches: BTreeMap::new(), next: 0 };
-        let board = Mutex::new(Board { slots: leaves.iter().map(slot).collect(), next_block: 0 });
-        Wave { table, route, rows, slots_of, board, changed: Condvar::new() }
+        let board = Mutex::new(Board { slots: chosen.iter().map(slot).collect(), next_block: 0 });
+        Wave { dataset, leaves, rows: dataset.rows(), slots_of, board, changed: Condvar::new() }
     }
 
     fn blocks(&self) -> u64 {
@@ -136,16 +125,16 @@ impl<'a> Wave<'a> {
         self.changed.notify_all();
     }
 
-    /// The next batch of a slot and its block's first row, hashing blocks for everybody while there is none. `None` after the last
+    /// The rows of a slot in its next block, hashing blocks for everybody while there is none. `None` after the last
     /// block, or when `give_up` says so.
-    fn next(&self, slot: usize, give_up: &dyn Fn() -> bool) -> Option<(u64, Arc<Batch>)> {
+    fn next(&self, slot: usize, give_up: &dyn Fn() -> bool) -> Option<Arc<Sorted>> {
         let mut board = self.board();
         loop {
             let wanted = board.slots[slot].next;
             if let Some(batch) = board.slots[slot].batches.remove(&wanted) {
                 board.slots[slot].next += 1;
                 self.changed.notify_all();
-                return Some((wanted * BLOCK_ROWS, batch));
+                return Some(batch);
             }
             if wanted == self.blocks() || give_up() {
                 return None;
@@ -176,24 +165,14 @@ impl<'a> Wave<'a> {
     }
 
     /// Sorts the rows of a block by leaf, for the leaves that take part.
-    fn hash(&self, block: u64) -> Vec<(usize, Arc<Batch>)> {
-        let share = (BLOCK_ROWS as usize / self.slots_of.len()).next_multiple_of(64);
-        let mut batch_of: Vec<Option<u16>> = vec![None; self.slots_of.len()];
-        let mut batches = Vec::new();
-        for leaf in (0..self.slots_of.len()).filter(|leaf| !self.slots_of[*leaf].is_empty()) {
-            batch_of[leaf] = Some(batches.len() as u16);
-            batches.push((leaf, Batch { rows: Vec::with_capacity(share), checksum: 0 }));
-        }
+    fn hash(&self, block: u64) -> Vec<(usize, Arc<Sorted>)> {
         let first = block * BLOCK_ROWS;
-        for row in first..self.rows.min(first + BLOCK_ROWS) {
-            let hash = key_hash(&self.table.key(row));
-            if let Some(batch) = batch_of[self.route.leaf(hash) as usize] {
-                let (_, batch) = &mut batches[usize::from(batch)];
-                batch.rows.push((row - first) as u32);
-                batch.checksum = batch.checksum.wrapping_add(hash);
-            }
-        }
-        batches.into_iter().map(|(leaf, batch)| (leaf, Arc::new(batch))).collect()
+        let mut buckets = Buckets::new(self.leaves);
+        buckets.fill(self.dataset, first..self.rows.min(first + BLOCK_ROWS));
+        (0..self.slots_of.len())
+            .filter(|leaf| !self.slots_of[*leaf].is_empty())
+            .map(|leaf| (leaf, Arc::new(buckets.sorted(&[leaf as u16]))))
+            .collect()
     }
 }
 
@@ -266,7 +245,7 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
             break;
         }
         let leaves: Vec<usize> = chosen.iter().map(|slotted| slotted.leaf).collect();
-        let wave = Wave::new(&work.table, work.route, work.dataset.rows, &leaves);
+        let wave = Wave::new(work.content, work.leaves, &leaves);
         let ends: Vec<Result<LeafEnd, LeafFailure>> = std::thread::scope(|scope| {
             let threads: Vec<_> = workers
                 .into_iter()
@@ -389,7 +368,7 @@ fn load_leaf(
     let attachment = slotted.owned.get(&(leaf as u16)).and_then(Option::as_ref);
     if let Some(attachment) = attachment {
         // The other streams of the wave wait for this one, and one of them may have what the holder of the lock waits for on its node.
-        let hold = shard::hold_sql(&job.parent(), std::iter::once(attachment), false);
+        let hold = shard::hold_sql(std::iter::once(attachment), false);
         let end = match stream.session().execute(&hold) {
             Ok(held) if held.rows == Some(1) => None,
             Ok(_) => Some(LeafEnd::Moved),
@@ -402,19 +381,20 @@ fn load_leaf(
             return Ok(end);
         }
     }
-    let name =
-        attachment.map_or_else(|| work.leaves()[leaf].clone(), |attachment| attachment.relation.clone());
+    let number = leaf as u16;
+    let name = attachment.map_or_else(|| work.leaf(number), |attachment| attachment.relation.clone());
     stream.session().execute(&format!("truncate table only {name}"))?;
-    stream.session().begin_copy(&copy_command(&name, ", freeze"))?;
+    stream.session().begin_copy(&copy_command(&name, work.table_of(number), ", freeze"))?;
     wave.set(slot, SlotState::Live);
 
     // The leaf's share is not known before the end; it only guesses how long the rest takes.
-    let mut pace = Pace::new(work.dataset.rows / work.route.leaves() as u64);
+    let mut pace = Pace::new(work.table_of(number).rows / u64::from(work.leaves.partitions()));
     let give_up = || work.stop_level() == StopLevel::Now;
-    while let Some((first, batch)) = wave.next(slot, &give_up) {
-        claim.rows += batch.rows.len() as u64;
-        claim.checksum = claim.checksum.wrapping_add(batch.checksum);
-        stream.send_rows(batch.rows.iter().map(|&offset| first + u64::from(offset)), &mut pace)?;
+    while let Some(batch) = wave.next(slot, &give_up) {
+        claim.rows += batch.len();
+        claim.bytes += batch.bytes(number);
+        claim.checksum = claim.checksum.wrapping_add(batch.checksum(number));
+        stream.send_rows(batch.rows(number), &mut pace)?;
     }
     if give_up() {
         return Err(ChunkError::Stopped);
@@ -422,7 +402,6 @@ fn load_leaf(
     stream.flush(&mut pace)?;
     stream.session().end_copy()?;
     stream.session().settle(0)?;
-    claim.bytes = claim.rows * ROW_VALUE_BYTES;
     stream.session().execute(&claim.update_sql())?;
     stream.session().execute("commit")?;
     Ok(LeafEnd::Loaded(claim.rows))

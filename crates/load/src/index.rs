@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use connect::ConnSpec;
 use postgres::Client;
-use target::ConnSpec;
 
+use crate::dataset::Table;
 use crate::error::LoadError;
 use crate::ledger::{Dataset, lock, qualified, quoted};
 use crate::options::{Stop, StopLevel};
-use crate::plan::{TABLE, leaf_names};
 use crate::progress::TICK;
 use crate::stream::SESSION_SETTINGS;
 
@@ -32,6 +32,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Finish<'a> {
     pub(crate) spec: &'a ConnSpec,
     pub(crate) dataset: &'a Dataset,
+    pub(crate) tables: &'a [Table],
     /// Connections at once.
     pub(crate) streams: usize,
     pub(crate) tablespace: Option<&'a str>,
@@ -114,14 +115,30 @@ impl Finish<'_> {
     /// Builds every key that is missing. `tick` is called about once a second with the percentage. `Ok(false)`: the stop was noticed;
     /// keys that were complete stay.
     pub(crate) fn keys(&self, tick: &mut dyn FnMut(f64)) -> Result<bool, LoadError> {
-        if !self.keys_of(&leaf_names(self.dataset.partitions), tick)? {
+        if !self.keys_of(&self.leaves(), tick)? {
             return Ok(false);
         }
-        if self.dataset.partitions > 1 {
+        let parents = self.tables.iter().filter_map(|table| Some((table.name, table.key_of_parent()?)));
+        for (name, key) in parents.filter(|_| self.dataset.partitions > 1) {
             let give_up = || self.stop.level() > StopLevel::Run;
-            self.persist(&give_up, &mut |client| self.add_key(client, TABLE))?;
+            self.persist(&give_up, &mut |client| self.add_key(client, name, key))?;
         }
         Ok(self.stop.level() == StopLevel::Run)
+    }
+
+    /// All leaf tables.
+    fn leaves(&self) -> Vec<String> {
+        crate::dataset::leaf_names(self.tables, self.dataset.partitions)
+    }
+
+    /// The key of a leaf.
+    fn key_of(&self, leaf: &str) -> Option<&'static str> {
+        let is_leaf = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
+        let of = |table: &&Table| {
+            let rest = leaf.strip_prefix(table.name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix("_p").is_some_and(is_leaf))
+        };
+        self.tables.iter().find(of)?.key
     }
 
     /// The same for these leaves, without the partitioned table's own.
@@ -148,7 +165,9 @@ impl Finish<'_> {
                         while !give_up() {
                             leaf = leaf.or_else(|| leaves.get(next.fetch_add(1, Ordering::Relaxed)));
                             let Some(name) = leaf else { break };
-                            self.add_key(client, name)?;
+                            if let Some(key) = self.key_of(name) {
+                                self.add_key(client, name, key)?;
+                            }
                             leaf = None;
                             built.fetch_add(1, Ordering::Relaxed);
                         }
@@ -170,7 +189,8 @@ impl Finish<'_> {
 
     /// Gathers statistics of the table and its leaves. `Ok(false)`: the stop was noticed.
     pub(crate) fn statistics(&self, tick: &mut dyn FnMut()) -> Result<bool, LoadError> {
-        self.statistics_of(&[TABLE.to_owned()], tick)
+        let tables: Vec<String> = self.tables.iter().map(|table| table.name.to_owned()).collect();
+        self.statistics_of(&tables, tick)
     }
 
     /// The same for these tables, one after the other.
@@ -212,7 +232,7 @@ impl Finish<'_> {
         tick: &mut dyn FnMut(Option<&mut Client>),
     ) -> Result<bool, LoadError> {
         // Without this connection there is no percentage, and a stop waits for the builds; nothing else depends on it.
-        let mut side = crate::connect::control(self.spec).ok();
+        let mut side = crate::connections::control(self.spec).ok();
         let mut first_error = None;
         let mut left = workers;
         while left > 0 {
@@ -227,7 +247,7 @@ impl Finish<'_> {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             if side.as_ref().is_none_or(|side| side.is_closed()) {
-                side = crate::connect::control(self.spec).ok();
+                side = crate::connections::control(self.spec).ok();
             }
             if let Some(side) = &mut side
                 && (self.stop.level() > StopLevel::Run || failed.load(Ordering::Relaxed))
@@ -258,7 +278,7 @@ impl Finish<'_> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let result = crate::connect::control(self.spec).and_then(|mut client| {
+            let result = crate::connections::control(self.spec).and_then(|mut client| {
                 prepare_session(&mut client)?;
                 work(&mut client)
             });
@@ -275,7 +295,7 @@ impl Finish<'_> {
         }
     }
 
-    fn add_key(&self, client: &mut Client, table: &str) -> Result<(), LoadError> {
+    fn add_key(&self, client: &mut Client, table: &str, key: &str) -> Result<(), LoadError> {
         if has_key(client, self.dataset, table)? {
             return Ok(());
         }
@@ -286,7 +306,7 @@ impl Finish<'_> {
         };
         let tablespace = tablespace.map(|name| format!(" using index tablespace {}", quoted(&name)));
         let sql = format!(
-            "alter table {} add primary key (ycsb_key){}",
+            "alter table {} add primary key ({key}){}",
             qualified(&self.dataset.schema_name, table),
             tablespace.unwrap_or_default()
         );

@@ -8,6 +8,7 @@
 //! | `writer` | one run that writes into the dataset, so that verification knows which versions can exist |
 //! | `progress` | what one loader has loaded on one node in about a minute: the rate over days |
 //! | `pending` | one chunk on its way through an entry node (`--via connect`), whose rows may be there in part |
+//! | `parameter` | what the rows of a dataset depend on beyond seed and number: its scale, the sizes of its documents |
 //! | `unlogged` | one dataset in unlogged tables; it is unlogged itself, so a crash of the server that empties them empties it |
 //!
 //! Progress is what `chunk` says and nothing else. A dataset's `id` is never used twice, and `chunk` and `writer` refer to it by
@@ -30,6 +31,7 @@
 //!          - (select sum(checksum) from pgfathom.chunk), 18446744073709551616) = 0;
 //! ```
 
+pub use connect::sql::{identifier as quoted, qualified};
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use postgres::{GenericClient, Row};
 
@@ -41,6 +43,7 @@ use crate::trust;
 mod chunk;
 mod history;
 mod owned;
+mod parameter;
 mod pending;
 mod writer;
 
@@ -51,6 +54,8 @@ pub use history::{HISTORY_INTERVAL, HistoryPoint, history};
 pub(crate) use history::{HistoryRow, append_history};
 pub use owned::check_in_place;
 pub(crate) use owned::{Relation, adopt_tables, own_table, owned_names, relations};
+pub use parameter::parameters;
+pub(crate) use parameter::set_parameters;
 pub(crate) use pending::{forget_pending, note_pending_sql, settle_pending_sql};
 pub use writer::{Writer, create_writer, finish_writer, update_writer_spec, writer_times, writers};
 
@@ -71,7 +76,8 @@ pub const YCSB: &str = "ycsb";
 pub const RUN_NO_MAX: i32 = (1 << 14) - 1;
 
 /// Its tables.
-const TABLES: [&str; 8] = ["dataset", "chunk", "object", "writer", "progress", "pending", "unlogged", "tpcc"];
+const TABLES: [&str; 9] =
+    ["dataset", "chunk", "object", "writer", "progress", "pending", "unlogged", "tpcc", "parameter"];
 
 /// Start of the schema's comment; the version follows.
 const SCHEMA_MARK: &str = "pgfathom ledger ";
@@ -88,12 +94,12 @@ pub(crate) mod lock {
     /// Primary keys and statistics of a loaded dataset.
     pub(crate) const FINISH: i32 = 2;
 
-    /// One leaf that is being filled: the letters `pg`, the dataset, and the leaf in 12 bits, which is what
-    /// [`crate::plan::PARTITIONS_MAX`] needs. A lock of one number never collides with one of two.
+    /// One leaf that is being filled: the letters `pg`, the dataset, and the leaf in 15 bits, which is what
+    /// [`crate::plan::LEAVES_MAX`] needs. A lock of one number never collides with one of two.
     pub(crate) fn leaf(dataset: i32, leaf: u64) -> i64 {
-        0x7067 << 48 | i64::from(dataset) << 12 | leaf as i64
+        0x7067 << 48 | i64::from(dataset) << 15 | leaf as i64
     }
-    const _: () = assert!(crate::plan::PARTITIONS_MAX <= 1 << 12);
+    const _: () = assert!(crate::plan::LEAVES_MAX <= 1 << 15);
 
     /// One chunk that is being loaded: the letters `ph`, the lowest bits of the dataset, and the chunk in 24 bits, which is what
     /// [`crate::plan::CHUNKS_MAX`] needs. Two datasets that share their lowest 24 bits would only wait for each other needlessly.
@@ -333,7 +339,7 @@ pub fn find_dataset(client: &mut impl GenericClient, name: &str) -> Result<Optio
 /// Whether the server is a standby.
 fn in_recovery(client: &mut impl GenericClient) -> Result<bool, LoadError> {
     let row = client.query_one("select pg_catalog.pg_is_in_recovery()", &[]);
-    Ok(sql("asking whether the server is a standby", row)?.get(0))
+    Ok(sql("checking whether the server is a standby", row)?.get(0))
 }
 
 /// How a dataset lies on its servers. A ledger of version 1 knows of single servers only.
@@ -433,25 +439,9 @@ pub(crate) fn mark_loaded(client: &mut impl GenericClient, id: i32) -> Result<()
     sql("marking the dataset as loaded", updated).map(|_| ())
 }
 
-/// `"schema"."name"`, quoted as SQL demands.
-pub fn qualified(schema: &str, name: &str) -> String {
-    format!("{}.{}", quoted(schema), quoted(name))
-}
-
-/// An identifier in double quotes.
-pub fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_quoted() {
-        assert_eq!(qualified("public", "usertable"), "\"public\".\"usertable\"");
-        assert_eq!(qualified("a\"b", "c"), "\"a\"\"b\".\"c\"");
-    }
 
     #[test]
     fn locks_of_chunks_and_leaves_never_meet() {

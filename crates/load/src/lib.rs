@@ -7,9 +7,10 @@
 //! Whatever happens to the client, the network or the server, the target is exact at every moment: a chunk's rows and its ledger row
 //! are committed together or not at all, so continuing is nothing but loading the chunks that have no row.
 
-mod connect;
+mod connections;
 mod coordinate;
 mod copy;
+pub mod dataset;
 mod dispatch;
 pub mod error;
 mod fill;
@@ -37,8 +38,10 @@ pub mod verify;
 mod via;
 mod watch;
 pub mod writers;
+pub mod ycsb;
 
+pub use dataset::Dataset;
 pub use error::LoadError;
-pub use fill::{LoadReport, NodeReport, Outcome, load_ycsb, load_ycsb_on};
+pub use fill::{LoadReport, NodeReport, Outcome, load, load_ycsb, load_ycsb_on};
 pub use options::{Deadline, Method, Options, Segment, Stop, StopLevel, Via};
 pub use progress::{LoadEvent, Observer, Phase, Progress};

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use data::ycsb::Spec;
 
+use crate::dataset::Dataset;
 use crate::error::LoadError;
-use crate::plan::{PARTITIONS_MAX, ROWS_MAX, STREAMS_MAX, TABLE};
+use crate::plan::{PARTITIONS_MAX, ROWS_MAX, STREAMS_MAX};
+use crate::ycsb::Ycsb;
 
 /// How rows get into their tables.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -81,7 +83,7 @@ impl std::fmt::Display for Via {
 
 /// The text is neither `owner` nor `connect`.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown way \"{0}\": expected owner or connect")]
+#[error("unknown value \"{0}\": expected owner or connect")]
 pub struct ViaError(String);
 
 impl std::str::FromStr for Via {
@@ -179,7 +181,7 @@ impl std::fmt::Display for Segment {
 
 /// The text is no share.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("\"{0}\" is no segment: i/N with i from 1 to N is expected")]
+#[error("\"{0}\" is not a segment: i/N with i from 1 to N is expected")]
 pub struct SegmentError(String);
 
 impl std::str::FromStr for Segment {
@@ -214,53 +216,63 @@ impl Options {
         }
     }
 
+    /// The YCSB dataset of these rows.
+    pub fn ycsb(&self) -> Ycsb {
+        Ycsb::new(self.rows, self.spec.clone())
+    }
+
     /// Refuses what no server has to be asked about.
     ///
     /// # Errors
     /// [`LoadError::Option`] with the flag's name.
-    pub fn check(&self) -> Result<(), LoadError> {
+    pub fn check(&self, dataset: &dyn Dataset) -> Result<(), LoadError> {
         let refuse = |flag: &'static str, problem: String, hint: String| {
             Err(LoadError::Option { flag, problem, hint })
         };
-        if self.rows > ROWS_MAX {
+        let rows = dataset.rows();
+        if rows > ROWS_MAX {
             return refuse(
                 "--rows",
-                format!("{} rows are more than a dataset can have", self.rows),
-                format!("ask for at most {ROWS_MAX}"),
+                format!("{rows} rows are more than a dataset can have"),
+                format!("give at most {ROWS_MAX}"),
             );
         }
         if self.partitions.is_some_and(|partitions| partitions > PARTITIONS_MAX) {
             return refuse(
                 "--partitions",
                 format!("{} partitions are too many", self.partitions.unwrap_or_default()),
-                format!("ask for at most {PARTITIONS_MAX}; PostgreSQL plans and locks every one of them"),
+                format!("give at most {PARTITIONS_MAX}; PostgreSQL plans and locks every one of them"),
             );
         }
         if self.streams == 0 || self.streams > STREAMS_MAX {
             return refuse(
                 "-j",
-                format!("{} streams make no sense", self.streams),
-                format!("ask for 1 to {STREAMS_MAX}; about one per core of the server is a good start"),
+                format!("{} streams are not possible", self.streams),
+                format!("give 1 to {STREAMS_MAX}; start with about one per core of the server"),
             );
         }
         let is_ours = |name: &String| {
-            let leaf = name.strip_prefix(TABLE).and_then(|rest| rest.strip_prefix("_p"));
-            name == TABLE
-                || leaf
-                    .is_some_and(|number| number.parse::<u32>().is_ok_and(|number| number < PARTITIONS_MAX))
+            dataset.tables().iter().any(|table| {
+                let leaf = name.strip_prefix(table.name).and_then(|rest| rest.strip_prefix("_p"));
+                let is_leaf =
+                    |number: &str| number.parse::<u32>().is_ok_and(|number| number < PARTITIONS_MAX);
+                name == table.name || leaf.is_some_and(is_leaf)
+            })
         };
         if let Some(name) = self.force.iter().find(|name| !is_ours(name)) {
+            let names: Vec<&str> = dataset.tables().iter().map(|table| table.name).collect();
+            let (first, names) = (names[0], names.join(", "));
             return refuse(
                 "--force",
-                format!("{name} is no table that load ycsb makes, so nothing would be dropped"),
-                format!("it takes {TABLE}, or a leaf table as {TABLE}_p0, without a schema"),
+                format!("{name} is not a table of load {}, so nothing would be dropped", dataset.name()),
+                format!("use {names}, or a leaf table as {first}_p0, without a schema"),
             );
         }
         if self.chunk_rows.is_some_and(|rows| rows == 0 || rows > crate::plan::CHUNK_ROWS_MAX) {
             return refuse(
                 "--chunk-rows",
                 format!("chunks of {} rows are not possible", self.chunk_rows.unwrap_or_default()),
-                format!("ask for 1 to {}", crate::plan::CHUNK_ROWS_MAX),
+                format!("give 1 to {}", crate::plan::CHUNK_ROWS_MAX),
             );
         }
         Ok(())
@@ -388,8 +400,9 @@ mod tests {
 
     #[test]
     fn impossible_options_name_their_flag_and_a_way_out() {
-        assert!(options(0).check().is_ok());
-        assert!(options(ROWS_MAX).check().is_ok());
+        let check = |options: &Options| options.check(&options.ycsb());
+        assert!(check(&options(0)).is_ok());
+        assert!(check(&options(ROWS_MAX)).is_ok());
         let cases = [
             (options(ROWS_MAX + 1), "--rows"),
             (Options { partitions: Some(PARTITIONS_MAX + 1), ..options(1) }, "--partitions"),
@@ -398,7 +411,7 @@ mod tests {
             (Options { chunk_rows: Some(0), ..options(1) }, "--chunk-rows"),
         ];
         for (options, flag) in cases {
-            let error = options.check().unwrap_err();
+            let error = check(&options).unwrap_err();
             assert!(error.to_string().starts_with(flag), "{error}");
             assert!(error.hint().is_some());
         }

@@ -1,17 +1,18 @@
 //! Multimaster: the table joins the publications of all nodes when it is complete on each of them.
 //!
 //! Before that it is in no publication, so what is loaded is not replicated: every node is filled by itself ([`crate::shape::Shape::Repeated`]). The
-//! moment of joining decides what is replicated: `pgoutput` looks up publications as of the change it decodes, so rows that were loaded before are never sent.
+//! moment of joining decides what is replicated: `pgoutput` looks up publications as of the change it decodes, so rows that were loaded before are
+//! never sent.
 
 use std::time::{Duration, Instant};
 
 use postgres::Client;
 
+use crate::dataset::{Table, table_names};
 use crate::error::LoadError;
 use crate::fill::{Fill, Reporter};
 use crate::ledger::{Dataset, qualified, quoted};
 use crate::options::{Stop, StopLevel};
-use crate::plan::{TABLE, leaf_names};
 use crate::progress::LoadEvent;
 use crate::team::Team;
 
@@ -22,10 +23,13 @@ const CATCH_UP_LIMIT: Duration = Duration::from_secs(300);
 const CATCH_UP_LOOK: Duration = Duration::from_millis(200);
 
 /// Refuses to fill a table that is replicated already: each node would get its rows once more from every other.
-pub(crate) fn refuse_published(team: &mut Team, datasets: &[Dataset]) -> Result<(), LoadError> {
+pub(crate) fn refuse_published(
+    team: &mut Team,
+    datasets: &[Dataset],
+    tables: &[Table],
+) -> Result<(), LoadError> {
     for (member, dataset) in std::iter::zip(&mut team.members, datasets) {
-        let mut names = leaf_names(dataset.partitions);
-        names.push(TABLE.to_owned());
+        let names = table_names(tables, dataset.partitions);
         let found = member.control.query_opt(
             "select pubname::text from pg_publication_tables where schemaname = $1 and tablename = any($2) order by 1 limit 1",
             &[&dataset.schema_name, &names],
@@ -55,7 +59,7 @@ pub(crate) fn explain(team: &mut Team, error: LoadError) -> LoadError {
 /// Adds the table to the publications that peers subscribe to, tells the subscriptions, and waits until every node has read what the others
 /// wrote so far. `Ok(false)`: the stop was noticed.
 pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Result<bool, LoadError> {
-    let stop = fill.stop;
+    let (stop, content) = (fill.stop, fill.content);
     let members = &mut fill.team.members;
     let mut wanted: Vec<String> = Vec::new();
     for member in members.iter_mut() {
@@ -71,8 +75,10 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
     // All publications first: a subscription that is told looks at what is published then.
     let mut published = 0;
     for (member, dataset) in std::iter::zip(&mut *members, &fill.datasets) {
-        published +=
-            add_to_publications(&mut member.control, dataset, &wanted).map_err(|e| e.at(&member.name))?;
+        for table in content.tables() {
+            let joined = add_to_publications(&mut member.control, dataset, table, &wanted);
+            published += joined.map_err(|error| error.at(&member.name))?;
+        }
     }
     for member in members.iter_mut() {
         refresh(&mut member.control).map_err(|error| error.at(&member.name))?;
@@ -84,11 +90,10 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
         }
     }
     let message = match published {
-        0 => {
-            "no node has a publication that another one subscribes to: the table is not replicated".to_owned()
-        }
+        0 => "no node subscribes to a publication of another node: the table is not replicated".to_owned(),
         _ => format!(
-            "{TABLE} was filled on {} nodes, each by itself, and joined their publications; all have caught up",
+            "{} was loaded on {} nodes separately and added to their publications; all nodes have caught up",
+            told(content.tables()),
             members.len()
         ),
     };
@@ -100,23 +105,29 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
     Ok(true)
 }
 
+/// The tables in words.
+fn told(tables: &[Table]) -> String {
+    tables.iter().map(|table| table.name).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns how many publications of this node carry the table afterwards.
 fn add_to_publications(
     client: &mut Client,
     dataset: &Dataset,
+    table: &Table,
     wanted: &[String],
 ) -> Result<usize, LoadError> {
+    let table = qualified(&dataset.schema_name, table.name);
     let rows = client.query(
         "select p.pubname::text,
                 p.puballtables or exists (select from pg_publication_rel r
                     where r.prpubid = p.oid and r.prrelid = to_regclass($2))
          from pg_publication p where p.pubname = any($1)",
-        &[&wanted, &qualified(&dataset.schema_name, TABLE)],
+        &[&wanted, &table],
     );
     let rows = rows.map_err(|source| LoadError::sql("reading the publications", source))?;
     for row in rows.iter().filter(|row| !row.get::<_, bool>(1)) {
         let name: &str = row.get(0);
-        let table = qualified(&dataset.schema_name, TABLE);
         client
             .batch_execute(&format!("alter publication {} add table {table}", quoted(name)))
             .map_err(|source| LoadError::sql(format!("adding the table to publication {name}"), source))?;
@@ -146,7 +157,7 @@ fn refresh(client: &mut Client) -> Result<(), LoadError> {
 
 /// Waits until all that subscribe to this node have confirmed what it has written so far.
 fn caught_up(client: &mut Client, begun: Instant, stop: &Stop) -> Result<bool, LoadError> {
-    let failed = |source| LoadError::sql("asking how far the subscribers are", source);
+    let failed = |source| LoadError::sql("reading the progress of the subscribers", source);
     let end: String = client.query_one("select pg_current_wal_lsn()::text", &[]).map_err(failed)?.get(0);
     loop {
         let row = client

@@ -31,6 +31,9 @@ pub const ROWS_MAX: u64 = CHUNKS_MAX * CHUNK_ROWS_MAX;
 /// The most partitions. PostgreSQL plans and locks every partition of a table; beyond some thousands it does little else.
 pub const PARTITIONS_MAX: u32 = 4096;
 
+/// The most leaf tables of a dataset, over all of its tables: the ledger numbers them in 16 bits with a sign.
+pub const LEAVES_MAX: u32 = 1 << 15;
+
 /// The most streams: each is a thread here and a backend there.
 pub const STREAMS_MAX: usize = 1024;
 
@@ -47,10 +50,10 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Cuts `rows` for this many streams. `rows` must be at most [`ROWS_MAX`]; the caller refuses more with a message.
-    pub fn for_streams(rows: u64, streams: usize) -> Chunks {
+    /// Cuts `rows` of so many bytes each for this many streams. `rows` must be at most [`ROWS_MAX`]; the caller refuses more with a message.
+    pub fn for_streams(rows: u64, row_bytes: u64, streams: usize) -> Chunks {
         let streams = streams.max(1) as u64;
-        let by_size = rows.div_ceil(CHUNK_VALUE_BYTES / ROW_VALUE_BYTES);
+        let by_size = rows.div_ceil((CHUNK_VALUE_BYTES / row_bytes.max(1)).clamp(1, CHUNK_ROWS_MAX));
         // A multiple of the streams, so that no stream works alone on a last chunk.
         let count = by_size.max(CHUNKS_PER_STREAM_MIN * streams).next_multiple_of(streams);
         let chunk_rows = rows.div_ceil(count).max(rows.div_ceil(CHUNKS_MAX)).max(1);
@@ -58,9 +61,9 @@ impl Chunks {
     }
 
     /// Cuts `rows` for streams that each load a node's share of a chunk, so that a share is what a chunk is on a single server.
-    pub fn for_nodes(rows: u64, streams: usize, nodes: usize) -> Chunks {
+    pub fn for_nodes(rows: u64, row_bytes: u64, streams: usize, nodes: usize) -> Chunks {
         let nodes = nodes.max(1) as u64;
-        let share = Chunks::for_streams(rows.div_ceil(nodes), streams.div_ceil(nodes as usize));
+        let share = Chunks::for_streams(rows.div_ceil(nodes), row_bytes, streams.div_ceil(nodes as usize));
         Chunks {
             rows,
             chunk_rows: (share.chunk_rows * nodes).min(CHUNK_ROWS_MAX).max(rows.div_ceil(CHUNKS_MAX)).max(1),
@@ -202,17 +205,28 @@ pub fn bound_text(modulus: u32, remainder: u32) -> String {
 
 /// Names of the leaf tables: the table itself without partitions, else `usertable_p0` and so on in order of remainder.
 pub fn leaf_names(partitions: u32) -> Vec<String> {
+    names_of(TABLE, partitions)
+}
+
+/// The table of a YCSB dataset and its leaves.
+pub fn table_names(partitions: u32) -> Vec<String> {
+    let leaves = if partitions > 1 { leaf_names(partitions) } else { Vec::new() };
+    std::iter::once(TABLE.to_owned()).chain(leaves).collect()
+}
+
+/// The same of any table.
+pub(crate) fn names_of(table: &str, partitions: u32) -> Vec<String> {
     if partitions <= 1 {
-        return vec![TABLE.to_owned()];
+        return vec![table.to_owned()];
     }
-    (0..partitions).map(|index| format!("{TABLE}_p{index}")).collect()
+    (0..partitions).map(|index| format!("{table}_p{index}")).collect()
 }
 
 /// Why a text is no size or count.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QuantityError {
     /// No whole number in front, or a decimal point.
-    #[error("\"{0}\" is no size: a whole number with a unit is expected")]
+    #[error("\"{0}\" is not a size: a whole number with a unit is expected")]
     NotANumber(String),
     /// A unit that nobody knows.
     #[error("\"{text}\": the unit \"{unit}\" is unknown")]
@@ -275,28 +289,31 @@ mod tests {
 
     #[test]
     fn a_million_rows_for_two_streams_are_twelve_chunks() {
-        let chunks = Chunks::for_streams(1_000_000, 2);
+        let chunks = Chunks::for_streams(1_000_000, ROW_VALUE_BYTES, 2);
         assert_eq!((chunks.count(), chunks.chunk_rows()), (12, 83_334));
         assert_eq!(chunks.range(11), 916_674..1_000_000);
     }
 
     #[test]
     fn small_tables_still_feed_every_stream() {
-        assert_eq!(Chunks::for_streams(8, 2).count(), 8);
-        assert_eq!(Chunks::for_streams(3, 2).count(), 3);
-        assert_eq!(Chunks::for_streams(1, 4).count(), 1);
-        assert_eq!(Chunks::for_streams(0, 4).count(), 0);
+        assert_eq!(Chunks::for_streams(8, ROW_VALUE_BYTES, 2).count(), 8);
+        assert_eq!(Chunks::for_streams(3, ROW_VALUE_BYTES, 2).count(), 3);
+        assert_eq!(Chunks::for_streams(1, ROW_VALUE_BYTES, 4).count(), 1);
+        assert_eq!(Chunks::for_streams(0, ROW_VALUE_BYTES, 4).count(), 0);
     }
 
     #[test]
     fn chunks_of_a_cluster_are_as_many_times_longer_as_there_are_nodes() {
-        let chunks = Chunks::for_nodes(1_000_000_000_000, 70, 7);
-        let share = Chunks::for_streams(1_000_000_000_000_u64.div_ceil(7), 10);
+        let chunks = Chunks::for_nodes(1_000_000_000_000, ROW_VALUE_BYTES, 70, 7);
+        let share = Chunks::for_streams(1_000_000_000_000_u64.div_ceil(7), ROW_VALUE_BYTES, 10);
         assert_eq!(chunks.chunk_rows(), 7 * share.chunk_rows());
-        assert_eq!(Chunks::for_nodes(1_000_000_000_000, 70, 1), Chunks::for_streams(1_000_000_000_000, 70));
+        assert_eq!(
+            Chunks::for_nodes(1_000_000_000_000, ROW_VALUE_BYTES, 70, 1),
+            Chunks::for_streams(1_000_000_000_000, ROW_VALUE_BYTES, 70)
+        );
         for rows in [0, 1, 5, 1000, ROWS_MAX] {
             for nodes in [1, 3, 7, 100] {
-                let chunks = Chunks::for_nodes(rows, 4, nodes);
+                let chunks = Chunks::for_nodes(rows, ROW_VALUE_BYTES, 4, nodes);
                 assert!((1..=CHUNK_ROWS_MAX).contains(&chunks.chunk_rows()) && chunks.count() <= CHUNKS_MAX);
             }
         }
@@ -305,18 +322,18 @@ mod tests {
     #[test]
     fn a_petabyte_has_a_bounded_ledger_and_bounded_chunks() {
         for rows in [1 << 31, 1 << 32, 1_000_000_000_000, ROWS_MAX] {
-            let chunks = Chunks::for_streams(rows, 70);
+            let chunks = Chunks::for_streams(rows, ROW_VALUE_BYTES, 70);
             assert!(chunks.count() <= CHUNKS_MAX, "{rows}: {}", chunks.count());
             assert!(chunks.chunk_rows() <= CHUNK_ROWS_MAX, "{rows}: {}", chunks.chunk_rows());
             assert_eq!(chunks.range(chunks.count() - 1).end, rows);
         }
-        assert_eq!(Chunks::for_streams(1_000_000_000_000, 70).chunk_rows(), 98_496);
+        assert_eq!(Chunks::for_streams(1_000_000_000_000, ROW_VALUE_BYTES, 70).chunk_rows(), 98_496);
     }
 
     proptest! {
         #[test]
         fn chunks_cover_every_row_once(rows in 0u64..5_000, streams in 1usize..9) {
-            let chunks = Chunks::for_streams(rows, streams);
+            let chunks = Chunks::for_streams(rows, ROW_VALUE_BYTES, streams);
             let mut next = 0;
             for index in 0..chunks.count() {
                 let range = chunks.range(index);

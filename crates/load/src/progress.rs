@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use record::ProgressSample;
+use record::statistics::median;
 
 use crate::plan::ROW_VALUE_BYTES;
 
@@ -341,7 +342,8 @@ impl Meter {
         let slowest = progress.slowest_node.as_ref();
         let tell = |message| Some(LoadEvent { kind: record::event::NOTE, message, duration: None });
         let rates = |node: &SlowestNode| {
-            let (its, others) = (text::count(node.rows_per_s), text::count(node.others_rows_per_s));
+            let (its, others) =
+                (record::number::short(node.rows_per_s), record::number::short(node.others_rows_per_s));
             format!("{its} rows/s, the others {others}")
         };
         match (slowest, &self.slow) {
@@ -350,7 +352,7 @@ impl Meter {
                 tell(format!("{} is slow: {}", node.name, rates(node)))
             }
             (Some(node), Some(told)) if node.share() > RECOVERED_SHARE => {
-                let message = format!("{told} keeps up again: the slowest node does {}", rates(node));
+                let message = format!("{told} keeps up again: the slowest node loads {}", rates(node));
                 self.slow = None;
                 tell(message)
             }
@@ -485,7 +487,7 @@ impl Meter {
             .collect();
         rates.sort_by(|a, b| a.0.total_cmp(&b.0));
         let ((rows_per_s, node), others) = rates.split_first()?;
-        let others_rows_per_s = median(others)?;
+        let others_rows_per_s = median(others.iter().map(|(rate, _)| *rate))?;
         Some(SlowestNode {
             name: counters.nodes[*node].name.clone(),
             rows_per_s: *rows_per_s,
@@ -508,16 +510,9 @@ impl Meter {
             .map(|(index, (now, then))| (per_second(now - then, elapsed), index))
             .collect();
         rates.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let median_rows_per_s = median(&rates)?;
+        let median_rows_per_s = median(rates.iter().map(|(rate, _)| *rate))?;
         Some(SlowestStream { index: rates[0].1, rows_per_s: rates[0].0, median_rows_per_s })
     }
-}
-
-/// The median of rates that ascend.
-fn median(rates: &[(f64, usize)]) -> Option<f64> {
-    let middle = rates.len() / 2;
-    let (upper, _) = rates.get(middle)?;
-    Some(if rates.len().is_multiple_of(2) { (rates[middle - 1].0 + upper) / 2.0 } else { *upper })
 }
 
 fn reading(counters: &Counters, at: Instant) -> Reading {

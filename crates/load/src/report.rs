@@ -90,7 +90,7 @@ impl LoadReport {
     /// How to go on after a load that did not do everything.
     pub fn advice(&self) -> Option<String> {
         let safe =
-            format!("{} of {} chunks are safe, nothing else is there", self.totals.chunks, self.chunks_total);
+            format!("{} of {} chunks are committed, and nothing else", self.totals.chunks, self.chunks_total);
         match self.outcome {
             Outcome::Complete | Outcome::AlreadyComplete => None,
             Outcome::Interrupted => Some(format!("{safe}; run the same command again to continue")),
@@ -99,7 +99,7 @@ impl LoadReport {
                 Some(format!("{reason}: {safe}; run the same command again to continue"))
             }
             Outcome::SegmentComplete => Some(format!(
-                "this segment is complete ({safe}); the load of the last segment makes keys and statistics"
+                "this segment is complete ({safe}); the load of the last segment creates keys and statistics"
             )),
         }
     }

@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-use data::ycsb::Table;
+use engines::hash;
 use postgres::GenericClient;
-use target::hash;
 
+use crate::dataset::{Dataset, Leaves, Numbers, Placed, Span};
 use crate::error::LoadError;
 
 /// Keys on which client and server have to agree before a load starts.
@@ -21,7 +21,7 @@ pub fn key_hash(key: &[u8]) -> u64 {
     hash::text_extended(key, hash::PARTITION_SEED)
 }
 
-/// Routing of one table.
+/// Routing of a table by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
     leaves: u32,
@@ -52,15 +52,15 @@ impl Route {
 /// memory is reused from chunk to chunk.
 #[derive(Debug)]
 pub struct Buckets {
-    route: Route,
+    leaves: Leaves,
     /// Leaf of each row, in row order.
     leaf_of: Vec<u16>,
     /// Offsets of rows in the chunk, sorted by leaf.
     order: Vec<u32>,
     /// Where each leaf's rows end in `order`.
     ends: Vec<u32>,
-    /// Sum of each leaf's key hashes modulo 2^64.
-    sums: Vec<u64>,
+    /// What each leaf gets.
+    spans: Vec<Span>,
     first_row: u64,
 }
 
@@ -69,14 +69,13 @@ pub struct Buckets {
 pub struct Sorted {
     first_row: u64,
     /// In ascending order of leaf.
-    spans: Vec<Span>,
+    shares: Vec<LeafShare>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Span {
+struct LeafShare {
     leaf: u16,
-    sum: u64,
-    count: u32,
+    span: Span,
     /// Offsets in the chunk; `None`: all of them, as they come.
     offsets: Option<Box<[u32]>>,
 }
@@ -84,7 +83,7 @@ struct Span {
 impl Sorted {
     /// Rows in it.
     pub fn len(&self) -> u64 {
-        self.spans.iter().map(|span| u64::from(span.count)).sum()
+        self.shares.iter().map(|share| u64::from(share.span.count)).sum()
     }
 
     /// Whether it holds no row.
@@ -92,67 +91,67 @@ impl Sorted {
         self.len() == 0
     }
 
-    fn span(&self, leaf: u16) -> Option<&Span> {
-        self.spans.binary_search_by_key(&leaf, |span| span.leaf).ok().map(|place| &self.spans[place])
+    fn share(&self, leaf: u16) -> Option<&LeafShare> {
+        self.shares.binary_search_by_key(&leaf, |share| share.leaf).ok().map(|place| &self.shares[place])
     }
 
     /// How many rows belong to this leaf; `None` when the leaf is not one of those that were asked for.
     pub fn count(&self, leaf: u16) -> Option<u64> {
-        self.span(leaf).map(|span| u64::from(span.count))
+        self.share(leaf).map(|share| u64::from(share.span.count))
     }
 
     /// Sum of the key hashes of a leaf's rows, modulo 2^64.
     pub fn checksum(&self, leaf: u16) -> u64 {
-        self.span(leaf).map_or(0, |span| span.sum)
+        self.share(leaf).map_or(0, |share| share.span.sum)
+    }
+
+    /// Bytes of the values of a leaf's rows.
+    pub fn bytes(&self, leaf: u16) -> u64 {
+        self.share(leaf).map_or(0, |share| share.span.bytes)
     }
 
     /// The row numbers of this leaf, ascending.
-    pub fn rows(&self, leaf: u16) -> impl Iterator<Item = u64> + '_ {
-        let span = self.span(leaf);
-        let places = 0..span.map_or(0, |span| span.count);
-        let offsets = span.and_then(|span| span.offsets.as_deref());
-        places
-            .map(move |place| self.first_row + u64::from(offsets.map_or(place, |list| list[place as usize])))
+    pub fn rows(&self, leaf: u16) -> Numbers<'_> {
+        match self.share(leaf) {
+            None => Numbers::range(0..0),
+            Some(LeafShare { span, offsets: None, .. }) => {
+                Numbers::range(self.first_row..self.first_row + u64::from(span.count))
+            }
+            Some(LeafShare { offsets: Some(offsets), .. }) => Numbers::picked(self.first_row, offsets),
+        }
     }
 }
 
 impl Buckets {
     /// Empty buckets.
-    pub fn new(route: Route) -> Buckets {
-        let (leaf_of, order, ends, sums) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Buckets { route, leaf_of, order, ends, sums, first_row: 0 }
+    pub fn new(leaves: Leaves) -> Buckets {
+        let (leaf_of, order, ends, spans) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Buckets { leaves, leaf_of, order, ends, spans, first_row: 0 }
     }
 
     /// Sorts the rows of a chunk by leaf and returns its checksum: the sum of the key hashes modulo 2^64.
     ///
     /// # Panics
     /// When the chunk is longer than [`crate::plan::CHUNK_ROWS_MAX`].
-    pub fn fill(&mut self, table: &Table, rows: Range<u64>) -> u64 {
+    pub fn fill(&mut self, dataset: &dyn Dataset, rows: Range<u64>) -> u64 {
         let count = usize::try_from(rows.end - rows.start).expect("a chunk fits memory");
         assert!(count as u64 <= crate::plan::CHUNK_ROWS_MAX, "a chunk of {count} rows");
         self.first_row = rows.start;
         self.leaf_of.clear();
+        self.spans.clear();
+        self.spans.resize(self.leaves.count(), Span::default());
+        let mut placed = Placed { leaves: self.leaves, leaf_of: &mut self.leaf_of, spans: &mut self.spans };
+        dataset.place(rows, &mut placed);
+        // Counting sort: `ends` holds starts, and is moved to the ends while rows are placed.
         self.ends.clear();
-        self.ends.resize(self.route.leaves(), 0);
-        self.sums.clear();
-        self.sums.resize(self.route.leaves(), 0);
-        if self.route.leaves() == 1 {
-            let hashes = rows.map(|row| key_hash(&table.key(row)));
-            let checksum = hashes.fold(0u64, u64::wrapping_add);
-            (self.ends[0], self.sums[0]) = (count as u32, checksum);
-            return checksum;
-        }
-        for row in rows {
-            let hash = key_hash(&table.key(row));
-            let leaf = self.route.leaf(hash) as usize;
-            self.ends[leaf] += 1;
-            self.sums[leaf] = self.sums[leaf].wrapping_add(hash);
-            self.leaf_of.push(leaf as u16);
-        }
-        // Counting sort: `ends` holds counts, then starts, and is moved to the ends while rows are placed.
         let mut start = 0;
-        for end in &mut self.ends {
-            start += std::mem::replace(end, start);
+        for span in &self.spans {
+            self.ends.push(start);
+            start += span.count;
+        }
+        if let [end] = &mut self.ends[..] {
+            *end = start;
+            return self.spans[0].sum;
         }
         self.order.clear();
         self.order.resize(count, 0);
@@ -161,32 +160,36 @@ impl Buckets {
             self.order[*end as usize] = offset as u32;
             *end += 1;
         }
-        self.sums.iter().copied().fold(0, u64::wrapping_add)
+        self.spans.iter().fold(0, |sum, span| sum.wrapping_add(span.sum))
     }
 
     /// A copy of what belongs to these leaves, which ascend.
     pub fn sorted(&self, leaves: &[u16]) -> Sorted {
-        let plain = self.route.leaves() == 1;
-        let span = |&leaf: &u16| {
+        let plain = self.leaves.count() == 1;
+        let share = |&leaf: &u16| {
             let places = self.start(usize::from(leaf)) as usize..self.ends[usize::from(leaf)] as usize;
-            Span {
+            LeafShare {
                 leaf,
-                sum: self.sums[usize::from(leaf)],
-                count: places.len() as u32,
+                span: self.spans[usize::from(leaf)],
                 offsets: (!plain).then(|| self.order[places].into()),
             }
         };
-        Sorted { first_row: self.first_row, spans: leaves.iter().map(span).collect() }
+        Sorted { first_row: self.first_row, shares: leaves.iter().map(share).collect() }
     }
 
     /// Sum of the key hashes of a leaf's rows, modulo 2^64.
     pub fn checksum(&self, leaf: usize) -> u64 {
-        self.sums[leaf]
+        self.spans[leaf].sum
+    }
+
+    /// Bytes of the values of a leaf's rows.
+    pub fn bytes(&self, leaf: usize) -> u64 {
+        self.spans[leaf].bytes
     }
 
     /// How many rows of the chunk belong to this leaf.
     pub fn len(&self, leaf: usize) -> u64 {
-        u64::from(self.ends[leaf] - self.start(leaf))
+        u64::from(self.spans[leaf].count)
     }
 
     /// Whether no row of the chunk belongs to this leaf.
@@ -195,20 +198,19 @@ impl Buckets {
     }
 
     /// The row numbers of this leaf, ascending.
-    pub fn rows(&self, leaf: usize) -> impl Iterator<Item = u64> + '_ {
-        let places = self.start(leaf)..self.ends[leaf];
-        let plain = self.route.leaves() == 1;
-        places.map(move |place| {
-            self.first_row + u64::from(if plain { place } else { self.order[place as usize] })
-        })
+    pub fn rows(&self, leaf: usize) -> Numbers<'_> {
+        if self.leaves.count() == 1 {
+            return Numbers::range(self.first_row..self.first_row + self.len(leaf));
+        }
+        Numbers::picked(self.first_row, &self.order[self.start(leaf) as usize..self.ends[leaf] as usize])
     }
 
     fn start(&self, leaf: usize) -> u32 {
-        if leaf == 0 { 0 } else { self.ends[leaf - 1] }
+        self.ends[leaf] - self.spans[leaf].count
     }
 }
 
-/// Row numbers spread over the dataset, both ends included.
+/// Row numbers spread over a table, both ends included.
 fn sample_rows(rows: u64) -> impl Iterator<Item = u64> {
     let count = rows.min(SELF_TEST_KEYS);
     // In 128 bits, as the product of two row numbers exceeds 64.
@@ -218,7 +220,7 @@ fn sample_rows(rows: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Asks the server whether [`SELF_TEST_KEYS`] keys of the dataset belong to the partitions computed here.
+/// Asks the server whether [`SELF_TEST_KEYS`] keys of a table belong to the partitions computed here.
 ///
 /// `parent` is the partitioned table, qualified and quoted. The question is `satisfies_hash_partition`, which is also the
 /// constraint of every partition, so it follows the table's own operator class and collation.
@@ -228,24 +230,32 @@ fn sample_rows(rows: u64) -> impl Iterator<Item = u64> {
 pub fn self_test(
     client: &mut impl GenericClient,
     parent: &str,
-    route: Route,
-    table: &Table,
-    rows: u64,
+    dataset: &dyn Dataset,
+    table: usize,
+    partitions: u32,
 ) -> Result<(), LoadError> {
-    if route.leaves() == 1 || rows == 0 {
+    let tables = dataset.tables();
+    if partitions <= 1 || tables[table].rows == 0 {
         return Ok(());
     }
-    let keys: Vec<[u8; data::ycsb::KEY_BYTES]> = sample_rows(rows).map(|row| table.key(row)).collect();
-    let leaves: Vec<i32> = keys.iter().map(|key| route.leaf(key_hash(key)) as i32).collect();
-    let keys: Vec<&str> =
-        keys.iter().map(|key| std::str::from_utf8(key).expect("keys are ASCII digits")).collect();
+    let before: u64 = tables[..table].iter().map(|table| table.rows).sum();
+    let mut buckets = Buckets::new(Leaves::new(tables.len(), partitions));
+    let (mut keys, mut remainders) = (Vec::new(), Vec::new());
+    for row in sample_rows(tables[table].rows).map(|row| before + row) {
+        buckets.fill(dataset, row..row + 1);
+        keys.push(dataset.key(row));
+        remainders.push(i32::from(buckets.leaf_of[0]) - (table * partitions as usize) as i32);
+    }
     let row = client
         .query_one(
-            "select count(*), min(k) from unnest($1::text[], $2::int[]) as t (k, leaf)
-             where not satisfies_hash_partition($3::text::regclass, $4, leaf, k::varchar)",
-            &[&keys, &leaves, &parent, &(route.leaves as i32)],
+            &format!(
+                "select count(*), min(k) from unnest($1::text[], $2::int[]) as t (k, leaf)
+                 where not satisfies_hash_partition($3::text::regclass, $4, leaf, k::{})",
+                tables[table].placement.1
+            ),
+            &[&keys, &remainders, &parent, &(partitions as i32)],
         )
-        .map_err(|source| LoadError::sql("asking the server how it routes keys", source))?;
+        .map_err(|source| LoadError::sql("checking how the server routes keys", source))?;
     match row.get::<_, i64>(0) {
         0 => Ok(()),
         wrong => Err(LoadError::Routing { wrong: wrong as u64, tried: keys.len() as u64, key: row.get(1) }),
@@ -255,11 +265,12 @@ pub fn self_test(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use data::ycsb::{Compressible, KeyOrder, Spec};
+    use crate::ycsb::Ycsb;
+    use data::ycsb::{Compressible, KeyOrder, Spec, Table};
     use proptest::prelude::*;
 
-    fn table(key_order: KeyOrder) -> Table {
-        Table::new(Spec { seed: 7, key_order, compressible: Compressible::NONE })
+    fn spec(key_order: KeyOrder) -> Spec {
+        Spec { seed: 7, key_order, compressible: Compressible::NONE }
     }
 
     #[test]
@@ -281,12 +292,13 @@ mod tests {
             partitions in prop_oneof![0u32..4, Just(8), Just(70), Just(4096)],
             sequential: bool,
         ) {
-            let table = table(if sequential { KeyOrder::Sequential } else { KeyOrder::Scattered });
+            let spec = spec(if sequential { KeyOrder::Sequential } else { KeyOrder::Scattered });
+            let (table, dataset) = (Table::new(spec.clone()), Ycsb::new(u64::MAX, spec));
             let route = Route::new(partitions);
-            let mut buckets = Buckets::new(route);
+            let mut buckets = Buckets::new(Leaves::new(1, partitions));
             // A second chunk in the same memory: nothing of the first may remain.
-            buckets.fill(&table, 5..900);
-            let checksum = buckets.fill(&table, first..first + count);
+            buckets.fill(&dataset, 5..900);
+            let checksum = buckets.fill(&dataset, first..first + count);
             let mut seen = Vec::new();
             let mut sum = 0u64;
             // Every second leaf, as a node may own them.
@@ -298,6 +310,7 @@ mod tests {
                 if leaf % 2 == 0 {
                     prop_assert_eq!(sorted.count(leaf as u16), Some(rows.len() as u64));
                     prop_assert!(sorted.rows(leaf as u16).eq(rows.iter().copied()));
+                    prop_assert_eq!(sorted.bytes(leaf as u16), rows.len() as u64 * crate::plan::ROW_VALUE_BYTES);
                     prop_assert_eq!(sorted.checksum(leaf as u16), buckets.checksum(leaf));
                 } else {
                     prop_assert_eq!(sorted.count(leaf as u16), None);

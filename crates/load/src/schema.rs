@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use data::FORMAT_VERSION;
-use data::ycsb::{FIELD_BYTES, FIELD_COUNT};
+use engines::cluster::Cluster;
 use postgres::{GenericClient, Transaction};
-use target::cluster::Cluster;
 
+use crate::dataset::{self, Leaves, Parameter, Table, leaf_names, table_names};
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, Layout, Relation, qualified, quoted};
 use crate::options::{Method, Options, Stop, StopLevel, Via};
-use crate::plan::{Chunks, TABLE, bound_text, leaf_names};
+use crate::plan::{Chunks, LEAVES_MAX, bound_text};
 use crate::shape::Shape;
 use crate::team::{Member, Team};
 use crate::trust;
@@ -49,9 +49,11 @@ const LOCK_PAUSE: Duration = Duration::from_millis(200);
 pub(crate) fn prepare(
     team: &mut Team,
     cluster: &Cluster,
+    content: &dyn dataset::Dataset,
     options: &Options,
     stop: &Stop,
 ) -> Result<Prepared, LoadError> {
+    let tables = content.tables();
     let Team { shape, members } = team;
     let named_nodes: Vec<NamedNode> =
         members.iter().map(|member| NamedNode { name: member.name.clone(), node: member.node }).collect();
@@ -60,7 +62,7 @@ pub(crate) fn prepare(
     let at = |node: usize| move |error: LoadError| error.at(&named_nodes_ref[node].name);
     let mut found = Vec::new();
     for (node, transaction) in transactions.iter_mut().enumerate() {
-        found.push(find(transaction).map_err(at(node))?);
+        found.push(find(transaction, content.name()).map_err(at(node))?);
     }
     if options.restart {
         for (node, transaction) in transactions.iter_mut().enumerate() {
@@ -74,50 +76,41 @@ pub(crate) fn prepare(
         Some(node) => found[node].clone().ok_or(LoadError::Restarted)?,
         None => {
             let schema =
-                crate::connect::users_schema(&cluster.nodes[named_nodes[0].node].spec).map_err(at(0))?;
-            plan(*shape, &named_nodes, cluster, options, schema)?
+                crate::connections::users_schema(&cluster.nodes[named_nodes[0].node].spec).map_err(at(0))?;
+            plan(*shape, &named_nodes, cluster, content, options, schema)?
         }
     };
     if let Some(node) = first {
-        check_identity(&model, options)?;
+        let recorded = ledger::parameters(&mut transactions[node], model.id).map_err(at(node))?;
+        check_identity(&model, &recorded, content, options)?;
         check_layout(&model, &layout, options, *shape, named_nodes.len())?;
-        let differs = |(other, _): &(Dataset, Layout), token: i64| {
-            let same = Dataset { id: model.id, loaded: model.loaded, ..other.clone() };
-            same != model || token != layout.token
-        };
-        if let Some(other) =
-            found.iter().position(|found| found.as_ref().is_some_and(|f| differs(f, f.1.token)))
-        {
-            let (one, other) = (named_nodes[node].name.clone(), named_nodes[other].name.clone());
-            return Err(LoadError::MixedCluster { one, other });
-        }
-        if found.iter().flatten().any(|(_, layout)| layout.emptied) {
-            return Err(LoadError::Emptied);
-        }
+        check_agreement(&found, node, &named_nodes)?;
     }
     for (node, transaction) in transactions.iter_mut().enumerate() {
         if let Some((dataset, _)) = &found[node] {
-            check_tables(transaction, dataset, *shape).map_err(at(node))?;
-            check_tablespaces(transaction, dataset, &layout).map_err(at(node))?;
+            check_tables(transaction, dataset, tables, *shape).map_err(at(node))?;
+            check_tablespaces(transaction, dataset, tables, &layout).map_err(at(node))?;
         }
     }
     let mut notes = Vec::new();
     let missing: Vec<usize> = (0..found.len()).filter(|node| found[*node].is_none()).collect();
     if !missing.is_empty() {
         let owners = match shape {
-            Shape::Sharded => sharded::owners(&mut transactions, &found, &model).map_err(|error| *error)?,
+            Shape::Sharded => {
+                sharded::owners(&mut transactions, &found, &model, tables).map_err(|error| *error)?
+            }
             Shape::Single | Shape::Repeated => Vec::new(),
         };
         for node in missing {
-            let tables = match shape {
+            let sql = match shape {
                 Shape::Sharded => {
                     let servers = sharded::servers(&mut transactions[node], cluster, &named_nodes, node)
                         .map_err(at(node))?;
-                    sharded::create_sql(&model, &layout, &owners, node, &servers)
+                    sharded::create_sql(&model, tables, &layout, &owners, node, &servers)
                 }
-                Shape::Single | Shape::Repeated => create_sql(&model, &layout),
+                Shape::Single | Shape::Repeated => create_sql(&model, tables, &layout),
             };
-            let made = create(&mut transactions[node], &model, &layout, &options.force, &tables);
+            let made = create(&mut transactions[node], &model, content, &layout, &options.force, &sql);
             let (dataset, revoked) = made.map_err(at(node))?;
             notes.extend(revoked);
             found[node] = Some((dataset, layout.clone()));
@@ -128,6 +121,27 @@ pub(crate) fn prepare(
     }
     let datasets = found.into_iter().flatten().map(|(dataset, _)| dataset).collect();
     Ok(Prepared { datasets, layout, created: first.is_none(), notes })
+}
+
+/// Refuses nodes whose ledgers speak of different datasets, and tables that a crash has emptied. `node` is one that has it.
+fn check_agreement(
+    found: &[Option<(Dataset, Layout)>],
+    node: usize,
+    named_nodes: &[NamedNode],
+) -> Result<(), LoadError> {
+    let Some((model, layout)) = &found[node] else { return Ok(()) };
+    let differs = |(other, theirs): &(Dataset, Layout)| {
+        let same = Dataset { id: model.id, loaded: model.loaded, ..other.clone() };
+        same != *model || theirs.token != layout.token
+    };
+    if let Some(other) = found.iter().position(|found| found.as_ref().is_some_and(differs)) {
+        let (one, other) = (named_nodes[node].name.clone(), named_nodes[other].name.clone());
+        return Err(LoadError::MixedCluster { one, other });
+    }
+    if found.iter().flatten().any(|(_, layout)| layout.emptied) {
+        return Err(LoadError::Emptied);
+    }
+    Ok(())
 }
 
 /// A node by name and by its place in the cluster.
@@ -188,12 +202,12 @@ fn unlock(members: &mut [Member]) -> Result<(), LoadError> {
 }
 
 /// The dataset with its layout, if there is one.
-fn find(client: &mut impl GenericClient) -> Result<Option<(Dataset, Layout)>, LoadError> {
+fn find(client: &mut impl GenericClient, name: &str) -> Result<Option<(Dataset, Layout)>, LoadError> {
     if ledger::exists(client)? {
         // One of an older version is brought up to date, whatever it holds.
         ledger::create_if_missing(client)?;
     }
-    let Some(dataset) = ledger::find_dataset(client, ledger::YCSB)? else { return Ok(None) };
+    let Some(dataset) = ledger::find_dataset(client, name)? else { return Ok(None) };
     let layout = ledger::layout(client, dataset.id)?;
     Ok(Some((dataset, layout)))
 }
@@ -225,46 +239,39 @@ fn plan(
     shape: Shape,
     named_nodes: &[NamedNode],
     cluster: &Cluster,
+    content: &dyn dataset::Dataset,
     options: &Options,
     schema_name: String,
 ) -> Result<(Dataset, Layout), LoadError> {
     let nodes = named_nodes.len();
+    let tables = content.tables().len() as u32;
     let asked = options.partitions.or(cluster.partitions.filter(|_| shape == Shape::Sharded));
-    let partitions = match (shape, asked) {
-        (Shape::Sharded, None) => nodes as u32 * sharded::PARTITIONS_PER_NODE,
-        (Shape::Sharded, Some(asked)) if (asked as usize) < nodes => {
-            return Err(LoadError::Option {
-                flag: "--partitions",
-                problem: format!("{asked} partitions cannot be spread over {nodes} nodes"),
-                hint: format!("ask for at least {nodes}; a multiple of it spreads them evenly"),
-            });
-        }
-        (_, asked) => asked.unwrap_or(0),
-    };
+    let partitions = partitions_of(shape, asked, nodes, tables)?;
     let method = options.method.unwrap_or_default();
     let via = options.via.unwrap_or_default();
     if via == Via::Connect && (shape != Shape::Sharded || method == Method::Freeze) {
         let problem = match shape {
-            Shape::Sharded => "rows that are sent on by an entry node cannot be frozen".to_owned(),
-            Shape::Single | Shape::Repeated => "there is no other node to send rows on to".to_owned(),
+            Shape::Sharded => "rows that an entry node forwards cannot be frozen".to_owned(),
+            Shape::Single | Shape::Repeated => "there is no other node to forward rows to".to_owned(),
         };
-        let hint = "leave it out; it is for clusters sharded by postgres_fdw and --method copy".to_owned();
+        let hint = "omit it; it is for clusters sharded by postgres_fdw and --method copy".to_owned();
         return Err(LoadError::Option { flag: "--via connect", problem, hint });
     }
+    let rows = content.rows();
     let chunks = match (options.chunk_rows, shape) {
-        (Some(chunk_rows), _) => Chunks::of_length(options.rows, chunk_rows),
+        (Some(chunk_rows), _) => Chunks::of_length(rows, chunk_rows),
         (None, Shape::Sharded) if via == Via::Owner => {
-            Chunks::for_nodes(options.rows, options.streams, nodes)
+            Chunks::for_nodes(rows, content.row_bytes(), options.streams, nodes)
         }
-        (None, _) => Chunks::for_streams(options.rows, options.streams),
+        (None, _) => Chunks::for_streams(rows, content.row_bytes(), options.streams),
     };
     let dataset = Dataset {
         id: 0,
-        name: ledger::YCSB.to_owned(),
+        name: content.name().to_owned(),
         schema_name,
         format: FORMAT_VERSION,
-        spec: options.spec.clone(),
-        rows: options.rows,
+        spec: content.spec().clone(),
+        rows,
         partitions: if partitions == 1 { 0 } else { partitions },
         method,
         chunk_rows: chunks.chunk_rows(),
@@ -286,6 +293,29 @@ fn plan(
     Ok((dataset, layout))
 }
 
+/// How many partitions each of so many tables gets on so many nodes.
+fn partitions_of(shape: Shape, asked: Option<u32>, nodes: usize, tables: u32) -> Result<u32, LoadError> {
+    let partitions = match (shape, asked) {
+        (Shape::Sharded, None) => nodes as u32 * sharded::PARTITIONS_PER_NODE,
+        (Shape::Sharded, Some(asked)) if (asked as usize) < nodes => {
+            return Err(LoadError::Option {
+                flag: "--partitions",
+                problem: format!("{asked} partitions cannot be spread over {nodes} nodes"),
+                hint: format!("give at least {nodes}; a multiple of it spreads them evenly"),
+            });
+        }
+        (_, asked) => asked.unwrap_or(0),
+    };
+    if partitions > LEAVES_MAX / tables {
+        return Err(LoadError::Option {
+            flag: "--partitions",
+            problem: format!("{partitions} partitions of each of {tables} tables are too many"),
+            hint: format!("ask for at most {}", LEAVES_MAX / tables),
+        });
+    }
+    Ok(partitions)
+}
+
 /// A number that no two loads share.
 pub(crate) fn random_token() -> i64 {
     use std::hash::{BuildHasher, Hasher};
@@ -298,32 +328,29 @@ pub(crate) fn random_token() -> i64 {
 fn create(
     client: &mut impl GenericClient,
     model: &Dataset,
+    content: &dyn dataset::Dataset,
     layout: &Layout,
     force: &[String],
-    tables: &str,
+    sql: &str,
 ) -> Result<(Dataset, Vec<String>), LoadError> {
     trust::check_schema(client, &model.schema_name)?;
     ledger::create_if_missing(client)?;
-    let names = table_names(model.partitions);
+    let names = table_names(content.tables(), model.partitions);
     clear_names(client, &model.schema_name, &names, force)?;
     let mut dataset = Dataset { loaded: false, ..model.clone() };
     dataset.id = ledger::insert_dataset(client, &dataset)?;
     ledger::set_layout(client, dataset.id, layout)?;
-    client.batch_execute(tables).map_err(|source| LoadError::sql("creating the tables", source))?;
+    let parameters: Vec<Parameter> =
+        content.parameters().into_iter().filter(|one| column_of(model, one.what).is_none()).collect();
+    if !parameters.is_empty() {
+        ledger::set_parameters(client, dataset.id, &parameters)?;
+    }
+    client.batch_execute(sql).map_err(|source| LoadError::sql("creating the tables", source))?;
     for name in &names {
         ledger::own_table(client, &dataset, name)?;
     }
     let revoked = trust::keep_code_out(client, &model.schema_name, &names)?;
     Ok((dataset, revoked))
-}
-
-/// All tables of a dataset with this many partitions, the parent first.
-pub(crate) fn table_names(partitions: u32) -> Vec<String> {
-    let mut names = vec![TABLE.to_owned()];
-    if partitions > 1 {
-        names.extend(leaf_names(partitions));
-    }
-    names
 }
 
 /// Makes sure that the names are free: drops what the user named with `--force`, refuses the rest.
@@ -355,12 +382,15 @@ fn drop_kind(relation: &Relation) -> Option<&'static str> {
     matches!(relation.kind, 'r' | 'p' | 'v' | 'm' | 'f').then(|| relation.kind_name())
 }
 
-/// The head of the statement that makes the table.
-fn columns_sql() -> String {
-    let columns: String =
-        (0..FIELD_COUNT).map(|column| format!(", field{column} varchar({FIELD_BYTES})")).collect();
-    // Not null from the start: the primary key would have to read every row to add it.
-    format!("(ycsb_key varchar(64) not null{columns})")
+/// The columns in the statement that makes a table.
+fn columns_sql(table: &Table) -> String {
+    let columns: Vec<String> = table.columns.iter().map(|(name, kind)| format!("{name} {kind}")).collect();
+    format!("({})", columns.join(", "))
+}
+
+/// The words that give a table its fill factor.
+fn fillfactor_sql(table: &Table) -> String {
+    table.fillfactor.map(|percent| format!(" with (fillfactor = {percent})")).unwrap_or_default()
 }
 
 /// The words after a table's definition that put it into its tablespace: the `place`-th of the map, round and round.
@@ -374,46 +404,61 @@ pub(crate) fn tablespace_at(layout: &Layout, place: usize) -> Option<&str> {
     (!map.is_empty()).then(|| map[place % map.len()].as_str())
 }
 
-fn create_sql(dataset: &Dataset, layout: &Layout) -> String {
-    let columns = columns_sql();
-    let parent = qualified(&dataset.schema_name, TABLE);
-    let unlogged = if layout.unlogged { "unlogged " } else { "" };
-    let first = tablespace_sql(layout, 0);
-    if dataset.partitions <= 1 {
-        return format!("create {unlogged}table {parent} {columns}{first};");
-    }
-    let mut sql = format!("create table {parent} {columns} partition by hash (ycsb_key){first};");
-    for (remainder, leaf) in leaf_names(dataset.partitions).iter().enumerate() {
-        let leaf = qualified(&dataset.schema_name, leaf);
-        let modulus = dataset.partitions;
-        let tablespace = tablespace_sql(layout, remainder);
-        sql.push_str(&format!(
-            "create {unlogged}table {leaf} partition of {parent} for values with (modulus {modulus}, remainder {remainder}){tablespace};"
-        ));
+fn create_sql(dataset: &Dataset, tables: &[Table], layout: &Layout) -> String {
+    let mut sql = String::new();
+    for (number, table) in tables.iter().enumerate() {
+        let columns = columns_sql(table);
+        let parent = qualified(&dataset.schema_name, table.name);
+        let unlogged = if layout.unlogged { "unlogged " } else { "" };
+        let fillfactor = fillfactor_sql(table);
+        if dataset.partitions <= 1 {
+            let tablespace = tablespace_sql(layout, number);
+            sql.push_str(&format!("create {unlogged}table {parent} {columns}{fillfactor}{tablespace};"));
+            continue;
+        }
+        let (column, first) = (table.placement.0, tablespace_sql(layout, 0));
+        sql.push_str(&format!("create table {parent} {columns} partition by hash ({column}){first};"));
+        for remainder in 0..dataset.partitions {
+            let leaf = qualified(&dataset.schema_name, &format!("{}_p{remainder}", table.name));
+            let bound = format!("for values with (modulus {}, remainder {remainder})", dataset.partitions);
+            let tablespace = tablespace_sql(layout, remainder as usize);
+            sql.push_str(&format!(
+                "create {unlogged}table {leaf} partition of {parent} {bound}{fillfactor}{tablespace};"
+            ));
+        }
     }
     sql
 }
 
-/// Refuses a dataset that differs from what was asked for, naming the first difference and every flag that would match.
-fn check_identity(dataset: &Dataset, options: &Options) -> Result<(), LoadError> {
-    let spec = &options.spec;
+/// What the ledger's row of a dataset says of a parameter that has a column there.
+fn column_of(dataset: &Dataset, what: &str) -> Option<String> {
+    match what {
+        "rows" => Some(dataset.rows.to_string()),
+        "key order" => Some(dataset.spec.key_order.to_string()),
+        "compressibility" => Some(dataset.spec.compressible.to_string()),
+        _ => None,
+    }
+}
+
+/// Refuses a dataset that differs from what was asked for, naming the first difference and every flag that would match. `recorded` are its
+/// further parameters by the ledger.
+fn check_identity(
+    dataset: &Dataset,
+    recorded: &BTreeMap<String, String>,
+    content: &dyn dataset::Dataset,
+    options: &Options,
+) -> Result<(), LoadError> {
     let asked_partitions = options.partitions.map(|partitions| if partitions == 1 { 0 } else { partitions });
-    let existing: [(&'static str, Option<&str>, String, Option<String>); 8] = [
+    let mut existing: Vec<(&'static str, Option<&str>, String, Option<String>)> = vec![
         ("format", None, dataset.format.to_string(), Some(FORMAT_VERSION.to_string())),
-        ("seed", Some("--seed"), dataset.spec.seed.to_string(), Some(spec.seed.to_string())),
-        ("rows", Some("--rows"), dataset.rows.to_string(), Some(options.rows.to_string())),
-        (
-            "key order",
-            Some("--key-order"),
-            dataset.spec.key_order.to_string(),
-            Some(spec.key_order.to_string()),
-        ),
-        (
-            "compressibility",
-            Some("--compressible"),
-            dataset.spec.compressible.to_string(),
-            Some(spec.compressible.to_string()),
-        ),
+        ("seed", Some("--seed"), dataset.spec.seed.to_string(), Some(content.spec().seed.to_string())),
+    ];
+    for Parameter { what, flag, value } in content.parameters() {
+        let there = column_of(dataset, what).or_else(|| recorded.get(what).cloned());
+        let there = there.ok_or(LoadError::DamagedLedger { table: "parameter", column: "value" })?;
+        existing.push((what, Some(flag), there, Some(value)));
+    }
+    existing.extend([
         (
             "partitions",
             Some("--partitions"),
@@ -432,7 +477,7 @@ fn check_identity(dataset: &Dataset, options: &Options) -> Result<(), LoadError>
             dataset.chunk_rows.to_string(),
             options.chunk_rows.map(|rows| rows.to_string()),
         ),
-    ];
+    ]);
     let differs =
         |asked: &Option<String>, existing: &str| asked.as_deref().is_some_and(|asked| asked != existing);
     let Some((what, _, value, asked)) = existing.iter().find(|(_, _, value, asked)| differs(asked, value))
@@ -504,6 +549,7 @@ fn check_layout(
 fn check_tablespaces(
     client: &mut impl GenericClient,
     dataset: &Dataset,
+    tables: &[Table],
     layout: &Layout,
 ) -> Result<(), LoadError> {
     if layout.tablespaces.as_ref().is_none_or(Vec::is_empty) {
@@ -516,7 +562,7 @@ fn check_tablespaces(
          join pg_index i on i.indrelid = c.oid join pg_class x on x.oid = i.indexrelid
          left join pg_tablespace u on u.oid = x.reltablespace
          where n.nspname = $1 and c.relname = any($2) and c.relkind = 'r' and c.reltablespace <> x.reltablespace order by 1, 3 limit 1",
-        &[&dataset.schema_name, &leaf_names(dataset.partitions)],
+        &[&dataset.schema_name, &leaf_names(tables, dataset.partitions)],
     );
     let rows = rows.map_err(|source| LoadError::sql("reading the tables' tablespaces", source))?;
     match rows.first() {
@@ -531,60 +577,71 @@ fn check_tablespaces(
 }
 
 /// Refuses to continue when a table of the dataset is gone, is somebody else's by now, or is partitioned in another way.
-fn check_tables(client: &mut impl GenericClient, dataset: &Dataset, shape: Shape) -> Result<(), LoadError> {
-    let mut names = table_names(dataset.partitions);
-    if shape == Shape::Sharded {
-        // What its leaves are is for all nodes together to say: see `crate::shard`.
-        names.truncate(1);
-    }
+fn check_tables(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+    tables: &[Table],
+    shape: Shape,
+) -> Result<(), LoadError> {
+    let all = table_names(tables, dataset.partitions);
+    let is_parent = |name: &str| tables.iter().any(|table| table.name == name);
+    // What the leaves are on a sharded cluster is for all nodes together to say: see `crate::shard`.
+    let names: Vec<String> =
+        all.iter().filter(|name| shape != Shape::Sharded || is_parent(name)).cloned().collect();
     let found = ledger::relations(client, &dataset.schema_name, &names, Some(dataset.id))?;
-    let changed = |table: &str, problem: &str| LoadError::ChangedTable {
-        table: table.to_owned(),
-        problem: problem.to_owned(),
-    };
     for name in &names {
         let Some(relation) = found.iter().find(|relation| &relation.name == name) else {
-            ledger::check_in_place(client, dataset)?;
+            ledger::check_in_place(client, dataset, &all)?;
             return Err(changed(name, "the table is gone"));
         };
-        let kind = if name == TABLE && dataset.partitions > 1 { 'p' } else { 'r' };
+        let kind = if is_parent(name) && dataset.partitions > 1 { 'p' } else { 'r' };
         if !relation.ours || relation.kind != kind {
             return Err(changed(name, "the table is another one"));
         }
     }
-    ledger::check_in_place(client, dataset)?;
+    ledger::check_in_place(client, dataset, &all)?;
     trust::check_filled(client, dataset)?;
     if dataset.partitions <= 1 || shape == Shape::Sharded {
         return Ok(());
     }
+    tables.iter().try_for_each(|table| check_bounds(client, dataset, table.name))
+}
+
+fn changed(table: &str, problem: &str) -> LoadError {
+    LoadError::ChangedTable { table: table.to_owned(), problem: problem.to_owned() }
+}
+
+/// Refuses a table that is partitioned in another way than the load made it.
+fn check_bounds(client: &mut impl GenericClient, dataset: &Dataset, table: &str) -> Result<(), LoadError> {
     let rows = client
         .query(
             "select c.relname::text, pg_get_expr(c.relpartbound, c.oid) from pg_inherits i
              join pg_class c on c.oid = i.inhrelid join pg_class p on p.oid = i.inhparent
              join pg_namespace n on n.oid = p.relnamespace
              where n.nspname = $1 and p.relname = $2 and coalesce(to_jsonb(i) ->> 'inhdetachpending', '') <> 'true'",
-            &[&dataset.schema_name, &TABLE],
+            &[&dataset.schema_name, &table],
         )
         .map_err(|source| LoadError::sql("reading the partitions' bounds", source))?;
     let bounds: BTreeMap<String, String> =
         rows.iter().map(|row| (row.get(0), row.get::<_, Option<String>>(1).unwrap_or_default())).collect();
-    for (remainder, name) in leaf_names(dataset.partitions).iter().enumerate() {
-        let expected = bound_text(dataset.partitions, remainder as u32);
-        if bounds.get(name) != Some(&expected) {
-            return Err(changed(name, "it is no longer the partition it was"));
+    for remainder in 0..dataset.partitions {
+        let name = format!("{table}_p{remainder}");
+        let expected = bound_text(dataset.partitions, remainder);
+        if bounds.get(&name) != Some(&expected) {
+            return Err(changed(&name, "it is no longer the partition it was"));
         }
     }
     if bounds.len() != dataset.partitions as usize {
-        return Err(changed(TABLE, "it has partitions of somebody else"));
+        return Err(changed(table, "it has partitions that pgfathom did not make"));
     }
     Ok(())
 }
 
-/// Rows per unit of the ledger: chunks of rows, or leaf tables.
-pub(crate) fn chunk_count(dataset: &Dataset) -> u64 {
+/// How many units the ledger has of a dataset with so many tables: chunks of rows, or leaf tables.
+pub(crate) fn chunk_count(dataset: &Dataset, tables: usize) -> u64 {
     match dataset.method {
         Method::Copy => Chunks::of_length(dataset.rows, dataset.chunk_rows).count(),
-        Method::Freeze => u64::from(dataset.partitions.max(1)),
+        Method::Freeze => Leaves::new(tables, dataset.partitions).count() as u64,
     }
 }
 

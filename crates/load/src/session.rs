@@ -40,7 +40,7 @@ pub(crate) enum SessionError {
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
     /// The server took another number of rows than it was sent.
-    #[error("{sent} rows were sent, the server counted {counted}")]
+    #[error("{sent} rows were sent, but the server counted {counted}")]
     RowCount { sent: u64, counted: u64 },
 }
 

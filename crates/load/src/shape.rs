@@ -1,7 +1,7 @@
 //! What a target is to a load: one server, nodes that share the rows, or nodes that each hold all of them.
 
-use target::cluster::Cluster;
-use target::engine::Engine;
+use engines::cluster::Cluster;
+use engines::profile::LoadPath;
 
 use crate::error::LoadError;
 
@@ -22,12 +22,11 @@ pub(crate) enum Shape {
 impl Shape {
     /// The shape of a cluster.
     pub(crate) fn of(cluster: &Cluster) -> Result<Shape, LoadError> {
-        match cluster.engine {
-            Engine::Postgres => Ok(Shape::Single),
-            Engine::FdwSharded if cluster.is_clustered() => Ok(Shape::Sharded),
-            Engine::Multimaster if cluster.is_clustered() => Ok(Shape::Repeated),
-            Engine::FdwSharded | Engine::Multimaster => Ok(Shape::Single),
-            engine => Err(LoadError::Engine { engine: engine.name() }),
+        match cluster.engine.load {
+            LoadPath::Leaves if cluster.has_foreign_partitions() => Ok(Shape::Sharded),
+            LoadPath::EachNode if cluster.is_clustered() => Ok(Shape::Repeated),
+            LoadPath::Leaves | LoadPath::EachNode => Ok(Shape::Single),
+            LoadPath::Table | LoadPath::None(_) => Err(LoadError::Engine { engine: cluster.engine }),
         }
     }
 }

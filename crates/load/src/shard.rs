@@ -30,13 +30,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+pub(crate) use connect::sql::literal;
 use postgres::{Client, GenericClient};
 
+use crate::dataset::{Table, leaf_names};
 use crate::dispatch::{Attachment, Owned};
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, qualified};
 use crate::options::{Stop, StopLevel};
-use crate::plan::{TABLE, bound_text, leaf_names};
+use crate::plan::bound_text;
 use crate::team::Team;
 
 /// How often the catalogs are looked at when nothing hints at a change.
@@ -51,7 +53,7 @@ const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 /// A partition as one node's catalog has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Partition {
-    /// Its remainder.
+    /// Its number among the leaves of all tables.
     pub(crate) leaf: u16,
     pub(crate) name: String,
     /// It is a table of this node, not a foreign one.
@@ -59,20 +61,37 @@ pub(crate) struct Partition {
     pub(crate) attachment: Attachment,
 }
 
-/// The partitions that this node's parent table has. One that is being detached is none: nobody who asks the parent finds its rows.
+/// The partitions that this node's tables have. One that is being detached is none: nobody who asks the parent finds its rows.
 pub(crate) fn partitions(
     client: &mut impl GenericClient,
     dataset: &Dataset,
+    tables: &[Table],
 ) -> Result<Vec<Partition>, LoadError> {
+    let mut found = Vec::new();
+    for (number, table) in tables.iter().enumerate() {
+        found.extend(partitions_of(client, dataset, table, number as u32 * dataset.partitions)?);
+    }
+    Ok(found)
+}
+
+/// The same of one table, whose leaves are numbered from `first` on.
+fn partitions_of(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+    table: &Table,
+    first: u32,
+) -> Result<Vec<Partition>, LoadError> {
+    let parent = qualified(&dataset.schema_name, table.name);
     let rows = client.query(
         "select c.relname::text, n.nspname::text, c.relkind::text, c.oid, i.xmin::text, coalesce(pg_get_expr(c.relpartbound, c.oid), '')
          from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_namespace n on n.oid = c.relnamespace
          where i.inhparent = to_regclass($1) and coalesce(to_jsonb(i) ->> 'inhdetachpending', '') <> 'true'",
-        &[&qualified(&dataset.schema_name, TABLE)],
+        &[&parent],
     );
     let rows = rows.map_err(|source| LoadError::sql("reading the partitions", source))?;
-    let bounds: BTreeMap<String, u16> =
-        (0..dataset.partitions).map(|leaf| (bound_text(dataset.partitions, leaf), leaf as u16)).collect();
+    let bounds: BTreeMap<String, u16> = (0..dataset.partitions)
+        .map(|remainder| (bound_text(dataset.partitions, remainder), (first + remainder) as u16))
+        .collect();
     rows.iter()
         // Without a bound: it was detached or dropped while the query ran.
         .filter(|row| !row.get::<_, &str>(5).is_empty())
@@ -83,7 +102,8 @@ pub(crate) fn partitions(
             let leaf = bounds.get(bound);
             let leaf = *leaf.ok_or_else(|| changed(format!("it is a partition {bound}")))?;
             let relation = qualified(schema, &name);
-            let attachment = Attachment { oid: row.get(3), xmin: row.get(4), relation };
+            let parent = parent.clone();
+            let attachment = Attachment { oid: row.get(3), xmin: row.get(4), relation, parent };
             Ok(Partition { leaf, local: row.get::<_, &str>(2) == "r", attachment, name })
         })
         .collect()
@@ -111,7 +131,7 @@ pub(crate) fn ownership(
             [(node, attachment)] => {
                 owned[*node].insert(leaf as u16, Some((*attachment).clone()));
             }
-            [] => return disagree("is a table on no node".to_owned()),
+            [] => return disagree("is not a table on any node".to_owned()),
             owners => {
                 let names: Vec<&str> = owners.iter().map(|(node, _)| nodes[*node].0).collect();
                 return disagree(format!("is a table on {}", names.join(" and on ")));
@@ -121,11 +141,12 @@ pub(crate) fn ownership(
     Ok(owned)
 }
 
-/// Reads what every node owns; waits while the catalogs disagree, as they do while a leaf is moved, for as long as for a lost server. Tables that somebody has put in the place of ours are noted as the
-/// dataset's, as they are partitions of its table.
+/// Reads what every node owns; waits while the catalogs disagree, as they do while a leaf is moved, for as long as for a lost server. Tables that
+/// somebody has put in the place of ours are noted as the dataset's, as they are partitions of its table.
 pub(crate) fn settled(
     team: &mut Team,
     datasets: &[Dataset],
+    tables: &[Table],
     reconnect_limit: Duration,
     stop: &Stop,
 ) -> Result<Vec<Owned>, LoadError> {
@@ -135,7 +156,7 @@ pub(crate) fn settled(
         let mut nodes = Vec::with_capacity(team.members.len());
         let mut locked = false;
         for (member, dataset) in team.members.iter_mut().zip(datasets) {
-            match within(&mut member.control, LOCK_LIMIT, |client| partitions(client, dataset)) {
+            match within(&mut member.control, LOCK_LIMIT, |client| partitions(client, dataset, tables)) {
                 Ok(found) => nodes.push(found),
                 Err(error) if is_locked(&error) && stop.level() == StopLevel::Run => locked = true,
                 Err(error) => return Err(error.at(&member.name)),
@@ -147,7 +168,7 @@ pub(crate) fn settled(
         }
         let named: Vec<(&str, Vec<Partition>)> =
             team.members.iter().map(|member| member.name.as_str()).zip(nodes).collect();
-        let leaves = leaf_names(datasets.first().map_or(0, |dataset| dataset.partitions));
+        let leaves = leaf_names(tables, datasets.first().map_or(0, |dataset| dataset.partitions));
         match ownership(&named, &leaves) {
             Ok(owned) => {
                 let found: Vec<Vec<Partition>> =
@@ -210,7 +231,7 @@ pub(crate) fn moves(
         let (to, new) = owner(&mut after.iter(), leaf as u16)?;
         if from != to {
             return Some(format!(
-                "{name} has moved from {} to {}: its other rows go there",
+                "{name} has moved from {} to {}: the remaining rows go there",
                 nodes[from], nodes[to]
             ));
         }
@@ -222,35 +243,27 @@ pub(crate) fn moves(
 /// The statements with which a stream, inside its transaction, keeps its leaves where they are and looks whether they are what the plan says. The
 /// last one gives one row per leaf that is.
 ///
-/// The parent comes first, then the leaves as they ascend: the order in which `alter table ... detach partition` locks too. Without
+/// The parents come first, then the leaves as they ascend: the order in which `alter table ... detach partition` locks too. Without
 /// `wait` a lock that somebody else has or waits for is an error.
-pub(crate) fn hold_sql<'a>(
-    parent: &str,
-    attachments: impl Iterator<Item = &'a Attachment> + Clone,
-    wait: bool,
-) -> String {
+pub(crate) fn hold_sql<'a>(attachments: impl Iterator<Item = &'a Attachment> + Clone, wait: bool) -> String {
     let nowait = if wait { "" } else { " nowait" };
     let relations: Vec<&str> = attachments.clone().map(|attachment| attachment.relation.as_str()).collect();
+    let mut parents: Vec<&str> = attachments.clone().map(|attachment| attachment.parent.as_str()).collect();
+    parents.dedup();
     let wanted: Vec<String> = attachments
-        .map(|Attachment { oid, xmin, relation }| {
-            format!("({}::regclass, {oid}, '{xmin}')", literal(relation))
+        .map(|Attachment { oid, xmin, relation, parent }| {
+            format!("({}::regclass, {oid}, '{xmin}', {}::regclass)", literal(relation), literal(parent))
         })
         .collect();
     format!(
-        "lock table only {parent} in access share mode{nowait}; lock table only {} in row exclusive mode{nowait}; \
-         select from (values {}) as w (relation, oid, attached_by) \
+        "lock table only {} in access share mode{nowait}; lock table only {} in row exclusive mode{nowait}; \
+         select from (values {}) as w (relation, oid, attached_by, parent) \
          join pg_inherits i on i.inhrelid = w.oid and i.inhrelid = w.relation and i.xmin::text = w.attached_by \
-         where i.inhparent = {}::regclass",
+         where i.inhparent = w.parent",
+        parents.join(", only "),
         relations.join(", only "),
-        wanted.join(", "),
-        literal(parent)
+        wanted.join(", ")
     )
-}
-
-/// A text in single quotes.
-pub(crate) fn literal(text: &str) -> String {
-    let quoted = text.replace('\'', "''");
-    if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
 }
 
 #[cfg(test)]
@@ -259,21 +272,22 @@ mod tests {
 
     fn partition(leaf: u16, local: bool, oid: u32) -> Partition {
         let name = format!("usertable_p{leaf}");
-        let attachment = Attachment { oid, xmin: "7".into(), relation: qualified("public", &name) };
+        let (relation, parent) = (qualified("public", &name), qualified("public", "usertable"));
+        let attachment = Attachment { oid, xmin: "7".into(), relation, parent };
         Partition { leaf, name, local, attachment }
     }
 
     #[test]
     fn a_leaf_has_one_owner_or_there_is_no_plan() {
-        let leaves = leaf_names(2);
+        let leaves = crate::plan::leaf_names(2);
         let node = |first: bool, second: bool| vec![partition(0, first, 1), partition(1, second, 2)];
         let owned = ownership(&[("n1", node(true, false)), ("n2", node(false, true))], &leaves).unwrap();
         assert_eq!(owned[0].keys().copied().collect::<Vec<_>>(), [0]);
         assert_eq!(owned[1].keys().copied().collect::<Vec<_>>(), [1]);
         for (n1, n2, message) in [
-            (node(true, false), node(false, false), "usertable_p1 is a table on no node"),
+            (node(true, false), node(false, false), "usertable_p1 is not a table on any node"),
             (node(true, true), node(false, true), "usertable_p1 is a table on n1 and on n2"),
-            (node(true, false), vec![partition(0, false, 1)], "usertable_p1 is no partition on n2"),
+            (node(true, false), vec![partition(0, false, 1)], "usertable_p1 is not a partition on n2"),
         ] {
             let error = ownership(&[("n1", n1), ("n2", n2)], &leaves).unwrap_err();
             assert_eq!(error.to_string(), message);
@@ -289,9 +303,9 @@ mod tests {
         let before = [std::sync::Arc::new(owned(&[(0, 1), (2, 3)])), std::sync::Arc::new(owned(&[(1, 2)]))];
         let after = [owned(&[(2, 9)]), owned(&[(0, 4), (1, 2)])];
         assert_eq!(
-            moves(&before, &after, &["n1", "n2"], &leaf_names(3)),
+            moves(&before, &after, &["n1", "n2"], &crate::plan::leaf_names(3)),
             [
-                "usertable_p0 has moved from n1 to n2: its other rows go there",
+                "usertable_p0 has moved from n1 to n2: the remaining rows go there",
                 "usertable_p2 on n1 was detached and attached again"
             ]
         );
@@ -300,16 +314,16 @@ mod tests {
     #[test]
     fn leaves_are_locked_after_their_parent_and_looked_at_under_the_lock() {
         let attachments = [partition(1, true, 11).attachment, partition(4, true, 14).attachment];
-        let sql = hold_sql("\"public\".\"usertable\"", attachments.iter(), true);
+        let sql = hold_sql(attachments.iter(), true);
         let parent = sql.find("only \"public\".\"usertable\" in access share").unwrap();
         let leaves = sql
             .find("only \"public\".\"usertable_p1\", only \"public\".\"usertable_p4\" in row excl")
             .unwrap();
-        let look =
-            sql.find("select from (values ('\"public\".\"usertable_p1\"'::regclass, 11, '7')").unwrap();
+        let look = sql
+            .find("select from (values ('\"public\".\"usertable_p1\"'::regclass, 11, '7', '\"public")
+            .unwrap();
         assert!(parent < leaves && leaves < look, "{sql}");
-        let sql = hold_sql("\"public\".\"usertable\"", attachments.iter(), false);
+        let sql = hold_sql(attachments.iter(), false);
         assert_eq!(sql.matches(" mode nowait;").count(), 2, "{sql}");
-        assert_eq!(literal("a'b\\c"), "E'a''b\\\\c'");
     }
 }

@@ -5,12 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
+use connect::control::Control;
 use postgres::Client;
-use target::control::Control;
 
+use crate::dataset::{Table, leaf_names};
 use crate::error::LoadError;
 use crate::ledger::Dataset;
-use crate::plan::leaf_names;
 use crate::shard::literal;
 
 /// The least free of a server's disks that matter to a load.
@@ -32,8 +32,12 @@ pub(crate) struct Disks {
 
 impl Disks {
     /// Finds the directories of a dataset's tables and a way to look at them.
-    pub(crate) fn find(control: &mut Control, dataset: &Dataset) -> Result<Disks, LoadError> {
-        Disks::find_in(control, &dataset.schema_name, &leaf_names(dataset.partitions), &[])
+    pub(crate) fn find(
+        control: &mut Control,
+        dataset: &Dataset,
+        tables: &[Table],
+    ) -> Result<Disks, LoadError> {
+        Disks::find_in(control, &dataset.schema_name, &leaf_names(tables, dataset.partitions), &[])
     }
 
     /// The same for tables that are still to be made, in these tablespaces.
@@ -47,7 +51,7 @@ impl Disks {
         tables: &[String],
         tablespaces: &[String],
     ) -> Result<Disks, LoadError> {
-        let sql = |source| LoadError::sql("asking where the server's data lie", source);
+        let sql = |source| LoadError::sql("reading the location of the server's data", source);
         let row = control.query_one(
             "select current_setting('data_directory'), coalesce(inet_server_addr() <<= '127.0.0.0/8' or inet_server_addr() = '::1', true)",
             &[],
@@ -94,7 +98,7 @@ impl Disks {
             // What is left for others than root, as the server is.
             let found = found.map(|found| found.f_bavail.saturating_mul(found.f_frsize));
             found.map_err(|error| LoadError::Lost {
-                doing: format!("looking at {directory}"),
+                doing: format!("reading {directory}"),
                 source: error.into(),
             })
         };
@@ -102,7 +106,7 @@ impl Disks {
     }
 
     fn by_df(&self, client: &mut Client) -> Result<Vec<u64>, LoadError> {
-        let sql = |source| LoadError::sql("asking the server to run df", source);
+        let sql = |source| LoadError::sql("running df on the server", source);
         let listed: Vec<String> =
             self.directories.iter().map(|path| format!("'{}'", path.replace('\'', "'\\''"))).collect();
         let program = format!("df -P -k -- {}", listed.join(" "));
@@ -123,7 +127,7 @@ impl Disks {
         let text = lines.join(" | ");
         transaction.commit().map_err(sql)?;
         free.ok_or_else(|| LoadError::Lost {
-            doing: format!("reading what df said ({text})"),
+            doing: format!("reading the output of df ({text})"),
             source: std::io::ErrorKind::InvalidData.into(),
         })
     }

@@ -9,19 +9,17 @@ use std::sync::mpsc::Sender;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use data::ycsb::Table;
+use connect::ConnSpec;
+use connect::hot::{CancelToken, HotConnection};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use target::ConnSpec;
-use target::hot::{CancelToken, HotConnection};
 use wire::error::SqlState;
 
+use crate::dataset::{self, Encoder, Leaves, Numbers};
 use crate::error::LoadError;
 use crate::ledger::{Dataset, qualified};
 use crate::options::{Stop, StopLevel};
-use crate::plan::leaf_names;
 use crate::progress::{Counters, LoadEvent, StreamCounters};
-use crate::route::Route;
-use crate::rows::{MESSAGE_BYTES, RowMessage, column_names};
+use crate::rows::MESSAGE_BYTES;
 use crate::session::{Session, SessionError, Socket};
 
 /// The first pause before a lost server is tried again; it doubles from time to time.
@@ -69,8 +67,9 @@ pub(crate) enum Message {
 /// What all streams of a load share.
 pub(crate) struct Work<'a> {
     pub(crate) dataset: &'a Dataset,
-    pub(crate) table: Table,
-    pub(crate) route: Route,
+    /// Its tables and rows.
+    pub(crate) content: &'a dyn dataset::Dataset,
+    pub(crate) leaves: Leaves,
     pub(crate) counters: &'a Counters,
     pub(crate) stop: &'a Stop,
     pub(crate) reconnect_limit: Duration,
@@ -82,7 +81,7 @@ pub(crate) struct Work<'a> {
     pub(crate) cancels: Vec<Mutex<Option<CancelToken>>>,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
     /// How urgently streams shall stop, whoever wants it.
     pub(crate) fn stop_level(&self) -> StopLevel {
         if self.failed.load(Ordering::Relaxed) { StopLevel::Now } else { self.stop.level() }
@@ -101,16 +100,25 @@ impl Work<'_> {
         }
     }
 
-    /// The leaf tables, qualified and quoted.
-    pub(crate) fn leaves(&self) -> Vec<String> {
-        let names = leaf_names(self.dataset.partitions);
-        names.iter().map(|leaf| qualified(&self.dataset.schema_name, leaf)).collect()
+    /// A leaf table, qualified and quoted.
+    pub(crate) fn leaf(&self, leaf: u16) -> String {
+        let table = self.table_of(leaf).name;
+        let name = match self.dataset.partitions {
+            0 | 1 => table.to_owned(),
+            _ => format!("{table}_p{}", self.leaves.partition(usize::from(leaf))),
+        };
+        qualified(&self.dataset.schema_name, &name)
+    }
+
+    /// The table of a leaf.
+    pub(crate) fn table_of(&self, leaf: u16) -> &'a dataset::Table {
+        &self.content.tables()[self.leaves.table(usize::from(leaf))]
     }
 }
 
-/// The command that copies rows into a leaf table; `options` begin with a comma.
-pub(crate) fn copy_command(leaf: &str, options: &str) -> String {
-    format!("copy {leaf} ({}) from stdin (format binary{options})", column_names())
+/// The command that copies rows into a table or one of its leaves; `options` begin with a comma.
+pub(crate) fn copy_command(relation: &str, table: &dataset::Table, options: &str) -> String {
+    format!("copy {relation} ({}) from stdin (format binary{options})", table.column_list())
 }
 
 impl Socket for HotConnection {
@@ -175,7 +183,7 @@ pub(crate) struct Stream<'a> {
     /// The name of that node; empty when there is only one.
     node: &'a str,
     session: Option<Session<HotConnection>>,
-    pub(crate) message: RowMessage,
+    encoder: Box<dyn Encoder + Send + 'a>,
     /// Failures of the chunk in hand that were not about the connection.
     attempts: u32,
     /// Connections lost over the chunk in hand.
@@ -190,14 +198,14 @@ pub(crate) struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// A stream to a node; its name is empty when there is only one.
     pub(crate) fn at(work: &'a Work<'a>, index: usize, spec: &'a ConnSpec, node: &'a str) -> Stream<'a> {
-        let message = RowMessage::new(MESSAGE_BYTES);
+        let encoder = work.content.encoder(MESSAGE_BYTES);
         Stream {
             work,
             index,
             spec,
             node,
             session: None,
-            message,
+            encoder,
             attempts: 0,
             losses: 0,
             lost_at: None,
@@ -242,7 +250,7 @@ impl<'a> Stream<'a> {
                     self.counters().set_connected(true);
                     if let Some(lost_at) = lost_at {
                         let waited = lost_at.elapsed();
-                        let message = format!("{} is connected again", self.name());
+                        let message = format!("{} has reconnected", self.name());
                         self.tell(record::event::RECONNECT, message, Some(waited));
                     }
                 }
@@ -260,7 +268,7 @@ impl<'a> Stream<'a> {
     }
 
     fn try_connect(&self) -> Result<Session<HotConnection>, LoadError> {
-        let connection = crate::connect::hot(self.spec).map_err(LoadError::connect)?;
+        let connection = crate::connections::hot(self.spec).map_err(LoadError::connect)?;
         let cancel = connection.cancel_token();
         *self.work.cancels[self.index].lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel);
         let mut session = Session::new(connection);
@@ -288,30 +296,26 @@ impl<'a> Stream<'a> {
 
     /// Generates rows and sends them into the COPY that is open, but for the last ones, which [`Stream::flush`] sends. `pace` decides
     /// whether a request to stop waits for the end of the transaction.
-    pub(crate) fn send_rows(
-        &mut self,
-        rows: impl Iterator<Item = u64>,
-        pace: &mut Pace,
-    ) -> Result<(), ChunkError> {
-        for row in rows {
-            if self.message.is_full() {
-                self.flush(pace)?;
+    pub(crate) fn send_rows(&mut self, mut rows: Numbers<'_>, pace: &mut Pace) -> Result<(), ChunkError> {
+        loop {
+            self.encoder.fill(&mut rows);
+            if !self.encoder.is_full() {
+                return Ok(());
             }
-            self.message.push(&self.work.table, row);
+            self.flush(pace)?;
         }
-        Ok(())
     }
 
     /// Sends the rows that are encoded, if any.
     pub(crate) fn flush(&mut self, pace: &mut Pace) -> Result<(), ChunkError> {
-        let rows = self.message.len() as u64;
-        if rows == 0 {
+        if self.encoder.is_empty() {
             return Ok(());
         }
+        let rows = self.encoder.rows();
         self.pass(pace)?;
         let session = self.session.as_mut().expect("a stream connects before it loads");
-        session.send(self.message.message(), rows)?;
-        self.message.clear();
+        session.send(self.encoder.message(), rows)?;
+        self.encoder.clear();
         self.sent(rows, pace);
         Ok(())
     }
@@ -358,7 +362,7 @@ impl<'a> Stream<'a> {
     /// noticed. `what` names the chunk.
     pub(crate) fn recover(&mut self, error: ChunkError, what: &str) -> Result<bool, LoadError> {
         self.counters().rolled_back();
-        self.message.clear();
+        self.encoder.reset();
         let error = match error {
             ChunkError::Stopped => {
                 self.roll_back();
@@ -391,7 +395,7 @@ impl<'a> Stream<'a> {
             }
             Fate::Repeat => {
                 self.attempts += 1;
-                self.tell(record::event::ERROR, format!("{what} is begun again: {error}"), None);
+                self.tell(record::event::ERROR, format!("{what} is repeated: {error}"), None);
                 self.roll_back();
             }
             Fate::Reconnect if self.losses >= LOSSES_MAX => {
@@ -400,7 +404,11 @@ impl<'a> Stream<'a> {
             }
             Fate::Reconnect => {
                 self.losses += 1;
-                self.tell(record::event::ERROR, format!("{} lost the server: {error}", self.name()), None);
+                self.tell(
+                    record::event::ERROR,
+                    format!("{} lost the connection: {error}", self.name()),
+                    None,
+                );
                 self.lose_connection();
             }
         }
@@ -535,7 +543,14 @@ mod tests {
 
     #[test]
     fn a_copy_names_its_columns() {
-        let command = copy_command("\"public\".\"usertable_p3\"", ", freeze");
+        let spec = data::ycsb::Spec {
+            seed: 1,
+            key_order: data::ycsb::KeyOrder::Scattered,
+            compressible: data::ycsb::Compressible::NONE,
+        };
+        let ycsb = crate::ycsb::Ycsb::new(1, spec);
+        let table = &dataset::Dataset::tables(&ycsb)[0];
+        let command = copy_command("\"public\".\"usertable_p3\"", table, ", freeze");
         assert!(command.starts_with("copy \"public\".\"usertable_p3\" (ycsb_key, field0, "), "{command}");
         assert!(command.ends_with("field9) from stdin (format binary, freeze)"), "{command}");
     }

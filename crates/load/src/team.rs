@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use connect::ConnSpec;
+use connect::control::Control;
+use engines::cluster::Cluster;
 use postgres::Client;
-use target::ConnSpec;
-use target::cluster::Cluster;
-use target::control::Control;
 
 use crate::error::LoadError;
 use crate::index;
@@ -21,7 +21,7 @@ const LOCK_LOOK: Duration = Duration::from_millis(200);
 
 /// A control connection with the settings of a load.
 pub(crate) fn connect(spec: &ConnSpec) -> Result<Control, LoadError> {
-    let mut control = crate::connect::control(spec)?;
+    let mut control = crate::connections::control(spec)?;
     let set = control.batch_execute(SESSION_SETTINGS);
     set.map_err(|source| LoadError::sql("setting up the session", source))?;
     Ok(control)
@@ -96,7 +96,7 @@ impl Team {
             }
         }
         if members.is_empty() {
-            return Err(LoadError::Engine { engine: "of standbys alone" });
+            return Err(LoadError::OnlyStandbys);
         }
         Ok(Team { shape, members })
     }

@@ -88,14 +88,14 @@ impl TpccOptions {
             return refuse(
                 "-s/--scale",
                 format!("{} warehouses are not possible", self.warehouses),
-                format!("ask for 1 to {WAREHOUSES_MAX}; each takes about 100 MB"),
+                format!("give 1 to {WAREHOUSES_MAX}; each takes about 100 MB"),
             );
         }
         if self.streams == 0 || self.streams > STREAMS_MAX {
             return refuse(
                 "-j",
-                format!("{} streams make no sense", self.streams),
-                format!("ask for 1 to {STREAMS_MAX}; about one per core of the server is a good start"),
+                format!("{} streams are not possible", self.streams),
+                format!("give 1 to {STREAMS_MAX}; start with about one per core of the server"),
             );
         }
         let is_ours = |name: &String| {
@@ -109,15 +109,15 @@ impl TpccOptions {
             let names = data::tpcc::Table::ALL.map(data::tpcc::Table::name).join(", ");
             return refuse(
                 "--force",
-                format!("{name} is no table that load tpcc makes, so nothing would be dropped"),
-                format!("it takes {names}, without a schema"),
+                format!("{name} is not a table of load tpcc, so nothing would be dropped"),
+                format!("use {names}, without a schema"),
             );
         }
         if self.fillfactor.is_some_and(|percent| !(FILLFACTOR_MIN..=100).contains(&percent)) {
             return refuse(
                 "--fillfactor",
                 format!("{} percent are not possible", self.fillfactor.unwrap_or_default()),
-                format!("ask for {FILLFACTOR_MIN} to 100; 90 leaves room for updates in place"),
+                format!("give {FILLFACTOR_MIN} to 100; 90 leaves space for updates in the same page"),
             );
         }
         Ok(())
@@ -128,15 +128,14 @@ impl TpccOptions {
 ///
 /// # Errors
 /// [`LoadError`] with a hint: the cluster repeats rows instead of spreading them, or there are fewer warehouses than nodes.
-pub fn check_cluster(cluster: &target::Cluster, options: &TpccOptions) -> Result<(), LoadError> {
+pub fn check_cluster(cluster: &engines::Cluster, options: &TpccOptions) -> Result<(), LoadError> {
     match crate::shape::Shape::of(cluster)? {
         crate::shape::Shape::Single => match options.partitions {
             None => Ok(()),
             Some(asked) => Err(LoadError::Option {
                 flag: "--partitions",
-                problem: format!("one server has no use for {asked} partitions of the TPC-C tables"),
-                hint: "leave it out; it is for clusters sharded by postgres_fdw (pgfathom up sharded)"
-                    .to_owned(),
+                problem: format!("on one server the tables of TPC-C cannot have {asked} partitions"),
+                hint: "omit it; it is for clusters sharded by postgres_fdw (pgfathom up sharded)".to_owned(),
             }),
         },
         crate::shape::Shape::Sharded => cluster::refuse(options, cluster.data_nodes().count()),
@@ -145,7 +144,7 @@ pub fn check_cluster(cluster: &target::Cluster, options: &TpccOptions) -> Result
 }
 
 /// All tables of a dataset, parents first; 0 partitions: on one server.
-pub(crate) fn table_names(partitions: u32) -> Vec<String> {
+pub fn table_names(partitions: u32) -> Vec<String> {
     let parents = data::tpcc::Table::ALL.iter().map(|table| table.name().to_owned());
     let leaves = spread::spread_tables()
         .flat_map(|table| (0..partitions as usize).map(move |leaf| spread::leaf_name(table, leaf)));

@@ -2,18 +2,20 @@
 //!
 //! Statements on a table can run code that others have attached to it: a trigger or a default when rows are written, an index's expression as
 //! soon as a statement is planned. It runs with the rights of the session. So tables of the ledger and of a dataset are used only if their
-//! owners are *trusted* ([`target::trust::TRUSTED`]), and everything attached to them calls nothing but what trusted roles have made. A load also
+//! owners are *trusted* ([`engines::trust::TRUSTED`]), and everything attached to them calls nothing but what trusted roles have made. A load also
 //! refuses triggers and rules of whomever, because they change what is loaded.
 //!
-//! Who is not trusted shall not be able to attach anything later either: the tables' schema has to belong to a trusted role, who could otherwise put others in
-//! their place, and nobody else may have the rights TRIGGER and REFERENCES on them. Tables that a load makes lose them where default privileges grant them ([`keep_code_out`]).
+//! Who is not trusted shall not be able to attach anything later either: the tables' schema has to belong to a trusted role, who could otherwise
+//! put others in their place, and nobody else may have the rights TRIGGER and REFERENCES on them. Tables that a load makes lose them where default
+//! privileges grant them ([`keep_code_out`]).
 //!
-//! What a trusted role attaches while we work is its own responsibility; a load looks once more at its end. The question itself is [`target::trust`]'s.
+//! What a trusted role attaches while we work is its own responsibility; a load looks once more at its end. The question itself is
+//! [`engines::trust`]'s.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use engines::trust::{PROBLEMS, TRUSTED};
 use postgres::GenericClient;
-use target::trust::{PROBLEMS, TRUSTED};
 
 use crate::error::LoadError;
 use crate::ledger::{Dataset, qualified, quoted};
@@ -34,7 +36,7 @@ pub(crate) fn check(
     purpose: Purpose,
 ) -> Result<(), LoadError> {
     let rows = client.query(PROBLEMS, &[&oids]);
-    let rows = rows.map_err(|source| LoadError::sql("looking who owns the tables", source))?;
+    let rows = rows.map_err(|source| LoadError::sql("checking who owns the tables", source))?;
     for row in rows {
         let (name, owner, what): (String, String, String) = (row.get(1), row.get(2), row.get(3));
         match row.get::<_, i32>(0) {
@@ -48,14 +50,14 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Takes the rights TRIGGER and REFERENCES on new tables from roles that are not trusted: default privileges may have granted them. To be called in the transaction
-/// that makes the tables. What was taken from whom, in words.
+/// Takes the rights TRIGGER and REFERENCES on new tables from roles that are not trusted: default privileges may have granted them. To be called
+/// in the transaction that makes the tables. What was taken from whom, in words.
 pub(crate) fn keep_code_out(
     client: &mut impl GenericClient,
     schema: &str,
     tables: &[String],
 ) -> Result<Vec<String>, LoadError> {
-    let failed = |source| LoadError::sql("looking who may attach code to the new tables", source);
+    let failed = |source| LoadError::sql("checking who may attach code to the new tables", source);
     let oids = client.query(
         "select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = any ($2)",
         &[&schema, &tables],
@@ -73,14 +75,16 @@ pub(crate) fn keep_code_out(
         let listed: Vec<String> = tables.iter().map(|table| qualified(schema, table)).collect();
         let revoke = format!("revoke trigger, references on {} from {grantee}", listed.join(", "));
         let revoked = client.batch_execute(&revoke);
-        revoked.map_err(|source| LoadError::sql("keeping others' code off the new tables", source))?;
+        revoked.map_err(|source| {
+            LoadError::sql("revoking the right to attach code to the new tables", source)
+        })?;
         let (who, first) = (if role == "public" { "everybody" } else { &role }, tables.iter().next());
         let named = match (first, tables.len()) {
             (Some(first), 1) => first.clone(),
             (first, count) => format!("{} and {} more", first.map_or("", String::as_str), count - 1),
         };
         notes.push(format!(
-            "default privileges gave {who} the rights TRIGGER and REFERENCES on {named}: they were taken back, as code attached with them would run with the rights of others"
+            "default privileges gave {who} the rights TRIGGER and REFERENCES on {named}: they were revoked, because code attached with them would run with the rights of other roles"
         ));
     }
     Ok(notes)
@@ -98,7 +102,7 @@ pub(crate) fn check_schema(client: &mut impl GenericClient, schema: &str) -> Res
         ),
         &[&schema],
     );
-    match owner.map_err(|source| LoadError::sql("looking who owns the schema", source))? {
+    match owner.map_err(|source| LoadError::sql("checking who owns the schema", source))? {
         Some(owner) if !owner.get::<_, bool>(1) => {
             Err(LoadError::NotTrusted { object: format!("the schema {schema}"), owner: owner.get(0) })
         }
@@ -112,7 +116,7 @@ pub(crate) fn check_ledger(
     schema: &str,
     tables: &[&str],
 ) -> Result<(), LoadError> {
-    let failed = |source| LoadError::sql("looking who owns the ledger", source);
+    let failed = |source| LoadError::sql("checking who owns the ledger", source);
     check_schema(client, schema)?;
     let rows = client.query(
         "select c.oid, c.relname::text, case c.relkind when 'r' then '' when 'v' then 'view' when 'f' then 'foreign table' else 'relation' end

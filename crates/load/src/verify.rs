@@ -13,10 +13,10 @@
 
 use std::time::Instant;
 
+use connect::control::Control;
+use connect::{ConnSpec, ConnectError, control};
 use data::ycsb::Table;
 use postgres::Client;
-use target::control::Control;
-use target::{ConnSpec, ConnectError, control};
 
 use self::catalog::Catalog;
 use self::grid::Sum;
@@ -60,6 +60,7 @@ mod rows;
 mod spread;
 mod sums;
 mod sys;
+pub mod tables;
 pub mod tpcc;
 mod workers;
 
@@ -200,7 +201,7 @@ impl Site {
                 self.control.batch_execute(&format!("rollback; {begin}")).map_err(sql)?;
                 let server = self.name.as_deref().unwrap_or("the server");
                 notes.push(format!(
-                    "{server} exports no snapshot: what is written while verify runs may look like a difference"
+                    "{server} exports no snapshot: writes during verify can look like differences"
                 ));
             }
         }
@@ -227,7 +228,7 @@ fn split(sites: &mut [Site]) -> (Vec<&mut Client>, Vec<Opener<'_>>) {
         let (name, spec) = (name.as_deref(), &*spec);
         controls.push(&mut **control);
         let connect = move || -> Result<Box<dyn Socket>, VerifyError> {
-            Ok(Box::new(crate::connect::hot(spec).map_err(|error| connect_error(error, name))?))
+            Ok(Box::new(crate::connections::hot(spec).map_err(|error| connect_error(error, name))?))
         };
         openers.push((Box::new(connect) as Box<workers::Connect<'_>>, snapshot.as_deref()));
     }
@@ -328,7 +329,7 @@ fn prove(
     };
 
     if judged.findings.misplaced_overflow {
-        notes.push("so many rows are in wrong partitions that some are counted as missing too".to_owned());
+        notes.push("so many rows are in wrong partitions that some are also counted as missing".to_owned());
     }
     if let Some(why) = judged.findings.unjudged_why {
         notes.push(format!("{} values cannot be judged: {why}", judged.findings.values_unjudged));
@@ -370,7 +371,7 @@ fn find_dataset(control: &mut Client) -> Result<Dataset, VerifyError> {
     if !dataset.loaded {
         return Err(VerifyError::Incomplete { dataset: dataset.name });
     }
-    ledger::check_in_place(control, &dataset)?;
+    ledger::check_in_place(control, &dataset, &crate::plan::table_names(dataset.partitions))?;
     Ok(dataset)
 }
 
@@ -403,12 +404,12 @@ fn choose_method(
     if !writers.is_empty() {
         let runs =
             if writers.len() == 1 { "1 run has".to_owned() } else { format!("{} runs have", writers.len()) };
-        notes.push(format!("{runs} written into the table, so every row was read and judged"));
+        notes.push(format!("{runs} written into the table, so every row was read and checked"));
         return Method::Deep;
     }
     if !catalog.record_hash {
         notes.push(
-            "the server cannot hash a row as this program does (hash_record_extended, PostgreSQL 14), so every row was read"
+            "the server cannot hash rows as pgfathom does (hash_record_extended, PostgreSQL 14), so every row was read"
                 .to_owned(),
         );
         return Method::Deep;

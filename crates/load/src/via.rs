@@ -2,13 +2,14 @@
 //! knowledge of the placement does, and the control against which loading straight to the owners is measured.
 //!
 //! **Exact all the same**, although a transaction here writes to several nodes and their commits are not one. `postgres_fdw` commits on
-//! the other nodes first and here last (`pgfdw_xact_callback` in `contrib/postgres_fdw/connection.c`); whoever dies in between leaves rows on some nodes and
-//! no ledger row. So:
+//! the other nodes first and here last (`pgfdw_xact_callback` in `contrib/postgres_fdw/connection.c`); whoever dies in between leaves rows on some
+//! nodes and no ledger row. So:
 //!
 //! 1. Before the first row of a chunk is sent, the chunk is noted in `pgfathom.pending` on the entry node, in a transaction of its own.
 //! 2. The transaction that loads the chunk takes the advisory lock on it, inserts its ledger row, and removes the note.
-//! 3. Who finds a note that it did not write, and no ledger row, and gets the lock, knows: the transaction that wrote it is over, and rows of the chunk may be
-//!    on any node. It deletes the chunk's keys from every leaf, where the leaf is, each under a lock that waits for writers ([`repair`]), and loads the chunk anew.
+//! 3. Who finds a note that it did not write, and no ledger row, and gets the lock, knows: the transaction that wrote it is over, and rows of the
+//!    chunk may be on any node. It deletes the chunk's keys from every leaf, where the leaf is, each under a lock that waits for writers
+//!    ([`repair`]), and loads the chunk anew.
 //!
 //! The lock of step 2 is released after the other nodes have committed or rolled back, so step 3 never meets a live transaction of a live
 //! entry node. After a crash of the entry node, its sessions on other nodes may still be at their commits: hence the lock in step 3, which
@@ -18,13 +19,13 @@
 
 use std::collections::BTreeMap;
 
-use target::control::Control;
+use connect::control::Control;
 
 use crate::copy::{Job, PartEnd, Rows};
+use crate::dataset::{Numbers, leaf_names};
 use crate::dispatch::Task;
 use crate::error::LoadError;
-use crate::ledger;
-use crate::plan::TABLE;
+use crate::ledger::{self, qualified};
 use crate::shard;
 use crate::stream::{ChunkError, Pace, Stream, copy_command};
 use crate::team;
@@ -43,14 +44,23 @@ pub(crate) fn send(
     stream: &mut Stream<'_>,
     dataset: i32,
     chunk: u64,
+    count: u64,
 ) -> Result<PartEnd, ChunkError> {
     let range = job.chunks.range(chunk);
-    let count = range.end - range.start;
     let mut pace = Pace::new(count);
-    stream.session().begin_copy(&copy_command(&job.parent(), ""))?;
-    stream.send_rows(range, &mut pace)?;
-    stream.flush(&mut pace)?;
-    stream.session().end_copy()?;
+    let mut first = 0;
+    for table in job.work.content.tables() {
+        let rows = range.start.max(first)..range.end.min(first + table.rows);
+        first += table.rows;
+        if rows.is_empty() {
+            continue;
+        }
+        let parent = qualified(&job.work.dataset.schema_name, table.name);
+        stream.session().begin_copy(&copy_command(&parent, table, ""))?;
+        stream.send_rows(Numbers::range(rows), &mut pace)?;
+        stream.flush(&mut pace)?;
+        stream.session().end_copy()?;
+    }
     stream.session().settle(0)?;
     stream.session().execute(&ledger::settle_pending_sql(dataset, chunk))?;
     stream.session().execute("commit")?;
@@ -66,9 +76,7 @@ pub(crate) fn repair(
 ) -> Result<(), ChunkError> {
     let mut keys: BTreeMap<u16, Vec<String>> = BTreeMap::new();
     for &leaf in task.leaves.iter() {
-        let table = &job.work.table;
-        let key = |row: u64| String::from_utf8_lossy(&table.key(row)).into_owned();
-        keys.insert(leaf, rows.numbers(leaf).into_iter().map(key).collect());
+        keys.insert(leaf, rows.numbers(leaf).map(|row| job.work.content.key(row)).collect());
     }
     let mut attempts = 0;
     loop {
@@ -76,7 +84,7 @@ pub(crate) fn repair(
         match delete(job, &keys) {
             Ok(deleted) => {
                 let message = format!(
-                    "chunk {} was loaded in part through the entry node: {deleted} rows of it were deleted, it is loaded anew",
+                    "chunk {} was loaded in part through the entry node: {deleted} rows of it were deleted, and it is loaded again",
                     task.chunk
                 );
                 stream.tell(record::event::NOTE, message, None);
@@ -104,19 +112,21 @@ fn delete(job: &Job<'_>, keys: &BTreeMap<u16, Vec<String>>) -> Result<u64, LoadE
     let mut found = Vec::with_capacity(job.nodes.len());
     for place in job.nodes {
         let mut control = team::connect(&place.spec).map_err(|error| error.at(&place.name))?;
-        let partitions =
-            shard::partitions(&mut *control, job.work.dataset).map_err(|error| error.at(&place.name))?;
+        let partitions = shard::partitions(&mut *control, job.work.dataset, job.work.content.tables())
+            .map_err(|error| error.at(&place.name))?;
         controls.push(control);
         found.push((place.name.as_str(), partitions));
     }
-    let leaves = crate::plan::leaf_names(job.work.dataset.partitions);
+    let leaves = leaf_names(job.work.content.tables(), job.work.dataset.partitions);
     let owned = shard::ownership(&found, &leaves)?;
     let mut deleted = 0;
     for ((control, place), owned) in controls.iter_mut().zip(job.nodes).zip(&owned) {
-        let failed =
-            |source| LoadError::sql(format!("deleting rows in doubt of {TABLE}"), source).at(&place.name);
         for (leaf, attachment) in owned {
             let (Some(attachment), Some(keys)) = (attachment, keys.get(leaf)) else { continue };
+            let table = job.work.table_of(*leaf);
+            let failed = |source| {
+                LoadError::sql(format!("deleting uncertain rows of {}", table.name), source).at(&place.name)
+            };
             let mut transaction = control.transaction().map_err(failed)?;
             transaction
                 .batch_execute(&format!(
@@ -124,7 +134,11 @@ fn delete(job: &Job<'_>, keys: &BTreeMap<u16, Vec<String>>) -> Result<u64, LoadE
                     attachment.relation
                 ))
                 .map_err(failed)?;
-            let sql = format!("delete from only {} where ycsb_key = any($1)", attachment.relation);
+            let (column, kind) = table.placement;
+            let sql = format!(
+                "delete from only {} where {column} = any($1::text[]::{kind}[])",
+                attachment.relation
+            );
             deleted += transaction.execute(&sql, &[keys]).map_err(failed)?;
             transaction.commit().map_err(failed)?;
         }

@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use target::ConnSpec;
-use target::control::Control;
+use connect::ConnSpec;
+use connect::control::Control;
+use record::number;
 
+use crate::dataset::Table;
 use crate::dispatch::{Dispatcher, Owned};
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, HISTORY_INTERVAL, HistoryRow};
 use crate::options::{Deadline, Stop, StopLevel};
-use crate::plan::ROW_VALUE_BYTES;
-use crate::progress::{Counters, text};
+use crate::progress::Counters;
 use crate::shard;
 use crate::space::Disks;
 use crate::team::{self, Member};
@@ -51,6 +52,7 @@ pub(crate) struct Site {
 #[derive(Debug)]
 pub(crate) struct Watch<'a> {
     pub(crate) sites: &'a [Site],
+    pub(crate) tables: &'a [Table],
     pub(crate) counters: &'a Counters,
     pub(crate) dispatcher: &'a Dispatcher,
     /// Leaves can move from node to node.
@@ -69,12 +71,14 @@ pub(crate) struct Watch<'a> {
 impl<'a> Watch<'a> {
     pub(crate) fn new(
         sites: &'a [Site],
+        tables: &'a [Table],
         counters: &'a Counters,
         dispatcher: &'a Dispatcher,
         stop: &'a Stop,
     ) -> Watch<'a> {
         Watch {
             sites,
+            tables,
             counters,
             dispatcher,
             follow: false,
@@ -151,7 +155,7 @@ impl<'a> Watcher<'a> {
                 && now >= *deadline
                 && self.watch.stop.level() == StopLevel::Run
             {
-                self.watch.stop.request_because(format!("the deadline has come ({told})"));
+                self.watch.stop.request_because(format!("the deadline has passed ({told})"));
             }
             if now >= next_look {
                 next_look = now + shard::LOOK;
@@ -198,7 +202,9 @@ impl<'a> Watcher<'a> {
         }
         let dataset = &self.site().dataset;
         let Some(partitions) = self.ask(|control| {
-            shard::within(control, shard::LOCK_LIMIT, |client| shard::partitions(client, dataset))
+            shard::within(control, shard::LOCK_LIMIT, |client| {
+                shard::partitions(client, dataset, watch.tables)
+            })
         }) else {
             return;
         };
@@ -224,7 +230,7 @@ impl<'a> Watcher<'a> {
                  from pg_replication_slots where slot_type = 'logical' and database = current_database()",
                 &[],
             );
-            row.map(|row| row.get::<_, Option<f64>>(0)).map_err(|source| LoadError::sql("asking for slots", source))
+            row.map(|row| row.get::<_, Option<f64>>(0)).map_err(|source| LoadError::sql("reading the slots", source))
         });
         // Without a limit no slot is ever lost.
         let Some(Some(share)) = share else { return };
@@ -263,7 +269,7 @@ impl<'a> Watcher<'a> {
             loader: self.loader,
             interval: self.since.elapsed(),
             rows: new,
-            bytes: new * ROW_VALUE_BYTES,
+            bytes: new * watch.counters.row_bytes,
             streams: watch.counters.connected_to(self.node),
         };
         if self.ask(|control| ledger::append_history(&mut **control, &row)).is_some() {
@@ -277,28 +283,29 @@ impl<'a> Watcher<'a> {
 pub(crate) fn too_little(node: &str, directory: &str, free_bytes: u64, keep_bytes: u64) -> String {
     let place = if node.is_empty() { directory.to_owned() } else { format!("{directory} of {node}") };
     format!(
-        "only {} are free on the disk of {place}, --keep-free asks for {}",
-        text::bytes(free_bytes),
-        text::bytes(keep_bytes)
+        "only {} are free on the disk of {place}, but --keep-free requires {}",
+        number::bytes(free_bytes as f64),
+        number::bytes(keep_bytes as f64)
     )
 }
 
-/// Refuses a load that has not begun on a node where too little is free already, or where nobody can tell. One that has begun continues or stops by itself: it may
-/// have nothing left to write.
+/// Refuses a load that has not begun on a node where too little is free already, or where nobody can tell. One that has begun continues or stops
+/// by itself: it may have nothing left to write.
 pub(crate) fn check_disks(
     member: &mut Member,
+    dataset: &str,
     tablespaces: &[String],
     keep_free_bytes: u64,
 ) -> Result<(), LoadError> {
     let disks = Disks::of_new(&mut member.control, tablespaces).map_err(unwatchable(&member.name))?;
     let free = disks.least_free(&mut member.control)?;
-    if free.bytes >= keep_free_bytes || ledger::find_dataset(&mut *member.control, ledger::YCSB)?.is_some() {
+    if free.bytes >= keep_free_bytes || ledger::find_dataset(&mut *member.control, dataset)?.is_some() {
         return Ok(());
     }
     Err(LoadError::Option {
         flag: "--keep-free",
         problem: too_little(&member.name, &free.directory, free.bytes, keep_free_bytes),
-        hint: "free space, name another tablespace, or ask for less; nothing was made".to_owned(),
+        hint: "free some space, name another tablespace, or require less; nothing was created".to_owned(),
     })
 }
 
@@ -311,10 +318,11 @@ fn unwatchable(name: &str) -> impl Fn(LoadError) -> LoadError {
 pub(crate) fn disks(
     member: &mut Member,
     dataset: &Dataset,
+    tables: &[Table],
     keep_free_bytes: u64,
     stop: &Stop,
 ) -> Result<Disks, LoadError> {
-    let disks = Disks::find(&mut member.control, dataset).map_err(unwatchable(&member.name))?;
+    let disks = Disks::find(&mut member.control, dataset, tables).map_err(unwatchable(&member.name))?;
     let free = disks.least_free(&mut member.control)?;
     if free.bytes < keep_free_bytes {
         stop.request_because(too_little(&member.name, &free.directory, free.bytes, keep_free_bytes));
@@ -331,7 +339,10 @@ pub(crate) fn deadline(
 ) -> Result<(Instant, String), LoadError> {
     let text = match deadline {
         Deadline::After(duration) => {
-            return Ok((started + *duration, format!("{} after the start", text::clock(*duration))));
+            return Ok((
+                started + *duration,
+                format!("{} after the start", number::duration(duration.as_secs_f64())),
+            ));
         }
         Deadline::At(text) => text,
     };
@@ -356,6 +367,6 @@ pub(crate) fn deadline(
     let (seconds, told): (f64, String) = (row.get(0), row.get(1));
     match Duration::try_from_secs_f64(seconds) {
         Ok(left) => Ok((Instant::now() + left, told)),
-        Err(_) => Err(option(format!("{told} is over"))),
+        Err(_) => Err(option(format!("{told} is in the past"))),
     }
 }

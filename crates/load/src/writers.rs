@@ -10,9 +10,9 @@
 
 use std::time::{Duration, Instant};
 
-use target::ConnSpec;
-use target::cluster::Cluster;
-use target::control::Control;
+use connect::ConnSpec;
+use connect::control::Control;
+use engines::cluster::Cluster;
 
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, RUN_NO_MAX, Writer};
@@ -73,7 +73,7 @@ impl Registry {
         let mut places = Vec::new();
         for node in cluster.data_nodes() {
             let spec = cluster.nodes[node].spec.clone();
-            let mut control = crate::connect::shared(&spec)?;
+            let mut control = crate::connections::shared(&spec)?;
             // A node whose ledger has been lost is verification's business.
             if let Some(dataset) = ledger::find_dataset(&mut *control, ledger::YCSB)? {
                 places.push(Place { spec, control, dataset, marks: Vec::new() });
@@ -202,7 +202,7 @@ impl Registry {
             let key = mark_key(place.dataset.id, run_no);
             let (is_mine, holder) = if place.control.is_shared() {
                 // The lock of a transaction that stays open as long as its connection lives.
-                let mut holder = crate::connect::shared(&place.spec)?;
+                let mut holder = crate::connections::shared(&place.spec)?;
                 (holder.query_one("select pg_try_advisory_xact_lock($1)", &[&key]), Some(holder))
             } else {
                 (place.control.query_one("select pg_try_advisory_lock($1)", &[&key]), None)
@@ -263,7 +263,7 @@ impl Registry {
             if !place.control.is_closed() && tell(&mut place.control, &place.dataset).is_ok() {
                 return Ok(());
             }
-            place.control = crate::connect::shared(&place.spec)?;
+            place.control = crate::connections::shared(&place.spec)?;
             place.marks.clear();
             tell(&mut place.control, &place.dataset)
         });

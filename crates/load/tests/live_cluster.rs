@@ -6,11 +6,11 @@ mod support;
 
 use std::time::Duration;
 
+use lab::throwaway::{Installation, ThrowawayCluster};
 use load::{LoadError, LoadReport, Method, Options, Outcome, Segment, Stop, Via, ledger};
 use postgres::Client;
 use support::cluster::{assert_exact_on, cluster_of, local_leaves, move_leaf, rows_and_ledgers};
 use support::{Notes, connect, each_postgres, options, spec};
-use target::throwaway::{Installation, ThrowawayCluster};
 
 fn sharded(installation: &Installation, nodes: u32, partitions: u32) -> ThrowawayCluster {
     ThrowawayCluster::sharded(installation, nodes, partitions).expect("a throwaway cluster starts")
@@ -67,12 +67,12 @@ fn a_plain_connection_finds_the_other_nodes() {
         let cluster = sharded(installation, 3, 6);
         load_on(&cluster, &asked(700, 3, Method::Copy)).unwrap();
         for entry in cluster.nodes() {
-            let found = target::Cluster::discover(&entry.spec()).unwrap();
+            let found = engines::Cluster::discover(&entry.spec()).unwrap();
             let again =
                 load::load_ycsb_on(&found, &asked(700, 3, Method::Copy), &Stop::new(), &mut Notes::default());
             assert_eq!(again.unwrap().outcome, Outcome::AlreadyComplete);
         }
-        let found = target::Cluster::discover(&cluster.node(1).spec()).unwrap();
+        let found = engines::Cluster::discover(&cluster.node(1).spec()).unwrap();
         let options = Options { restart: true, partitions: Some(4), ..asked(900, 3, Method::Freeze) };
         load::load_ycsb_on(&found, &options, &Stop::new(), &mut Notes::default()).unwrap();
         assert_exact_on(&cluster, 900, 4, &spec(1));
@@ -174,7 +174,11 @@ fn segments_of_several_loaders_add_up() {
             };
             let (first, _) = load_on(&cluster, &part(1)).unwrap();
             assert_eq!(first.outcome, Outcome::SegmentComplete);
-            assert!(first.advice().unwrap().contains("the last segment makes keys"), "{:?}", first.advice());
+            assert!(
+                first.advice().unwrap().contains("the last segment creates keys"),
+                "{:?}",
+                first.advice()
+            );
             let (third, _) = load_on(&cluster, &part(3)).unwrap();
             assert_eq!(third.outcome, Outcome::SegmentComplete);
             let (again, _) = load_on(&cluster, &Options { restart: false, ..part(1) }).unwrap();
@@ -242,12 +246,14 @@ fn loading_through_the_entry_node_is_exact_too() {
 
         let error =
             load_on(&cluster, &Options { restart: true, method: Some(Method::Freeze), ..by_entry.clone() });
-        assert!(error.unwrap_err().to_string().starts_with("--via connect: rows that are sent on"));
+        assert!(
+            error.unwrap_err().to_string().starts_with("--via connect: rows that an entry node forwards")
+        );
         load_on(&cluster, &Options { restart: true, partitions: Some(6), ..asked(10, 2, Method::Copy) })
             .unwrap();
         cluster.node(0).execute("update pgfathom.dataset set loaded_at = null").unwrap();
         let error = load_on(&cluster, &Options { rows: 10, ..by_entry }).unwrap_err();
-        assert!(error.to_string().contains("has via owner, this load asks for connect"), "{error}");
+        assert!(error.to_string().contains("has via owner, but this load specifies connect"), "{error}");
     });
 }
 
@@ -277,7 +283,7 @@ fn clusters_that_are_not_what_the_ledger_says_are_refused() {
         refused(
             &cluster,
             &options,
-            "node n2 failed: node n2 has no foreign server that leads to n3",
+            "node n2 failed: node n2 has no foreign server for n3",
             "create server n3",
         );
         let port = cluster.node(2).port();
@@ -302,13 +308,13 @@ fn clusters_that_are_not_what_the_ledger_says_are_refused() {
         refused(
             &cluster,
             &Options { rows: 700, ..options.clone() },
-            "has rows 600, this load asks for 700",
+            "has rows 600, but this load specifies 700",
             "--restart",
         );
         // One node alone is not the cluster.
         let error = load::load_ycsb(&cluster.node(0).spec(), &options, &Stop::new(), &mut Notes::default());
         let error = error.unwrap_err();
-        assert!(error.to_string().contains("has nodes 3 (n1, n2, n3), this load asks for 1"), "{error}");
+        assert!(error.to_string().contains("has nodes 3 (n1, n2, n3), but this load specifies 1"), "{error}");
 
         // A restart that was cut short has replaced the dataset on one node.
         for node in cluster.nodes() {
@@ -329,7 +335,7 @@ fn clusters_that_are_not_what_the_ledger_says_are_refused() {
         let soon = Options { reconnect_limit: Duration::from_secs(1), ..options.clone() };
         let attach = "attach partition usertable_p2 for values with (modulus 6, remainder 2)";
         cluster.node(2).execute("alter table usertable detach partition usertable_p2").unwrap();
-        refused(&cluster, &soon, "usertable_p2 is no partition on n3", "usertable_p2 on every node");
+        refused(&cluster, &soon, "usertable_p2 is not a partition on n3", "usertable_p2 on every node");
         cluster.node(2).execute(&format!("alter table usertable {attach}")).unwrap();
         let twice = "begin; alter table usertable detach partition usertable_p2; alter foreign table usertable_p2 rename to aside;
                      create table usertable_p2 (like usertable)";
@@ -374,7 +380,7 @@ fn a_node_that_goes_away_is_named_and_waited_for() {
         assert_exact_on(&cluster, 150_001, 6, &spec(1));
         let told: Vec<&str> = notes.events.iter().map(|event| event.message.as_str()).collect();
         assert!(told.iter().any(|message| message.contains("stream 1 (n2) lost the server")), "{told:?}");
-        assert!(told.iter().any(|message| message.contains("stream 1 (n2) is connected again")), "{told:?}");
+        assert!(told.iter().any(|message| message.contains("stream 1 (n2) has reconnected")), "{told:?}");
 
         let soon = Options { restart: true, reconnect_limit: Duration::from_secs(2), ..options.clone() };
         // The chunks of the load before are there until the tables are made anew.

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use connect::ConnSpec;
+use lab::throwaway::{Installation, StopMode, Throwaway};
 use load::{LoadError, Method, Options, Outcome, Stop};
 use postgres::Client;
 use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, start};
-use target::ConnSpec;
-use target::throwaway::{Installation, StopMode, Throwaway};
 
 /// What the loading process is told in its environment: socket folder, port, rows, partitions, method.
 const CHILD: &str = "PGFATHOM_TEST_LOADER";
@@ -269,7 +269,7 @@ fn a_server_that_stays_away_is_given_up_and_continued_later() {
             loader.join().unwrap().unwrap_err()
         });
         assert!(matches!(error, LoadError::ServerLost { .. }), "{error}");
-        assert!(error.to_string().contains("did not come back"), "{error}");
+        assert!(error.to_string().contains("and not restored"), "{error}");
         assert!(error.hint().unwrap().contains("same command again"));
         cluster.start_again().unwrap();
         load(&target, &asked).unwrap();

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use connect::ConnSpec;
+use lab::throwaway::{Installation, Throwaway, installations};
 use load::tpcc::{TpccOptions, find, load_tpcc};
 use load::verify::tpcc::TpccVerifyOptions;
 use load::verify::{Verdict, tpcc};
 use load::{LoadEvent, Observer, Outcome, Progress, Stop};
 use postgres::Client;
-use target::ConnSpec;
-use target::throwaway::{Installation, Throwaway, installations};
 
 /// What the loading process is told in its environment: socket folder, port.
 const CHILD: &str = "PGFATHOM_TEST_TPCC_LOADER";
@@ -84,7 +84,7 @@ impl Random {
 }
 
 fn connect(target: &ConnSpec) -> Client {
-    target::control::connect(target).expect("the cluster accepts connections").into_client()
+    connect::control::connect(target).expect("the cluster accepts connections").into_client()
 }
 
 /// Rows of all tables and rows and chunks of the ledger, seen by one snapshot; `None` before they exist.

@@ -1,17 +1,17 @@
-//! Damage that leaves the rows alone: tables that are defined otherwise than the load made them, ledgers that somebody has changed, tables and ledgers
-//! of roles that nobody should trust. Each is done to a copy of a loaded database, and verified fast and deep, on every PostgreSQL found.
+//! Damage that leaves the rows alone: tables that are defined otherwise than the load made them, ledgers that somebody has changed, tables and
+//! ledgers of roles that nobody should trust. Each is done to a copy of a loaded database, and verified fast and deep, on every PostgreSQL found.
 
 mod support;
 
+use connect::ConnSpec;
 use data::ycsb::{Compressible, KeyOrder, Spec};
+use lab::throwaway::{SUPERUSER, Throwaway, installations};
 use load::progress::Silent;
 use load::tpcc::{TpccOptions, load_tpcc};
 use load::verify::tpcc::TpccVerifyOptions;
 use load::verify::{Verdict, VerifyError, VerifyOptions};
 use load::{LoadError, Options, Outcome, Stop};
 use support::words;
-use target::ConnSpec;
-use target::throwaway::{SUPERUSER, Throwaway, installations};
 
 const ROWS: u64 = 2000;
 
@@ -175,11 +175,11 @@ fn a_table_that_is_defined_otherwise_is_never_exact() {
                     "update pg_index set indisready = false where indrelid = 'usertable'::regclass",
                     Different("its index usertable_pkey is invalid"),
                 ),
-                ("alter table usertable set unlogged", Different("is unlogged, and was made logged")),
-                ("create table child () inherits (usertable)", Different("has tables that inherit from it")),
+                ("alter table usertable set unlogged", Different("is unlogged, but was created logged")),
+                ("create table child () inherits (usertable)", Different("has child tables")),
                 (
                     "create table child () inherits (usertable); insert into child select * from usertable limit 3",
-                    Different("has tables that inherit from it"),
+                    Different("has child tables"),
                 ),
                 ("alter table usertable add mine int", Noted("columns that the load did not make (mine)")),
                 (
@@ -207,7 +207,7 @@ fn a_table_that_is_defined_otherwise_is_never_exact() {
                 ("select 1", Exact),
                 (
                     "alter table usertable detach partition usertable_p1",
-                    Different("usertable_p1: is no partition of the table any more"),
+                    Different("usertable_p1: is no longer a partition of the table"),
                 ),
                 ("drop table usertable_p1", Different("usertable_p1: is gone")),
                 ("alter table usertable_p1 set unlogged", Different("usertable_p1: is unlogged")),
@@ -229,7 +229,7 @@ fn a_table_that_is_defined_otherwise_is_never_exact() {
                      create table usertable_p1 partition of usertable for values with (modulus 3, remainder 1) partition by hash (ycsb_key); \
                      create table usertable_p1_a partition of usertable_p1 for values with (modulus 1, remainder 0); \
                      insert into usertable_p1 select * from old; drop table old",
-                    Refused("usertable_p1: is a partition that is divided again"),
+                    Refused("usertable_p1: is itself partitioned"),
                 ),
                 (
                     "create extension postgres_fdw; create server far foreign data wrapper postgres_fdw; \
@@ -278,7 +278,7 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
                 ("update pgfathom.chunk set rows = 9000000000000000000", Refused(contradicts)),
                 (
                     "update pgfathom.chunk set first_row = 0 where chunk = 3",
-                    Refused("chunk 3 is said to be 500 rows from row 0 on"),
+                    Refused("chunk 3 is recorded with 500 rows from row 0 on"),
                 ),
                 (
                     "update pgfathom.chunk set chunk = 9000000000000000000 where chunk = 3",
@@ -287,7 +287,9 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
                 ("update pgfathom.chunk set chunk = -1 where chunk = 3", Refused(contradicts)),
                 (
                     "update pgfathom.chunk set checksum = checksum + 1 where chunk = 3",
-                    Different("the ledger of the server has as many rows as were loaded, but not their keys"),
+                    Different(
+                        "the ledger of the server has the right number of rows, but not the right keys",
+                    ),
                 ),
                 (
                     "insert into pgfathom.chunk select dataset, chunk, first_row, rows, bytes, checksum, stream, started_at, 1 from pgfathom.chunk",
@@ -295,16 +297,16 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
                 ),
                 (
                     "update pgfathom.chunk set leaf = 2, leaves = '{2}' where chunk = 1",
-                    Refused("of some partitions only"),
+                    Refused("for some partitions only"),
                 ),
-                ("update pgfathom.chunk set leaf = 1 where chunk = 1", Refused("of some partitions only")),
+                ("update pgfathom.chunk set leaf = 1 where chunk = 1", Refused("for some partitions only")),
                 (
                     "update pgfathom.chunk set bytes = 9000000000000000000",
-                    Refused("bytes, its rows are of others"),
+                    Refused("bytes, but its rows have another size"),
                 ),
                 (
                     "update pgfathom.chunk set bytes = bytes + 1 where chunk = 0",
-                    Refused("bytes, its rows are of others"),
+                    Refused("bytes, but its rows have another size"),
                 ),
                 (
                     "update pgfathom.chunk set checksum = checksum + case chunk when 1 then 1 else -1 end where chunk in (1, 2)",
@@ -314,7 +316,7 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
                     "update pgfathom.dataset set nodes = '{a,b}'",
                     Refused("names the nodes a, b, and has no token"),
                 ),
-                ("update pgfathom.dataset set token = 77", Refused("has a token, and names no nodes")),
+                ("update pgfathom.dataset set token = 77", Refused("has a token, but names no nodes")),
                 (
                     "update pgfathom.dataset set token = 77, nodes = '{a,b}'",
                     Noted("the ledger says that the dataset is on the nodes a, b"),
@@ -378,20 +380,20 @@ fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
                 (
                     "alter table item rename to i; create table item (like i including all) partition by range (i_id); \
                      create table item_p0 partition of item default; insert into item select * from i; drop table i",
-                    Refused("is partitioned by now, and was made as one table"),
+                    Refused("is partitioned now, but was created as one table"),
                 ),
                 (
                     "update pgfathom.chunk set checksum = checksum + 1 where chunk = 2",
-                    Different("chunk 2 what its rows do not come to"),
+                    Different("of chunk 2 do not match its rows"),
                 ),
                 ("update pgfathom.chunk set first_row = first_row + 1 where chunk = 2", Refused(contradicts)),
                 (
                     "update pgfathom.chunk set bytes = bytes + 1 where chunk = 2",
-                    Different("chunk 2 what its rows do not come to"),
+                    Different("of chunk 2 do not match its rows"),
                 ),
                 (
                     "update pgfathom.chunk set leaves = '{2}' where chunk = 2",
-                    Refused("of some partitions only"),
+                    Refused("for some partitions only"),
                 ),
                 ("update pgfathom.dataset set token = 77, nodes = '{a,b}'", Refused(contradicts)),
                 (
@@ -399,7 +401,7 @@ fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
                     Refused("does not list the table stock"),
                 ),
                 ("alter table item rename to items", Refused("it is now public.items")),
-                ("create table more () inherits (district)", Different("has tables that inherit")),
+                ("create table more () inherits (district)", Different("has child tables")),
                 ("update pgfathom.tpcc set warehouses = 2", Refused("contradicts itself")),
                 ("update pgfathom.dataset set rows = rows + 1", Refused("contradicts itself")),
                 ("delete from pgfathom.chunk where chunk = 3", Refused("contradicts itself")),
@@ -419,11 +421,11 @@ fn a_partition_that_is_being_detached_is_never_exact() {
         let spec = database(server, "parts");
         load::load_ycsb(&spec, &options(ROWS, 3), &Stop::new(), &mut Silent).unwrap();
         // It waits for this transaction, and is cancelled while it does.
-        let mut reader = target::control::connect(&spec).unwrap();
+        let mut reader = connect::control::connect(&spec).unwrap();
         reader
             .batch_execute("begin isolation level repeatable read; select count(*) from usertable")
             .unwrap();
-        let mut other = target::control::connect(&spec).unwrap();
+        let mut other = connect::control::connect(&spec).unwrap();
         other.batch_execute("set statement_timeout = '500ms'").unwrap();
         let detach = "alter table usertable detach partition usertable_p2 concurrently";
         other.batch_execute(detach).expect_err("the reader keeps it from its end");
@@ -439,7 +441,7 @@ fn a_partition_that_is_being_detached_is_never_exact() {
         other.batch_execute("alter table usertable detach partition usertable_p2 finalize").unwrap();
         server.execute_in("parts", "update pgfathom.dataset set loaded_at = now()").unwrap();
         let (_, lines, _) = verify(&spec, false, false).unwrap();
-        assert!(lines.contains("usertable_p2: is no partition of the table any more"), "{lines}");
+        assert!(lines.contains("usertable_p2: is no longer a partition of the table"), "{lines}");
     });
 }
 

@@ -2,9 +2,9 @@
 
 mod support;
 
+use connect::conninfo::SslMode;
 use load::{LoadError, Method, Options, Outcome, Stop, StopLevel};
 use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, start};
-use target::conninfo::SslMode;
 
 #[test]
 fn any_shape_loads_exactly_by_both_methods() {
@@ -74,12 +74,15 @@ fn another_dataset_is_refused_and_restart_replaces_it() {
         load(&target, &options(500, 3)).unwrap();
         let other_seed = Options { spec: spec(2), ..options(500, 3) };
         let error = load(&target, &other_seed).unwrap_err();
-        assert_eq!(error.to_string(), "the dataset ycsb in this database has seed 1, this load asks for 2");
+        assert_eq!(
+            error.to_string(),
+            "the dataset ycsb in this database has seed 1, but this load specifies 2"
+        );
         assert!(error.hint().unwrap().contains("--seed 1") && error.hint().unwrap().contains("--restart"));
         let error = load(&target, &options(501, 3)).unwrap_err();
-        assert!(error.to_string().contains("has rows 500, this load asks for 501"), "{error}");
+        assert!(error.to_string().contains("has rows 500, but this load specifies 501"), "{error}");
         let error = load(&target, &options(500, 4)).unwrap_err();
-        assert!(error.to_string().contains("has partitions 3, this load asks for 4"), "{error}");
+        assert!(error.to_string().contains("has partitions 3, but this load specifies 4"), "{error}");
         assert_exact(&target, 500, 3, &spec(1), true);
 
         load(&target, &Options { restart: true, ..other_seed }).unwrap();
@@ -306,7 +309,7 @@ fn a_loader_whose_dataset_is_started_over_stops_and_harms_nothing() {
 fn a_freeze_load_is_frozen_and_writes_no_wal_when_the_server_allows() {
     each_postgres(|installation| {
         let settings = [("wal_level", "minimal"), ("max_wal_senders", "0")];
-        let cluster = target::throwaway::Throwaway::start(installation, &settings).unwrap();
+        let cluster = lab::throwaway::Throwaway::start(installation, &settings).unwrap();
         let target = cluster.spec();
         let rows = 20_011;
         let asked = Options { method: Some(Method::Freeze), ..options(rows, 4) };
@@ -341,9 +344,8 @@ fn the_server_is_asked_for_its_routing_before_a_row_is_sent() {
         let target = cluster.spec();
         load(&target, &options(100, 3)).unwrap();
         let mut client = connect(&target);
-        let table = data::ycsb::Table::new(spec(1));
-        let route = load::route::Route::new(3);
-        load::route::self_test(&mut client, "public.usertable", route, &table, 1 << 40).unwrap();
+        let dataset = |rows| load::ycsb::Ycsb::new(rows, spec(1));
+        load::route::self_test(&mut client, "public.usertable", &dataset(1 << 40), 0, 3).unwrap();
         // A table of another number of partitions must be noticed.
         client
             .batch_execute(
@@ -362,7 +364,7 @@ fn the_server_is_asked_for_its_routing_before_a_row_is_sent() {
                  create table strange_0 partition of strange for values with (modulus 3, remainder 0)",
             )
             .unwrap();
-        let error = load::route::self_test(&mut client, "strange", route, &table, 1000).unwrap_err();
+        let error = load::route::self_test(&mut client, "strange", &dataset(1000), 0, 3).unwrap_err();
         let LoadError::Routing { wrong, tried, .. } = &error else { panic!("{error}") };
         assert!(*wrong > 0 && *tried == load::route::SELF_TEST_KEYS, "{error}");
     });
@@ -406,7 +408,7 @@ fn writers_get_numbers_of_their_own() {
 fn more_streams_than_the_server_has_room_for_are_refused_at_once() {
     each_postgres(|installation| {
         let settings = [("max_connections", "10"), ("max_wal_senders", "0")];
-        let cluster = target::throwaway::Throwaway::start(installation, &settings).unwrap();
+        let cluster = lab::throwaway::Throwaway::start(installation, &settings).unwrap();
         let error = load(&cluster.spec(), &Options { streams: 30, ..options(20_000, 0) }).unwrap_err();
         assert!(error.to_string().contains("too many clients"), "{error}");
         assert!(error.hint().unwrap().contains("-j"), "{:?}", error.hint());
@@ -464,7 +466,7 @@ fn settings_of_the_role_and_encodings_do_not_matter() {
 fn tcp_and_tls_carry_a_load_too() {
     each_postgres(|installation| {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let cluster = target::throwaway::Options {
+        let cluster = lab::throwaway::Options {
             settings: vec![("ssl".into(), "on".into())],
             tcp: true,
             hba: Some("local all all trust\nhost all all 127.0.0.1/32 trust\n".into()),

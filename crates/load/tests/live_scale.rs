@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use connect::ConnSpec;
+use connect::cluster_file::ClusterFile;
+use connect::conninfo::Sources;
+use engines::Cluster;
+use lab::throwaway::{Installation, ThrowawayCluster};
 use load::verify::{MirrorOptions, VerifyOptions, VerifyReport, run_cluster};
 use load::{Deadline, LoadError, LoadReport, Method, Options, Outcome, Stop, Via, ledger};
 use postgres::Client;
 use support::cluster::{assert_exact_on, cluster_of, rows_and_ledgers};
 use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, start};
-use target::conninfo::Sources;
-use target::local::ClusterFile;
-use target::throwaway::{Installation, ThrowawayCluster};
-use target::{Cluster, ConnSpec};
 
 /// What the loading process is told in its environment: cluster file, rows, rows per chunk, method, way.
 const CHILD: &str = "PGFATHOM_TEST_CLUSTER_LOADER";
@@ -273,7 +274,7 @@ fn a_deadline_ends_a_load_in_order() {
         let report = run(Deadline::After(Duration::from_secs(6))).unwrap();
         assert_eq!(report.outcome, Outcome::Stopped);
         assert!(
-            report.advice().unwrap().contains("the deadline has come (0:06 after the start)"),
+            report.advice().unwrap().contains("the deadline has passed (6.0 s after the start)"),
             "{:?}",
             report.advice()
         );
@@ -372,7 +373,7 @@ fn a_disk_that_runs_low_ends_a_load_in_order() {
             load::load_ycsb_on(&cluster_of(&nodes), &asked, &Stop::new(), &mut Notes::default()).unwrap();
         assert_eq!(report.outcome, Outcome::Stopped);
         let advice = report.advice().unwrap();
-        assert!(advice.contains("of n2, --keep-free asks for 210 MB"), "{advice}");
+        assert!(advice.contains("of n2, but --keep-free requires 210 MB"), "{advice}");
         assert!(report.rows > 0);
         let free = rustix::fs::statvfs(&disk.0).unwrap();
         assert!(free.f_bavail * free.f_frsize > 0, "it ended before the disk was full");
@@ -389,7 +390,7 @@ fn a_disk_that_runs_low_ends_a_load_in_order() {
         let poor = single.spec().with_user("poor");
         let error = load(&poor, &Options { keep_free_bytes: Some(1), ..options(10, 0) }).unwrap_err();
         assert!(matches!(error, LoadError::Unwatchable { .. }), "{error}");
-        assert_eq!(error.to_string(), "--keep-free: the free space of the server cannot be watched");
+        assert_eq!(error.to_string(), "--keep-free: the free space of the server cannot be monitored");
         assert!(error.hint().unwrap().contains("pg_execute_server_program"));
         load(&poor, &options(10, 0)).unwrap();
     });
@@ -469,7 +470,9 @@ fn leaves_and_their_indexes_are_dealt_out_to_tablespaces() {
         let other = Options { tablespaces: vec!["disk_b".into(), "disk_a".into()], ..options(500, 5) };
         let error = load(&single.spec(), &other).unwrap_err();
         assert!(
-            error.to_string().contains("has tablespaces disk_a,disk_b, this load asks for disk_b,disk_a"),
+            error
+                .to_string()
+                .contains("has tablespaces disk_a,disk_b, but this load specifies disk_b,disk_a"),
             "{error}"
         );
         load(&single.spec(), &options(500, 5)).unwrap();
@@ -577,7 +580,7 @@ fn every_node_of_a_multimaster_is_filled_and_then_published() {
                 assert_exact(&node.spec(), rows, partitions, &spec(1), true);
             }
             let told =
-                notes.events.iter().any(|event| event.message.contains("filled on 3 nodes, each by itself"));
+                notes.events.iter().any(|event| event.message.contains("loaded on 3 nodes separately"));
             assert!(told, "{:?}", notes.events);
             let verified = verified(&target);
             assert!(verified.problems.is_empty() && verified.totals.iter().sum::<u64>() == 0, "{verified:?}");

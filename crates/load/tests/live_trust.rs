@@ -7,6 +7,8 @@ mod support;
 
 use std::time::Duration;
 
+use connect::ConnSpec;
+use lab::throwaway::{Throwaway, ThrowawayCluster};
 use load::progress::{LoadEvent, Phase};
 use load::tpcc::{TpccOptions, load_tpcc, load_tpcc_on};
 use load::verify::tpcc::TpccVerifyOptions;
@@ -15,8 +17,6 @@ use load::{LoadError, Observer, Options, Outcome, Progress, Stop};
 use record::ProgressSample;
 use support::cluster::cluster_of;
 use support::{Notes, each_postgres, options, start, words};
-use target::ConnSpec;
-use target::throwaway::{Throwaway, ThrowawayCluster};
 
 fn verify(spec: &ConnSpec, is_tpcc: bool) -> Result<Verdict, VerifyError> {
     let stop = Stop::new();
@@ -242,7 +242,7 @@ fn a_space_that_cannot_be_kept_free_is_refused_before_anything_is_made() {
         let asked = Options { keep_free_bytes: Some(999 << 50), ..options(10, 0) };
         let error = load::load_ycsb(&server.spec(), &asked, &Stop::new(), &mut Notes::default()).unwrap_err();
         assert!(matches!(&error, LoadError::Option { flag: "--keep-free", .. }), "{}", words(&error));
-        assert!(words(&error).contains("--keep-free asks for"), "{}", words(&error));
+        assert!(words(&error).contains("--keep-free requires"), "{}", words(&error));
         assert_eq!(server.value("select to_regnamespace('pgfathom')::text").unwrap(), None);
         assert_eq!(server.value("select to_regclass('usertable')::text").unwrap(), None);
         // One that is complete has nothing to write.
@@ -295,27 +295,27 @@ fn a_node_that_gives_other_rows_or_none_is_never_exact() {
             (
                 swap(table, "field0", "field1").0,
                 swap(table, "field0", "field1").1,
-                "its column field0 stands for field1",
+                "its column field0 is mapped to field1",
             ),
             (
                 trigger(table),
                 "drop function evil() cascade".to_owned(),
-                "its trigger lose may change or lose",
+                "its trigger lose may change or drop",
             ),
             (
                 "alter server n2 options (add updatable 'false')".to_owned(),
                 "alter server n2 options (drop updatable)".to_owned(),
-                "takes no writes",
+                "accepts no writes",
             ),
             (
                 format!("alter foreign table {table} options (add updatable 'false')"),
                 format!("alter foreign table {table} options (drop updatable)"),
-                "takes no writes",
+                "accepts no writes",
             ),
             (
                 format!("alter foreign table {table} options (set table_name 'nowhere')"),
                 format!("alter foreign table {table} options (set table_name '{table}')"),
-                "says that it is nowhere on n2, and there is no such table",
+                "the catalog of n1 has it nowhere on n2, but there is no such table",
             ),
             ("select 1".to_owned(), "select 1".to_owned(), ""),
         ] {
@@ -336,8 +336,11 @@ fn a_node_that_gives_other_rows_or_none_is_never_exact() {
         nodes.node(0).execute(&trigger("stock_p1")).unwrap();
         let (verdict, lines) = verify_on(&nodes, true, false);
         assert_eq!(verdict, Verdict::Different, "{lines}");
-        assert!(lines.contains("district_p1 on n1: its column d_street_1 stands for d_street_2"), "{lines}");
-        assert!(lines.contains("stock_p1 on n1: its trigger lose may change or lose"), "{lines}");
+        assert!(
+            lines.contains("district_p1 on n1: its column d_street_1 is mapped to d_street_2"),
+            "{lines}"
+        );
+        assert!(lines.contains("stock_p1 on n1: its trigger lose may change or drop"), "{lines}");
         // At last, as it takes the way for good.
         nodes
             .node(0)

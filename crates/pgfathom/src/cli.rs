@@ -1,7 +1,7 @@
 //! The command line: one enum of verbs, the flags that several verbs share, and what parsing ends with.
 
+use crate::console::ColorChoice;
 use crate::failure::Failure;
-use crate::terminal::ColorChoice;
 use crate::usage::{self, NotAVerb};
 use crate::verbs::{demo, down, explain, load, matrix, prove, report, run, selftest, up, verify, watch};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -18,7 +18,7 @@ Exit codes:
   2 errors during the run           130 interrupted, partial result written
   3 verify or prove found a difference
 
-Data goes to stdout, talk and progress to stderr. A connection is described as for psql:
+Data goes to stdout, messages and progress to stderr. A connection is given as for psql:
 -h -p -U -d, a last argument (name, URI or 'key=value ...'), PG* variables, service file, .pgpass.";
 
 /// Fill it, drive it, prove it, explain it: PostgreSQL and its relatives at scale
@@ -58,17 +58,17 @@ pub enum Verb {
     Down(down::Down),
     /// Fill a table with deterministic rows; run it again to continue
     Load(load::Load),
-    /// Prove that a loaded table holds exactly its rows; name the ones that differ
+    /// Check that a loaded table has exactly its rows; name the rows that differ
     Verify(verify::Verify),
-    /// Prove what a database promises, in one snapshot, also while it is driven
+    /// Test what a database promises: consistency, isolation, durability, also under faults
     Prove(prove::Prove),
     /// Drive transactions and measure them
     Run(Box<run::Run>),
     /// Measure every pair of connect node and data node with the same select and update
     Matrix(matrix::Matrix),
-    /// Sample a live system without driving it: what its views, its log and its machine say
+    /// Sample a live system without driving it: its views, its log and its hosts
     Watch(watch::Watch),
-    /// Say why a run went as it did: findings with evidence, and what to try
+    /// Find the causes of a result: findings with evidence, and what to try
     Explain(explain::Explain),
     /// Show a finished run: on the terminal, as JSON, as one HTML page
     Report(report::Report),
@@ -79,11 +79,20 @@ pub enum Verb {
 
 /// How results are printed on stdout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Format {
+pub enum Printed {
     /// For people
     Text,
     /// The summary of run.json
     Json,
+}
+
+impl From<Printed> for app::context::Format {
+    fn from(printed: Printed) -> Self {
+        match printed {
+            Printed::Text => Self::Text,
+            Printed::Json => Self::Json,
+        }
+    }
 }
 
 /// Flags of every verb.
@@ -92,7 +101,7 @@ pub enum Format {
 pub struct Common {
     /// What to print on stdout: text for people, or the summary as JSON
     #[arg(long, global = true, value_enum, default_value = "text", value_name = "FORMAT")]
-    pub format: Format,
+    pub format: Printed,
     /// Colour in messages: auto (a terminal, NO_COLOR not set), always, never
     #[arg(
         long,
@@ -103,7 +112,7 @@ pub struct Common {
         hide_possible_values = true
     )]
     pub color: ColorChoice,
-    /// No talk and no progress; errors, warnings and results only
+    /// Suppress messages and progress; print only errors, warnings and results
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
     /// More detail on stderr
@@ -114,7 +123,7 @@ pub struct Common {
     help: Option<bool>,
 }
 
-/// Which database, said as for psql.
+/// The database, given as for psql.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Connection {
@@ -133,7 +142,7 @@ pub struct Connection {
     /// Database name, or a connection string
     #[arg(short, long, value_name = "DBNAME")]
     pub dbname: Option<String>,
-    /// The first node of the cluster that this file describes, as `pgfathom up` writes it; -U and -d may be added
+    /// The cluster described by this file, as `pgfathom up` writes it; -U and -d may be added
     #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "port"])]
     pub cluster: Option<PathBuf>,
 }
@@ -142,9 +151,44 @@ pub struct Connection {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Output")]
 pub struct RunDirectory {
-    /// The run directory; it must not exist, or be empty [default: runs/TIME-VERB-NAME]
+    /// The run directory; it must not exist, or must be empty [default: runs/TIME-VERB-NAME]
     #[arg(short = 'o', long = "output-dir", value_name = "DIR")]
     pub output_dir: Option<PathBuf>,
+}
+
+/// Whether to watch meanwhile.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct Watching {
+    /// Sample the server, its log and this machine once a second meanwhile: on, off
+    #[arg(
+        long,
+        value_name = "ON|OFF",
+        value_enum,
+        default_value = "on",
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
+    pub watch: Switch,
+}
+
+/// On or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum Switch {
+    /// Yes
+    #[default]
+    On,
+    /// No
+    Off,
+}
+
+impl Watching {
+    /// What the flag says.
+    pub fn value(self) -> app::watching::Watching {
+        match self.watch {
+            Switch::On => app::watching::Watching::On,
+            Switch::Off => app::watching::Watching::Off,
+        }
+    }
 }
 
 /// What the arguments ask for.

@@ -1,43 +1,56 @@
-//! The flags of `watch` about machines and about evidence that leaves the house.
+//! The flags of `watch` about hosts and about evidence.
 
-use crate::context::Context;
-use crate::failure::Failure;
 use crate::quantity::ValueError;
-use crate::recording::Recording;
+use app::machines::{Evidence, Machines, RemoteHost};
 use clap::Args;
-use record::State;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use target::{ClusterNode, ConnSpec};
-use watch::bundle::{self, redact::Redaction};
+use std::path::PathBuf;
+use watch::bundle::redact::Redaction;
 use watch::perf::Mode;
-use watch::ssh::Remote;
-use watch::{Board, Collect, lineup, machines};
-
-/// The end of a bundle's name unless another is named.
-const BUNDLE_END: &str = ".tar.gz";
 
 /// Which machines, and what of them.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Machines")]
-pub struct Machines {
-    /// Watch another machine, too, through ssh: HOST, USER@HOST, or HOST=NODE,... for the nodes that run on it [default: those connected to by that
-    /// name]; may be repeated
-    #[arg(long, value_name = "HOST", value_parser = way)]
-    pub ssh: Vec<Way>,
-    /// Keep stacks of all processors by perf: auto (around anomalies), always, off
+pub struct MachineFlags {
+    /// Also monitor another host, through ssh: HOST, USER@HOST, or HOST=NODE,... for the nodes that run on it [default: those with that host name
+    /// in their connection]; may be repeated
+    #[arg(long, value_name = "HOST", value_parser = remote_host)]
+    pub ssh: Vec<RemoteHost>,
+    /// Record stacks of all processors with perf: auto (around anomalies), always, off
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = mode)]
     pub perf: Mode,
-    /// Read a copy of /proc and /sys below this folder in place of this machine's
+    /// Read a copy of /proc and /sys below this folder instead of those of this host
     #[arg(long, value_name = "DIR", conflicts_with = "no_host")]
     pub sysroot: Option<PathBuf>,
 }
 
-/// A machine behind ssh.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Way {
-    destination: String,
-    nodes: Option<Vec<String>>,
+/// How evidence is exported.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Evidence")]
+pub struct EvidenceFlags {
+    /// Pack the run into one archive, for analysis elsewhere [default: RUN.tar.gz]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub bundle: Option<Option<PathBuf>>,
+    /// Remove these from the archive: hosts (names of hosts, nodes, users, databases), sql (statements), settings
+    #[arg(long, value_name = "WORDS", value_parser = redaction, requires = "bundle")]
+    pub redact: Option<Redaction>,
+    /// Write a core dump of this server process at the end, beside the run and never into the archive: it contains rows and passwords. May be
+    /// repeated
+    #[arg(long, value_name = "PID")]
+    pub core: Vec<u32>,
+}
+
+impl MachineFlags {
+    /// What the flags say.
+    pub fn value(self) -> Machines {
+        Machines { ssh: self.ssh, perf: self.perf, sysroot: self.sysroot }
+    }
+}
+
+impl EvidenceFlags {
+    /// What the flags say.
+    pub fn value(self) -> Evidence {
+        Evidence { bundle: self.bundle, redact: self.redact, core: self.core }
+    }
 }
 
 fn mode(word: &str) -> Result<Mode, ValueError> {
@@ -46,17 +59,17 @@ fn mode(word: &str) -> Result<Mode, ValueError> {
 }
 
 fn redaction(words: &str) -> Result<Redaction, ValueError> {
-    words.parse().map_err(|why: String| ValueError::new(why, "name some of hosts,sql,settings"))
+    words.parse().map_err(|why: String| ValueError::new(why, "choose from hosts,sql,settings"))
 }
 
 /// Reads `HOST` or `HOST=NODE,...`.
-fn way(text: &str) -> Result<Way, ValueError> {
+fn remote_host(text: &str) -> Result<RemoteHost, ValueError> {
     const HINT: &str = "write HOST or USER@HOST as for ssh, or HOST=NODE,... for the nodes that run on it";
     let (destination, nodes) = match text.split_once('=') {
         Some((destination, nodes)) => {
             let names = nodes.split(',').map(str::trim).map(str::to_string).collect::<Vec<_>>();
             if names.iter().any(String::is_empty) {
-                return Err(ValueError::new(format!("{text:?} names an empty node"), HINT));
+                return Err(ValueError::new(format!("{text:?} contains an empty node name"), HINT));
             }
             (destination, Some(names))
         }
@@ -64,171 +77,9 @@ fn way(text: &str) -> Result<Way, ValueError> {
     };
     // What begins with a dash would be an option of ssh's.
     if destination.is_empty() || destination.starts_with('-') || destination.contains(char::is_whitespace) {
-        return Err(ValueError::new(format!("{text:?} names no machine"), HINT));
+        return Err(ValueError::new(format!("{text:?} has no host"), HINT));
     }
-    Ok(Way { destination: destination.to_string(), nodes })
-}
-
-impl Way {
-    /// The machine's name in the record.
-    fn host(&self) -> &str {
-        self.destination.rsplit_once('@').map_or(&self.destination, |(_, host)| host)
-    }
-
-    /// The machine with its nodes.
-    ///
-    /// # Errors
-    /// When a node was named that the cluster has not.
-    fn remote(&self, nodes: &[ClusterNode]) -> Result<Remote, Failure> {
-        let names = match &self.nodes {
-            Some(names) => {
-                if let Some(name) = names.iter().find(|name| nodes.iter().all(|node| node.name != **name)) {
-                    let known: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-                    return Err(Failure::usage(format!(
-                        "--ssh {}={name}: there is no node {name}",
-                        self.destination
-                    ))
-                    .hint(format!("the nodes are {}", known.join(", "))));
-                }
-                names.clone()
-            }
-            None => {
-                let is_on =
-                    |spec: &ConnSpec| spec.hosts.iter().any(|host| host.host.to_string() == self.host());
-                nodes.iter().filter(|node| is_on(&node.spec)).map(|node| node.name.clone()).collect()
-            }
-        };
-        Ok(Remote::new(self.host(), &self.destination, names))
-    }
-}
-
-impl Machines {
-    /// The collectors of this machine, unless it is left out, and of the others.
-    ///
-    /// # Errors
-    /// When `--ssh` names a node that is not there.
-    pub fn collectors(
-        &self,
-        is_here: bool,
-        nodes: &[ClusterNode],
-        board: &Arc<Board>,
-        run_dir: &Path,
-    ) -> Result<Vec<Box<dyn Collect>>, Failure> {
-        let mut all = vec![];
-        if is_here {
-            all = machines::here(&lineup::host_name(), board, self.sysroot.as_deref(), self.perf, run_dir);
-        }
-        for way in &self.ssh {
-            all.push(machines::there(way.remote(nodes)?, board));
-        }
-        Ok(all)
-    }
-
-    /// Refuses a recording that is none, before anybody is asked.
-    ///
-    /// # Errors
-    /// When `--sysroot` names no folder with a `proc` in it.
-    pub fn check(&self) -> Result<(), Failure> {
-        match &self.sysroot {
-            Some(root) if !root.join("proc").is_dir() => {
-                Err(Failure::usage(format!("--sysroot {}: there is no folder proc in it", root.display()))
-                    .hint("name a folder that holds copies of /proc and /sys"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses machines with nodes that are not there.
-    ///
-    /// # Errors
-    /// When `--ssh` names such a node.
-    pub fn check_nodes(&self, nodes: &[ClusterNode]) -> Result<(), Failure> {
-        self.ssh.iter().try_for_each(|way| way.remote(nodes).map(drop))
-    }
-}
-
-/// What leaves the house.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Evidence")]
-pub struct Evidence {
-    /// Pack the run into one archive, for others to explain [default: RUN.tar.gz]
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
-    pub bundle: Option<Option<PathBuf>>,
-    /// Take these out of the archive: hosts (names of machines, nodes, users, databases), sql (statements), settings
-    #[arg(long, value_name = "WORDS", value_parser = redaction, requires = "bundle")]
-    pub redact: Option<Redaction>,
-    /// Write a core dump of this server process at the end, beside the run and never into the archive: it holds rows and passwords. May be repeated
-    #[arg(long, value_name = "PID")]
-    pub core: Vec<u32>,
-}
-
-impl Evidence {
-    /// Refuses what cannot be packed, before anything is watched.
-    ///
-    /// # Errors
-    /// When the archive's name says no kind of archive, or it is there already.
-    pub fn check(&self) -> Result<(), Failure> {
-        let Some(Some(archive)) = &self.bundle else { return Ok(()) };
-        if !bundle::is_archive(archive) {
-            return Err(Failure::usage(format!(
-                "--bundle={}: its name says no kind of archive",
-                archive.display()
-            ))
-            .hint("name it FILE.tar.gz, or FILE.tar.zst"));
-        }
-        if archive.exists() {
-            return Err(Failure::usage(format!("--bundle={} exists", archive.display()))
-                .hint("move it away, or name another file"));
-        }
-        Ok(())
-    }
-
-    /// Writes the core dumps that were asked for, into the run directory.
-    pub fn dump(&self, context: &Context, run_dir: &Path) {
-        for pid in &self.core {
-            match bundle::core::dump(*pid, run_dir) {
-                Ok(path) => context.terminal.say(&format!("core: {}", path.display())),
-                // What was watched is worth keeping without it.
-                Err(error) => {
-                    let hint = error.hint().unwrap_or_default();
-                    context.terminal.warn(&format!("{error}; {hint}"));
-                }
-            }
-        }
-    }
-
-    /// Packs the run, which ends with this, if that was asked for; its page is made where it is opened. Before the recording closes: the last line names the run directory.
-    ///
-    /// # Errors
-    /// When the archive cannot be written.
-    pub fn pack(&self, context: &Context, recording: &Recording<'_>, state: State) -> Result<(), Failure> {
-        let Some(archive) = &self.bundle else { return Ok(()) };
-        let archive = archive.clone().unwrap_or_else(|| {
-            let mut name = recording.path().as_os_str().to_os_string();
-            name.push(BUNDLE_END);
-            PathBuf::from(name)
-        });
-        recording.conclude(state)?;
-        let packed = bundle::pack(recording.path(), &archive, self.redact.unwrap_or_default())?;
-        context.terminal.result(&format!("bundle: {}", packed.path.display()));
-        Ok(())
-    }
-}
-
-/// The run directory that the user named, unpacked if it was named as a bundle.
-///
-/// # Errors
-/// When it is neither.
-pub fn opened(named: &Path, context: &Context) -> Result<PathBuf, Failure> {
-    if named.is_dir() || !named.exists() {
-        // What is wrong with a folder, its reader says best.
-        return Ok(named.to_path_buf());
-    }
-    let opened = bundle::open(named)?;
-    if opened.is_new {
-        context.terminal.say(&format!("unpacked: {}", opened.run_dir.display()));
-    }
-    Ok(opened.run_dir)
+    Ok(RemoteHost { destination: destination.to_string(), nodes })
 }
 
 #[cfg(test)]
@@ -237,14 +88,14 @@ mod tests {
 
     #[test]
     fn machines_are_named_with_their_nodes() {
-        let found = way("admin@db1=n1,n2").expect("a machine");
+        let found = remote_host("admin@db1=n1,n2").expect("a machine");
         assert_eq!(
             (found.host(), found.nodes.as_deref()),
             ("db1", Some(["n1".to_string(), "n2".to_string()].as_slice()))
         );
-        assert_eq!(way("db1").expect("a machine").host(), "db1");
+        assert_eq!(remote_host("db1").expect("a machine").host(), "db1");
         for wrong in ["", "=n1", "-oProxyCommand=x", "db1=", "db1=n1,,n2", "a b"] {
-            assert!(way(wrong).is_err(), "{wrong}");
+            assert!(remote_host(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,38 +1,32 @@
 //! pgfathom fills, drives, proves and explains PostgreSQL clusters.
 //!
-//! This crate is the command: flags, dispatch, and what is seen on the terminal. The work is done by the crates named after the
-//! verbs. Parsing ends in one [`cli::Verb`], each verb is a module of [`verbs`], and every way to fail ends in one
-//! [`failure::Failure`], printed here.
+//! This crate is the command: flags, dispatch, and what is seen on the terminal. The work is done by `app`, which knows no command
+//! line, with the crates named after the verbs. Parsing ends in one [`cli::Verb`], each verb is a module of [`verbs`], and every way to fail ends
+//! in one [`failure::Failure`], printed here.
 
 #![allow(
     unreachable_pub,
     reason = "nothing of a binary can be reached from outside; pub here means used by other modules"
 )]
 
+mod address;
 mod cli;
-mod connection;
-mod context;
-mod errors;
-mod failure;
-mod fingerprint;
-mod history;
-mod human;
+mod console;
 mod machines;
 mod quantity;
-mod recording;
-mod stop;
-mod terminal;
+mod signals;
 mod usage;
 mod verbs;
-mod watching;
 
+use app::terminal::Terminal as _;
+use app::{context, failure};
 use cli::{Asked, Verb};
+use console::Console;
 use context::Context;
 use failure::Failure;
 use record::Exit;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use terminal::Terminal;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -40,7 +34,7 @@ fn main() -> ExitCode {
     match command(&arguments, color) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            Terminal::new(false, false, color).failure(&failure);
+            Console::new(false, false, color).failure(&failure);
             failure.exit().into()
         }
     }
@@ -50,12 +44,16 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
     let cli = match cli::parse(arguments)? {
         Asked::Verb(cli) => *cli,
         Asked::Text(text) => {
-            let terminal = Terminal::new(false, false, color);
+            let terminal = Console::new(false, false, color);
             terminal.data(&text);
             return terminal.delivered().map(|()| Exit::Ok);
         }
     };
-    let context = Context::new(&cli.common, color, arguments)?;
+    let stop =
+        signals::install().map_err(|error| Failure::caused("cannot handle SIGINT and SIGTERM", error))?;
+    let console = Console::new(cli.common.quiet, cli.common.verbose, color);
+    let arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let context = Context::new(Box::new(console), cli.common.format.into(), stop, arguments);
     let exit = match cli.verb {
         Verb::Demo(demo) => demo.run(&context),
         Verb::Up(up) => up.run(&context),

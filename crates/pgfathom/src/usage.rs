@@ -1,22 +1,22 @@
-//! Mistakes on the command line, told in the words of every other mistake: `error: what`, blank line, `hint: what to type`.
+//! Mistakes on the command line, in the form of every other error: `error: what`, blank line, `hint: what to type`.
 //!
-//! clap finds them; its text is replaced, because it names neither the remedy nor the habits of psql and pgbench that lead here.
+//! clap finds them; its text is replaced, because it has no remedy and ignores the habits of psql and pgbench users.
 
 use crate::failure::Failure;
 use crate::quantity::ValueError;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error as _;
 
-/// Verbs that the design names and that this version lacks, with what serves meanwhile.
+/// Planned verbs that this version lacks, with what to use instead.
 const LATER_VERBS: &[(&str, &str)] = &[
     ("plan", "pgfathom load ycsb --help names the sizes that load takes"),
-    ("check", "pgfathom self tells whether this client is good enough"),
+    ("check", "pgfathom self shows whether this client is good enough"),
     ("compare", "pgfathom report --format json RUN prints the figures of one run"),
     ("serve", "pgfathom report RUN writes one page that opens without a server"),
-    ("agent", "pgfathom run drives from one machine"),
+    ("agent", "pgfathom run drives from one host"),
 ];
 
-/// Flags that people bring from psql, pgbench and other tools, and what to type here.
+/// Flags of psql, pgbench and other tools, and what to type here.
 const HABITS: &[(&str, &str)] = &[
     ("-W", "a password is never an argument: use ~/.pgpass, PGPASSFILE or PGPASSWORD"),
     ("--password", "a password is never an argument: use ~/.pgpass, PGPASSFILE or PGPASSWORD"),
@@ -41,11 +41,11 @@ const HABITS: &[(&str, &str)] = &[
     ("--scale", "load tpcc takes -s, load ycsb --rows or --size; run takes -s for pgbench's tables"),
 ];
 
-/// Flags of pgbench that have no counterpart of the same meaning, in the order of `pgbench --help`, and what serves here.
+/// Flags of pgbench without an equivalent, in the order of `pgbench --help`, and what to use here.
 const OF_PGBENCH: &[(&[&str], &str)] = &[
     (
         &["-i", "--initialize"],
-        "the tables of -b tpcb-like are made by pgbench itself: pgbench -i -s SCALE DBNAME; load fills tables of other workloads",
+        "the tables of -b tpcb-like are made by pgbench itself: pgbench -i -s SCALE DBNAME; load fills the tables of other workloads",
     ),
     (&["-I", "--init-steps"], OF_INIT),
     (&["-F", "--fillfactor"], OF_INIT),
@@ -69,12 +69,12 @@ const OF_PGBENCH: &[(&[&str], &str)] = &[
     ),
     (
         &["--vacuum-all"],
-        "run vacuums pgbench_branches and pgbench_tellers first, -n leaves that out; all tables, and an empty history: \
+        "run vacuums pgbench_branches and pgbench_tellers first, unless -n is given; for all tables and an empty history: \
          psql -c 'truncate pgbench_history' -c 'vacuum analyze' DBNAME",
     ),
     (
         &["--aggregate-interval"],
-        "samples.ndjson and latency.hlog of every run directory hold each second of it",
+        "samples.ndjson and latency.hlog of every run directory have each second of it",
     ),
     (
         &["--failures-detailed"],
@@ -88,10 +88,7 @@ const OF_PGBENCH: &[(&[&str], &str)] = &[
         &["--progress-timestamp"],
         "samples.ndjson of the run directory has the time of every second; run.json has its anchor (started)",
     ),
-    (
-        &["--sampling-rate"],
-        "every transaction is counted in the histograms of latency.hlog: nothing has to be left out",
-    ),
+    (&["--sampling-rate"], "latency.hlog counts every transaction, so sampling is not needed"),
     (
         &["--show-script"],
         "pgfathom run -b list names the built-in scripts; pgbench --show-script=NAME prints the same ones",
@@ -106,14 +103,14 @@ const OF_PGBENCH: &[(&[&str], &str)] = &[
     ),
     (
         &["--continue-on-error"],
-        "no error of the server ends a session: each is counted, and the next transaction begins",
+        "errors of the server do not end a session: each is counted, and the next transaction begins",
     ),
-    (&["--debug"], "-v says more; log_statement = all lets the server log what it is sent"),
+    (&["--debug"], "-v prints more; with log_statement = all the server logs all statements"),
 ];
 const OF_INIT: &str =
-    "it belongs to the making of pgbench's tables: pgbench -i with the same flag; run drives them then";
+    "it belongs to the creation of pgbench's tables: use pgbench -i with the same flag, then run";
 
-/// What to type instead of a flag that is not there.
+/// What to type instead of an unknown flag.
 fn instead(flag: &str) -> Option<&'static str> {
     let habit = HABITS.iter().find(|(habit, _)| *habit == flag).map(|(_, instead)| *instead);
     habit.or_else(|| OF_PGBENCH.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, instead)| *instead))
@@ -128,7 +125,7 @@ pub enum NotAVerb {
     Mistake(Failure),
 }
 
-/// Turns clap's answer into ours. `verb` is the verb that was recognised, if one was; `command` is its definition or the root's.
+/// Turns clap's result into ours. `verb` is the recognised verb, if there is one; `command` is its definition or the root's.
 pub fn translate(error: &clap::Error, verb: Option<&str>, command: &clap::Command) -> NotAVerb {
     let failure = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -140,7 +137,7 @@ pub fn translate(error: &clap::Error, verb: Option<&str>, command: &clap::Comman
         ErrorKind::InvalidSubcommand => unknown_verb(&text_of(error, ContextKind::InvalidSubcommand), error),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Failure::usage("no verb given")
-                .hint("pgfathom demo shows everything at once; pgfathom --help lists the verbs")
+                .hint("pgfathom demo shows everything; pgfathom --help lists the verbs")
         }
         ErrorKind::MissingRequiredArgument => missing(error, verb, command),
         ErrorKind::ArgumentConflict => conflict(error, command),
@@ -156,7 +153,7 @@ pub fn translate(error: &clap::Error, verb: Option<&str>, command: &clap::Comman
 }
 
 /// pgbench's --connect takes no value and means something else.
-const CONNECT_HINT: &str = "--connect says where sessions enter: first, each, owner or a node; pgbench's --connect, a connection for each transaction, is not there";
+const CONNECT_HINT: &str = "--connect names the nodes that sessions connect to: first, each, owner or a node; pgbench's --connect, a connection for each transaction, does not exist";
 
 fn help_hint(verb: Option<&str>) -> String {
     match verb {
@@ -224,7 +221,7 @@ fn invalid_value(error: &clap::Error, command: &clap::Command) -> Failure {
             failure.hint(format!("one of: {valid}"))
         };
     }
-    let failure = Failure::usage(format!("{flag}: {value:?} is not known"));
+    let failure = Failure::usage(format!("{flag}: {value:?} is unknown"));
     if flag == "--connect" {
         return failure.hint(CONNECT_HINT);
     }
@@ -262,8 +259,8 @@ fn unknown_argument(error: &clap::Error, verb: Option<&str>) -> Failure {
         };
     }
     if word[1..].starts_with(|c: char| c.is_ascii_digit()) {
-        return Failure::usage(format!("{word} stands where a value or a flag is expected"))
-            .hint("no number here is ever negative");
+        return Failure::usage(format!("{word} is in the place of a value or a flag"))
+            .hint("numbers here cannot be negative");
     }
     let place = verb.map_or(String::new(), |verb| format!(" for {verb}"));
     let failure = Failure::usage(format!("unknown flag {word}{place}"));
@@ -280,8 +277,8 @@ fn unknown_argument(error: &clap::Error, verb: Option<&str>) -> Failure {
 
 fn unknown_verb(word: &str, error: &clap::Error) -> Failure {
     if let Some((verb, instead)) = LATER_VERBS.iter().find(|(verb, _)| *verb == word) {
-        return Failure::usage(format!("the verb {verb:?} is not in this version"))
-            .hint(format!("{instead}; pgfathom --help lists the verbs there are"));
+        return Failure::usage(format!("this version has no verb {verb:?}"))
+            .hint(format!("{instead}; pgfathom --help lists the verbs"));
     }
     let failure = Failure::usage(format!("unknown verb {word:?}"));
     match text_of(error, ContextKind::SuggestedSubcommand) {
@@ -309,8 +306,9 @@ fn missing(error: &clap::Error, verb: Option<&str>, command: &clap::Command) -> 
     match (verb, name) {
         (Some("load"), _) => failure.hint("pgfathom load ycsb --rows 1M DBNAME"),
         (Some("up"), _) => failure.hint("pgfathom up single"),
-        (Some("report"), _) => failure
-            .hint("name a run directory, the last line of every measuring verb: pgfathom report runs/..."),
+        (Some("report"), _) => failure.hint(
+            "name a run directory (the last line of a run's output names it): pgfathom report runs/...",
+        ),
         _ => failure.hint(help_hint(verb)),
     }
 }
@@ -321,7 +319,7 @@ fn conflict(error: &clap::Error, command: &clap::Command) -> Failure {
     if second.is_empty() || first == second {
         return Failure::usage(format!("{first} is given twice")).hint(format!("give {first} once"));
     }
-    Failure::usage(format!("{first} and {second} exclude each other")).hint("give one of the two")
+    Failure::usage(format!("{first} and {second} cannot be used together")).hint("give only one of them")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One module per verb: its flags with their checks, and what it does with the libraries.
+//! One module per verb: its flags and their checks, and its calls of the libraries.
 
 pub mod demo;
 pub mod down;

@@ -83,7 +83,7 @@ fn json_tells_scripts_how_to_connect() {
     let connection = told["connection"].as_str().expect("a connection string");
     assert!(connection.contains("port=5555"), "{connection}");
     let nothing = run(folder.path(), &["verify", connection]);
-    assert!(nothing.stderr.starts_with("error: this database holds no dataset"), "{}", nothing.stderr);
+    assert!(nothing.stderr.starts_with("error: this database has no dataset"), "{}", nothing.stderr);
     let down = run(folder.path(), &["down", "--all", "--format", "json"]);
     let told: serde_json::Value =
         serde_json::from_str(&down.stdout).expect("stdout is JSON and nothing else");
@@ -100,10 +100,10 @@ fn flags_of_other_kinds_and_impossible_clusters_are_refused() {
         assert!(ended.stderr.starts_with(&format!("error: {error}")), "{arguments:?}: {}", ended.stderr);
         assert!(ended.stderr.contains(hint), "{arguments:?}: {}", ended.stderr);
     };
-    refused(&["single", "--nodes", "3"], "--nodes means nothing to up single", "pgfathom up sharded");
+    refused(&["single", "--nodes", "3"], "--nodes does not apply to up single", "pgfathom up sharded");
     refused(
         &["sharded", "--standbys", "1"],
-        "--standbys means nothing to up sharded",
+        "--standbys does not apply to up sharded",
         "pgfathom up replicated",
     );
     refused(

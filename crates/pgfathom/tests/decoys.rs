@@ -8,9 +8,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use lab::local::Topology;
+use lab::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};
 use support::{Ended, Folder, pgfathom};
-use target::local::Topology;
-use target::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};
 
 const DECOYS: &str = include_str!("trap/decoys.sql");
 /// What the code of a decoy writes to the server's log when a superuser runs it.

@@ -2,11 +2,11 @@
 
 mod support;
 
+use lab::throwaway::installations;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use support::{Ended, Folder, pgfathom, run};
-use target::throwaway::installations;
 
 /// Folders of throwaway clusters that belong to this process id.
 fn clusters_of(pid: u32) -> Vec<PathBuf> {

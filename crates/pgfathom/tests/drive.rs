@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lab::throwaway::{Throwaway, installations};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{Throwaway, installations};
 
 const ROWS: &str = "3000";
 
@@ -25,7 +25,7 @@ impl Lab {
         command
             .env("PGHOST", self.cluster.socket_dir())
             .env("PGPORT", self.cluster.port().to_string())
-            .env("PGUSER", target::throwaway::SUPERUSER)
+            .env("PGUSER", lab::throwaway::SUPERUSER)
             .env("PGDATABASE", "postgres")
             .args(arguments.split_whitespace());
         command
@@ -283,7 +283,10 @@ fn pgbench_s_own_tables_are_driven_by_its_own_scripts() {
             insert into pgbench_accounts select n, 1, 0 from generate_series(1, 100000) n; select 1";
         lab.sql(tables);
         for mode in ["simple", "extended", "prepared", "prepared --wire lean"] {
-            lab.expect(0, &format!("run -b tpcb -c 3 -t 20 -M {mode} -o tpcb-{}", mode.replace(' ', "")));
+            lab.expect(
+                0,
+                &format!("run -b tpcb-like -c 3 -t 20 -M {mode} -o tpcb-{}", mode.replace(' ', "")),
+            );
             lab.expect(
                 0,
                 &format!(

@@ -2,12 +2,12 @@
 
 mod support;
 
+use lab::throwaway::{Throwaway, installations};
 use record::RunReader;
 use record::watched::Sampled;
 use std::fs;
 use std::path::Path;
 use support::{Folder, run};
-use target::throwaway::{Throwaway, installations};
 
 /// Stand in the watched system, and in no redacted bundle of it.
 const SECRETS: [&str; 4] = ["acme_shop", "carol_of_acme", "set number = ", "4929000011112222"];
@@ -45,8 +45,8 @@ fn a_minute_of_a_customer_is_explained_elsewhere_and_tells_no_secret() {
     };
     let connect = || {
         let spec =
-            target::ConnSpec { user: "carol_of_acme".into(), dbname: "acme_shop".into(), ..server.spec() };
-        target::control::connect(&spec).expect("connected")
+            connect::ConnSpec { user: "carol_of_acme".into(), dbname: "acme_shop".into(), ..server.spec() };
+        connect::control::connect(&spec).expect("connected")
     };
     let mut holder = connect();
     holder
@@ -106,7 +106,7 @@ fn a_minute_of_a_customer_is_explained_elsewhere_and_tells_no_secret() {
         |line: Sampled| matches!(line, Sampled::Block(line) if line.pid == u64::from(pid.unsigned_abs()));
     assert!(
         reader.samples.iter().filter_map(Sampled::parse).any(is_waiter),
-        "who waits for whom is still there"
+        "which sessions block others is still there"
     );
 
     // A core dump is of a server process or of none.
@@ -127,7 +127,7 @@ fn a_minute_of_a_customer_is_explained_elsewhere_and_tells_no_secret() {
         ],
     );
     assert_eq!(refused.exit, Some(0), "what was watched is kept: {}", refused.stderr);
-    assert!(refused.stderr.contains("no server process of PostgreSQL"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("not a server process of PostgreSQL"), "{}", refused.stderr);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 mod support;
 
+use lab::throwaway::{ThrowawayCluster, installations};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use support::{Ended, Folder, pgfathom, run};
-use target::throwaway::{ThrowawayCluster, installations};
 
 #[test]
 fn a_run_goes_on_at_the_new_primary_and_loses_nothing() {

@@ -6,8 +6,8 @@ mod support;
 use std::fs::{File, OpenOptions};
 use std::process::{Command, Stdio};
 
+use lab::throwaway::{Throwaway, installations};
 use support::{Ended, Folder, pgfathom, run};
-use target::throwaway::{Throwaway, installations};
 
 /// A server with rows, and a folder to type commands in.
 struct Lab {
@@ -36,7 +36,7 @@ impl Lab {
         command
             .env("PGHOST", self.server.socket_dir())
             .env("PGPORT", self.server.port().to_string())
-            .env("PGUSER", target::throwaway::SUPERUSER)
+            .env("PGUSER", lab::throwaway::SUPERUSER)
             .env("PGDATABASE", "postgres");
     }
 
@@ -63,7 +63,7 @@ impl Lab {
         ("run -b ycsb-c -c 1,2 -T 1", "ycsb-c"),
         ("load ycsb --rows 500", "500"),
         ("verify", "500"),
-        ("watch -T 2", "watched"),
+        ("watch -T 2", "recorded"),
         ("self -T 100ms", "null server"),
     ];
 }
@@ -146,7 +146,7 @@ fn assert_unwhole(call: &str, ended: &Ended, said: &str, why: &str) {
     assert!(ended.stdout.contains(said), "{call}: {}", ended.stdout);
     let error = ended.stderr.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
     assert!(
-        error.contains(" is not whole: cannot write ") && error.contains(why),
+        error.contains(" is incomplete: cannot write ") && error.contains(why),
         "{call}: {}",
         ended.stderr
     );

@@ -65,7 +65,7 @@ fn the_flags_of_each_verb_are_these() {
         (
             "load",
             format!(
-                "{connection} --chunk-rows --compressible --deadline --fillfactor --force --foreign-keys --jobs --keep-free \
+                "{connection} --chunk-rows --compressible --deadline --document-size --fillfactor --force --foreign-keys --jobs --keep-free \
                  --key-order --method --output-dir --partitions --progress --restart --rows --scale --seed \
                  --segment --size --tablespace --tablespaces --unlogged --via --watch"
             ),
@@ -81,9 +81,9 @@ fn the_flags_of_each_verb_are_these() {
         (
             "run",
             format!(
-                "{connection} --builtin --client --connect --data --deck --define --efficiency --file --isolation --jobs --keys \
+                "{connection} --analysts --builtin --client --connect --data --deck --define --document-size --efficiency --file --isolation --jobs --keys \
                  --latency-limit --max-tries --no-analyze --no-checkpoint --no-delays --no-vacuum --output-dir --poller --progress \
-                 --protocol --random-seed --rate --read-update --regular --repeat --scale --settle --simulate --time --transactions \
+                 --protocol --random-seed --rate --read-update --regular --repeat --scale --settle --simulate --statements-per-transaction --time --transactions \
                  --until-slo --warehouses --warmup --watch --wire"
             ),
         ),

@@ -2,8 +2,8 @@
 
 mod support;
 
+use lab::throwaway::{Throwaway, installations};
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{Throwaway, installations};
 
 #[test]
 fn a_client_that_is_the_limit_says_so_and_ends_with_5() {

@@ -8,11 +8,11 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lab::throwaway::{Options, SUPERUSER, StopMode, Throwaway, installations};
 use rcgen::{CertificateParams, KeyPair};
 use record::RunReader;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{Options, SUPERUSER, StopMode, Throwaway, installations};
 
 /// Bytes that the relay passes on at once, at most.
 const CHUNK_BYTES_MAX: u64 = 90;

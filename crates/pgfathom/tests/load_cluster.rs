@@ -2,9 +2,9 @@
 
 mod support;
 
+use lab::throwaway::{ThrowawayCluster, installations};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{ThrowawayCluster, installations};
 
 struct Lab {
     servers: ThrowawayCluster,
@@ -67,7 +67,7 @@ fn a_cluster_is_filled_in_segments_and_verified() {
         let (host, port) = (entry.socket_dir().display().to_string(), entry.port().to_string());
         let plain = ["-h", &host, "-p", &port, "-U", "postgres", "-d", "postgres"];
         let again = lab.typed(0, "load ycsb --rows 6000", &plain);
-        assert!(again.stderr.contains("every row was there already"), "{}", again.stderr);
+        assert!(again.stderr.contains("all rows were already loaded"), "{}", again.stderr);
         let shown = lab.expect(0, "load ycsb --rows 900 --restart --via connect -o slow");
         assert!(shown.stdout.contains("nodes    n1 900 rows"), "{}", shown.stdout);
         lab.expect(0, "verify --deep");
@@ -79,17 +79,17 @@ fn stop_rules_and_mistakes_end_with_their_codes() {
     on_each(|lab| {
         let stopped = lab.expect(2, "load ycsb --rows 50M -j 3 --chunk-rows 2000 --deadline 3s -o cut");
         assert!(
-            stopped.stderr.contains("the deadline has come (0:03 after the start): "),
+            stopped.stderr.contains("the deadline has passed (3.0 s after the start): "),
             "{}",
             stopped.stderr
         );
         assert!(stopped.stderr.contains("run the same command again to continue"), "{}", stopped.stderr);
         assert_eq!(lab.json("cut/run.json")["steps"][0]["state"], "interrupted");
         let low = lab.expect(2, "load ycsb --rows 50M -j 3 --keep-free 1000PB -o low");
-        assert!(low.stderr.contains("--keep-free asks for 1.00 EB"), "{}", low.stderr);
+        assert!(low.stderr.contains("--keep-free requires 1 EB"), "{}", low.stderr);
         let cases = [
-            ("load ycsb --rows 9 --segment 3/2", "\"3/2\" is no segment", "1/N to N/N"),
-            ("load ycsb --rows 9 --via magic", "--via: \"magic\" is not known", "owner, connect"),
+            ("load ycsb --rows 9 --segment 3/2", "\"3/2\" is not a segment", "1/N to N/N"),
+            ("load ycsb --rows 9 --via magic", "--via: \"magic\" is unknown", "owner, connect"),
             (
                 "load ycsb --rows 50M --deadline teatime",
                 "\"teatime\" is neither a duration nor a time",
@@ -97,12 +97,12 @@ fn stop_rules_and_mistakes_end_with_their_codes() {
             ),
             (
                 "load ycsb --rows 50M --via connect",
-                "has via owner, this load asks for connect",
+                "has via owner, but this load specifies connect",
                 "--via owner",
             ),
             (
                 "load ycsb --rows 50M --unlogged",
-                "has tables logged, this load asks for unlogged",
+                "has tables logged, but this load specifies unlogged",
                 "--restart",
             ),
             (

@@ -25,12 +25,12 @@ fn wrong_nodes() {
             ),
             usage(
                 "run -b ycsb-a --cluster three.toml --connect n1,,n2",
-                "--connect: \"n1,,n2\" has an empty name in it",
+                "--connect: \"n1,,n2\" contains an empty name",
                 "n1,n2",
             ),
             usage(
                 "run -b ycsb-a --cluster three.toml --connect owner --data n2",
-                "--connect owner already decides whose rows each session asks for",
+                "--connect owner already decides which rows each session reads",
                 "--connect n2",
             ),
             usage(
@@ -44,7 +44,7 @@ fn wrong_nodes() {
                 "--cluster FILE",
             ),
             usage("matrix --cluster nothing.toml", "cannot read nothing.toml", "cluster.toml"),
-            usage("matrix --only delete", "--only: \"delete\" is not known", "select, update"),
+            usage("matrix --only delete", "--only: \"delete\" is unknown", "select, update"),
             usage("matrix --rounds 0", "--rounds: must be at least 1", "whole number"),
             usage("matrix --rounds 1000", "--rounds: 1000 is more than 100 rounds", "smaller"),
             usage("matrix -c 1,2", "-c/--client: \"1,2\" is several numbers", "run -c 1,2,4,8"),

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use lab::local::{CommitLevel, Replication, SyncStandbys, Topology};
+use lab::throwaway::{ThrowawayCluster, installations};
 use relay::Relay;
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
-use target::local::{CommitLevel, Replication, SyncStandbys, Topology};
-use target::throwaway::{ThrowawayCluster, installations};
 
 const ROWS: &str = "3000";
 const NODES: usize = 3;
@@ -230,7 +230,7 @@ fn the_matrix_of_a_sharded_cluster_shows_its_distances() {
             assert_eq!(step["state"], "finished");
         }
         assert!(summary["findings"].as_array().expect("findings").iter().any(|finding| {
-            finding["code"] == "matrix-distance"
+            finding["rule"] == "matrix-distance"
                 && finding["claim"].as_str().is_some_and(|claim| claim.contains("5 round trips"))
         }));
         lab.expect(0, "verify --deep --cluster CLUSTER -o proven");
@@ -308,11 +308,11 @@ fn a_distance_is_counted_predicted_and_found_by_a_relay_as_well() {
             assert!((0.7..1.4).contains(&share), "predicted is {share} of what was measured: {operation}");
         }
         let explained = summary["findings"].as_array().expect("findings").iter().find(|finding| {
-            finding["code"] == "matrix-distance"
+            finding["rule"] == "matrix-distance"
                 && finding["claim"].as_str().is_some_and(|claim| claim.starts_with("select"))
         });
         let explained = explained.expect("the distance is a finding");
-        assert_eq!(explained["proof"], "discriminating counter", "{explained}");
+        assert_eq!(explained["level"], "discriminating_counter", "{explained}");
         let told = lab.expect(0, "report far").stdout;
         assert!(told.contains("5 round trips between the nodes, counted by pg_stat_statements"), "{told}");
     });
@@ -345,7 +345,7 @@ fn a_sick_node_is_named() {
         // Without any way to n3 the rest is measured, and nothing is updated that its ledger would not know of.
         drop(relays.pop());
         let ended = lab.expect(2, "matrix --cluster far.toml -c 1 -T 1s --rounds 1 --warmup 0 -o holes");
-        assert!(ended.stdout.contains("updates are left out"), "{}", ended.stdout);
+        assert!(ended.stdout.contains("updates are not measured"), "{}", ended.stdout);
         let operations = &lab.json("holes/run.json")["summary"]["matrix"]["operations"];
         assert_eq!(operations.as_array().expect("operations").len(), 1, "{operations}");
         let cells = operations[0]["cells"].as_array().expect("cells");

@@ -10,12 +10,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use testing::{Lack, skip};
 
+use connect::ConnSpec;
+use connect::hot::{self, HotConnection};
+use lab::throwaway::{Options, SUPERUSER, Throwaway, installations};
 use record::RunReader;
 use record::watched::Sampled;
 use support::{Ended, Folder, pgfathom};
-use target::ConnSpec;
-use target::hot::{self, HotConnection};
-use target::throwaway::{Options, SUPERUSER, Throwaway, installations};
 
 /// Server processes of the pool.
 const POOL: usize = 3;
@@ -354,7 +354,7 @@ fn a_watch_that_saw_no_server_is_no_success() {
         .expect("the command starts")
         .into();
     assert_eq!(ended.exit, Some(2), "{}{}", ended.stdout, ended.stderr);
-    assert!(ended.stderr.contains("error: no server was seen: "), "{}", ended.stderr);
+    assert!(ended.stderr.contains("error: no server could be sampled: "), "{}", ended.stderr);
     assert_eq!(ended.stderr.lines().last(), Some("run: seen"));
     let run = RunReader::open(&folder.path().join("seen")).expect("a run directory").run;
     assert!(!run.verdict.valid, "{:?}", run.verdict);

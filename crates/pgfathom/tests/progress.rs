@@ -2,9 +2,9 @@
 
 mod support;
 
+use lab::throwaway::{Throwaway, installations};
 use std::process::{Command, Stdio};
 use support::{Ended, Folder, pgfathom, run};
-use target::throwaway::{Throwaway, installations};
 
 #[test]
 fn progress_is_redrawn_on_a_terminal_and_plain_elsewhere() {

@@ -11,11 +11,7 @@ use support::{Folder, run};
 fn what_is_wrong_with_a_proof_is_said_before_it_begins() {
     check(
         &[
-            usage(
-                "prove hermitage --fault kill@1s",
-                "prove hermitage plays scripts...",
-                "prove bank --fault",
-            ),
+            usage("prove hermitage --fault kill@1s", "prove hermitage runs scripts...", "prove bank --fault"),
             usage(
                 "prove ack --elle x.edn",
                 "prove ack writes no history for --elle",
@@ -23,13 +19,13 @@ fn what_is_wrong_with_a_proof_is_said_before_it_begins() {
             ),
             usage(
                 "prove verreg --elle x.txt",
-                "--elle: \"x.txt\" does not say which notation it is",
+                "--elle: the notation of \"x.txt\" is unknown",
                 ".edn or .json",
             ),
-            usage("prove check h.bin --elle here.edn", "--elle: here.edn is there already", "not there yet"),
+            usage("prove check h.bin --elle here.edn", "--elle: here.edn already exists", "new file"),
             usage(
                 "prove verreg --isolation snapshot",
-                "--isolation: \"snapshot\" is no isolation level",
+                "--isolation: \"snapshot\" is not an isolation level",
                 "repeatable read",
             ),
         ],
@@ -96,7 +92,8 @@ fn promises_are_watched_on_clusters_made_for_it() {
     assert!(page.contains("id=\"promises\""));
     // What was not read in one snapshot is not said to be.
     assert!(
-        !page.contains("in one snapshot") && page.contains("each SELECT by itself, in no common snapshot")
+        !page.contains("in one snapshot")
+            && page.contains("each SELECT separately, without a common snapshot")
     );
     faults_stand_where_they_happened(&folder.path().join("kept"));
     let sharded = run(folder.path(), &["prove", "bank", "--local", "sharded", "-T", "6", "-o", "sharded"]);
@@ -156,11 +153,11 @@ fn faults_stand_where_they_happened(dir: &std::path::Path) {
 /// Two proofs of one database would drop each other's tables: the second one is refused, with a word about the first, and changes nothing.
 #[test]
 fn a_second_proof_of_the_same_database_is_refused() {
-    let installation = target::throwaway::installations()
+    let installation = lab::throwaway::installations()
         .into_iter()
         .next()
         .expect("no PostgreSQL on this machine: make test installs it");
-    let server = target::throwaway::Throwaway::start(&installation, &[]).expect("the server starts");
+    let server = lab::throwaway::Throwaway::start(&installation, &[]).expect("the server starts");
     let folder = Folder::new();
     let spec = server.spec();
     let database = format!(
@@ -201,10 +198,10 @@ fn wrong_trials() {
     check(
         &[
             usage("prove hb --repeat 0", "--repeat: must be at least 1", "whole number"),
-            usage("prove hb --repeat 5000", "--repeat: 5000 is more than 1000 repeats", "ten tell"),
+            usage("prove hb --repeat 5000", "--repeat: 5000 is more than 1000 repeats", "ten show"),
             usage(
                 "prove hb --repeat 3 --fault kill@1s,promote@2s",
-                "a promotion uses the cluster up: it cannot be repeated on this one",
+                "a promotion cannot be repeated on the same cluster",
                 "--local replicated",
             ),
             usage("prove ack --fault partition", "--fault: \"partition\" does not say when", "partition"),

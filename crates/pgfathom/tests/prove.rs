@@ -4,9 +4,9 @@ mod support;
 
 use std::ffi::OsStr;
 
+use lab::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};
 
 /// Two lists, two transactions that each read both and append to one of them: write skew.
 const WRITE_SKEW: &str = r#"
@@ -29,7 +29,7 @@ fn a_history_of_elle_is_refuted_at_the_levels_that_forbid_it() {
     let told = typed(&folder, "prove check skew.edn -o told", &[]);
     assert_eq!(told.exit, Some(0), "{}", told.stderr);
     for said in [
-        "refuted   repeatable-read, and all that is stronger",
+        "refuted   repeatable-read, and every stronger level",
         "not refuted  up to strong-snapshot-isolation",
         "G2-item",
         "T1 < T2 because T1 read the empty list of key :y, and T2 wrote element 1 over it",
@@ -80,7 +80,7 @@ fn a_history_that_says_nothing_is_no_answer() {
         folder.write(name, text);
         let told = typed(&folder, &format!("prove check {name}"), &[]);
         assert_eq!(told.exit, Some(1), "{name}: {}", told.stdout);
-        let said = format!("error: {name} holds no transaction: there is nothing to judge");
+        let said = format!("error: {name} has no transaction: there is nothing to check");
         assert!(told.stderr.contains(&said), "{}", told.stderr);
     }
     folder.write("failed.edn", "{:type :fail :process 0 :value [[:append 1 1]]}");

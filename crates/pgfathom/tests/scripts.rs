@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lab::throwaway::{Throwaway, installations};
 use mistakes::{check, usage};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{Throwaway, installations};
 
 /// What a test waits for comes within this time, or not at all.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -32,7 +32,7 @@ impl Lab {
         command
             .env("PGHOST", self.cluster.socket_dir())
             .env("PGPORT", self.cluster.port().to_string())
-            .env("PGUSER", target::throwaway::SUPERUSER)
+            .env("PGUSER", lab::throwaway::SUPERUSER)
             .env("PGDATABASE", "postgres")
             .args(arguments.split_whitespace());
         command
@@ -90,10 +90,14 @@ fn json(path: &Path) -> Value {
 #[test]
 fn built_ins_take_the_scale_from_the_database_whatever_is_asked_for() {
     on_each(|lab| {
-        for (number, flags) in
-            ["-b tpcb-like -s 50", "-b simple-update -b select-only -s 50", "-b t -s 2", "-b tpcb -D scale=1"]
-                .into_iter()
-                .enumerate()
+        for (number, flags) in [
+            "-b tpcb-like -s 50",
+            "-b simple-update -b select-only -s 50",
+            "-b t -s 2",
+            "-b tpcb-like -D scale=1",
+        ]
+        .into_iter()
+        .enumerate()
         {
             let run = format!("scaled{number}");
             let ended = lab.expect(0, &format!("run {flags} -c 2 -t 100 -o {run}"));
@@ -257,15 +261,18 @@ fn the_beginning_of_a_name_means_what_it_means_for_pgbench() {
         for (typed, name) in [
             ("t", "tpcb-like"),
             ("tpc", "tpcb-like"),
-            ("tpcb", "tpcb-like"),
+            ("tpcb-", "tpcb-like"),
             ("se", "select-only"),
             ("si", "simple-update"),
         ] {
             let ended = lab.expect(0, &format!("run -b {typed} -t 2 -o named-{typed}"));
             assert_eq!(json(&lab.folder.path().join(format!("named-{typed}/run.json")))["name"], name);
-            let told = format!("-b {typed} is {name}, as for pgbench; tpcc begins like that, too");
+            let told = format!("-b {typed} is {name}, as for pgbench; tpcc and tpcb begin like that, too");
             assert_eq!(ended.stderr.contains(&told), "tpcc".starts_with(typed), "{}", ended.stderr);
         }
+        let ended = lab.expect(0, "run -b tpcb -t 2 -o named-tpcb");
+        let told = "-b tpcb is a workload of pgfathom; what pgbench takes it for is tpcb-like";
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
     });
 }
 
@@ -274,7 +281,7 @@ fn what_cannot_be_run_is_refused_before_the_run() {
     const COPY: &str = "COPY t FROM STDIN";
     check(
         &[
-            usage("run -b s", "-b s: 2 built-in workloads begin like that", "simple-update, select-only"),
+            usage("run -b s", "-b s: 2 built-in workloads begin with that", "simple-update, select-only"),
             usage("run -f in.sql", "in.sql:1:1: COPY FROM STDIN cannot be run by a script...", "server"),
             usage("run -f out.sql", "out.sql:2:1: COPY TO STDOUT cannot be run by a script...", "SELECT"),
             usage(
@@ -284,7 +291,7 @@ fn what_cannot_be_run_is_refused_before_the_run() {
             ),
             usage(
                 "run -f - -f -@2",
-                "-f -: standard input is given twice, and can be read only once",
+                "-f -: standard input is given twice, but can be read only once",
                 "file",
             ),
             usage("run -f -", "-: the script has no command", "at least one"),

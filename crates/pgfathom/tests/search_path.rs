@@ -5,8 +5,8 @@ mod support;
 
 use std::process::Command;
 
+use lab::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};
 
 const TRAPS: &str = include_str!("trap/traps.sql");
 /// The first schema is where new tables go; it is the superuser's own and empty.

@@ -2,13 +2,13 @@
 
 mod support;
 
+use lab::throwaway::{Throwaway, installations};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use support::{Ended, Folder, pgfathom, run};
-use target::throwaway::{Throwaway, installations};
 use testing::{Running, wait_for};
 
 fn start(folder: &Folder, arguments: &[&str]) -> Running {
@@ -55,7 +55,7 @@ fn an_interrupted_up_leaves_nothing() {
     let ended: Ended = child.output().expect("ends").into();
     assert_eq!(ended.exit, Some(130), "{}", ended.stderr);
     assert!(ended.stderr.contains("interrupted: "), "{}", ended.stderr);
-    assert!(!dir.exists(), "the cluster is removed");
+    assert!(!dir.exists(), "the cluster is being removed");
     assert_eq!(run(folder.path(), &["down"]).stdout, "");
 }
 
@@ -70,7 +70,7 @@ fn the_second_signal_ends_what_hangs() {
     signal(&child, "INT");
     let mut lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
     // It has heard the first, and goes on waiting for the server.
-    assert!(lines.any(|line| line.contains("once more to stop at once")), "the first signal is answered");
+    assert!(lines.any(|line| line.contains("press again to stop at once")), "the first signal is answered");
     signal(&child, "INT");
     let rest: Vec<String> = lines.collect();
     let ended: Ended = child.output().expect("ends").into();
@@ -172,7 +172,7 @@ fn one_signal_ends_a_run_that_waits_for_a_lock_before_it_begins() {
     let target = format!("host={} port={} user=postgres", cluster.socket_dir().display(), cluster.port());
     // Of the first table its rows are counted, before there is a run directory; the second one is vacuumed, when there is one.
     for (table, statement) in [("pgbench_branches", "count"), ("pgbench_tellers", "vacuum")] {
-        let mut holder = target::control::connect(&cluster.spec()).expect("a session");
+        let mut holder = connect::control::connect(&cluster.spec()).expect("a session");
         holder.batch_execute(&format!("begin; lock {table}")).expect("the lock");
         let folder = Folder::new();
         let child = start(&folder, &["run", "-b", "tpcb-like", "-t", "1", "--watch", "off", &target]);

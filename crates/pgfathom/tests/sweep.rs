@@ -1,14 +1,17 @@
 //! Sweeps on real servers, every PostgreSQL found: short steps, and what must hold of them however fast the machine is.
 
+#[path = "support/mistakes.rs"]
+mod mistakes;
 mod support;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lab::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
+use mistakes::{check, usage};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
 
 /// A server with a dataset, and a folder to type commands in.
 struct Lab {
@@ -22,7 +25,7 @@ impl Lab {
         command
             .env("PGHOST", self.cluster.socket_dir())
             .env("PGPORT", self.cluster.port().to_string())
-            .env("PGUSER", target::throwaway::SUPERUSER)
+            .env("PGUSER", lab::throwaway::SUPERUSER)
             .env("PGDATABASE", "postgres")
             .args(arguments.split_whitespace());
         command
@@ -304,7 +307,7 @@ fn an_interrupted_sweep_reports_what_it_has() {
             run["steps"]
         );
         assert!(
-            texts(&run["verdict"]["notes"]).iter().any(|note| note.contains("not begun")),
+            texts(&run["verdict"]["notes"]).iter().any(|note| note.contains("not started")),
             "{}",
             run["verdict"]
         );
@@ -364,4 +367,91 @@ fn statistics_are_gathered_on_every_node_and_of_its_own_partitions_only() {
         let plan = &run("script", "-f one.sql")["sweep"];
         assert_eq!(texts(&plan["analyzed"]), ["n1: all tables", "n2: all tables"], "{plan}");
     });
+}
+
+#[test]
+fn wrong_sweeps() {
+    check(
+        &[
+            usage(
+                "run -b ycsb-a -c 1,2,...,256",
+                "-c/--client: \"1,2,...,256\" is ambiguous",
+                "1,2,4,...,256 or 1,2,3,...,256",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,2,4,...,100",
+                "-c/--client: \"1,2,4,...,100\": the series does not reach 100",
+                "end with 64 or 128",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,5,7,...,99",
+                "-c/--client: \"1,5,7,...,99\": 1, 5, 7 have neither a constant ratio nor a constant step",
+                "1,2,4,...,256 or 10,20,30,...,100",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,...,8",
+                "-c/--client: \"1,...,8\": a series needs two or three numbers before the dots",
+                "1,2,4,...,256",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,2,4,...",
+                "-c/--client: \"1,2,4,...\" has no last number",
+                "1,2,4,...,256",
+            ),
+            usage("run -b ycsb-a -c 1,2,2", "-c/--client: \"1,2,2\" has 2 twice", "--repeat 2"),
+            usage("run -b ycsb-a -c 1,,2", "-c/--client: \"1,,2\" has a comma too many", "1,2,4,8"),
+            usage("run -b ycsb-a -c 1,two", "-c/--client: \"two\" is not a number", "whole number"),
+            usage("run -b ycsb-a -c 1,0", "-c/--client: must be at least 1", "whole number"),
+            usage(
+                "run -b ycsb-a -c 1,20000",
+                "-c/--client: 20000 is more than 16384 sessions",
+                "give a smaller number",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,2,3,...,5000",
+                "-c/--client: \"1,2,3,...,5000\" is more than 200 numbers of sessions",
+                "doubling",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,2,4 -R 100",
+                "-R fixes the rate that a sweep over sessions measures",
+                "--repeat N",
+            ),
+            usage(
+                "run -b ycsb-a -c 1,2,3,...,100 --repeat 6",
+                "the sweep has 600 steps, more than 500",
+                "fewer",
+            ),
+            usage("run -b ycsb-a --repeat 0", "--repeat: must be at least 1", "whole number"),
+            usage("run -b ycsb-a --repeat 1000", "--repeat: 1000 is more than 100 passes", "smaller"),
+            usage(
+                "run --read-update 60/30",
+                "--read-update: \"60/30\" does not add up to 100",
+                "100/0,50/50,0/100",
+            ),
+            usage("run --read-update 50", "--read-update: \"50\" is not reads/updates", "100/0,50/50,0/100"),
+            usage(
+                "run --read-update 50/50,50/50",
+                "--read-update: \"50/50\" is given twice",
+                "add up to 100",
+            ),
+            usage(
+                "run -b ycsb-a --read-update 50/50",
+                "-b/--builtin and --read-update cannot be used together",
+                "only one of them",
+            ),
+            usage(
+                "run -b ycsb-a --settle 5",
+                "--settle applies to a sweep, and this is a single run",
+                "-c 1,2,4",
+            ),
+            usage(
+                "run -b ycsb-a --no-analyze",
+                "--no-analyze applies to a sweep, and this is a single run",
+                "omit --no-analyze",
+            ),
+            usage("run -b ycsb-a -c 1,2 --settle lots", "--settle: \"lots\" is not a percentage", "0 to 100"),
+        ],
+        |_| (),
+    );
 }

@@ -1,34 +1,55 @@
 //! Decisions that stay decided: the arrows between the crates, the number of dependencies, the shape of the source.
 
+mod ratchets;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which of our crates each of them may stand on (ARCHITECTURE.md, "The house").
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("data", &[]),
     ("wire", &[]),
     ("record", &[]),
     ("testing", &[]),
     ("postgres", &[]),
-    ("target", &["postgres", "record", "wire"]),
-    ("load", &["data", "postgres", "wire", "record", "target"]),
-    ("run", &["data", "wire", "record", "target"]),
-    ("prove", &["data", "wire", "record", "target"]),
-    ("watch", &["postgres", "record", "target"]),
+    ("connect", &["postgres", "record", "wire"]),
+    ("engines", &["connect", "postgres", "wire"]),
+    ("lab", &["connect", "engines", "postgres", "record"]),
+    ("load", &["data", "postgres", "wire", "record", "connect", "engines"]),
+    ("run", &["data", "wire", "record", "connect", "engines"]),
+    ("prove", &["data", "wire", "record", "connect", "engines", "lab"]),
+    ("watch", &["postgres", "record", "connect", "engines", "lab"]),
+    ("workloads", &["data", "postgres", "wire", "record", "connect", "engines", "load", "run", "prove"]),
     ("explain", &["record"]),
     ("report", &["record"]),
     (
-        "pgfathom",
+        "app",
         &[
-            "data", "postgres", "wire", "record", "target", "load", "run", "prove", "watch", "explain",
+            "data",
+            "postgres",
+            "wire",
+            "record",
+            "connect",
+            "engines",
+            "lab",
+            "load",
+            "run",
+            "prove",
+            "watch",
+            "explain",
             "report",
+            "workloads",
         ],
+    ),
+    (
+        "pgfathom",
+        &["app", "data", "wire", "record", "connect", "lab", "load", "workloads", "run", "prove", "watch"],
     ),
 ];
 
-/// Packages in Cargo.lock at most, those of other platforms and of tests included. Raised only on purpose.
-const LOCKED_PACKAGES_MAX: usize = 205;
+/// Foreign packages in Cargo.lock at most, those of other platforms and of tests included. Raised only on purpose.
+const LOCKED_PACKAGES_MAX: usize = 198;
 
 /// A module over about 600 lines is split by idea; a little more is not worth a bad split.
 const MODULE_LINES_MAX: usize = 700;
@@ -38,7 +59,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 /// Production lines wider than this. The count only shrinks.
 const LINE_CHARS_MAX: usize = 160;
-const WIDE_LINES: usize = 165;
+const WIDE_LINES: usize = 155;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
@@ -98,7 +119,7 @@ fn the_hot_path_has_no_runtime_and_content_no_dependency() {
         let found = of(name);
         let wrong: Vec<&String> =
             found.iter().filter(|other| other.contains("tokio") || *other == "async-std").collect();
-        assert!(wrong.is_empty(), "{name} stands on {wrong:?}: only target's control connections may");
+        assert!(wrong.is_empty(), "{name} stands on {wrong:?}: only connect's control connections may");
     }
     assert_eq!(of("data"), BTreeSet::new(), "data depends on nothing: its output is frozen");
     for name in ["wire", "run"] {
@@ -109,7 +130,7 @@ fn the_hot_path_has_no_runtime_and_content_no_dependency() {
 #[test]
 fn dependencies_are_counted() {
     let lock = read(&root().join("Cargo.lock"));
-    let packages = lock.lines().filter(|line| *line == "[[package]]").count();
+    let packages = lock.lines().filter(|line| line.starts_with("source = ")).count();
     assert!(packages > 50, "Cargo.lock was not understood");
     assert!(
         packages <= LOCKED_PACKAGES_MAX,
@@ -176,6 +197,54 @@ fn modules_are_short_and_say_what_they_are() {
             if text.contains(&word.concat()) {
                 problems.insert(path.clone(), format!("contains {}", word.concat()));
             }
+        }
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
+/// Where an engine's name may stand in code outside of `engines`, and why.
+const ENGINE_NAMES: [(&str, &str); 3] = [
+    ("crates/lab/src/", "local clusters are made by their kinds, some of which are called as their engine"),
+    ("verbs/up.rs", "the kinds of `up` on the command line"),
+    ("crates/app/src/prove/", "the kinds of `prove --local`"),
+];
+
+/// Code reads the values of an engine's profile; it does not ask which engine it has. So neither an engine of its own (`Engine::Name`) nor a name in a
+/// string decides anything. PostgreSQL's name is also that of a program, a crate and a database.
+#[test]
+fn only_the_crate_of_engines_knows_them_by_name() {
+    let signs = engines::engine::signs();
+    let mut names: BTreeSet<&str> = signs.iter().map(engines::engine::Signs::name).collect();
+    for engine in engines::Engine::ALL {
+        names.extend(engine.aliases.iter().chain([&engine.name]));
+    }
+    names.remove(engines::Engine::default().name());
+    assert!(names.len() > 10, "the names were not found");
+    let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let (mut problems, mut used) = (Vec::new(), BTreeSet::new());
+    for (file, lines) in production().iter().filter(|(file, _)| !file.starts_with("crates/engines/")) {
+        let code = lines.iter().map(|line| line.trim()).filter(|line| !line.starts_with("//"));
+        for line in code.filter(|line| line.split(|c| !is_of_word(c)).any(|word| names.contains(word))) {
+            match ENGINE_NAMES.iter().find(|(place, _)| file.contains(place)) {
+                Some((place, _)) => {
+                    used.insert(*place);
+                }
+                None => problems.push(format!("{file}: read a value of the engine's profile: {line}")),
+            }
+        }
+    }
+    let unused = ENGINE_NAMES.iter().filter(|(place, _)| !used.contains(place));
+    problems.extend(
+        unused.map(|(place, _)| format!("{place} names no engine any more: remove it from ENGINE_NAMES")),
+    );
+    let mut found = Vec::new();
+    sources(&root().join("crates"), &mut found);
+    for path in found.iter().filter(|path| !path.starts_with(root().join("crates/engines"))) {
+        // `Engine::ALL` is for whoever lists them, and this file talks about the rest.
+        let is_one =
+            |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase()) && !rest.starts_with("ALL");
+        if !path.ends_with("tidy.rs") && read(path).split("Engine::").skip(1).any(is_one) {
+            problems.push(format!("{} names an engine: read a value of its profile", path.display()));
         }
     }
     assert!(problems.is_empty(), "{problems:#?}");

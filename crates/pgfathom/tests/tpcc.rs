@@ -2,9 +2,9 @@
 
 mod support;
 
+use lab::throwaway::{Throwaway, installations};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{Throwaway, installations};
 
 fn type_(folder: &Folder, cluster: Option<&Throwaway>, arguments: &str) -> Ended {
     let mut command = pgfathom(folder.path());
@@ -12,7 +12,7 @@ fn type_(folder: &Folder, cluster: Option<&Throwaway>, arguments: &str) -> Ended
         command
             .env("PGHOST", cluster.socket_dir())
             .env("PGPORT", cluster.port().to_string())
-            .env("PGUSER", target::throwaway::SUPERUSER)
+            .env("PGUSER", lab::throwaway::SUPERUSER)
             .env("PGDATABASE", "postgres");
     }
     let ended: Ended =
@@ -39,7 +39,7 @@ fn a_loaded_warehouse_is_driven_and_its_orders_are_counted_by_both_sides() {
                 let missing = run("run -b tpcc");
                 assert_eq!(missing.exit, Some(1));
                 assert!(missing.stderr.contains("error: this database holds no TPC-C dataset"));
-                assert!(missing.stderr.contains("hint: fill it first: pgfathom load tpcc -s 10"));
+                assert!(missing.stderr.contains("hint: load it first: pgfathom load tpcc -s 10"));
 
                 assert_eq!(run("load tpcc -s 1 -q").exit, Some(0));
                 let too_many = run("run -b tpcc --warehouses 2");
@@ -97,6 +97,43 @@ fn a_loaded_warehouse_is_driven_and_its_orders_are_counted_by_both_sides() {
     });
 }
 
+/// TPC-C, YCSB and a script share the sessions of one run; each is counted by itself, and both data sets stay in order.
+#[test]
+fn workloads_of_several_benchmarks_are_mixed_in_one_run() {
+    let installation = installations().pop().expect("PostgreSQL on this machine");
+    let cluster = Throwaway::start(&installation, &[]).expect("a throwaway cluster starts");
+    let folder = Folder::new();
+    let run = |arguments: &str| type_(&folder, Some(&cluster), arguments);
+    assert_eq!(run("load tpcc -s 1 -q").exit, Some(0));
+    assert_eq!(run("load ycsb --rows 5000 -q").exit, Some(0));
+    std::fs::write(folder.path().join("count.sql"), "SELECT count(*) FROM warehouse;\n").expect("a file");
+    let mixed = "run -b tpcc@1 -b ycsb-a@2 -f count.sql@1 --no-delays -c 4 -T 3 -q --format json -o mixed";
+    let ended = run(mixed);
+    assert!(matches!(ended.exit, Some(0 | 2 | 5)), "{:?}", ended.exit);
+    let answer = tpcc(&ended);
+    assert_eq!(answer["orders"]["agree"], true, "{answer}");
+    let text = std::fs::read_to_string(folder.path().join("mixed/run.json")).expect("run.json");
+    let directory: Value = serde_json::from_str(&text).expect("JSON");
+    let step = &directory["steps"][0];
+    let of = |name: &str| {
+        let types = step["types"].as_array().expect("types");
+        let found = types.iter().find(|kind| kind["name"] == name).expect(name);
+        found["transactions"].as_u64().expect("a count") as f64
+    };
+    let ycsb = of("ycsb-a.read") + of("ycsb-a.update");
+    let all = step["summary"]["transactions"].as_u64().expect("a count") as f64;
+    let orders = answer["profiles"][0]["transactions"].as_u64().expect("a count") as f64;
+    assert_eq!(orders, of("New-Order"), "{answer}");
+    for (what, share, wanted) in [("YCSB", ycsb / all, 0.5), ("the script", of("count") / all, 0.25)] {
+        assert!((share - wanted).abs() < 0.1, "{what} has {share} of {all} transactions, not {wanted}");
+    }
+    assert_eq!(step["dataset"]["name"], "ycsb");
+    assert_eq!(step["further_datasets"][0]["name"], "tpcc");
+    // What the run wrote is what its own record says.
+    assert_eq!(run("verify ycsb").exit, Some(0));
+    assert_eq!(run("prove tpcc").exit, Some(0));
+}
+
 #[test]
 fn a_simulation_needs_no_server() {
     let folder = Folder::new();
@@ -113,16 +150,21 @@ fn a_simulation_needs_no_server() {
 fn mistakes_get_a_hint() {
     let folder = Folder::new();
     for (typed, error, hint) in [
-        ("run -b ycsb-a --no-delays", "--no-delays belongs to TPC-C, which is not run", "add -b tpcc"),
-        ("run -b tpcc -b ycsb-a", "-b tpcc is a mix of its own and runs alone", "leave the other"),
-        ("run -b tpcc -R 100", "-R: the terminals of TPC-C have a pace of their own", "--warehouses N"),
-        ("run -b tpcc -M simple", "-M: TPC-C uses prepared statements only", "leave -M away"),
+        ("run -b ycsb-a --no-delays", "--no-delays applies to TPC-C, which is not run", "add -b tpcc"),
+        ("run -b tpcc -b ycsb-a", "-b tpcc: terminals have a pace of their own", "add --no-delays"),
+        (
+            "run -b tpcc -b ycsb-a --no-delays --deck",
+            "--deck: the deck's shares are those of TPC-C alone",
+            "omit",
+        ),
+        ("run -b tpcc -R 100", "-R: the terminals of TPC-C set the rate themselves", "--warehouses N"),
+        ("run -b tpcc -M simple", "-M: TPC-C uses prepared statements only", "omit -M"),
         (
             "run -b tpcc --until-slo -c 1,2",
-            "--until-slo looks for a number of warehouses",
+            "--until-slo searches for a number of warehouses",
             "one number behind -c",
         ),
-        ("run -b tpcc --until-slo -t 10", "-t: the steps of --until-slo last a time", "-T 5m"),
+        ("run -b tpcc --until-slo -t 10", "-t: the steps of --until-slo are timed", "-T 5m"),
         ("run -b tpcc --efficiency 200", "200", "as 95"),
         ("run -b tpcc --simulate 5", "--simulate: without a database", "--warehouses 15000"),
     ] {

@@ -3,9 +3,9 @@
 
 mod support;
 
+use lab::throwaway::{ThrowawayCluster, installations};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{ThrowawayCluster, installations};
 
 struct Lab {
     servers: ThrowawayCluster,
@@ -100,7 +100,7 @@ fn load(lab: &Lab) {
     let incomplete = lab.expect(1, "verify tpcc");
     assert!(incomplete.stderr.contains("is not complete on node n2"), "{}", incomplete.stderr);
     let refused = lab.expect(1, "load tpcc -s 4");
-    assert!(refused.stderr.contains("has scale 2, this load asks for 4"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("has scale 2, but this load specifies 4"), "{}", refused.stderr);
     lab.expect(0, "load tpcc -s 2 -o continued");
     assert_eq!(lab.step("continued")["totals"]["chunks"], 1);
     // As after a kill before the second node knew of the dataset: it is made there, and nothing is loaded twice.
@@ -113,7 +113,7 @@ fn load(lab: &Lab) {
     let nodes = lab.step("rebuilt")["totals"]["nodes"].clone();
     assert_eq!((&nodes[0]["rows"], &nodes[1]["rows"]), (&0.into(), &nodes[1]["rows_in_ledger"]), "{nodes}");
     let again = lab.expect(0, "load tpcc -s 2");
-    assert!(again.stderr.contains("every row was there already"), "{}", again.stderr);
+    assert!(again.stderr.contains("all rows were already loaded"), "{}", again.stderr);
     let verified = lab.expect(0, "verify");
     assert!(verified.stdout.contains("exact"), "{}", verified.stdout);
 }
@@ -128,7 +128,7 @@ fn misplaced_rows_are_named(lab: &Lab) {
          insert into stock_p0 select * from one",
     );
     let verified = lab.expect(3, "verify tpcc");
-    let line = "stock on n2 where s_w_id = 1 and s_i_id = 5: misplaced, its warehouse is on n1";
+    let line = "stock on n2 where s_w_id = 1 and s_i_id = 5: misplaced, its owner is n1";
     assert!(verified.stdout.contains(line), "{}", verified.stdout);
     let loaded = lab.expect(1, "load tpcc -s 2");
     assert!(loaded.stderr.contains("stock_p0 is a table on n1 and on n2"), "{}", loaded.stderr);

@@ -4,15 +4,15 @@ mod support;
 
 use std::path::Path;
 
+use connect::conninfo::Sources;
 use data::ycsb::{Compressible, KeyOrder, Spec};
+use engines::Cluster;
+use lab::local::LocalError;
+use lab::throwaway::{ThrowawayCluster, installations};
 use load::progress::Silent;
 use load::{Options, Outcome, Stop};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
-use target::Cluster;
-use target::conninfo::Sources;
-use target::local::LocalError;
-use target::throwaway::{ThrowawayCluster, installations};
 
 const ROWS: u64 = 3000;
 const PARTITIONS: u32 = 6;
@@ -123,7 +123,7 @@ fn every_node_is_told_and_what_is_wrong_is_named() {
         assert_eq!(keys_in(&ended.stdout), [key.as_str()], "{}", ended.stdout);
         for line in [
             "): is in usertable_p0 on n1 as well as in usertable_p1 on n2, where it belongs".to_string(),
-            "  usertable_p4: n1 says that it is usertable_p4 on n3, but it is on n2".to_string(),
+            "  usertable_p4: the catalog of n1 has it usertable_p4 on n3, but it is on n2".to_string(),
             "1 table differs, 1 problem".to_string(),
         ] {
             assert!(ended.stdout.contains(&line), "{line}\n{}", ended.stdout);

@@ -4,6 +4,7 @@
 mod mistakes;
 mod support;
 
+use lab::throwaway::{Installation, StopMode, Throwaway, installations};
 use mistakes::{check, usage};
 use record::RunReader;
 use record::event;
@@ -13,7 +14,6 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use support::{Ended, Folder, pgfathom, run};
-use target::throwaway::{Installation, StopMode, Throwaway, installations};
 
 fn server() -> Throwaway {
     let installation = installations().into_iter().next().expect("a PostgreSQL");
@@ -60,7 +60,8 @@ fn a_watch_leaves_a_directory_of_its_own() {
     let ended = run(folder.path(), &["watch", "-T", "300ms", "--no-host", "-o", "alone", &uri(&server)]);
     assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
     assert!(
-        ended.stdout.contains("watched ") && ended.stdout.contains("not seen at single: pg_stat_statements"),
+        ended.stdout.contains("recorded ")
+            && ended.stdout.contains("not monitored at single: pg_stat_statements"),
         "{}",
         ended.stdout
     );
@@ -276,9 +277,9 @@ fn client_time_is_cpu_and_waiting_for_cpu_and_watching_keeps_account_of_itself()
         assert!(parts.iter().any(|told| told["name"] == part), "{part} is missing: {parts:#?}");
     }
     let ended = run(folder.path(), &["report", &name]);
-    assert!(ended.stdout.contains("watching took "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("monitoring took "), "{}", ended.stdout);
     let ended = run(folder.path(), &["watch", "-T", "300ms", "-o", "seen", &target]);
-    assert!(ended.stdout.contains("\nwatching took "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("\nmonitoring took "), "{}", ended.stdout);
 }
 
 #[test]
@@ -288,7 +289,7 @@ fn mistakes_have_an_answer() {
             usage("watch --interval 0", "--interval: must be more than 0", "write seconds"),
             usage("watch -T soon", "-T/--time: \"soon\" is not a duration", "write seconds"),
             usage("watch --perf sometimes", "--perf: \"sometimes\" is not known", "auto, always, off"),
-            usage("watch --ssh db1=n1,", "--ssh: \"db1=n1,\" names an empty node", "HOST=NODE"),
+            usage("watch --ssh db1=n1,", "--ssh: \"db1=n1,\" contains an empty node name", "HOST=NODE"),
             usage(
                 "watch --bundle --redact rows",
                 "--redact: \"rows\" is not one of hosts, sql, settings",
@@ -296,15 +297,15 @@ fn mistakes_have_an_answer() {
             ),
             usage(
                 "watch --bundle=evidence.zip",
-                "--bundle=evidence.zip: its name says no kind of archive",
+                "--bundle=evidence.zip: its name has no known ending",
                 "FILE.tar.gz",
             ),
             usage(
                 "watch --sysroot nowhere",
-                "--sysroot nowhere: there is no folder proc in it",
+                "--sysroot nowhere: it has no folder proc",
                 "copies of /proc and /sys",
             ),
-            usage("run -b ycsb-a --watch maybe", "--watch: \"maybe\" is not known", "on, off"),
+            usage("run -b ycsb-a --watch maybe", "--watch: \"maybe\" is unknown", "on, off"),
             // What reads the directories that are left.
             usage("explain", "explain: RUN is missing", "explain --help"),
             usage("explain nowhere", "cannot read nowhere...", "ls runs/"),

@@ -2,13 +2,13 @@
 
 mod support;
 
+use lab::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 use record::RunReader;
 use record::event;
 use record::watched::Sampled;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 
 /// What has not come by then will not come.
 const PATIENCE: Duration = Duration::from_secs(120);

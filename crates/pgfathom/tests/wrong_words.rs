@@ -3,8 +3,8 @@
 
 mod support;
 
+use lab::throwaway::{SUPERUSER, Throwaway, installations};
 use support::{Ended, Folder, pgfathom};
-use target::throwaway::{SUPERUSER, Throwaway, installations};
 
 struct Lab {
     server: Throwaway,
@@ -64,17 +64,17 @@ fn a_dataset_that_is_not_there_is_told_from_one_that_is() {
     lab.expect(0, "rows", &["load", "ycsb", "--rows", "1000"]);
     lab.expect(0, "houses", &["load", "tpcc", "-s", "1"]);
     for what in ["ycsb", "tpcc"] {
-        lab.refused("empty", &["verify", what], &["holds no dataset that pgfathom has loaded", "hint:"]);
-        lab.refused("bench", &["verify", what], &["holds tables of pgbench, and no dataset"]);
+        lab.refused("empty", &["verify", what], &["has no dataset loaded by pgfathom", "hint:"]);
+        lab.refused("bench", &["verify", what], &["has tables of pgbench, but no dataset"]);
     }
-    lab.refused("bench", &["verify"], &["holds tables of pgbench"]);
-    let words = ["holds no dataset ycsb, it holds tpcc", "pgfathom verify tpcc"];
+    lab.refused("bench", &["verify"], &["has tables of pgbench"]);
+    let words = ["has no dataset ycsb, but it has tpcc", "pgfathom verify tpcc"];
     lab.refused("houses", &["verify", "ycsb"], &words);
     lab.refused("houses", &["verify", "ycsb", "--deep"], &words);
     lab.refused(
         "rows",
         &["verify", "tpcc"],
-        &["holds no dataset tpcc, it holds ycsb", "pgfathom verify ycsb"],
+        &["has no dataset tpcc, but it has ycsb", "pgfathom verify ycsb"],
     );
     lab.server
         .execute_in("rows", "create schema attic; alter table usertable set schema attic")
@@ -109,15 +109,15 @@ fn flags_that_differ_from_what_is_loaded_are_told_also_when_it_is_complete() {
     let load = ["load", "ycsb", "--rows", "1000"];
     let with = |more: &[&'static str]| load.iter().copied().chain(more.iter().copied()).collect::<Vec<_>>();
     lab.expect(0, "rows", &with(&["--chunk-rows", "100"]));
-    assert!(lab.expect(0, "rows", &load).contains("every row was there already"));
+    assert!(lab.expect(0, "rows", &load).contains("all rows were already loaded"));
     lab.expect(0, "rows", &with(&["--chunk-rows", "100", "--method", "copy"]));
     for (more, words) in [
-        (["--method", "freeze"].as_slice(), "method copy, this load asks for freeze"),
-        (&["--chunk-rows", "7"], "chunk length 100, this load asks for 7"),
-        (&["--unlogged"], "tables logged, this load asks for unlogged"),
-        (&["--seed", "2"], "seed 1, this load asks for 2"),
-        (&["--partitions", "3"], "partitions 0, this load asks for 3"),
-        (&["--via", "connect"], "via owner, this load asks for connect"),
+        (["--method", "freeze"].as_slice(), "method copy, but this load specifies freeze"),
+        (&["--chunk-rows", "7"], "chunk length 100, but this load specifies 7"),
+        (&["--unlogged"], "tables logged, but this load specifies unlogged"),
+        (&["--seed", "2"], "seed 1, but this load specifies 2"),
+        (&["--partitions", "3"], "partitions 0, but this load specifies 3"),
+        (&["--via", "connect"], "via owner, but this load specifies connect"),
     ] {
         lab.refused("rows", &with(more), &[words, "or drop it and start over with --restart"]);
     }
@@ -132,17 +132,14 @@ fn bad_values_are_refused_before_anything_is_made() {
     for (arguments, words) in [
         (with(&["--deadline", "whenever"]), "\"whenever\" is neither a duration nor a time"),
         (with(&["--deadline", "1999-01-01"]), "--deadline"),
-        (with(&["--force", "mytable"]), "mytable is no table that load ycsb makes"),
-        (with(&["--force", "public.usertable"]), "it takes usertable"),
+        (with(&["--force", "mytable"]), "mytable is not a table of load ycsb"),
+        (with(&["--force", "public.usertable"]), "use usertable"),
         (with(&["--tablespace", "nowhere"]), "nowhere"),
         (with(&["--via", "connect"]), "--via connect"),
         (with(&["--chunk-rows", "999999999"]), "--chunk-rows"),
         (with(&["--partitions", "5000"]), "--partitions"),
         (with(&["-j", "5000"]), "-j"),
-        (
-            vec!["load", "tpcc", "-s", "1", "--force", "usertable"],
-            "usertable is no table that load tpcc makes",
-        ),
+        (vec!["load", "tpcc", "-s", "1", "--force", "usertable"], "usertable is not a table of load tpcc"),
         (vec!["load", "tpcc", "-s", "1", "--fillfactor", "3"], "--fillfactor"),
         (vec!["load", "tpcc", "-s", "1", "--tablespace", "nowhere"], "nowhere"),
         (vec!["load", "tpcc", "-s", "1", "--partitions", "4"], "--partitions"),

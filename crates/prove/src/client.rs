@@ -7,8 +7,8 @@
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use target::hot::{self, CancelToken, HotConnection, TextRow};
-use target::{ConnSpec, ConnectError};
+use connect::hot::{self, CancelToken, HotConnection, TextRow};
+use connect::{ConnSpec, ConnectError};
 use wire::backend::{self, TransactionStatus, tag};
 use wire::error::ServerError;
 use wire::frontend;
@@ -58,7 +58,7 @@ impl Reply {
     }
 
     /// The rows of all statements.
-    pub fn all_rows(&self) -> impl Iterator<Item = &TextRow> {
+    pub(crate) fn all_rows(&self) -> impl Iterator<Item = &TextRow> {
         self.done.iter().flat_map(|done| &done.rows)
     }
 
@@ -84,7 +84,7 @@ pub fn number(column: &Option<Vec<u8>>) -> Option<i64> {
 }
 
 /// A row's columns with commas between; NULL is empty.
-pub fn row_text(row: &TextRow) -> String {
+pub(crate) fn row_text(row: &TextRow) -> String {
     row.iter().map(|column| text(column).unwrap_or_default()).collect::<Vec<_>>().join(",")
 }
 

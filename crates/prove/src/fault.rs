@@ -133,7 +133,7 @@ impl Fault {
     }
 
     /// Whether the node's data have to lie on a disk of their own.
-    pub fn needs_disk(self) -> bool {
+    pub(crate) fn needs_disk(self) -> bool {
         matches!(self, Fault::Power | Fault::Full)
     }
 
@@ -159,7 +159,7 @@ impl fmt::Display for Fault {
 pub enum FaultError {
     /// A server did not do what it was told.
     #[error(transparent)]
-    Local(#[from] target::local::LocalError),
+    Local(#[from] lab::local::LocalError),
     /// A program of the system failed.
     #[error("{program} failed: {output}")]
     Program {
@@ -198,10 +198,9 @@ impl FaultError {
         match self {
             FaultError::Local(error) => error.hint(),
             FaultError::Client(error) => error.hint(),
-            FaultError::NotPossible { .. } => Some(
-                "pgfathom prove --local KIND makes a cluster of its own that may be hurt: single, replicated, sharded or multimaster"
-                    .to_owned(),
-            ),
+            FaultError::NotPossible { .. } => {
+                Some("pgfathom prove --local KIND makes a cluster of its own that may be hurt".to_owned())
+            }
             FaultError::Program { .. } | FaultError::Io { .. } => {
                 Some("remove what is left of it: pgfathom prove --heal".to_owned())
             }

@@ -9,9 +9,9 @@ pub mod cases;
 pub mod cluster;
 mod play;
 
+use connect::ConnSpec;
+use engines::engine::Engine;
 use record::promise::Control;
-use target::ConnSpec;
-use target::engine::Engine;
 
 use crate::client::ClientError;
 use crate::fault::FaultError;
@@ -131,7 +131,7 @@ pub enum HermitageError {
     Live(#[from] LiveError),
     /// Nobody knows whether commits wait for standbys.
     #[error(transparent)]
-    Wait(#[from] target::waiting::WaitError),
+    Wait(#[from] connect::waiting::WaitError),
     /// What has to be undone could not be noted.
     #[error("what has to be undone could not be written down")]
     Journal(#[from] FaultError),
@@ -191,11 +191,7 @@ fn answer(
 ) -> Answer {
     let place = LEVELS.iter().position(|one| *one == level).unwrap_or(0);
     let (expected, line) = case.expected[place];
-    // CockroachDB and YugabyteDB keep the same promises at the same names, in other words and at other moments (Hermitage's own tables).
-    let expected = match engine {
-        Engine::Postgres | Engine::FdwSharded | Engine::Cockroach | Engine::Yugabyte => Some(expected),
-        _ => None,
-    };
+    let expected = engine.levels.expects_outcomes().then_some(expected);
     let script = case.script(level);
     let common = Answer {
         case: case.code,
@@ -203,7 +199,7 @@ fn answer(
         level,
         expected,
         // The table of the scripts lies on one server, also where others are beside it.
-        expected_line: matches!(engine, Engine::Postgres | Engine::FdwSharded).then_some(line),
+        expected_line: engine.levels.expects_steps().then_some(line),
         script,
         ..Answer::default()
     };

@@ -9,8 +9,8 @@
 //! - [`wide`]: what a commit over several nodes costs, in round trips;
 //! - [`verreg`]: random transactions, written down for the checker.
 //!
-//! Every report holds how much was looked at, and a positive control: the same reading where the anomaly must show. Where the control shows nothing, a
-//! zero says nothing.
+//! Every report holds how much was looked at, and a positive control: the same reading where the anomaly must show. Where the control shows
+//! nothing, a zero says nothing.
 
 pub mod ack;
 pub mod bank;
@@ -30,10 +30,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use connect::{ConnSpec, ConnectError};
 use diary::{Diary, Noted};
+pub use engines::profile::Level;
 use record::clock::monotonic_ns;
-pub use target::profile::Level;
-use target::{ConnSpec, ConnectError};
 
 use self::failures::{Failures, Tally};
 use self::servers::{Observed, Registry};
@@ -135,7 +135,7 @@ impl LiveError {
                 "wait for its end, or stop it where it runs; other databases of the same server can be proved meanwhile"
                     .to_owned(),
             ),
-            LiveError::Disturbed(_) => Some("prove it again, alone".to_owned()),
+            LiveError::Disturbed(_) => Some("run pgfathom prove again when no other one runs on these tables".to_owned()),
             LiveError::NotBack(error) => error.hint(),
             LiveError::Unfit(_) => None,
         }
@@ -193,8 +193,8 @@ struct Ran<T> {
     observed: Observed,
 }
 
-/// Runs `work` in as many threads as it has numbers, and the plan beside it; then mends everything, so that whoever hangs can end. What cannot be mended is noted
-/// with the site: it is no reason to give up what was seen.
+/// Runs `work` in as many threads as it has numbers, and the plan beside it; then mends everything, so that whoever hangs can end. What cannot be
+/// mended is noted with the site: it is no reason to give up what was seen.
 fn under_faults<T: Send>(
     site: &Site,
     options: &Options,

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use target::Engine;
+use engines::Engine;
 use wire::error::{ServerError, SqlState};
 
 use crate::client::{Broken, Reply};
@@ -47,7 +47,7 @@ impl Outcome {
     }
 
     /// The client was told that it is done, with or without a warning.
-    pub fn is_acknowledged(self) -> bool {
+    pub(crate) fn is_acknowledged(self) -> bool {
         matches!(self, Outcome::Ok | Outcome::OkWeak)
     }
 }
@@ -143,23 +143,13 @@ pub fn of_broken(engine: Engine, at: At, broken: &Broken) -> Ended {
     }
 }
 
-/// Whether a commit over several nodes is one step for everybody, or none.
-fn commits_atomically(engine: Engine) -> bool {
-    !matches!(engine, Engine::FdwSharded)
-}
-
-/// Whether an ERROR at COMMIT is known to mean that nothing was committed: established for PostgreSQL's own commit, whose last step cannot fail any
-/// more with an ERROR. Of the others only what says so itself is believed.
-fn an_error_undoes(engine: Engine) -> bool {
-    matches!(engine, Engine::Postgres | Engine::Multimaster | Engine::FdwSharded)
-}
-
 fn of_error(engine: Engine, at: At, error: &ServerError) -> Ended {
     let end = |outcome| Ended::new(outcome, error.message.clone(), Some(error.sqlstate));
     let At::Commit { wide } = at else { return end(Outcome::Fail) };
+    let may_be_torn = wide && !engine.commit.protocol.is_atomic();
     let code = error.sqlstate.as_str();
     if error.sqlstate == UNKNOWN || code.starts_with("08") {
-        return end(if wide && !commits_atomically(engine) { Outcome::Partial } else { Outcome::Info });
+        return end(if may_be_torn { Outcome::Partial } else { Outcome::Info });
     }
     // The server ended the session, or itself, and how far it was nobody says.
     if error.severity == "FATAL" || error.severity == "PANIC" || error.sqlstate.ends_session() {
@@ -167,11 +157,11 @@ fn of_error(engine: Engine, at: At, error: &ServerError) -> Ended {
         let refused = error.sqlstate == SqlState::CANNOT_CONNECT_NOW;
         return end(if refused { Outcome::Fail } else { Outcome::Info });
     }
-    if wide && !commits_atomically(engine) {
+    if may_be_torn {
         return end(Outcome::Partial);
     }
     let says_undone = error.sqlstate.is_retryable() || code.starts_with("23") || code == "25006";
-    if says_undone || an_error_undoes(engine) {
+    if says_undone || engine.commit.error_undoes {
         return end(Outcome::Fail);
     }
     end(Outcome::Info)

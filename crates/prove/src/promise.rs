@@ -1,7 +1,7 @@
 //! From what a workload saw to what became of a promise: the engine's rule decides whether an anomaly is a violation or known, and every line says what to
 //! change.
 //!
-//! What each engine promises at which level stands in its profile (`target::profile`); what a setting takes back stands here.
+//! What each engine promises at which level stands in its profile (`engines::profile`); what a setting takes back stands here.
 
 mod heartbeat;
 mod hermitage;
@@ -11,18 +11,18 @@ mod settings;
 mod verreg;
 mod wide;
 
+pub use engines::profile::Rule;
 pub use heartbeat::heartbeat;
 pub use hermitage::hermitage;
 pub use repeat::together;
 pub use settings::{Settings, Span, rule};
-pub use target::profile::Rule;
 pub use verreg::verreg;
 pub use wide::wide;
 
+use connect::cluster_file::Role;
+use engines::profile::Anomaly;
 use record::promise::{Control, Promise, Reading, Standing, bound};
 use serde_json::{Map, Value, json};
-use target::profile::Anomaly;
-use target::{Engine, Role};
 
 use crate::fault::{Fault, Happened, Plan, Site};
 use crate::live::conflict::Fight;
@@ -43,8 +43,7 @@ pub fn not_possible(workload: &str, setting: &str, plan: &Plan, fault: Fault, wh
         standing: Standing::NotPossible,
         unit: "transactions".to_owned(),
         why: format!("{}: {why}", fault.says()),
-        change: "pgfathom prove --local KIND makes a cluster of its own that may be hurt: single, replicated, sharded or multimaster"
-            .to_owned(),
+        change: "pgfathom prove --local KIND makes a cluster of its own that may be hurt".to_owned(),
         ..Promise::default()
     }
 }
@@ -227,12 +226,7 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         reading: Reading::Statements,
         why: (
             "a commit is one record of the log, or a two-phase commit",
-            match site.engine {
-                Engine::FdwSharded => {
-                    "postgres_fdw commits its nodes one after another, without two-phase commit: a node that dies in between keeps a half"
-                }
-                _ => "the engine does not promise that a commit is one step for all nodes",
-            },
+            site.engine.reasons.torn_commit,
         ),
         change: match torn_rule {
             Rule::Forbidden => {
@@ -301,7 +295,7 @@ pub fn bank(
         reading: Reading::Statements,
         why: (
             "a statement has one snapshot, and a commit becomes visible in one step",
-            why_fractured(site.engine),
+            site.engine.reasons.fractured_read,
         ),
         change: "read what must agree from one shard, or take an engine with a snapshot for all nodes",
     });
@@ -352,17 +346,6 @@ fn share(part: u64, all: u64) -> f64 {
     part as f64 / all.max(1) as f64
 }
 
-fn why_fractured(engine: Engine) -> &'static str {
-    match engine {
-        Engine::FdwSharded => {
-            "each node takes a snapshot of its own when a statement first reaches it: between two of them a transfer can commit, at every isolation level"
-        }
-        Engine::Citus => "there is no distributed snapshot: each shard is read in a snapshot of its own",
-        Engine::Shardman => "without enable_csn_snapshot each node reads in a snapshot of its own",
-        _ => "the engine does not promise one snapshot for all nodes",
-    }
-}
-
 /// Rows of several shards.
 pub fn twin(
     site: &Site,
@@ -397,7 +380,7 @@ pub fn twin(
                 twin::Way::Statement => Reading::Statements,
                 _ => Reading::Transactions,
             },
-            why: ("all of it is read in one snapshot", why_fractured(site.engine)),
+            why: ("all of it is read in one snapshot", site.engine.reasons.fractured_read),
             change: "read what must agree from one shard, or take an engine with a snapshot for all nodes",
         });
         promise.witness.clone_from(&seen.witnesses);

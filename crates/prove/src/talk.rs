@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use target::hot::{self, CancelToken};
-use target::{ConnSpec, ConnectError};
+use connect::hot::{self, CancelToken};
+use connect::{ConnSpec, ConnectError};
 
 pub use crate::client::Reply;
 
@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// Whether a statement has been sent whose reply has not been taken.
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 
@@ -87,7 +87,7 @@ impl Session {
     ///
     /// # Errors
     /// When the connection breaks.
-    pub fn reply_within(&mut self, time: Duration) -> io::Result<Option<Reply>> {
+    pub(crate) fn reply_within(&mut self, time: Duration) -> io::Result<Option<Reply>> {
         let reply = match self.replies.recv_timeout(time) {
             Ok(reply) => reply,
             Err(RecvTimeoutError::Timeout) => return Ok(None),

@@ -20,8 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use target::hot::{self, CancelToken, HotConnection, QueryError};
-use target::{Cluster, ConnSpec, ConnectError};
+use connect::hot::{self, CancelToken, HotConnection, QueryError};
+use connect::{ConnSpec, ConnectError, sql};
+use engines::Cluster;
 
 use condition::{Access, Names, PROBES, Probe};
 pub use condition::{Condition, ConditionError};
@@ -139,7 +140,7 @@ pub enum ProveError {
     NoTable(&'static str),
     /// A table, or something attached to it, belongs to somebody whose code must not run with our rights.
     #[error("{0}")]
-    NotTrusted(target::trust::Distrust),
+    NotTrusted(engines::trust::Distrust),
     /// There are no warehouses.
     #[error("the table warehouse holds no warehouse{}", .0.map_or(String::new(), |(from, to)| format!(" from {from} to {to}")))]
     NoWarehouse(Option<(i64, i64)>),
@@ -360,7 +361,7 @@ fn prove_watched(
             for _ in 0..jobs.min(list.len()) {
                 let sessions = std::iter::zip(&nodes, &snapshots).map(|(node, snapshot)| {
                     let mut connection = watch.connect(&node.spec)?;
-                    let import = format!("set transaction snapshot '{}'", snapshot.replace('\'', "''"));
+                    let import = format!("set transaction snapshot {}", sql::literal(snapshot));
                     run(&mut connection, "sharing the snapshot", &import)?;
                     Ok(connection)
                 });

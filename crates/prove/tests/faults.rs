@@ -9,6 +9,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use connect::cluster_file::Role;
+use engines::Engine;
+use lab::local::{Instance, Replication, SyncStandbys, Topology};
+use lab::throwaway::{Throwaway, ThrowawayCluster};
 use local::{folder, journal, on_each, wait_for};
 use prove::client::Client;
 use prove::fault::{Disk, Fault, Journal, Node, Plan, Site, disk, journal as journals};
@@ -16,9 +20,6 @@ use prove::live::{Options, ack};
 use prove::outcome::{At, Outcome, of_broken, of_reply};
 use prove::promise::Settings;
 use record::promise::Standing;
-use target::local::{Instance, Replication, SyncStandbys, Topology};
-use target::throwaway::{Throwaway, ThrowawayCluster};
-use target::{Engine, Role};
 
 const COMMIT: At = At::Commit { wide: false };
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,8 +38,8 @@ fn commit(cluster: &Throwaway, id: i32, meanwhile: impl FnOnce(u32) + Send) -> O
     std::thread::scope(|scope| {
         scope.spawn(move || meanwhile(pid));
         match client.ask("commit") {
-            Ok(reply) => of_reply(Engine::Postgres, COMMIT, &reply).outcome,
-            Err(broken) => of_broken(Engine::Postgres, COMMIT, &broken).outcome,
+            Ok(reply) => of_reply(Engine::default(), COMMIT, &reply).outcome,
+            Err(broken) => of_broken(Engine::default(), COMMIT, &broken).outcome,
         }
     })
 }
@@ -64,18 +65,18 @@ fn a_commit_is_worth_what_its_tag_warnings_and_end_say() {
         let mut client = Client::connect(&cluster.spec(), PATIENCE).unwrap();
         client.tell("set synchronous_commit = local").unwrap();
         let refused = client.ask("begin; insert into public.t values (1)").unwrap();
-        assert_eq!(of_reply(Engine::Postgres, At::BeforeCommit, &refused).outcome, Outcome::Fail);
+        assert_eq!(of_reply(Engine::default(), At::BeforeCommit, &refused).outcome, Outcome::Fail);
         let left = client.ask("commit").unwrap();
         assert_eq!((left.tag(), left.error.is_none()), ("ROLLBACK", true), "no error at all");
-        assert_eq!(of_reply(Engine::Postgres, COMMIT, &left).outcome, Outcome::Fail);
+        assert_eq!(of_reply(Engine::default(), COMMIT, &left).outcome, Outcome::Fail);
         let own = client.ask("insert into public.t values (3)").unwrap();
-        assert_eq!(of_reply(Engine::Postgres, COMMIT, &own).outcome, Outcome::Ok);
+        assert_eq!(of_reply(Engine::default(), COMMIT, &own).outcome, Outcome::Ok);
     });
 }
 
 fn site(cluster: &Throwaway, journal: &std::sync::Arc<Journal>) -> Site {
     let node = Node::hurtable("single", Role::Primary, cluster.spec(), cluster.instance());
-    Site::new(Engine::Postgres, vec![node], std::sync::Arc::clone(journal))
+    Site::new(Engine::default(), vec![node], std::sync::Arc::clone(journal))
 }
 
 fn options(plan: &str, seconds: f64) -> Options {
@@ -134,12 +135,12 @@ fn only_a_power_cut_tells_whether_fsync_is_on() {
         let (dir, journal) = journal("power");
         for fsync in ["on", "off"] {
             let disk = Disk::make(&journal, disk::DISK_BYTES).unwrap();
-            let options_of_cluster = target::throwaway::Options {
+            let options_of_cluster = lab::throwaway::Options {
                 settings: [("fsync", fsync), ("full_page_writes", "on"), ("wal_writer_delay", "10ms")]
                     .map(|(name, value)| (name.to_owned(), value.to_owned()))
                     .to_vec(),
                 data_dir: Some(disk.path().to_owned()),
-                ..target::throwaway::Options::default()
+                ..lab::throwaway::Options::default()
             };
             let cluster = options_of_cluster.start(installation).unwrap();
             // What initdb has written is on the disk before anything is proved.
@@ -242,12 +243,12 @@ fn other_faults_are_injected_and_undone() {
     let (dir, journal) = journal("others");
     let can_fill = loop_devices().inspect_err(testing::skip).is_ok();
     let disk = can_fill.then(|| Disk::make(&journal, 192 << 20).unwrap());
-    let options_of_cluster = target::throwaway::Options {
+    let options_of_cluster = lab::throwaway::Options {
         settings: [("max_prepared_transactions", "4"), ("max_wal_size", "64MB"), ("min_wal_size", "32MB")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .to_vec(),
         data_dir: disk.as_ref().map(|disk| disk.path().to_owned()),
-        ..target::throwaway::Options::default()
+        ..lab::throwaway::Options::default()
     };
     let cluster = options_of_cluster.start(&installation).unwrap();
     let mut site = site(&cluster, &journal);
@@ -431,9 +432,9 @@ fn the_one_that_dies() {
     let Some(dir) = std::env::var_os("PROVE_TEST_STATE").map(PathBuf::from) else { return };
     let journal = std::sync::Arc::new(Journal::begin(&dir).unwrap());
     let disk = loop_devices().is_ok().then(|| Disk::make(&journal, 192 << 20).unwrap());
-    let options = target::throwaway::Options {
+    let options = lab::throwaway::Options {
         data_dir: disk.as_ref().map(|disk| disk.path().to_owned()),
-        ..target::throwaway::Options::default()
+        ..lab::throwaway::Options::default()
     };
     let cluster = options.start(&local::newest()).unwrap();
     let mut site = site(&cluster, &journal);
@@ -473,13 +474,13 @@ fn what_a_killed_process_has_broken_is_healed() {
     assert_eq!(journals::heal(&dir).alive, 1, "whoever lives is left alone");
     child.kill().unwrap();
     child.wait().unwrap();
-    let stopped = target::local::servers_in(&data);
+    let stopped = lab::local::servers_in(&data);
     assert!(!stopped.is_empty(), "stopped processes do not hear that their parent is gone");
     assert_eq!(disk::is_mounted(&data), has_disk);
     let healed = journals::heal(&dir);
     assert_eq!((healed.failed.as_slice(), healed.alive), (&[][..], 0), "{healed:?}");
     assert!(!healed.undone.is_empty());
-    wait_for("the end of the servers", || target::local::servers_in(&data).is_empty());
+    wait_for("the end of the servers", || lab::local::servers_in(&data).is_empty());
     if has_disk {
         assert!(!disk::is_mounted(&data) && !data.exists() && !data.with_extension("img").exists());
         let loops = Command::new("losetup").arg("-a").output().map(|out| out.stdout).unwrap_or_default();

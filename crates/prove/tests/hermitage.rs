@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use connect::cluster_file::Role;
+use engines::Engine;
+use lab::local::Topology;
+use lab::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
 use prove::fault::{Node, Site};
 use prove::hermitage::cluster::{self, Chance};
 use prove::hermitage::{Answer, CASES, Case, HermitageError, LEVELS, TABLE, Verdict, run};
 use prove::history::Isolation;
 use prove::live::LiveError;
-use target::local::Topology;
-use target::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
-use target::{Engine, Role};
 
 /// Runs `test` on every installation, in parallel.
 fn on_each(test: impl Fn(&Installation) + Sync) {
@@ -35,7 +36,7 @@ fn one_server_answers_as_the_table_says() {
         let server = Throwaway::start(installation, &[]).unwrap();
         let cases: Vec<&'static Case> = CASES.iter().collect();
         let mut heard = 0;
-        let answers = run(&server.spec(), Engine::Postgres, &cases, &LEVELS, &mut |_| heard += 1).unwrap();
+        let answers = run(&server.spec(), Engine::default(), &cases, &LEVELS, &mut |_| heard += 1).unwrap();
         assert_eq!((answers.len(), heard), (42, 42));
         let mut wrong = Vec::new();
         for answer in &answers {
@@ -58,11 +59,12 @@ fn one_server_answers_as_the_table_says() {
         // Nothing is left behind, and an unknown engine is not accused of anything.
         assert_eq!(server.value(&format!("select to_regclass('{TABLE}')")).unwrap(), None);
         let p4 = [Case::find("p4").unwrap()];
-        let answers = run(&server.spec(), Engine::Ydb, &p4, &LEVELS[..1], &mut |_| {}).unwrap();
+        let answers =
+            run(&server.spec(), Engine::parse("ydb").unwrap(), &p4, &LEVELS[..1], &mut |_| {}).unwrap();
         assert_eq!((answers[0].happened, answers[0].expected), (Some(true), None));
         // What is not ours stays as it is.
         server.execute(&format!("create schema pgfathom_prove; create table {TABLE} (mine int); insert into {TABLE} values (7)")).unwrap();
-        let refused = run(&server.spec(), Engine::Postgres, &p4, &LEVELS[..1], &mut |_| {}).unwrap_err();
+        let refused = run(&server.spec(), Engine::default(), &p4, &LEVELS[..1], &mut |_| {}).unwrap_err();
         assert!(matches!(refused, HermitageError::Live(LiveError::Foreign(_))) && refused.hint().is_some());
         assert_eq!(server.value(&format!("select mine from {TABLE}")).unwrap().as_deref(), Some("7"));
     });
@@ -78,7 +80,7 @@ fn nobody_else_reaches_the_table_of_the_scripts() {
         let p4 = [Case::find("p4").unwrap()];
         let mut looked = 0;
         // Between the scripts the table is there.
-        run(&server.spec(), Engine::Postgres, &p4, &LEVELS, &mut |_| {
+        run(&server.spec(), Engine::default(), &p4, &LEVELS, &mut |_| {
             looked += 1;
             let reaches = "select has_schema_privilege('mallory', 'pgfathom_prove', 'usage') or has_schema_privilege('mallory', 'pgfathom_prove', 'create')";
             assert_eq!(server.value(&format!("select ({reaches})::text")).unwrap().as_deref(), Some("false"));
@@ -91,7 +93,7 @@ fn nobody_else_reaches_the_table_of_the_scripts() {
         server
             .execute("create schema pgfathom_prove authorization mallory; comment on schema pgfathom_prove is 'made by pgfathom prove, hermitage'")
             .unwrap();
-        let refused = run(&server.spec(), Engine::Postgres, &p4, &LEVELS[..1], &mut |_| {}).unwrap_err();
+        let refused = run(&server.spec(), Engine::default(), &p4, &LEVELS[..1], &mut |_| {}).unwrap_err();
         assert!(matches!(refused, HermitageError::Live(LiveError::Foreign(_))), "{refused}");
     });
 }
@@ -206,7 +208,7 @@ fn a_standby_forks_lags_and_refuses() {
             Node::spared(&node.name, Role::parse(&node.role).unwrap(), server.spec(), "it is not ours")
         })
         .collect();
-    let site = Site::new(Engine::Postgres, nodes, Arc::clone(&journal));
+    let site = Site::new(Engine::default(), nodes, Arc::clone(&journal));
     let chance = Chance { sums: Duration::ZERO, reads: Duration::from_millis(100), seed: 1 };
     let answers = cluster::run(&site, &chance, &AtomicBool::new(false), &mut |_| {}).unwrap();
     let played: Vec<&str> =

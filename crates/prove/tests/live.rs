@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use connect::ConnSpec;
+use lab::throwaway::{Installation, Throwaway, installations};
 use load::tpcc::{TpccOptions, load_tpcc};
 use prove::tpcc::{Answer, Condition, Options, Outcome, ProveError, Report, prove};
-use target::ConnSpec;
-use target::throwaway::{Installation, Throwaway, installations};
 
 const WAREHOUSES: u32 = 2;
 /// A query that waits for a lock is seen within this time.
@@ -360,7 +360,7 @@ fn the_books_are_judged_in_one_snapshot_while_they_are_written() {
             let (stop, spec) = (testing::Stop::new(), &spec);
             let is_over = stop.flag();
             let writer = scope.spawn(move || {
-                let mut connection = target::control::connect(spec).unwrap();
+                let mut connection = connect::control::connect(spec).unwrap();
                 let mut payments = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     let (w, c) = (1 + payments % 2, 1 + payments % 3_000);
@@ -429,7 +429,7 @@ fn a_stop_ends_running_queries() {
     on_each(|_, cluster| {
         assert!(prove(&cluster.spec(), &options(), &AtomicBool::new(false), &mut |_| {}).is_ok());
         // A query that would wait for ever.
-        let mut other = target::control::connect(&cluster.spec()).unwrap();
+        let mut other = connect::control::connect(&cluster.spec()).unwrap();
         other.batch_execute("begin; lock table stock in access exclusive mode").unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use connect::cluster_file::Role;
+use engines::Engine;
+use lab::throwaway::{Throwaway, ThrowawayCluster};
 use local::{journal, newest, on_each, site_of};
 use prove::fault::{Node, Plan, Site};
 use prove::live::{Level, Options, bank, conflict, heartbeat, skew, twin, wide};
 use prove::promise::{self, Settings};
 use record::promise::Standing;
-use target::throwaway::{Throwaway, ThrowawayCluster};
-use target::{Engine, Role};
 
 fn options(level: Level, seconds: f64) -> Options {
     Options { duration: Duration::from_secs_f64(seconds), level, ..Options::default() }
@@ -59,8 +60,8 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
             promises.iter().all(|promise| promise.standing == Standing::Kept).then_some(report)
         });
         let report = found.expect("no ten measurements came to the predicted round trips");
-        let predicted: Vec<Option<f64>> = report.costs.iter().map(|cost| cost.predicted).collect();
-        assert_eq!(predicted, [Some(0.0), Some(1.0), Some(1.0)], "{report:?}");
+        let predicted: Vec<f64> = report.costs.iter().map(|cost| cost.predicted).collect();
+        assert_eq!(predicted, [0.0, 1.0, 1.0], "{report:?}");
         assert!(report.control[1] > 0 && report.costs[2].nodes == ["n1", "n2"], "{report:?}");
         let found = (0..20).find_map(|_| {
             let report = twin::run(&sharded, &options(Level::ReadCommitted, 0.5), &no_stop()).unwrap();
@@ -77,7 +78,7 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
     let (dir, journal) = journal("bank-one");
     let server = Throwaway::start(&newest(), &[]).unwrap();
     let node = Node::hurtable("single", Role::Primary, server.spec(), server.instance());
-    let single = Site::new(Engine::Postgres, vec![node], Arc::clone(&journal));
+    let single = Site::new(Engine::default(), vec![node], Arc::clone(&journal));
     for level in Level::ALL {
         let report = bank::run(&single, &options(level, 0.5), &no_stop()).unwrap();
         assert!(report.reads > 0 && report.wrong == 0, "{report:?}");
@@ -175,7 +176,7 @@ fn heartbeats_tell_how_long_writes_are_away_and_how_old_a_standby_is() {
     calm.duration = Duration::from_millis(800);
     let found = (0..10).any(|_| {
         let report = wide::run(&site, &calm, settings.waits_for_standbys(), &no_stop()).unwrap();
-        assert_eq!(report.costs[0].predicted, Some(1.0), "{report:?}");
+        assert_eq!(report.costs[0].predicted, 1.0, "{report:?}");
         promise::wide(&report, "")[0].standing == Standing::Kept
     });
     assert!(found, "no ten measurements came to one round trip");

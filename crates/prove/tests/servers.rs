@@ -9,6 +9,10 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use connect::cluster_file::Role;
+use connect::conninfo::HostSpec;
+use engines::Engine;
+use lab::throwaway::{Throwaway, ThrowawayCluster};
 use local::{journal, newest, site_of, site_of_one, wait_for};
 use prove::client::Client;
 use prove::fault::{Node, Plan, Site};
@@ -17,9 +21,6 @@ use prove::live::tables::{Shape, Tables};
 use prove::live::{LiveError, Options, ack, heartbeat};
 use prove::promise::{self, Settings};
 use record::promise::{Promise, Standing};
-use target::conninfo::HostSpec;
-use target::throwaway::{Throwaway, ThrowawayCluster};
-use target::{Engine, Role};
 
 fn options(plan: &str, seconds: f64) -> Options {
     Options {
@@ -88,7 +89,7 @@ fn a_second_proof_is_refused_while_the_first_one_lasts_also_after_a_restart() {
     // Who holds it in another database is nobody's business here.
     server.execute("create database elsewhere").unwrap();
     let node = Node::spared("single", Role::Primary, server.spec().with_dbname("elsewhere"), "");
-    let elsewhere = Site::new(Engine::Postgres, vec![node], std::sync::Arc::clone(&journal));
+    let elsewhere = Site::new(Engine::default(), vec![node], std::sync::Arc::clone(&journal));
     let (_here, _there) = (Claim::take(&one).unwrap(), Claim::take(&elsewhere).unwrap());
     drop((one, other, elsewhere, server, journal));
     std::fs::remove_dir_all(dir).unwrap();
@@ -283,7 +284,7 @@ fn a_failover_by_somebody_else_ends_in_a_verdict() {
         let nodes = std::iter::zip(&cluster.file().node, cluster.nodes()).map(|(node, server)| {
             Node::spared(&node.name, Role::parse(&node.role).unwrap(), server.spec(), "somebody else's")
         });
-        let site = Site::new(Engine::Postgres, nodes.collect(), std::sync::Arc::clone(&journal));
+        let site = Site::new(Engine::default(), nodes.collect(), std::sync::Arc::clone(&journal));
         let settings = Settings::of(&site.entry(), &options("", 1.0)).unwrap();
         let stop = AtomicBool::new(false);
         let report = std::thread::scope(|scope| {
@@ -363,6 +364,6 @@ fn a_dead_host_does_not_use_up_the_time_of_the_others() {
         assert_eq!(client.ask("select 7").unwrap().number(), Some(7));
         assert!(begin.elapsed() < patience / 5, "it waited for the first host");
         // The control plane has no patience of its own, and would wait for ever.
-        assert_eq!(target::control::connect(&spec).unwrap().host_index(), 1);
+        assert_eq!(connect::control::connect(&spec).unwrap().host_index(), 1);
     }
 }

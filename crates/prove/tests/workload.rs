@@ -9,6 +9,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use lab::local::Topology;
+use lab::throwaway::{Throwaway, ThrowawayCluster};
 use prove::check::{self, Base, Order, check};
 use prove::fault::{Plan, Site};
 use prove::history::{History, Model, elle};
@@ -16,8 +18,6 @@ use prove::live::verreg::{self, Paper, Report};
 use prove::live::{Level, Options};
 use prove::promise::{self, Settings};
 use record::promise::Standing;
-use target::local::Topology;
-use target::throwaway::{Throwaway, ThrowawayCluster};
 
 const SI: check::Level = check::Level::new(Base::SnapshotIsolation, Order::Data);
 

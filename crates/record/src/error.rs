@@ -14,7 +14,7 @@ pub enum RecordError {
         path: PathBuf,
     },
     /// More than [`crate::writer::NAME_TRIES`] runs of that name exist.
-    #[error("no free name for the run directory: {} and its successors exist", path.display())]
+    #[error("no free name for the run directory: {} and the following names exist", path.display())]
     NoFreeName {
         /// The first name tried.
         path: PathBuf,
@@ -30,7 +30,7 @@ pub enum RecordError {
         source: io::Error,
     },
     /// The path is no run directory.
-    #[error("{} is not a run directory: it holds none of run.json, samples.ndjson, events.ndjson, latency.hlog", path.display())]
+    #[error("{} is not a run directory: it has none of run.json, samples.ndjson, events.ndjson, latency.hlog", path.display())]
     NotARun {
         /// The folder.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub enum RecordError {
         why: String,
     },
     /// A file was written by a later version of this program.
-    #[error("{} has schema version {found}, this program knows {known}", path.display())]
+    #[error("{} has schema version {found}, but this program reads versions up to {known}", path.display())]
     Version {
         /// The file.
         path: PathBuf,
@@ -92,20 +92,20 @@ impl RecordError {
     pub fn hint(&self) -> Option<String> {
         match self {
             RecordError::NotEmpty { path } => Some(format!(
-                "name another folder with -o DIR, or leave -o out to get a fresh one; to keep the name: mv {0} {0}.old",
+                "name another folder with -o DIR, or omit -o to get a new one; to keep the name: mv {0} {0}.old",
                 path.display()
             )),
             RecordError::NoFreeName { .. } => Some("name the run directory with -o DIR".to_string()),
             RecordError::NotARun { .. } => Some(
-                "name a folder that a run has written (its last line was \"run: DIR\"); ls runs/".to_string(),
+                "name a folder that a run has written (the last line of its output is \"run: DIR\"); ls runs/".to_string(),
             ),
             RecordError::Io { source, path, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => Some(format!(
-                    "the current user may not use {}; name a folder of your own with -o DIR",
+                    "the current user has no access to {}; name one of your folders with -o DIR",
                     path.display()
                 )),
                 io::ErrorKind::StorageFull => {
-                    Some("free space there, or name a folder on another file system with -o DIR".to_string())
+                    Some("free some space there, or name a folder on another file system with -o DIR".to_string())
                 }
                 io::ErrorKind::NotFound => {
                     Some("check the spelling; ls runs/ shows the runs here".to_string())
@@ -117,11 +117,11 @@ impl RecordError {
                 None => "make it again with pgfathom explain RUN".to_string(),
             }),
             RecordError::Invalid { path, .. } => Some(format!(
-                "take an undamaged copy of the run; without the file the rest of the run can be read: mv {0} {0}.damaged",
+                "use an undamaged copy of the run; the rest of the run can be read without this file: mv {0} {0}.damaged",
                 path.display()
             )),
             RecordError::Version { .. } => {
-                Some("read the run with the version of pgfathom that made it, or a later one".to_string())
+                Some("read the run with the version of pgfathom that wrote it, or a later one".to_string())
             }
             RecordError::Encode { .. } | RecordError::Json { .. } => None,
         }

@@ -48,6 +48,7 @@ pub const FAULT: &str = "fault";
 
 /// One event.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Event {
     /// When it happened or began.

@@ -45,7 +45,7 @@ pub fn own_folder(path: &Path) -> io::Result<()> {
     }
     let there = fs::symlink_metadata(path)?;
     if !there.is_dir() || there.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other("it exists, and is no folder of this user"));
+        return Err(io::Error::other("it exists, and is not a folder of this user"));
     }
     fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE))
 }
@@ -77,7 +77,8 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// Those of the system; then nothing is left behind.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?.to_string_lossy();
+    let name =
+        path.file_name().ok_or_else(|| io::Error::other("it is not the name of a file"))?.to_string_lossy();
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let part = path.with_file_name(format!(".{name}.{}-{number}", std::process::id()));
     // Of a process that was killed and had our number.

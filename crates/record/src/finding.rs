@@ -18,6 +18,7 @@ pub const SCHEMA: &str = "pgfathom.findings";
 
 /// The whole of `findings.json`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Findings {
     /// [`SCHEMA`].
@@ -98,11 +99,13 @@ impl Findings {
 
 /// A claim about a cause.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Finding {
     /// Unique in the file: the rule, and a number if it claims several things. `WAL-02`, `VAC-05.2`.
     pub id: String,
     /// The rule's stable name.
+    #[serde(alias = "code")]
     pub rule: String,
     /// The condition in a few words.
     pub title: String,
@@ -111,8 +114,9 @@ pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
     /// How well it is proved.
+    #[serde(alias = "proof")]
     pub level: Level,
-    /// When it showed.
+    /// When it was present.
     pub windows: Vec<Window>,
     /// The database node, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,7 +143,8 @@ pub struct Finding {
 
 /// What to do.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, from = "RemedyInFile")]
 pub struct Remedy {
     /// In words.
     pub text: String,
@@ -147,8 +152,32 @@ pub struct Remedy {
     pub commands: Vec<String>,
 }
 
+/// A remedy as directories have it: summaries used to hold its words alone.
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+enum RemedyInFile {
+    Words(String),
+    Whole {
+        #[serde(default)]
+        text: String,
+        #[serde(default)]
+        commands: Vec<String>,
+    },
+}
+
+impl From<RemedyInFile> for Remedy {
+    fn from(remedy: RemedyInFile) -> Remedy {
+        match remedy {
+            RemedyInFile::Words(text) => Remedy { text, ..Remedy::default() },
+            RemedyInFile::Whole { text, commands } => Remedy { text, commands },
+        }
+    }
+}
+
 /// A stretch of time on the run's clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Window {
     /// Begin.
@@ -181,6 +210,7 @@ impl Window {
 
 /// How much a finding matters. Later is worse.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Worth knowing; nothing is wrong by it alone.
@@ -208,16 +238,20 @@ impl Severity {
 
 /// How well a claim is proved. Later is stronger.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// It can be seen; several causes explain it.
     #[default]
     Symptom,
     /// Cause and effect come at the same times, more often than chance would have it.
+    #[serde(alias = "co-occurrence")]
     CoOccurrence,
     /// A counter moved that has no other explanation.
+    #[serde(alias = "discriminating counter")]
     DiscriminatingCounter,
     /// Under the same load its peers are well.
+    #[serde(alias = "peer contrast")]
     PeerContrast,
     /// It went away when the cause was removed, and came back with it.
     Intervention,
@@ -247,6 +281,7 @@ impl Level {
 
 /// A rule that claims nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Checked {
     /// Its stable name.
@@ -261,6 +296,7 @@ pub struct Checked {
 
 /// What a rule without a claim says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
     /// It looked, and the condition is not there.
@@ -272,6 +308,7 @@ pub enum Said {
 
 /// Where the time went that clients waited in one step.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClientTime {
     /// Key of the step.
@@ -289,6 +326,8 @@ pub struct ClientTime {
 
 /// A part of the response time.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "TimePart"))]
 #[serde(default)]
 pub struct Part {
     /// `lag and backlog`, `round trips`, `CPU`, `LWLock`, `IO`, ..., `unexplained`.

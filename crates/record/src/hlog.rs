@@ -150,7 +150,7 @@ pub fn index(log: impl Read) -> io::Result<Log> {
         if line.is_torn {
             // Half of a first line is a log's only if it begins like one.
             found.odd += u64::from(line.offset == 0 && !matches!(first, Some(b'#' | b'"' | b'T')));
-            found.problems.push("latency.hlog: the last line is torn and left out".to_string());
+            found.problems.push("latency.hlog: the last line is incomplete and was skipped".to_string());
             break;
         }
         if !line.is_too_long && matches!(first, None | Some(b'#' | b'"' | b'\r')) {
@@ -162,7 +162,7 @@ pub fn index(log: impl Read) -> io::Result<Log> {
             continue;
         };
         if found.intervals.len() == INTERVALS_MAX {
-            found.problems.push(format!("latency.hlog: lines after the first {INTERVALS_MAX} are left out"));
+            found.problems.push(format!("latency.hlog: lines after the first {INTERVALS_MAX} were skipped"));
             break;
         }
         if !begun && head.start_s > RELATIVE_S_MAX {
@@ -184,10 +184,10 @@ pub fn index(log: impl Read) -> io::Result<Log> {
         });
     }
     if found.heads == 0 && found.intervals.is_empty() && found.odd == 0 && found.problems.is_empty() {
-        found.problems.push("latency.hlog is empty: not even its first lines are there".to_string());
+        found.problems.push("latency.hlog is empty: even its header is missing".to_string());
     }
     if found.odd > 0 {
-        found.problems.push(format!("latency.hlog: {} lines hold no interval and are left out", found.odd));
+        found.problems.push(format!("latency.hlog: {} lines hold no interval and were skipped", found.odd));
     }
     Ok(found)
 }
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(log.intervals.len(), 2);
         assert_eq!(decoded(&text, &log.intervals[0]), None, "base64, but no histogram");
         assert_eq!((&*log.intervals[1].step, &*log.intervals[1].transaction_type), ("", "plain"));
-        assert_eq!(log.problems, ["latency.hlog: 3 lines hold no interval and are left out"]);
+        assert_eq!(log.problems, ["latency.hlog: 3 lines hold no interval and were skipped"]);
         assert!(index(&b"\x00\xff\x00\n"[..]).expect("reads").intervals.is_empty());
     }
 

@@ -19,6 +19,7 @@
 //! `run.json`. Writers append whole lines and replace `run.json` by rename, so a killed process leaves a directory that
 //! [`RunReader`] can read; it says what is missing instead of failing.
 
+pub mod benchmark;
 pub mod clock;
 pub mod error;
 pub mod escape;
@@ -31,10 +32,14 @@ pub mod hlog;
 pub mod machine;
 pub mod matrix;
 pub mod model;
+pub mod number;
 pub mod promise;
 pub mod reader;
 pub mod redact;
 pub mod sample;
+#[cfg(test)]
+mod schema;
+pub mod statistics;
 pub mod summary;
 pub mod sweep;
 pub mod tpcc;

@@ -10,14 +10,14 @@ mod findings;
 mod polish;
 
 use crate::model::{PHASE_MEASURE, Step, Verdict};
+use crate::statistics::median;
+pub use findings::DISTANCE;
 use polish::{Effects, Grid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Verb of the steps that are cells.
 pub const VERB: &str = "matrix";
-/// What the codes of its findings begin with.
-pub(crate) const FINDING_PREFIX: &str = "matrix-";
 /// Parameter of a cell's step: `select`, `update`.
 pub const OPERATION: &str = "operation";
 /// Parameter of a cell's step: the node where its sessions enter.
@@ -39,6 +39,7 @@ pub const NODES_MIN: usize = 3;
 
 /// All of it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Matrix {
     /// Names of the rows: nodes where sessions entered.
@@ -51,6 +52,7 @@ pub struct Matrix {
 
 /// One operation, over all pairs.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Operation {
     /// `select`, `update`.
@@ -73,6 +75,7 @@ pub struct Operation {
 
 /// One pair of nodes.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Cell {
     /// Where the sessions entered.
@@ -108,6 +111,7 @@ pub struct Cell {
 
 /// How round trips are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RoundTripsBy {
     /// The data node's `pg_stat_statements` counted the statements that came from the connect node; each is one round trip.
@@ -132,6 +136,7 @@ impl RoundTripsBy {
 
 /// What differs from its peers.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Outlier {
     /// Which part of the matrix.
@@ -150,6 +155,7 @@ pub struct Outlier {
 
 /// A part of the matrix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Sessions that enter at this node, whatever they ask for.
@@ -262,7 +268,7 @@ impl Operation {
         let (grid, own) = self.measured(connect, data, |cell| Some(cell.tps));
         self.row_medians = grid.row_medians();
         self.column_medians = grid.column_medians();
-        self.own_median = polish::median(own.iter().flatten().copied());
+        self.own_median = median(own.iter().flatten().copied());
         self.remote_median = grid.median();
         let all = Effects::of(&grid, &own);
         // Rounds in which a cell was not visited say nothing of it; a single one repeats nothing.

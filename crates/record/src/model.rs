@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 /// Where a run or a step stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// At work. Found in a directory of a dead process it means: the process was killed. Goes to one of the others.
@@ -41,6 +42,7 @@ impl State {
 
 /// The whole of `run.json`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Run {
     /// [`crate::SCHEMA_VERSION`] of the writer.
@@ -83,6 +85,7 @@ pub struct Run {
 
 /// One moment in both clocks of the recording host.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Anchor {
     /// RFC 3339, UTC.
@@ -95,6 +98,7 @@ pub struct Anchor {
 
 /// Name and version of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Tool {
     /// `pgfathom`.
@@ -108,6 +112,7 @@ pub struct Tool {
 
 /// The client's machine. What could not be read is absent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClientMachine {
     /// CPUs this process may use.
@@ -133,6 +138,7 @@ pub struct ClientMachine {
 
 /// The database under test.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Target {
     /// Engine profile: `postgres`, ...
@@ -161,6 +167,7 @@ pub struct Target {
 
 /// One row of `pg_settings` whose value differs from `boot_val`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Setting {
     /// Name.
@@ -179,6 +186,7 @@ pub struct Setting {
 
 /// One step of a command: a load, a verification, a driven workload.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Step {
     /// Unique in the directory; samples, events and histogram tags name it. `run-ycsb-a`, `verify`, `verify-2`.
@@ -199,6 +207,9 @@ pub struct Step {
     /// The data it worked on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataset: Option<Dataset>,
+    /// Further data it worked on, where workloads of several benchmarks were mixed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further_datasets: Vec<Dataset>,
     /// Its place in a sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Place>,
@@ -237,6 +248,7 @@ pub struct Step {
 
 /// A stretch of a step: `schema`, `copy`, `index`, `analyze`; `warmup`, `measure`, `drain`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Phase {
     /// What happens in it.
@@ -257,6 +269,7 @@ pub const PHASE_DRAIN: &str = "drain";
 
 /// Identity of a dataset: two directories with equal values here worked on equal content.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Dataset {
     /// `ycsb`, `tpcc`, ...
@@ -274,6 +287,7 @@ pub struct Dataset {
 
 /// Can a result be trusted? Invalid beats notes beats valid.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Verdict {
     /// False: the numbers say nothing about the target, or the proof failed.
@@ -299,6 +313,7 @@ impl Verdict {
 
 /// One transaction type of a workload in the measured part.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TypeStatistics {
     /// `ycsb-read`, a script's name, ...; equals the type in histogram tags.
@@ -331,6 +346,7 @@ fn is_zero(count: &u64) -> bool {
 
 /// The sessions that entered at one node, in the measured part.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NodeStatistics {
     /// The node's name.
@@ -352,6 +368,7 @@ pub struct NodeStatistics {
 
 /// Errors with one SQLSTATE.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ErrorStatistics {
     /// Five characters, or a word of ours in lower case for errors that have none (`connection`, `protocol`).
@@ -371,6 +388,7 @@ pub struct ErrorStatistics {
 
 /// A time during which the target was of no use to the client, and what followed.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct OutageStatistics {
     /// `disconnected`: not a single session was connected; `stalled`: sessions were, but no transaction ended; `failing`: all that ended had
@@ -399,6 +417,7 @@ pub struct OutageStatistics {
 
 /// One check of a verification.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Check {
     /// `rows`, `content`, `partition`, ...
@@ -418,6 +437,7 @@ pub struct Check {
 
 /// The answer of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum CheckResult {
     /// Looked at everything in scope, found nothing wrong.
@@ -430,23 +450,6 @@ pub enum CheckResult {
     /// An answer of a newer version.
     #[serde(other)]
     Unknown,
-}
-
-/// A claim about a cause, as `explain` makes it.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Finding {
-    /// Stable name of the rule.
-    pub code: String,
-    /// `high`, `medium`, `low`.
-    pub severity: String,
-    /// `symptom`, `co-occurrence`, `discriminating counter`, `peer contrast`, `intervention`.
-    pub proof: String,
-    /// One sentence.
-    pub claim: String,
-    /// What to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
 }
 
 impl Run {
@@ -491,7 +494,7 @@ impl Run {
     fn verdict_of_sweep(&self, sweep: &Sweep) -> Verdict {
         let repeats = sweep.curves.iter().flat_map(|curve| &curve.points).flat_map(|point| &point.repeats);
         let told = |left_out: &Option<String>, step: &str| {
-            left_out.as_ref().map(|why| format!("{step} is left out: {why}"))
+            left_out.as_ref().map(|why| format!("{step} does not count: {why}"))
         };
         let left_out: Vec<String> =
             repeats.clone().filter_map(|repeat| told(&repeat.left_out, &repeat.step)).collect();
@@ -503,14 +506,14 @@ impl Run {
             self.sweep.as_ref().map_or(0, |plan| plan.steps).saturating_sub(self.steps.len() as u64);
         if missing > 0 {
             notes.push(match missing {
-                1 => "1 step was not begun".to_string(),
-                some => format!("{some} steps were not begun"),
+                1 => "1 step was not started".to_string(),
+                some => format!("{some} steps were not started"),
             });
         }
         let unsettled = repeats.filter(|repeat| repeat.settled == Some(false)).count();
         if unsettled > 0 {
             notes.push(format!(
-                "throughput had not settled when the measuring began, in {unsettled} of {} steps",
+                "throughput had not settled when the measurement began, in {unsettled} of {} steps",
                 self.steps.len()
             ));
         }
@@ -519,7 +522,7 @@ impl Run {
         let noted =
             self.steps.iter().filter(|step| step.verdict.valid && !step.verdict.notes.is_empty()).count();
         if noted > 0 {
-            notes.push(format!("{noted} of {} steps have notes of their own", self.steps.len()));
+            notes.push(format!("{noted} of {} steps have their own notes", self.steps.len()));
         }
         Verdict { valid: true, reasons: vec![], notes }
     }

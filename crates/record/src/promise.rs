@@ -1,8 +1,8 @@
-//! Promises of a cluster and what became of them: one line per promise, setting and fault, with how much was looked at, a witness, the rule behind it and
-//! what to change.
+//! Promises of a cluster and what became of them: one line per promise, setting and fault, with how much was looked at, a witness, the rule behind
+//! it and what to change.
 //!
-//! "0 seen" is evidence only with a number behind it, so every line has `n`, the bound that n allows (below 3/n with 95 % confidence, the rule of three) and a
-//! positive control: the same observation where the anomaly must show.
+//! "0 seen" is evidence only with a number behind it, so every line has `n`, the bound that n allows (below 3/n with 95 % confidence, the rule of
+//! three) and a positive control: the same observation where the anomaly must show.
 
 use crate::model::{Run, Step, Verdict};
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 /// What became of a promise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// Forbidden, and seen.
@@ -41,8 +42,8 @@ impl Standing {
         Standing::NotPossible,
     ];
 
-    /// What a stronger promise comes to when a weaker one that it contains has come to `self`: whatever refutes the weaker one refutes it, too, and where the weaker one
-    /// could not be judged or is not promised, it is neither.
+    /// What a stronger promise comes to when a weaker one that it contains has come to `self`: whatever refutes the weaker one refutes it, too,
+    /// and where the weaker one could not be judged or is not promised, it is neither.
     #[must_use]
     pub fn bounds(self, stronger: Standing) -> Standing {
         match (self, stronger) {
@@ -73,6 +74,7 @@ impl Standing {
 
 /// In what the things behind a figure were read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reading {
     /// Each SELECT by itself: in a snapshot of its own, if its engine gives one.
@@ -81,7 +83,7 @@ pub enum Reading {
     Transactions,
     /// Each node by itself; no snapshot spans them.
     Nodes,
-    /// From the answers that sessions got, as they came.
+    /// From the results that the sessions received.
     Answers,
     /// Nothing was read, or an earlier version did not say.
     #[default]
@@ -93,10 +95,10 @@ impl Reading {
     /// In words; empty: nothing is known.
     pub fn says(self) -> &'static str {
         match self {
-            Reading::Statements => "each SELECT by itself, in no common snapshot",
-            Reading::Transactions => "each transaction by itself, in no common snapshot",
-            Reading::Nodes => "each node by itself, in no common snapshot",
-            Reading::Answers => "the answers that sessions got, as they came",
+            Reading::Statements => "each SELECT separately, without a common snapshot",
+            Reading::Transactions => "each transaction separately, without a common snapshot",
+            Reading::Nodes => "each node separately, without a common snapshot",
+            Reading::Answers => "the results that the sessions received",
             Reading::Unknown => "",
         }
     }
@@ -109,6 +111,7 @@ impl Reading {
 
 /// One promise under one setting and one fault.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Promise {
     /// The workload that watched it: `ack`, `bank`.
@@ -151,6 +154,7 @@ pub struct Promise {
 
 /// A positive control.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Control {
     /// What was done.

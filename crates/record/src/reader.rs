@@ -85,7 +85,7 @@ impl RunReader {
         let has_events = stream(path, files::EVENTS, Event::parse, keep, &mut missing)?;
         if too_many > 0 {
             missing.push(format!(
-                "{}: {too_many} events after the first {EVENTS_MAX} are left out",
+                "{}: {too_many} events after the first {EVENTS_MAX} were skipped",
                 files::EVENTS
             ));
         }
@@ -149,7 +149,7 @@ impl RunReader {
         let seconds = self.last_us() as f64 / 1e6;
         is_running.then(|| {
             format!(
-                "the run did not end: run.json says \"running\", the last line is of second {seconds:.0}; it is still at work or was killed"
+                "the run did not end: run.json says \"running\", the last line is of second {seconds:.0}; it is still running or was killed"
             )
         })
     }
@@ -181,7 +181,7 @@ fn present<T>(
             Ok(None)
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            missing.push(format!("{name} may not be read by this user: {}", without(name)));
+            missing.push(format!("{name} cannot be read by this user: {}", without(name)));
             Ok(None)
         }
         Err(error) => Err(RecordError::io("read", dir.join(name))(error)),
@@ -192,7 +192,7 @@ fn present<T>(
 fn without(name: &str) -> &'static str {
     match name {
         files::RUN => "target, command, verdict and totals are unknown",
-        files::SAMPLES => "no development over time",
+        files::SAMPLES => "no charts over time",
         files::EVENTS => "no events",
         _ => "no heatmap and no percentile curve",
     }
@@ -208,8 +208,8 @@ fn read_run(path: PathBuf, bytes: &[u8]) -> Result<Run, RecordError> {
     };
     match value.get("schema_version").map(Value::as_u64) {
         Some(Some(version)) => known(&path, version)?,
-        Some(None) => return Err(invalid(path, "its schema version is no number".to_string())),
-        None => return Err(invalid(path, "it carries no schema version".to_string())),
+        Some(None) => return Err(invalid(path, "its schema version is not a number".to_string())),
+        None => return Err(invalid(path, "it has no schema version".to_string())),
     }
     redact::value(&mut value);
     serde_json::from_value(value).map_err(|error| invalid(path, error.to_string()))
@@ -218,7 +218,7 @@ fn read_run(path: PathBuf, bytes: &[u8]) -> Result<Run, RecordError> {
 fn known(path: &Path, version: u64) -> Result<(), RecordError> {
     match version {
         0 => {
-            let why = "its schema version is 0, and versions begin at 1".to_string();
+            let why = "its schema version is 0, but versions begin at 1".to_string();
             Err(RecordError::Invalid { path: path.to_path_buf(), why })
         }
         version if version > u64::from(SCHEMA_VERSION) => {
@@ -248,17 +248,19 @@ fn stream<T>(
             _ if line.is_too_long => too_long += 1,
             Some(item) => take(item),
             None if number == 0 => header(&path, name, &text, missing)?,
-            None if line.is_torn => missing.push(format!("{name}: the last line is torn and left out")),
+            None if line.is_torn => {
+                missing.push(format!("{name}: the last line is incomplete and was skipped"))
+            }
             None => unknown += u64::from(!text.trim().is_empty()),
         }
         number += 1;
     }
     if unknown > 0 {
-        missing.push(format!("{name}: {unknown} lines are not understood and left out"));
+        missing.push(format!("{name}: {unknown} lines were not understood and were skipped"));
     }
     if too_long > 0 {
         let mega = LINE_BYTES_MAX >> 20;
-        missing.push(format!("{name}: {too_long} lines are longer than {mega} MiB and left out"));
+        missing.push(format!("{name}: {too_long} lines are longer than {mega} MiB and were skipped"));
     }
     Ok(true)
 }
@@ -269,7 +271,7 @@ fn header(path: &Path, name: &str, line: &str, missing: &mut Vec<String>) -> Res
     match version {
         Some(version) => known(path, version),
         None => {
-            missing.push(format!("{name} has no header line: read as far as it is understood"));
+            missing.push(format!("{name} has no header line: it was read as far as possible"));
             Ok(())
         }
     }

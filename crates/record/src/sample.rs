@@ -18,6 +18,7 @@ pub const SOURCE_NODE: &str = "node";
 
 /// What the load-driving client counted in one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClientSample {
     /// `warmup`, `measure` or `drain`.
@@ -102,6 +103,7 @@ impl ClientSample {
 
 /// How far a load or a verification came in one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ProgressSample {
     /// `copy`, `index`, `analyze`, `fast`, `deep`, ...

@@ -1,14 +1,16 @@
 //! The short answer of a run: what `--format json` prints and what scripts read.
 
-use crate::finding::Findings;
+use crate::benchmark::Benchmark;
+use crate::finding::{Finding, Findings};
 use crate::matrix::{self, Matrix};
-use crate::model::{Finding, Step};
+use crate::model::Step;
 use crate::sweep::Sweep;
 use crate::tpcc::Tpcc;
 use serde::{Deserialize, Serialize};
 
 /// Latency in microseconds: response time counts from the scheduled start, service time from the real start.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LatencySummary {
     /// Exact arithmetic mean.
@@ -29,6 +31,7 @@ pub struct LatencySummary {
 
 /// What was found on one node of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NodeResult {
     /// The node's name.
@@ -50,6 +53,7 @@ pub struct NodeResult {
 /// For a command of several steps the outer summary adds up what can be added (duration, transactions, errors, retries), takes
 /// rows from the loads, leaves out latency (percentiles of different workloads do not add) and lists the steps' own in `steps`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Summary {
     /// The verb: `load`, `verify`, `run`, `demo`, ...
@@ -101,6 +105,9 @@ pub struct Summary {
     /// What a run of TPC-C found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tpcc: Option<Tpcc>,
+    /// What benchmarks found about themselves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub benchmarks: Vec<Benchmark>,
     /// Claims about causes, worst first; `null` if nobody has looked for any.
     pub findings: Option<Vec<Finding>>,
     /// Summaries of the steps, if the command had several.
@@ -109,18 +116,11 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Puts in what `explain` claims, behind what the run itself found out (a node matrix judges its nodes).
+    /// Puts in what `explain` claims. Of what the run found by itself only the cost of distance in a matrix stays: `explain` claims the rest, too.
     pub fn explained(&mut self, findings: &Findings) {
         let own = self.findings.take().unwrap_or_default().into_iter();
-        let own = own.filter(|finding| finding.code.starts_with(matrix::FINDING_PREFIX));
-        let told = findings.findings.iter().map(|finding| Finding {
-            code: finding.rule.clone(),
-            severity: finding.severity.word().to_string(),
-            proof: finding.level.words().to_string(),
-            claim: finding.claim.clone(),
-            remedy: Some(finding.remedy.text.clone()).filter(|text| !text.is_empty()),
-        });
-        self.findings = Some(own.chain(told).collect());
+        let own = own.filter(|finding| finding.rule == matrix::DISTANCE);
+        self.findings = Some(own.chain(findings.findings.iter().cloned()).collect());
     }
 
     /// The summary of a run of several steps, or of a sweep: what [`Summary::of_steps`] gives, and what the sweep found. A sweep over

@@ -25,6 +25,7 @@ const WHOLE: u64 = 100;
 
 /// What a sweep was to do; in `run.json` as `sweep`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Plan {
     /// Numbers of sessions, in the order of the first pass.
@@ -52,6 +53,7 @@ pub struct Plan {
 
 /// Which point of a sweep a step is; in a step of `run.json` as `sweep`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Place {
     /// Sessions.
@@ -74,6 +76,7 @@ pub struct Place {
 
 /// What a sweep found; in a summary as `sweep`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Sweep {
     /// One per workload or mix, in the order they were measured first.
@@ -85,6 +88,7 @@ pub struct Sweep {
 
 /// Throughput and latency of one workload over sessions.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Curve {
     /// The workload: `ycsb-a`, `read/update 50/50`.
@@ -116,6 +120,7 @@ pub struct Curve {
 
 /// One number of sessions.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Point {
     /// Sessions.
@@ -135,6 +140,7 @@ pub struct Point {
 
 /// One step of a sweep.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Repeat {
     /// Key of the step.
@@ -158,6 +164,7 @@ pub struct Repeat {
 
 /// The Universal Scalability Law with its parameters, see [`crate::usl`].
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Fit {
     /// Throughput of one session.
@@ -190,6 +197,7 @@ impl Fit {
 
 /// A mix of reads and updates against its pure ones, with one number of sessions.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Mix {
     /// Sessions.
@@ -217,6 +225,7 @@ pub struct Mix {
 
 /// How a mix compares with its pure ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// About what they lead to expect.

@@ -10,6 +10,7 @@ pub const DISCLAIMER: &str =
 
 /// The answer of a run of TPC-C.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Tpcc {
     /// That this is no TPC result.
@@ -71,6 +72,7 @@ pub struct Tpcc {
 
 /// One profile.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TpccProfile {
     /// `New-Order`, ...
@@ -89,6 +91,7 @@ pub struct TpccProfile {
 
 /// A share that the specification prescribes.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TpccShare {
     /// What it is a share of: `New-Orders rolled back`.
@@ -109,6 +112,7 @@ pub struct TpccShare {
 
 /// Whether a share is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TpccShareResult {
     /// Within the bounds, or as close to them as chance explains.
@@ -140,6 +144,7 @@ impl TpccShareResult {
 
 /// Orders by the client's count and by the server's own: sum of D_NEXT_O_ID after the run less that before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TpccOrders {
     /// New-Orders whose COMMIT the client saw.

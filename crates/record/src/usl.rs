@@ -106,7 +106,7 @@ pub enum NoFit {
         distinct: usize,
     },
     /// A throughput of zero, or none at all.
-    #[error("nothing was achieved with some numbers of sessions")]
+    #[error("throughput was zero with some numbers of sessions")]
     NoThroughput,
 }
 

@@ -40,6 +40,7 @@ macro_rules! line {
     ($(#[$about:meta])* $name:ident, $source:literal { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }) => {
         $(#[$about])*
         #[derive(Clone, PartialEq, Debug, Default, serde::Serialize, serde::Deserialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
         #[serde(default)]
         pub struct $name {
             $($(#[$doc])*
@@ -86,6 +87,12 @@ macro_rules! sampled {
             /// Every source with the names of its fields, in the order of the manual.
             pub const ALL: &'static [(&'static str, &'static [&'static str])] = &[$(($name::SOURCE, $name::FIELDS),)*];
 
+            /// The schema of every source.
+            #[cfg(test)]
+            pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+                vec![$(($name::SOURCE, crate::schema::of::<$name>()),)*]
+            }
+
             /// The `source` of its line.
             pub fn source(&self) -> &'static str {
                 match self {
@@ -113,7 +120,7 @@ macro_rules! sampled {
 sampled! {
     /// Totals of a node.
     Server,
-    /// Sessions by what they wait for.
+    /// Active sessions by wait event.
     Wait,
     /// Waits as an extension counts them.
     WaitProfile,
@@ -159,7 +166,7 @@ sampled! {
     Hardware,
     /// Something that holds for long: a setting, a mount option, a version.
     Fact,
-    /// What could not be seen.
+    /// What the collectors could not read.
     Missing,
 }
 

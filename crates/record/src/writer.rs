@@ -20,7 +20,7 @@ use crate::redact;
 use crate::sample::{ClientSample, ProgressSample, SOURCE_CLIENT};
 use crate::watched::Sampled;
 use serde::Serialize;
-use serde_json::{Map, json};
+use serde_json::Map;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -36,6 +36,25 @@ const NAME_CHARS_MAX: usize = 60;
 const RATED_VERBS: [&str; 4] = ["run", "load", "matrix", "self"];
 /// Room for a line of `watch`; only a guess to spare growing.
 const WATCHED_LINE_BYTES: usize = 250;
+
+/// `schema` in the first line of `samples.ndjson`.
+pub(crate) const SAMPLES_SCHEMA: &str = "pgfathom.samples";
+/// `schema` in the first line of `events.ndjson`.
+pub(crate) const EVENTS_SCHEMA: &str = "pgfathom.events";
+
+/// First line of the file.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Header {
+    schema: String,
+    schema_version: u32,
+    /// As in run.json.
+    run_id: String,
+    /// RFC 3339, UTC.
+    started: String,
+    /// CLOCK_MONOTONIC of the recording host at `t_us` = 0.
+    started_monotonic_us: u64,
+}
 
 /// A line of `samples.ndjson`.
 #[derive(Serialize)]
@@ -201,10 +220,15 @@ impl RunDir {
         };
         let dir = RunDir { path, clock, inner: Mutex::new(inner) };
         let mut inner = dir.lock();
-        for (name, schema) in [(files::SAMPLES, "pgfathom.samples"), (files::EVENTS, "pgfathom.events")] {
-            let header = json!({"schema": schema, "schema_version": crate::SCHEMA_VERSION, "run_id": run_id,
-                "started": clock::rfc3339(clock.wall_us), "started_monotonic_us": clock.monotonic_us});
-            dir.append(&mut inner, name, format!("{header}\n").as_bytes())?;
+        for (name, schema) in [(files::SAMPLES, SAMPLES_SCHEMA), (files::EVENTS, EVENTS_SCHEMA)] {
+            let header = Header {
+                schema: schema.to_string(),
+                schema_version: crate::SCHEMA_VERSION,
+                run_id: run_id.clone(),
+                started: clock::rfc3339(clock.wall_us),
+                started_monotonic_us: clock.monotonic_us,
+            };
+            dir.append(&mut inner, name, &json_line("a header", &header)?)?;
         }
         dir.append(&mut inner, files::LATENCY, hlog::header(&run_id, &clock).as_bytes())?;
         dir.write_run(&mut inner)?;

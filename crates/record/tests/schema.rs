@@ -3,14 +3,15 @@
 //! The validator below knows the part of JSON Schema that these schemas use and panics on any other keyword, so a schema cannot
 //! silently demand something that is not checked. A full validator would bring more crates than the rest of this one.
 
+use record::benchmark;
 use record::event::{self, Event};
 use record::finding::{
     self, Checked, ClientTime, Findings, Level, Part as TimePart, Remedy, Said, Severity, Window,
 };
 use record::matrix::{Outlier, Part, RoundTripsBy};
 use record::model::{
-    Check, CheckResult, Dataset, ErrorStatistics, Finding, NodeStatistics, OutageStatistics, Phase, Setting,
-    State, Target, TypeStatistics,
+    Check, CheckResult, Dataset, ErrorStatistics, NodeStatistics, OutageStatistics, Phase, Setting, State,
+    Target, TypeStatistics,
 };
 use record::promise::{Control, Promise, Reading, Standing};
 use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_VERIFY, Sample};
@@ -56,6 +57,13 @@ impl Schema {
         for (keyword, wanted) in schema.as_object().expect("a schema is an object") {
             match keyword.as_str() {
                 "$schema" | "title" | "description" | "$defs" | "required" | "additionalProperties" => {}
+                "minItems" | "maxItems" => {}
+                "prefixItems" => {
+                    for (index, item) in wanted.as_array().expect("a list").iter().enumerate() {
+                        let place = format!("{place}[{index}]");
+                        self.check(item, &place, &instance[index], &format!("{at}[{index}]"), seen)?;
+                    }
+                }
                 "$ref" => {
                     let name =
                         wanted.as_str().expect("text").strip_prefix("#/$defs/").expect("a local reference");
@@ -85,7 +93,7 @@ impl Schema {
                         self.check(wanted, &format!("{place}[]"), item, &format!("{at}[{index}]"), seen)?;
                     }
                 }
-                "oneOf" => {
+                "oneOf" | "anyOf" => {
                     let mut good = vec![];
                     let mut errors = vec![];
                     for option in wanted.as_array().expect("a list") {
@@ -239,13 +247,7 @@ fn full_summary() -> Summary {
         rows: Some(5),
         rows_per_s: Some(0.5),
         bytes_per_s: Some(500.0),
-        findings: Some(vec![Finding {
-            code: "checkpoint-stall".into(),
-            severity: "high".into(),
-            proof: "co-occurrence".into(),
-            claim: "writers stall at checkpoints".into(),
-            remedy: Some("raise max_wal_size".into()),
-        }]),
+        findings: Some(vec![full_finding()]),
         sweep: Some(full_sweep()),
         nodes: vec![record::summary::NodeResult {
             name: "n1".to_string(),
@@ -254,6 +256,15 @@ fn full_summary() -> Summary {
         }],
         matrix: Some(full_matrix()),
         tpcc: Some(full_tpcc()),
+        benchmarks: vec![benchmark::Benchmark {
+            name: "chbench".into(),
+            figures: vec![benchmark::Figure {
+                name: "queries per hour".into(),
+                value: 1.5,
+                unit: "QphH".into(),
+            }],
+            checks: vec![benchmark::Check { holds: Some(true), ..benchmark::Check::default() }],
+        }],
         steps: vec![],
     }
 }
@@ -427,6 +438,7 @@ fn full_directory() -> Folder {
             rows: 10,
             parameters: object(json!({"key_order": "scattered"})),
         });
+        step.further_datasets = vec![Dataset { name: "tpcb".into(), ..Dataset::default() }];
         let script = json!({"name": "order.sql", "weight": 1, "sha256": "e3b0c442"});
         step.parameters = object(json!({"sessions": 8, "scale": 10, "scripts": [script]}));
         step.sweep = Some(Place {
@@ -565,12 +577,8 @@ fn the_validator_can_say_no() {
     assert!(samples.validate(&json!({"t_us": 1, "interval_us": 1, "source": "client"})).is_err());
 }
 
-#[test]
-fn findings_fit_their_schema_and_use_all_of_it() {
-    let mut findings = Findings::new("run-1", "0.1.0");
-    findings.missing = vec!["events.ndjson is missing: no events".into()];
-    findings.validity = vec!["other programs had 30 % of the processors".into()];
-    findings.findings = vec![finding::Finding {
+fn full_finding() -> finding::Finding {
+    finding::Finding {
         id: "WAL-02".into(),
         windows: vec![Window::new(1, 2)],
         node: Some("n1".into()),
@@ -583,7 +591,15 @@ fn findings_fit_their_schema_and_use_all_of_it() {
         share_of_client_time: Some(0.5),
         links: vec!["docs/explain.md".into()],
         ..finding::Finding::default()
-    }];
+    }
+}
+
+#[test]
+fn findings_fit_their_schema_and_use_all_of_it() {
+    let mut findings = Findings::new("run-1", "0.1.0");
+    findings.missing = vec!["events.ndjson is missing: no events".into()];
+    findings.validity = vec!["other programs had 30 % of the processors".into()];
+    findings.findings = vec![full_finding()];
     for (severity, level) in [Severity::Note, Severity::Low, Severity::Medium, Severity::High, Severity::High]
         .into_iter()
         .zip(Level::ALL)

@@ -17,9 +17,9 @@
   const three = v => {
     const size = Math.abs(v);
     if (v === 0) return '0';
-    return size < 9.995 ? v.toFixed(2) : size < 99.95 ? v.toFixed(1) : Math.round(v).toLocaleString('en-US');
+    return Number.isInteger(v) ? v.toLocaleString('en-US') : size < 9.995 ? v.toFixed(2) : size < 99.95 ? v.toFixed(1) : Math.round(v).toLocaleString('en-US');
   };
-  const latency = us => us < 999.5 ? (Number.isInteger(us) ? us : three(us)) + ' µs'
+  const latency = us => us < 999.5 ? three(us) + ' us'
     : us < 999500 ? three(us / 1e3) + ' ms' : three(us / 1e6) + ' s';
   const bytes = v => {
     const units = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];

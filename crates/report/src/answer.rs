@@ -2,9 +2,9 @@
 //! same because both take it from here.
 
 use crate::facts::{Badge, Facts, StepFacts, total};
-use crate::number::{self, Letters};
 use record::State;
 use record::model::CheckResult;
+use record::number;
 use record::promise::Standing;
 
 /// A number worth a big letter.
@@ -126,18 +126,18 @@ pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
             let said = leading(facts).unwrap_or_default();
             reasons.retain(|reason| !said.ends_with(reason.as_str()));
         }
-        Badge::Difference => reasons.push(format!("besides: {}", measured(facts))),
+        Badge::Difference => reasons.push(format!("also: {}", measured(facts))),
         _ => {}
     }
     match run.state {
         _ if !facts.reader.has_run => {}
         State::Interrupted => {
-            reasons.push("interrupted by the user: the numbers are of the part that ran".to_string())
+            reasons.push("interrupted by the user: the figures are for the part that ran".to_string())
         }
         State::Failed if reasons.is_empty() => reasons.push("the run ended with an error".to_string()),
         State::Running => {}
         _ if !run.verdict.valid && reasons.is_empty() => {
-            reasons.push("the run gives no reason; it never said that it was valid".to_string());
+            reasons.push("the run does not record that it is valid, nor a reason".to_string());
         }
         _ => {}
     }
@@ -155,34 +155,34 @@ fn step_clause(step: &StepFacts) -> String {
             (Some(rows), Some(rate)) => {
                 format!("loaded {} at {} rows/s", number::counted(rows, "row"), number::three(rate))
             }
-            _ => format!("loading {name} left no totals"),
+            _ => format!("loading {name} recorded no totals"),
         },
         "verify" => match (step.badge(), summary.rows) {
             (Badge::Difference, _) => format!("verification found a difference: {}", failed_checks(step)),
-            (Badge::Invalid, _) => "verification proved nothing".to_string(),
+            (Badge::Invalid, _) => "verification reached no verdict".to_string(),
             (_, Some(rows)) => format!("verified {}", number::counted(rows, "row")),
-            (_, None) => "verification left no totals".to_string(),
+            (_, None) => "verification recorded no totals".to_string(),
         },
         "prove" if !step.step.promises.is_empty() => crate::prove::clause(&step.step.promises),
         "prove" => match (step.badge(), kept(step)) {
-            (Badge::Difference, _) => format!("proof failed: {} broken", named(step, CheckResult::Fail)),
+            (Badge::Difference, _) => format!("promises broken: {}", named(step, CheckResult::Fail)),
             (Badge::Invalid, _) => {
-                format!("proof is incomplete: {} not judged", named(step, CheckResult::Skipped))
+                format!("prove is incomplete: {} not judged", named(step, CheckResult::Skipped))
             }
-            (_, 0) => "proof left no totals".to_string(),
+            (_, 0) => "prove recorded no totals".to_string(),
             (_, kept) => format!("proved {} of {name}", number::counted(kept, "condition")),
         },
         _ => match (summary.tps, summary.latency_us) {
             (Some(tps), Some(latency)) => format!(
                 "ran {name} at {} transactions/s; 99 % of responses took at most {}",
                 number::three(tps),
-                number::latency(latency.p99 as f64, Letters::Unicode)
+                number::latency(latency.p99 as f64)
             ),
             (None, None) if summary.bytes_per_s.is_some() => {
                 format!("{name} measured {}/s", number::bytes(summary.bytes_per_s.unwrap_or(0.0)))
             }
             (Some(tps), None) => format!("ran {name} at {} transactions/s", number::three(tps)),
-            _ => format!("{name} left no totals"),
+            _ => format!("{name} recorded no totals"),
         },
     }
 }
@@ -336,7 +336,7 @@ fn verify_tiles(step: &StepFacts) -> Vec<Tile> {
 
 fn driven_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
     let summary = &step.step.summary;
-    let time = |us: u64| number::latency(us as f64, Letters::Unicode);
+    let time = |us: u64| number::latency(us as f64);
     let mut tiles = vec![];
     if let Some(tps) = summary.tps {
         // Alone, the step's percentiles have a tile of their own.
@@ -359,7 +359,7 @@ fn driven_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
     }
     if let Some(transactions) = summary.transactions.filter(|_| step.knows_errors()) {
         let all = transactions as f64 + summary.errors as f64;
-        let share = number::percent(summary.errors as f64, all);
+        let share = number::percent_of(summary.errors as f64, all);
         let retries = format!("{share} · {} retries", number::count(summary.retries));
         tiles.push(tile(step, "errors", &number::count(summary.errors), "", retries));
     }
@@ -367,7 +367,7 @@ fn driven_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
 }
 
 /// A step in fields of one line: what, and how it went.
-pub(crate) fn step_fields(step: &StepFacts, letters: Letters) -> Vec<String> {
+pub(crate) fn step_fields(step: &StepFacts) -> Vec<String> {
     let summary = &step.step.summary;
     let mut fields = vec![];
     if !step.step.promises.is_empty() {
@@ -403,11 +403,11 @@ pub(crate) fn step_fields(step: &StepFacts, letters: Letters) -> Vec<String> {
     fields.extend(sessions.map(|sessions| number::counted(sessions, "session")));
     fields.extend(summary.tps.map(|tps| format!("{} tps", number::three(tps))));
     if let Some(latency) = summary.latency_us {
-        fields.push(format!("p50 {}", number::latency(latency.p50 as f64, letters)));
-        fields.push(format!("p99 {}", number::latency(latency.p99 as f64, letters)));
+        fields.push(format!("p50 {}", number::latency(latency.p50 as f64)));
+        fields.push(format!("p99 {}", number::latency(latency.p99 as f64)));
     }
     if let Some(us) = summary.client_cpu_us_per_transaction {
-        fields.push(format!("client {}/tx", number::latency(us, letters)));
+        fields.push(format!("client {}/tx", number::latency(us)));
     }
     if let Some(chunks) = step.step.totals.get("chunks").and_then(serde_json::Value::as_u64) {
         fields.push(number::counted(chunks, "chunk"));

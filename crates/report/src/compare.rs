@@ -5,8 +5,8 @@ mod gather;
 mod show;
 
 use crate::facts::{Facts, StepFacts};
-use crate::number;
 use record::finding::{Finding, Window};
+use record::number;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -49,7 +49,7 @@ pub enum CompareError {
         keys: Vec<String>,
     },
     /// An interval outside of the step.
-    #[error("--compare {given}: seconds {from_s} to {to_s} do not lie in {key}, which took {length_s} s")]
+    #[error("--compare {given}: seconds {from_s} to {to_s} are not within {key}, which took {length_s} s")]
     Outside {
         /// What was typed.
         given: String,
@@ -63,7 +63,7 @@ pub enum CompareError {
         length_s: String,
     },
     /// The finding speaks of the whole step.
-    #[error("--compare {given}: the finding holds for all of {key}: no seconds are left to compare it with")]
+    #[error("--compare {given}: the finding covers all of {key}: no seconds are left to compare it with")]
     NoGoodSeconds {
         /// What was typed.
         given: String,
@@ -89,12 +89,10 @@ impl CompareError {
             }
             CompareError::Outside { length_s, .. } => {
                 format!(
-                    "name seconds between 0 and {length_s}, counted from the start of the step as the charts do"
+                    "name seconds between 0 and {length_s}, counted from the start of the step as in the charts"
                 )
             }
-            CompareError::NoGoodSeconds { .. } => {
-                "name the seconds yourself: --compare 35-48,5-30".to_string()
-            }
+            CompareError::NoGoodSeconds { .. } => "name the seconds: --compare 35-48,5-30".to_string(),
         })
     }
 }

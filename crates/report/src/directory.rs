@@ -38,7 +38,7 @@ impl Directory {
         let mut missing = vec![];
         if let Some((run, lost)) = source.held() {
             reader.hold(run.clone());
-            missing.extend(lost.map(|lost| format!("the run directory is not whole: {lost}")));
+            missing.extend(lost.map(|lost| format!("the run directory is incomplete: {lost}")));
         }
         watched.lines.sort_by_key(|line| line.t_us);
         let findings = Findings::read(dir).unwrap_or_else(|error| {
@@ -47,7 +47,7 @@ impl Directory {
         });
         if watched.stride > 1 {
             missing.push(format!(
-                "samples.ndjson holds more than can be drawn: of what was watched, every {}th second is shown",
+                "samples.ndjson has more samples than can be drawn: every {}th second of the monitoring is shown",
                 watched.stride
             ));
         }

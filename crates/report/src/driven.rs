@@ -3,7 +3,7 @@
 use crate::chart::{Chart, ChartKind, Columns, Dash, Heat, Range, Series, Tone, Unit, tidy};
 use crate::facts::{StepFacts, total};
 use crate::latencies::{BANDS_PER_DECADE, ColumnLatency};
-use crate::number::{self, Letters};
+use record::number;
 
 /// Steps per factor of ten on a percentile curve: enough that a step in the curve is seen where it is.
 const CURVE_STEPS_PER_NINE: u32 = 20;
@@ -169,7 +169,11 @@ fn rate(step: &StepFacts, columns: &Columns, sums: &[Column], coarse: bool) -> C
             second(low_s, columns),
             number::three(high),
             second(high_s, columns),
-            if apart { "; offered and achieved rate differ" } else { "; everything offered was achieved" }
+            if apart {
+                "; offered and achieved rate differ"
+            } else {
+                "; the whole offered rate was achieved"
+            }
         ),
         _ => format!("{} in all.", number::counted(all, "transaction")),
     };
@@ -198,9 +202,9 @@ fn heat(step: &StepFacts, columns: &Columns, sums: &[Column]) -> Option<Chart> {
     chart.sentence = match (worst, low, high) {
         (Some((worst_s, worst)), Some((_, low)), Some((_, high))) => format!(
             "99 % of responses took at most {} to {}, second by second; the longest took {}, at {}.",
-            number::latency(low, Letters::Unicode),
-            number::latency(high, Letters::Unicode),
-            number::latency(worst, Letters::Unicode),
+            number::latency(low),
+            number::latency(high),
+            number::latency(worst),
             second(worst_s, columns),
         ),
         _ => "No response in the measured part.".to_string(),
@@ -270,9 +274,9 @@ fn lag(step: &StepFacts, columns: &Columns, sums: &[Column]) -> Chart {
     let worst_p99 = extreme(step, columns, &p99, |value, best| value > best).map_or(0.0, |(_, value)| value);
     let worst = extreme(step, columns, &max, |value, best| value > best).map_or(0.0, |(_, value)| value);
     chart.sentence = format!(
-        "How late the client itself started work: p99 at most {}, worst {}.",
-        number::latency(worst_p99, Letters::Unicode),
-        number::latency(worst, Letters::Unicode),
+        "Delay of the client itself when starting transactions: p99 at most {}, maximum {}.",
+        number::latency(worst_p99),
+        number::latency(worst),
     );
     chart.series.push(Series::new("max", Tone::Second, Dash::Dotted, max));
     chart.series.push(Series::new("p99", Tone::Main, Dash::Solid, p99).filled());
@@ -300,10 +304,9 @@ fn client_cpu(step: &StepFacts, columns: &Columns, sums: &[Column]) -> Chart {
         .collect();
     let worst = values.iter().flatten().fold(0.0f64, |worst, value| worst.max(*value));
     chart.sentence = match step.step.summary.client_cpu_us_per_transaction {
-        Some(us) => format!(
-            "{} of client CPU per transaction; at most {worst:.2} cores busy.",
-            number::latency(us, Letters::Unicode)
-        ),
+        Some(us) => {
+            format!("{} of client CPU per transaction; at most {worst:.2} cores busy.", number::latency(us))
+        }
         None => format!("At most {worst:.2} cores busy in the client."),
     };
     chart.series.push(Series::new("cores", Tone::Main, Dash::Solid, values).filled());
@@ -336,11 +339,11 @@ fn curve(step: &StepFacts) -> Option<Chart> {
         axis: None,
         lanes: None,
         sentence: format!(
-            "Half of the responses took at most {}, 99 % at most {}; drawn to {} ({}), beyond which fewer than {} samples lie.",
-            number::latency(response.quantile_us(0.5) as f64, Letters::Unicode),
-            number::latency(response.quantile_us(0.99) as f64, Letters::Unicode),
+            "Half of the responses took at most {}, 99 % at most {}; drawn up to {} ({}); fewer than {} samples lie beyond.",
+            number::latency(response.quantile_us(0.5) as f64),
+            number::latency(response.quantile_us(0.99) as f64),
             quantile_name(last_quantile),
-            number::latency(last_us as f64, Letters::Unicode),
+            number::latency(last_us as f64),
             record::histogram::SAMPLES_BEYOND_MIN,
         ),
     })

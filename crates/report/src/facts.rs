@@ -4,10 +4,10 @@
 use crate::chart::Columns;
 use crate::directory::{Directory, Line};
 use crate::latencies::{Latencies, Window};
-use crate::number;
 use record::event::Event;
 use record::hlog::Interval;
 use record::model::{CheckResult, PHASE_MEASURE, Phase, Step};
+use record::number;
 use record::promise::{Promise, Standing};
 use record::sample::{Body, ClientSample, ProgressSample, Sample};
 use record::watched::Sampled;
@@ -104,7 +104,7 @@ impl<'a> Facts<'a> {
                 let facts = StepFacts::of(directory, step, depth);
                 if facts.worked_out {
                     missing.push(format!(
-                        "{}: run.json holds no totals; those shown are added up from samples and histograms",
+                        "{}: run.json holds no totals; those shown are computed from samples and histograms",
                         facts.facts.step.key
                     ));
                 }
@@ -113,7 +113,7 @@ impl<'a> Facts<'a> {
             .collect();
         let unreadable = steps.iter().map(|step| step.latencies.unreadable).fold(0, u64::saturating_add);
         if unreadable > 0 {
-            missing.push(format!("latency.hlog: {unreadable} histograms cannot be decoded and are left out"));
+            missing.push(format!("latency.hlog: {unreadable} histograms cannot be decoded and were skipped"));
         }
         let told = reader.run.summary.sweep.clone();
         let sweep =

@@ -2,7 +2,7 @@
 
 use crate::chart::{Chart, ChartKind, Columns, Dash, Range, Series, Tone, Unit, tidy};
 use crate::facts::{StepFacts, total};
-use crate::number;
+use record::number;
 
 /// Fewest samples that make a chart; fewer are told by the table of totals.
 const SAMPLES_MIN: usize = 3;
@@ -138,11 +138,14 @@ fn streams(step: &StepFacts, columns: &Columns, sums: &[Column]) -> Chart {
         |name: &str| if name.parse::<u64>().is_ok() { format!("stream {name}") } else { name.to_string() };
     chart.sentence = match most_often.map(|(text, count)| (name(text), count)) {
         Some((name, count)) => format!(
-            "The slowest stream of each interval did {} of the average; {name} was the slowest in {count} of {samples}.",
-            number::percent(share, 1.0)
+            "The slowest stream of each interval reached {} of the mean; {name} was the slowest in {count} of {samples}.",
+            number::percent_of(share, 1.0)
         ),
         None => {
-            format!("The slowest stream of each interval did {} of the average.", number::percent(share, 1.0))
+            format!(
+                "The slowest stream of each interval reached {} of the mean.",
+                number::percent_of(share, 1.0)
+            )
         }
     };
     chart.series.push(Series::new("average stream", Tone::Quiet, Dash::Dashed, mean));

@@ -3,9 +3,9 @@
 
 use crate::facts::{Facts, StepFacts};
 use crate::html::markup::{Cell, Row, escape, table};
-use crate::number::{self, Letters};
 use crate::text::{fold, push};
 use record::finding::{Checked, ClientTime, Finding, Findings, Level, Said, Severity, Window};
+use record::number;
 
 /// Findings told on the terminal; the page has all.
 const TEXT_MAX: usize = 8;
@@ -29,11 +29,11 @@ fn sign(severity: Severity) -> &'static str {
 /// How a level is to be read.
 fn level_says(level: Level) -> &'static str {
     match level {
-        Level::Symptom => "it can be seen; several causes explain it",
-        Level::CoOccurrence => "cause and effect come at the same times",
-        Level::DiscriminatingCounter => "a counter moved that has no other explanation",
-        Level::PeerContrast => "its peers under the same load are well",
-        Level::Intervention => "it went away with its cause, and came back with it",
+        Level::Symptom => "the condition was observed; several causes can explain it",
+        Level::CoOccurrence => "cause and effect occur at the same times",
+        Level::DiscriminatingCounter => "a counter changed that has no other explanation",
+        Level::PeerContrast => "its peers are healthy under the same load",
+        Level::Intervention => "it disappeared or appeared when a setting that acts on it was changed",
     }
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
     if findings.findings.is_empty() {
         let (clean, untold) = counts(findings);
         out.push_str(&format!(
-            "<p>None. {} looked and found nothing; {untold} could not look.</p>\n",
+            "<p>None. {} found nothing; {untold} had no data.</p>\n",
             number::counted(clean, "rule")
         ));
     }
@@ -54,8 +54,8 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
     }
     out.push_str("</ol>\n");
     client_time(out, facts, findings);
-    folded(out, findings, Said::Clean, "checked, nothing found", "what was looked at");
-    folded(out, findings, Said::CannotTell, "cannot tell", "what is missing");
+    folded(out, findings, Said::Clean, "checked, nothing found", "data that was checked");
+    folded(out, findings, Said::CannotTell, "cannot tell", "missing data");
     if !findings.missing.is_empty() {
         out.push_str("<details><summary>What the directory lacks</summary>");
         list(out, &findings.missing);
@@ -69,7 +69,7 @@ fn counts(findings: &Findings) -> (u64, u64) {
     (clean, findings.checked.len() as u64 - clean)
 }
 
-fn one(out: &mut String, facts: &Facts, finding: &Finding) {
+pub(crate) fn one(out: &mut String, facts: &Facts, finding: &Finding) {
     let word = finding.severity.word();
     out.push_str(&format!(
         "<li class=\"{word}\"><h3><span class=\"severity\"><i aria-hidden=\"true\">{}</i>{word}</span> {} <small>{}{}</small></h3>\n<p class=\"claim\">{}</p>\n",
@@ -85,7 +85,7 @@ fn one(out: &mut String, facts: &Facts, finding: &Finding) {
         finding.level.words()
     )];
     if let Some(share) = finding.share_of_client_time {
-        about.push(format!("<span>{} of the time that clients waited</span>", number::percent(share, 1.0)));
+        about.push(format!("<span>{} of client time</span>", number::percent_of(share, 1.0)));
     }
     about.extend(windows(facts, finding));
     out.push_str(&format!("<p class=\"facts-line\">{}</p>\n", about.join("")));
@@ -211,13 +211,13 @@ fn client_time(out: &mut String, facts: &Facts, findings: &Findings) {
                 let events: Vec<String> = part
                     .events
                     .iter()
-                    .map(|(event, share)| format!("{event} {}", number::percent(*share, 1.0)))
+                    .map(|(event, share)| format!("{event} {}", number::percent_of(*share, 1.0)))
                     .collect();
                 Row::new(vec![
                     Cell::word(&part.name),
-                    Cell::number(share(part.share)),
+                    Cell::number(number::percent(part.share)),
                     Cell::html(bar).class("word"),
-                    Cell::number(microseconds(part.us, Letters::Unicode)),
+                    Cell::number(number::latency(part.us.round())),
                     Cell::words(events.join(", ")),
                 ])
             })
@@ -225,8 +225,8 @@ fn client_time(out: &mut String, facts: &Facts, findings: &Findings) {
         let head = [("part", false), ("share", false), ("", true), ("of each", false), ("most of it", true)];
         out.push_str("<div class=\"block\">");
         let caption = format!(
-            "Where the clients' time went, {title}: {} a transaction",
-            number::latency(time.response_us_mean.round(), Letters::Unicode)
+            "Where the clients' time went, {title}: {} per transaction",
+            number::latency(time.response_us_mean.round())
         );
         table(out, &caption, &head, &rows);
         for note in &time.notes {
@@ -234,17 +234,6 @@ fn client_time(out: &mut String, facts: &Facts, findings: &Findings) {
         }
         out.push_str("</div>\n");
     }
-}
-
-/// `unexplained` may be negative: the parts are measured apart.
-fn share(share: f64) -> String {
-    let sign = if share < 0.0 { "-" } else { "" };
-    format!("{sign}{}", number::percent(share.abs(), 1.0))
-}
-
-fn microseconds(us: f64, letters: Letters) -> String {
-    let sign = if us <= -0.5 { "-" } else { "" };
-    format!("{sign}{}", number::latency(us.abs().round(), letters))
 }
 
 fn folded(out: &mut String, findings: &Findings, said: Said, name: &str, why: &str) {
@@ -299,10 +288,7 @@ pub(crate) fn print(out: &mut String, facts: &Facts) {
     fold(
         out,
         "checked ",
-        &format!(
-            "{none}{} looked and found nothing, {untold} could not look",
-            number::counted(clean, "condition")
-        ),
+        &format!("{none}{} found nothing, {untold} had no data", number::counted(clean, "condition")),
     );
     for time in &findings.client_time {
         fold(out, "time    ", &client_time_line(time));
@@ -311,8 +297,8 @@ pub(crate) fn print(out: &mut String, facts: &Facts) {
 
 fn client_time_line(time: &ClientTime) -> String {
     let parts: Vec<String> =
-        time.parts.iter().map(|part| format!("{} {}", part.name, share(part.share))).collect();
-    let mean = number::latency(time.response_us_mean.round(), Letters::Ascii);
+        time.parts.iter().map(|part| format!("{} {}", part.name, number::percent(part.share))).collect();
+    let mean = number::latency(time.response_us_mean.round());
     format!("{}: {mean} a transaction: {}", time.step, parts.join(", "))
 }
 
@@ -342,6 +328,5 @@ mod tests {
         assert_eq!(encoded("run-a b&t=1"), "run-a%20b%26t%3D1");
         assert_eq!(plain("12 µs – \u{1b}[31m"), "12 us - ?[31m");
         assert_eq!(linked("javascript:alert(1)"), "javascript:alert(1)");
-        assert_eq!(share(-0.034), "-3.4 %");
     }
 }

@@ -9,9 +9,9 @@ mod parse;
 use crate::directory::Line;
 use crate::facts::{Facts, StepFacts};
 use crate::html::markup::{Cell, Row, escape, table};
-use crate::number;
 use parse::{Slice, Stack};
 use record::finding::{Severity, Window};
+use record::number;
 use record::watched::Sampled;
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
     match (sides.bad.count >= SAMPLES_MIN, sides.good.count >= SAMPLES_MIN) {
         (true, true) => {
             out.push_str(&format!(
-                "<p class=\"under\">{}. Width is the share of samples; callers stand above. <span class=\"swatch slow2\">more</span> <span class=\"swatch fast2\">less</span> than in the good seconds, with ▲ and ▼.</p>\n",
+                "<p class=\"under\">{}. Width is the share of samples; callers are above. <span class=\"swatch slow2\">more</span> <span class=\"swatch fast2\">less</span> than in the good seconds, with ▲ and ▼.</p>\n",
                 escape(&sides.why)
             ));
             graph(out, &format!("Bad seconds, {}", samples(&sides.bad)), &sides.bad, Some(&sides.good));
@@ -113,8 +113,8 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
         }
         (bad, _) => {
             let (name, node) = if bad { ("Bad seconds", &sides.bad) } else { ("All samples", &sides.good) };
-            let why = if bad { "no slice is of good seconds" } else { "no slice is of bad seconds" };
-            out.push_str(&format!("<p class=\"under\">Width is the share of samples; callers stand above. Nothing to compare with: {why}.</p>\n"));
+            let why = if bad { "no slice is from good seconds" } else { "no slice is from bad seconds" };
+            out.push_str(&format!("<p class=\"under\">Width is the share of samples; callers are above. There is no comparison: {why}.</p>\n"));
             graph(out, &format!("{name}, {}", samples(node)), node, None);
         }
     }
@@ -138,9 +138,9 @@ fn split(facts: &Facts, slices: &[Slice]) -> Sides {
     let by_window = all().any(|(_, stack)| in_window(stack.t_us));
     let mut sides = Sides {
         why: if by_window {
-            "Bad are the seconds of the findings"
+            "Bad seconds are those of the findings"
         } else {
-            "Bad are slices kept because of an anomaly"
+            "Bad seconds are slices kept because of an anomaly"
         }
         .to_string(),
         ..Sides::default()
@@ -203,7 +203,7 @@ fn graph(out: &mut String, title: &str, node: &Node, other: Option<&Node>) {
     for frame in &frames {
         let (class, sign, more) = compared(frame);
         let name = escape(frame.name);
-        let share = number::percent(frame.share, 1.0);
+        let share = number::percent_of(frame.share, 1.0);
         out.push_str(&format!(
             "<svg x=\"{:.2}%\" y=\"{}\" width=\"{:.2}%\" height=\"{ROW_PX}\"><title>{name}: {share}{more}</title><rect width=\"100%\" height=\"{}\" class=\"{class}\"/>{}</svg>",
             frame.from * 100.0,
@@ -217,7 +217,7 @@ fn graph(out: &mut String, title: &str, node: &Node, other: Option<&Node>) {
     out.push_str("</svg>");
     if left_out > 0 {
         out.push_str(&format!(
-            "<p class=\"under\">{} are too narrow and left out.</p>",
+            "<p class=\"under\">{} are too narrow to draw.</p>",
             number::counted(left_out as u64, "frame")
         ));
     }
@@ -228,7 +228,7 @@ fn graph(out: &mut String, title: &str, node: &Node, other: Option<&Node>) {
 fn compared(frame: &Frame) -> (&'static str, &'static str, String) {
     let Some(other) = frame.other else { return ("", "", String::new()) };
     let change = frame.share - other;
-    let words = format!(", good seconds {}", number::percent(other, 1.0));
+    let words = format!(", good seconds {}", number::percent_of(other, 1.0));
     match change {
         more if more >= 0.10 => ("slow3", "▲ ", words),
         more if more >= 0.04 => ("slow2", "▲ ", words),
@@ -281,7 +281,7 @@ fn functions(out: &mut String, sides: &Sides) {
         .take(FUNCTIONS_MAX)
         .map(|name| {
             let ((bad_all, bad_own), (good_all, good_own)) = (of(&bad, name), of(&good, name));
-            let percent = |share: f64| Cell::number(number::percent(share, 1.0));
+            let percent = |share: f64| Cell::number(number::percent_of(share, 1.0));
             let sign = if change(name) > 0.0 { "▲" } else { "▼" };
             Row::new(vec![
                 Cell::html(format!("<code>{}</code>", escape(name))).class("text"),
@@ -298,10 +298,10 @@ fn functions(out: &mut String, sides: &Sides) {
     }
     let head = [
         ("function", false),
-        ("itself, bad", false),
+        ("self, bad", false),
         ("good", false),
         ("change", false),
-        ("with what it calls, bad", false),
+        ("with callees, bad", false),
         ("good", false),
     ];
     out.push_str("<div class=\"block\">");

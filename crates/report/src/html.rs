@@ -120,7 +120,7 @@ fn page_with(facts: &Facts, parts: &Parts) -> String {
     if parts.with_stacks {
         crate::flame::section(&mut body, facts);
     } else if crate::flame::has_stacks(facts) {
-        body.push_str("<p class=\"under\">Flame graphs are left out to keep the page small; stacks/ has every sample.</p>\n");
+        body.push_str("<p class=\"under\">Flame graphs are omitted to keep the page small; stacks/ has every sample.</p>\n");
     }
     crate::unseen::section(&mut body, facts);
     sections::method(&mut body, facts);
@@ -147,7 +147,7 @@ fn frame(title: &str, body: &str, data: &str) -> String {
 <body>
 <a class="skip" href="#main">Skip to the answer</a>
 <div class="wrap">
-<noscript><p>Charts are drawn by the page's own script, which this browser does not run. Words and tables are all here.</p></noscript>
+<noscript><p>The page draws its charts with a script, which this browser does not run. All text and tables are here.</p></noscript>
 {body}</div>
 <p class="sr" id="announce" aria-live="polite"></p>
 <script type="application/json" id="data">{data}</script>

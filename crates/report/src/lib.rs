@@ -5,6 +5,7 @@
 //! (`chart`) and drawn by the page's script with uPlot (MIT, under `vendor/`).
 
 mod answer;
+mod benchmark;
 mod chart;
 mod compare;
 mod directory;
@@ -17,7 +18,6 @@ mod html;
 mod latencies;
 mod matrix;
 mod nodes;
-mod number;
 mod prove;
 mod statements;
 mod sweep;

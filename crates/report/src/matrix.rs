@@ -10,9 +10,9 @@ pub(crate) use page::section;
 pub(crate) use screen::print;
 
 use crate::answer::Tile;
-use crate::number::{self, Letters};
 use record::Matrix;
 use record::matrix::{Cell, Operation, Outlier, Part, RoundTripsBy};
+use record::number;
 
 /// Key of the section on the page.
 pub(crate) const KEY: &str = "matrix";
@@ -35,7 +35,7 @@ fn ratio(operation: &Operation, cell: &Cell) -> Option<f64> {
 /// The matrix in clauses of a sentence.
 pub(crate) fn clauses(matrix: &Matrix) -> Vec<String> {
     let findings = matrix.findings();
-    let odd = findings.iter().filter(|finding| finding.code != "matrix-distance");
+    let odd = findings.iter().filter(|finding| finding.rule != record::matrix::DISTANCE);
     let odd: Vec<String> = odd.map(|finding| finding.claim.clone()).take(1).collect();
     if !odd.is_empty() {
         return odd;
@@ -59,13 +59,13 @@ pub(crate) fn clauses(matrix: &Matrix) -> Vec<String> {
         .collect();
     if times.is_empty() {
         return vec![format!(
-            "{} read alike: none differs from the others by more than a half",
+            "{} are similar: none differs from the others by more than half",
             number::counted(matrix.connect.len() as u64, "node")
         )];
     }
     vec![
         format!("a node's own rows are {} times as fast as another node's", times.join(" and ")),
-        "no node, row, column or path stands out".to_string(),
+        "no node, row, column or path is an outlier".to_string(),
     ]
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn tiles(matrix: &Matrix) -> Vec<Tile> {
 }
 
 /// `5 round trips, counted; one takes 98 µs to 120 µs`; `None` where nothing is known.
-fn trips_words(operation: &Operation, letters: Letters) -> Option<String> {
+fn trips_words(operation: &Operation) -> Option<String> {
     let remote = || operation.cells.iter().filter(|cell| !cell.is_own());
     let mut words = vec![];
     for (by, told) in [
@@ -118,7 +118,7 @@ fn trips_words(operation: &Operation, letters: Letters) -> Option<String> {
         }
     }
     if let Some((low, high)) = range(remote().filter_map(|cell| cell.ping_us)) {
-        let time = |us: f64| number::latency(us.round(), letters);
+        let time = |us: f64| number::latency(us.round());
         words.push(match low.round() == high.round() {
             true => format!("one takes {}", time(low)),
             false => format!("one takes {} to {}", time(low), time(high)),
@@ -128,14 +128,14 @@ fn trips_words(operation: &Operation, letters: Letters) -> Option<String> {
 }
 
 /// What own rows and round trips predict, against what was measured.
-fn prediction_words(operation: &Operation, letters: Letters) -> Option<String> {
+fn prediction_words(operation: &Operation) -> Option<String> {
     let predicted = || operation.cells.iter().filter(|cell| cell.predicted_us_p50.is_some());
     let (low, high) = range(predicted().filter_map(|cell| cell.predicted_us_p50))?;
     let share = |cell: &Cell| cell.predicted_us_p50.map(|us| us / cell.latency_us_p50.max(1) as f64 * 100.0);
     let (least, most) = range(predicted().filter_map(share))?;
-    let time = |us: f64| number::latency(us.round(), letters);
+    let time = |us: f64| number::latency(us.round());
     Some(format!(
-        "own rows and round trips together predict a p50 of {} to {}, {least:.0} % to {most:.0} % of what was measured",
+        "own rows and round trips together predict a p50 of {} to {}, {least:.0} % to {most:.0} % of the measured one",
         time(low),
         time(high)
     ))
@@ -192,14 +192,14 @@ mod tests {
         let with = |cells| Operation { cells, ..Operation::default() };
         let counted = with(vec![cell(5.0, RoundTripsBy::Counted)]);
         assert_eq!(
-            trips_words(&counted, Letters::Ascii).unwrap(),
+            trips_words(&counted).unwrap(),
             "5 round trips between the nodes, counted by pg_stat_statements of the data node; one takes 100 us"
         );
         let guessed = with(vec![cell(4.7, RoundTripsBy::Estimated), cell(6.0, RoundTripsBy::Estimated)]);
         assert_eq!(
-            trips_words(&guessed, Letters::Ascii).unwrap(),
+            trips_words(&guessed).unwrap(),
             "4.70 to 6 round trips between the nodes, estimated from latency and ping, not counted; one takes 100 us"
         );
-        assert_eq!(trips_words(&with(vec![]), Letters::Ascii), None);
+        assert_eq!(trips_words(&with(vec![])), None);
     }
 }

@@ -1,9 +1,9 @@
 //! The balance of a run over the nodes where its sessions entered: bars per node, on the terminal and on the page.
 
 use crate::html::markup::{Cell, Row, table};
-use crate::number::{self, Letters};
 use crate::text::push;
 use record::model::NodeStatistics;
+use record::number;
 
 /// Characters of the longest bar on the terminal.
 const BAR_WIDTH: usize = 24;
@@ -16,8 +16,8 @@ fn shares(nodes: &[NodeStatistics]) -> Vec<(f64, f64)> {
     nodes.iter().map(|node| (of(node.transactions, all), of(node.transactions, most))).collect()
 }
 
-fn latency(node: &NodeStatistics, letters: Letters) -> [String; 2] {
-    let time = |us: Option<u64>| us.map_or("-".to_string(), |us| number::latency(us as f64, letters));
+fn latency(node: &NodeStatistics) -> [String; 2] {
+    let time = |us: Option<u64>| us.map_or("-".to_string(), |us| number::latency(us as f64));
     [time(node.latency_us.map(|latency| latency.p50)), time(node.latency_us.map(|latency| latency.p99))]
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn print(out: &mut String, nodes: &[NodeStatistics]) {
     let head = ["node", "role", "sessions", "share", "", "tps", "p50", "p99", "errors"].map(str::to_string);
     let mut rows = vec![head.to_vec()];
     for (node, (share, length)) in nodes.iter().zip(shares(nodes)) {
-        let [p50, p99] = latency(node, Letters::Ascii);
+        let [p50, p99] = latency(node);
         rows.push(vec![
             node.name.clone(),
             node.role.clone(),
@@ -77,7 +77,7 @@ pub(crate) fn section(out: &mut String, nodes: &[NodeStatistics]) {
         .iter()
         .zip(shares(nodes))
         .map(|(node, (share, length))| {
-            let [p50, p99] = latency(node, Letters::Unicode);
+            let [p50, p99] = latency(node);
             let bar =
                 format!("<span class=\"balance\"><i style=\"width:{:.1}%\"></i></span>", length * 100.0);
             Row::new(vec![
@@ -116,10 +116,10 @@ mod tests {
         print(&mut out, &[node("n1", 60), node("n2", 30), node("n3", 0)]);
         assert_eq!(
             out,
-            "  node   role    sessions   share                               tps   p50   p99   errors\n  \
-               n1     shard          2    67 %   ########################   60.0     -     -        0\n  \
-               n2     shard          2    33 %   ############               30.0     -     -        0\n  \
-               n3     shard          2     0 %                                 0     -     -        0\n"
+            "  node   role    sessions   share                              tps   p50   p99   errors\n  \
+               n1     shard          2    67 %   ########################    60     -     -        0\n  \
+               n2     shard          2    33 %   ############                30     -     -        0\n  \
+               n3     shard          2     0 %                                0     -     -        0\n"
         );
         print(&mut out, &[]);
         assert_eq!(out.lines().count(), 4);

@@ -1,9 +1,9 @@
 //! What became of promises: on the terminal a paragraph each and a table of faults by settings, on the page the same as tables.
 
 use crate::html::markup::{Cell, Row, escape, table};
-use crate::number;
 use crate::text::{columns, fold, push};
 use record::model::Run;
+use record::number;
 use record::promise::{self, Promise, Standing};
 use serde_json::{Map, Value};
 
@@ -134,9 +134,7 @@ fn label(name: &str) -> String {
 fn figure(name: &str, value: &Value) -> Option<String> {
     match value {
         Value::Number(number) if number.as_f64() == Some(0.0) => None,
-        Value::Number(number) if name.contains("_us") => {
-            Some(number::latency(number.as_f64()?, number::Letters::Ascii))
-        }
+        Value::Number(number) if name.contains("_us") => Some(number::latency(number.as_f64()?)),
         Value::Number(number) if name.ends_with("_s") => Some(format!("{:.2} s", number.as_f64()?)),
         Value::Number(number) if name.starts_with("share_") => Some(percent(number.as_f64()?)),
         Value::Number(number) if name.ends_with("_bytes") => Some(number::bytes(number.as_f64()?)),
@@ -166,7 +164,7 @@ fn figure(name: &str, value: &Value) -> Option<String> {
     }
 }
 
-/// What several repeats have measured: `1.00 ms / 1.20 ms / 4.00 ms (min / median / max of 10)`.
+/// What several repeats have measured: `1 ms / 1.20 ms / 4 ms (min / median / max of 10)`.
 fn distribution(name: &str, map: &Map<String, Value>) -> String {
     let each: Vec<String> = ["min", "median", "max"]
         .iter()
@@ -222,7 +220,7 @@ pub(crate) fn section(out: &mut String, run: &Run) {
         ("control", false),
         ("read in", true),
     ];
-    table(out, "What became of each promise", &head, &rows);
+    table(out, "Verdict for each promise", &head, &rows);
     let mut workloads: Vec<&str> = Vec::new();
     for promise in &promises {
         if !workloads.contains(&promise.workload.as_str()) {
@@ -338,7 +336,7 @@ mod tests {
             "why:    the WAL writer had not written it",
             "change: set synchronous_commit = on",
             "rpo 4.20 ms",
-            "rto write 1.00 ms / never",
+            "rto write 1 ms / never",
             "share lost 0.010 %",
             "(1) on",
             "(2) off",
@@ -360,7 +358,7 @@ mod tests {
         let spread = json!({"min": 900, "median": 1_200, "max": 4_000, "of": 10, "never": 1});
         assert_eq!(
             figure("rto_write_us", &spread).unwrap(),
-            "900 us / 1.20 ms / 4.00 ms (min / median / max of 10, 1 never)"
+            "900 us / 1.20 ms / 4 ms (min / median / max of 10, 1 never)"
         );
         let both = figure("rto_write_us", &json!([spread, spread])).unwrap();
         assert_eq!(both.matches("(min / median / max of 10, 1 never)").count(), 2);
@@ -382,7 +380,7 @@ mod tests {
         section(&mut out, &run);
         assert!(out.contains("&lt;b&gt;1 &amp; 2&lt;/b&gt;") && !out.contains("<b>"), "{out}");
         assert!(out.contains("BROKEN") && out.contains("<strong>change</strong>"), "{out}");
-        assert!(out.contains("each SELECT by itself, in no common snapshot"), "{out}");
+        assert!(out.contains("each SELECT separately, without a common snapshot"), "{out}");
     }
 
     #[test]

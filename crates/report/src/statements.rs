@@ -3,9 +3,9 @@
 use crate::directory::Line;
 use crate::facts::{Facts, StepFacts};
 use crate::html::markup::{Cell, Row, escape, table};
-use crate::number::{self, Letters};
 use crate::timeline::waits::event_name;
 use record::event;
+use record::number;
 use record::watched::{Sampled, Statement};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -96,7 +96,7 @@ pub(crate) fn section(out: &mut String, facts: &Facts, step: &StepFacts) {
     let all_ms: f64 = costs.values().map(|cost| cost.total_ms).sum();
     let mut ranked: Vec<(&(&str, &str), &Cost)> = costs.iter().collect();
     ranked.sort_by(|left, right| right.1.total_ms.total_cmp(&left.1.total_ms));
-    let ms = |ms: f64| number::latency(ms * 1e3, Letters::Unicode);
+    let ms = |ms: f64| number::latency(ms * 1e3);
     let blocks = |blocks: f64| if blocks > 0.0 { number::three(blocks) } else { "0".to_string() };
     let knows_cpu = ranked.iter().any(|(_, cost)| cost.cpu_ms.is_some());
     let rows: Vec<Row> = ranked
@@ -110,7 +110,7 @@ pub(crate) fn section(out: &mut String, facts: &Facts, step: &StepFacts) {
             }
             let mut cells = vec![
                 Cell::html(statement).class("text sql"),
-                Cell::number(number::percent(cost.total_ms, all_ms)),
+                Cell::number(number::percent_of(cost.total_ms, all_ms)),
                 Cell::number(number::count(cost.calls as u64)),
                 Cell::number(ms(cost.mean_ms())),
                 Cell::html(spark(&cost.means)),
@@ -142,12 +142,12 @@ pub(crate) fn section(out: &mut String, facts: &Facts, step: &StepFacts) {
     if knows_cpu {
         head.push(("CPU", false));
     }
-    head.push(("mostly waits for", true));
+    head.push(("main wait event", true));
     out.push_str("<div class=\"block\">");
     table(out, "Top SQL", &head, &rows);
     let more = match ranked.len().saturating_sub(SHOWN_MAX) {
         0 => String::new(),
-        more => format!(" {} cost less.", number::counted(more as u64, "other statement")),
+        more => format!(" {} took less time.", number::counted(more as u64, "other statement")),
     };
     out.push_str(&format!(
         "<p class=\"under\">From pg_stat_statements, by total time; rows, blocks, WAL and temporary files are per call.{more}</p></div>\n"
@@ -182,7 +182,7 @@ fn top_waits(lines: &[Line]) -> BTreeMap<&str, String> {
     let most = |events: &BTreeMap<String, u64>| {
         let all = events.values().copied().fold(0, u64::saturating_add);
         let (event, count) = events.iter().max_by_key(|(_, count)| **count)?;
-        Some(format!("{event} {}", number::percent(*count as f64, all as f64)))
+        Some(format!("{event} {}", number::percent_of(*count as f64, all as f64)))
     };
     seen.iter().filter_map(|(query_id, events)| Some((*query_id, most(events)?))).collect()
 }
@@ -198,7 +198,7 @@ fn spark(means: &[f64]) -> String {
     let points: Vec<String> = means.iter().enumerate().map(point).collect();
     format!(
         "<svg class=\"spark\" viewBox=\"0 0 110 22\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"time a call over time, at most {}\"><path d=\"M{}\"/></svg>",
-        number::latency(most * 1e3, Letters::Unicode),
+        number::latency(most * 1e3),
         points.join("L")
     )
 }

@@ -11,7 +11,7 @@ pub(crate) use screen::print;
 
 use crate::answer::Tile;
 use crate::facts::Facts;
-use crate::number::{self, Letters};
+use record::number;
 use record::sweep::{
     COLLAPSE_FACTOR, Curve, Fit, GAIN_FACTOR, KNEE_GAIN, Mix, Outcome, Place, Point, Repeat, Sweep,
 };
@@ -35,7 +35,7 @@ fn rate(tps: f64) -> String {
     format!("{} transactions/s", number::three(tps))
 }
 
-/// The answer's clauses: mixes against their pure ones where there are some, else the curves.
+/// The answer's clauses: mixes compared with pure reads and updates where there are some, else the curves.
 pub(crate) fn clauses(sweep: &Sweep) -> Vec<String> {
     if let Some(mix) = worst(sweep) {
         return vec![mix_clause(mix)];
@@ -56,14 +56,14 @@ fn mix_clause(mix: &Mix) -> String {
     let at = number::counted(mix.sessions, "session");
     match mix.outcome {
         Outcome::Collapse => format!(
-            "the {} mix of reads and updates collapses to {} of what its pure mixes lead to expect, with {at}: {} in place of {}",
+            "the {} mix of reads and updates collapses to {} of the throughput expected from its pure mixes, with {at}: {} instead of {}",
             mix_name(mix),
             factor(mix.factor),
             number::three(mix.tps),
             rate(mix.time_weighted_tps)
         ),
         _ => format!(
-            "no mix of reads and updates falls below {COLLAPSE_FACTOR:.1}x of what its pure mixes lead to expect; the lowest reaches {}, {} with {at}",
+            "no mix of reads and updates falls below {COLLAPSE_FACTOR:.1}x of the throughput expected from its pure mixes; the lowest reaches {}, {} with {at}",
             factor(mix.factor),
             mix_name(mix),
         ),
@@ -79,7 +79,7 @@ fn factor(factor: f64) -> String {
 fn curve_clause(curve: &Curve) -> String {
     let name = &curve.name;
     let (Some(best), Some(tps)) = (curve.best_sessions, curve.best_tps) else {
-        return format!("{name} left no step that counts");
+        return format!("{name} has no valid step");
     };
     if let [point] = curve.points.as_slice() {
         let repeats = range(point).map(|(low, high)| {
@@ -99,7 +99,7 @@ fn curve_clause(curve: &Curve) -> String {
 /// Where the knee is, or why none is named, as part of a sentence about a curve.
 fn knee_clause(curve: &Curve) -> String {
     match (&curve.cannot_tell, curve.knee_sessions) {
-        (Some(_), _) => format!("no knee can be named: {}", knee(curve)),
+        (Some(_), _) => format!("no knee was found: {}", knee(curve)),
         (None, Some(_)) => format!("its knee is {}", knee(curve)),
         (None, None) => format!("it has no knee {}", knee(curve)),
     }
@@ -150,10 +150,8 @@ fn range(point: &Point) -> Option<(f64, f64)> {
 }
 
 /// What the fit says of itself: its parameters and how well it fits.
-fn fit_words(fit: &Fit, letters: Letters) -> String {
-    let square = if letters == Letters::Ascii { "R2" } else { "R²" };
-    let space = if letters == Letters::Ascii { ' ' } else { '\u{a0}' };
-    let r2 = fit.r2.map_or(String::new(), |r2| format!(", {square}{space}{r2:.3}"));
+fn fit_words(fit: &Fit) -> String {
+    let r2 = fit.r2.map_or(String::new(), |r2| format!(", R2 {r2:.3}"));
     format!(
         "contention {}, coherency {}{r2}, {:.1} % away on average over {}",
         share(fit.sigma),
@@ -195,9 +193,9 @@ fn peak_words(curve: &Curve, fit: &Fit) -> String {
             format!("peak predicted at {}: {}", about(sessions), rate(tps))
         }
         (Some(sessions), Some(tps)) => {
-            format!("peak predicted beyond what was measured: {}, {}", about(sessions), rate(tps))
+            format!("peak predicted beyond the measured range: {}, {}", about(sessions), rate(tps))
         }
-        (None, Some(tps)) => format!("never falls; no more than {} however many sessions", rate(tps)),
+        (None, Some(tps)) => format!("never falls; at most {} with any number of sessions", rate(tps)),
         _ => "no limit seen: throughput grows with the sessions".to_string(),
     }
 }
@@ -240,7 +238,7 @@ fn warm_up(facts: &Facts, repeats: &[Repeat]) -> String {
         .collect();
     let of = if places.len() > 1 { format!("{} of {} ", moved.len(), places.len()) } else { String::new() };
     match moved.into_iter().reduce(f64::max) {
-        Some(spread) => format!("{longest}, {of}moved by {spread:.0} %"),
+        Some(spread) => format!("{longest}, {of}varied {spread:.0} %"),
         None if places.iter().all(|place| place.settled == Some(true)) => format!("settled in {longest}"),
         None => longest,
     }
@@ -250,7 +248,7 @@ fn warm_up(facts: &Facts, repeats: &[Repeat]) -> String {
 fn mixes_words() -> String {
     format!(
         "Weighted mean: the pure throughputs by their shares of the transactions. Time-weighted: by the time that sessions spend in each \
-         (harmonic mean), which is what sessions reach that do not disturb each other; the factor is against it. Below {COLLAPSE_FACTOR:.1}x is \
+         (harmonic mean), which is what sessions reach if they do not slow each other down; the factor is relative to it. Below {COLLAPSE_FACTOR:.1}x is \
          a collapse, above {GAIN_FACTOR:.2}x a gain. Read and update: their mean times, as multiples of those in the pure mixes."
     )
 }
@@ -281,7 +279,7 @@ pub(crate) fn tiles(sweep: &Sweep) -> Vec<Tile> {
     let best = |curve: &Curve| {
         let sessions = curve.best_sessions?;
         let point = curve.points.iter().find(|point| point.sessions == sessions)?;
-        let time = |us: u64| number::latency(us as f64, Letters::Unicode);
+        let time = |us: u64| number::latency(us as f64);
         let latency = point.p99_us.map_or(String::new(), |p99| format!(" · p99 {}", time(p99)));
         let detail = format!("with {}{latency}", number::counted(sessions, "session"));
         Some(tile(
@@ -312,7 +310,7 @@ pub(crate) fn tiles(sweep: &Sweep) -> Vec<Tile> {
     if let [curve] = sweep.curves.as_slice() {
         tiles.extend(best(curve));
         if let (Some(knee), Some(fit), None) = (curve.knee_sessions, &curve.fit, &curve.cannot_tell) {
-            let detail = fit_words(fit, Letters::Unicode).split(", ").take(3).collect::<Vec<_>>().join(" · ");
+            let detail = fit_words(fit).split(", ").take(3).collect::<Vec<_>>().join(" · ");
             tiles.push(tile(
                 "knee of the throughput".to_string(),
                 format!("{:.0}", knee.max(1.0)),
@@ -375,7 +373,7 @@ mod tests {
         let fit = curve.fit.expect("a fit");
         assert_eq!(
             peak_words(&curve, &Fit { ceiling_tps: AMDAHL.ceiling(), ..fit }),
-            "never falls; no more than 100,000 transactions/s however many sessions"
+            "never falls; at most 100,000 transactions/s with any number of sessions"
         );
         assert_eq!(peak_words(&curve, &fit), "no limit seen: throughput grows with the sessions");
     }
@@ -384,10 +382,10 @@ mod tests {
     fn what_cannot_be_told_is_not_told() {
         let curve =
             Curve { cannot_tell: Some("too few".into()), knee_sessions: None, ..curve(AMDAHL, &[1, 2]) };
-        assert!(curve_clause(&curve).ends_with("no knee can be named: too few"), "{}", curve_clause(&curve));
+        assert!(curve_clause(&curve).ends_with("no knee was found: too few"), "{}", curve_clause(&curve));
         assert_eq!(knee_entry(&curve), "cannot tell: too few");
         let none = Curve { name: "orders".into(), ..Curve::default() };
-        assert_eq!(curve_clause(&none), "orders left no step that counts");
+        assert_eq!(curve_clause(&none), "orders has no valid step");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use crate::answer;
 use crate::facts::{Facts, StepFacts};
-use crate::number::{self, Letters};
 use crate::timeline::waits::Active;
 use record::LatencySummary;
 use record::model::{CheckResult, ErrorStatistics};
+use record::number;
 use std::fmt::Write as _;
 
 /// Lines are folded at this width where folding is possible.
@@ -38,7 +38,7 @@ pub(crate) fn page(facts: &Facts) -> String {
     if !reasons.is_empty() {
         out.push('\n');
         for reason in reasons {
-            fold(&mut out, "note   ", &ascii(&reason));
+            fold(&mut out, "note   ", &reason);
         }
     }
     crate::findings::print(&mut out, facts);
@@ -75,7 +75,7 @@ fn waits(out: &mut String, facts: &Facts) {
             out,
             "waits   ",
             &crate::findings::plain(&format!(
-                "{title}{} sessions and server processes at work on average: {}{most}",
+                "{title}{} active sessions and server processes on average: {}{most}",
                 number::three(active.sessions()),
                 active.words(CLASSES_MAX)
             )),
@@ -86,13 +86,8 @@ fn waits(out: &mut String, facts: &Facts) {
 /// A step in one line; the title takes at least `width` characters.
 pub(crate) fn step_line(step: &StepFacts, width: usize) -> String {
     let badge = step.badge().word().to_lowercase();
-    let fields = answer::step_fields(step, Letters::Ascii).join("   ");
+    let fields = answer::step_fields(step).join("   ");
     format!("{:width$}   {fields}   {badge}", step.title())
-}
-
-/// Our own sentences use one letter that not every terminal has.
-fn ascii(text: &str) -> String {
-    text.replace('µ', "u")
 }
 
 pub(crate) fn push(out: &mut String, line: &str) {
@@ -133,16 +128,15 @@ fn heading(out: &mut String, facts: &Facts) {
         fields.push(format!("{} UTC", day.replace('T', " ")));
     }
     push(out, &fields.join("   "));
-    fold(out, "", &ascii(&answer::sentence(facts)));
+    fold(out, "", &answer::sentence(facts));
     out.push('\n');
 }
 
-/// `PostgreSQL 18.4`.
+/// `PostgreSQL 18.4`, and the engine if it is another one: every engine reports some version of PostgreSQL.
 pub(crate) fn server(engine: &str, version: &str) -> String {
     match engine {
         "postgres" => format!("PostgreSQL {version}"),
-        "fdw-sharded" | "multimaster" => format!("PostgreSQL {version}, {engine}"),
-        _ => format!("{engine} {version}"),
+        _ => format!("PostgreSQL {version}, {engine}"),
     }
 }
 
@@ -169,6 +163,9 @@ fn details(out: &mut String, step: &StepFacts) {
     }
     if let Some(tpcc) = &step.step.summary.tpcc {
         crate::tpcc::print(out, tpcc);
+    }
+    for benchmark in &step.step.summary.benchmarks {
+        crate::benchmark::print(out, benchmark);
     }
     for error in step.step.errors.iter().take(LIST_MAX) {
         error_line(out, error);
@@ -218,12 +215,12 @@ fn latency_table(out: &mut String, step: &StepFacts) {
     let mut rows: Vec<[String; 9]> = vec![];
     let mut row = |name: &str, count: Option<u64>, kind: &str, latency: Option<LatencySummary>| {
         let Some(latency) = latency else { return };
-        let time = |us: u64| number::latency(us as f64, Letters::Ascii);
+        let time = |us: u64| number::latency(us as f64);
         rows.push([
             name.to_string(),
             count.map(number::count).unwrap_or_default(),
             kind.to_string(),
-            number::latency((latency.mean * 10.0).round() / 10.0, Letters::Ascii),
+            number::latency((latency.mean * 10.0).round() / 10.0),
             time(latency.p50),
             time(latency.p90),
             time(latency.p99),

@@ -13,8 +13,8 @@ pub(crate) mod waits;
 use crate::chart::{Chart, ChartKind, Columns, Unit};
 use crate::directory::Line;
 use crate::facts::StepFacts;
-use crate::number::{self, Letters};
 use record::finding::Findings;
+use record::number;
 use record::watched::Sampled;
 
 /// Fewest columns that make charts; a step of two seconds is told by its tables.
@@ -102,7 +102,7 @@ fn say(unit: Unit, value: f64) -> String {
     match unit {
         Unit::BytesPerSecond => format!("{}/s", number::bytes(value)),
         Unit::Bytes => number::bytes(value),
-        Unit::Us => number::latency(value, Letters::Unicode),
+        Unit::Us => number::latency(value),
         Unit::Percent => format!("{} %", number::three(value)),
         Unit::PerSecond | Unit::TransactionsPerSecond | Unit::RowsPerSecond => {
             format!("{}/s", number::three(value))

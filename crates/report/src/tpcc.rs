@@ -1,9 +1,9 @@
 //! What a run of TPC-C found, on the terminal and on the page: the same rows in both.
 
 use crate::facts::{Facts, StepFacts};
-use crate::number::{self, Letters};
 use crate::text::{columns, fold};
 use record::LatencySummary;
+use record::number;
 use record::tpcc::{Tpcc, TpccShareResult};
 
 /// Name of a run that looks for the largest number of warehouses that passes; its steps are named so, too, with the number behind it.
@@ -13,7 +13,7 @@ const SEARCH: &str = "tpcc-until-slo";
 pub(crate) type Line = [String; 4];
 
 /// Everything but the latencies, which stand in the tables that all workloads have.
-pub(crate) fn lines(tpcc: &Tpcc, letters: Letters) -> Vec<Line> {
+pub(crate) fn lines(tpcc: &Tpcc) -> Vec<Line> {
     let line = |what: &str, value: String, asked: String, met: &str| [what.into(), value, asked, met.into()];
     let verdict = |met: bool| if met { "ok" } else { "MISSED" };
     let mut lines = vec![line(
@@ -31,7 +31,7 @@ pub(crate) fn lines(tpcc: &Tpcc, letters: Letters) -> Vec<Line> {
         let Some(p90) = profile.response_us_p90 else { continue };
         lines.push(line(
             &format!("{} p90", profile.name),
-            number::latency(p90 as f64, letters),
+            number::latency(p90 as f64),
             format!("at most {} s", profile.limit_us / 1_000_000),
             verdict(p90 <= profile.limit_us),
         ));
@@ -48,7 +48,7 @@ pub(crate) fn lines(tpcc: &Tpcc, letters: Letters) -> Vec<Line> {
         lines.push(line(&share.name, value, asked, share.result.word()));
     }
     let time = |latency: &LatencySummary| {
-        let us = |us: f64| number::latency(us, letters);
+        let us = |us: f64| number::latency(us);
         format!(
             "mean {}, p90 {}, p99 {}",
             us(latency.mean.round()),
@@ -96,7 +96,7 @@ pub(crate) fn lines(tpcc: &Tpcc, letters: Letters) -> Vec<Line> {
             some => format!(", {} unknown", number::count(some)),
         };
         lines.push(line(
-            "orders by the client's count",
+            "orders counted by the client",
             format!("{}{unknown}", number::count(orders.client)),
             format!("the server has {} more", orders.server),
             if orders.agree { "agree" } else { "DIFFER" },
@@ -136,7 +136,7 @@ pub(crate) fn kind(tpcc: &Tpcc) -> String {
 pub(crate) fn print(out: &mut String, tpcc: &Tpcc) {
     fold(out, "  ", &tpcc.disclaimer);
     fold(out, "  ", &kind(tpcc));
-    columns(out, &lines(tpcc, Letters::Ascii), |column| column != 1);
+    columns(out, &lines(tpcc), |column| column != 1);
     fold(out, "  ", &tpcc.batching);
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn search_sentence(steps: &[&StepFacts<'_>]) -> String {
     };
     match (best, least_failing) {
         (Some(best), Some(fails)) => format!("{}, {fails} do not", pass(best)),
-        (Some(best), None) => format!("{}, and none were found that do not", pass(best)),
+        (Some(best), None) => format!("{}, and none was found that does not", pass(best)),
         (None, Some(fails)) => format!("not even {}", pass(fails)),
         (None, None) => "no step could be judged".to_string(),
     }

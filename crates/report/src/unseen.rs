@@ -51,7 +51,7 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
     if all.is_empty() {
         return;
     }
-    out.push_str("<section id=\"unseen\"><h2>What could not be seen</h2>\n");
+    out.push_str("<section id=\"unseen\"><h2>What was not monitored</h2>\n");
     let rows: Vec<Row> = all
         .iter()
         .take(SHOWN_MAX)
@@ -64,8 +64,8 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
             ])
         })
         .collect();
-    let head = [("what", false), ("where", true), ("why", true), ("what can therefore not be said", true)];
-    table(out, "Not seen", &head, &rows);
+    let head = [("what", false), ("where", true), ("why", true), ("unknown because of it", true)];
+    table(out, "Not monitored", &head, &rows);
     out.push_str("</section>\n");
 }
 

@@ -3,8 +3,8 @@
 
 use crate::facts::StepFacts;
 use crate::html::markup::{Cell, Row, table};
-use crate::number;
 use crate::statements::one_line;
+use record::number;
 use record::watched::{Horizon, Progress, Sampled, Server, Session, Table};
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn ages(out: &mut String, step: &StepFacts) {
                 Cell::word(&server.node),
                 Cell::number(number::count(age as u64)),
                 Cell::html(bar).class("word"),
-                Cell::number(number::percent(age, max)),
+                Cell::number(number::percent_of(age, max)),
                 Cell::number(number::count(max as u64)),
                 Cell::number(workers),
             ]))
@@ -69,7 +69,7 @@ fn ages(out: &mut String, step: &StepFacts) {
         ("", true),
         ("of the limit", false),
         ("autovacuum_freeze_max_age", false),
-        ("workers at work", false),
+        ("busy workers", false),
     ];
     table(out, "Age of the oldest database at the end", &head, &rows);
 }
@@ -115,7 +115,7 @@ fn progress(out: &mut String, step: &StepFacts) {
                 (Some(done), Some(total)) if total > 0 => {
                     format!(
                         "{} of {} {}",
-                        number::percent(done as f64, total as f64),
+                        number::percent_of(done as f64, total as f64),
                         number::count(total),
                         one.last.unit
                     )
@@ -149,7 +149,7 @@ fn progress(out: &mut String, step: &StepFacts) {
         ("index passes", false),
         ("slept", false),
     ];
-    table(out, "Vacuums, index builds and copies that were seen", &head, &rows);
+    table(out, "Vacuums, index builds and copies", &head, &rows);
 }
 
 fn holders(out: &mut String, step: &StepFacts) {
@@ -202,7 +202,7 @@ fn holders(out: &mut String, step: &StepFacts) {
         ("state", true),
         ("last statement", true),
     ];
-    table(out, "Who held the horizon", &head, &rows);
+    table(out, "What held back the horizon", &head, &rows);
 }
 
 fn tables(out: &mut String, step: &StepFacts) {
@@ -226,7 +226,7 @@ fn tables(out: &mut String, step: &StepFacts) {
                 Cell::word(&one.relation),
                 Cell::word(&one.node),
                 Cell::number(number::count(dead)),
-                Cell::number(number::percent(dead as f64, dead.saturating_add(live) as f64)),
+                Cell::number(number::percent_of(dead as f64, dead.saturating_add(live) as f64)),
                 Cell::number(number::count(live)),
                 Cell::number(one.bytes.map(|bytes| number::bytes(bytes as f64)).unwrap_or_default()),
                 Cell::number(number::count(*vacuums)),

@@ -125,8 +125,8 @@ fn a_sweep_is_told_as_one() {
     let page = words_of(&report::html(fixture::write(Scene::Sweep).path()).unwrap());
     for expected in [
         "Throughput of ycsb-a is highest with 32 sessions, at 9,098 transactions/s; its knee is at 17 sessions",
-        "run-ycsb-a-c256-r1 is left out: cannot connect: sorry, too many clients already",
-        "2 passes, every second one backwards",
+        "run-ycsb-a-c256-r1 does not count: cannot connect: sorry, too many clients already",
+        "2 passes, every second one in reverse order",
         "statistics gathered of single: usertable",
         "contention 4.81 %",
         "run ycsb-a, 8 sessions, pass 2",
@@ -247,5 +247,5 @@ fn a_run_of_very_many_steps_still_fits() {
     let html = report::html(fixture::write(Scene::ManySteps).path()).unwrap();
     assert!(html.len() <= report::PAGE_BYTES_MAX, "{} bytes", html.len());
     assert!(html.contains("step=run-sweep-159"), "every step is told of");
-    assert!(html.contains("are left out to keep the page small"), "and what is left out is said");
+    assert!(html.contains("are omitted to keep the page small"), "and what is left out is said");
 }

@@ -101,12 +101,12 @@ fn the_sick_node_is_named_on_both_pages() {
     let text = report::text(&folder.0).unwrap();
     eprintln!("{text}");
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[1].starts_with("Node7 is slow: sessions that enter there work at 0.3"), "{}", lines[1]);
+    assert!(lines[1].starts_with("Node7 is slow: sessions that connect to it reach 0.3"), "{}", lines[1]);
     assert!(
         text.contains("[15,805]") && text.contains("[1,663]---"),
         "own rows are in brackets and judged among themselves"
     );
-    assert!(text.contains("against the others: entered at node7 x 0.3"), "{text}");
+    assert!(text.contains("relative to the others: entered at node7 x 0.3"), "{text}");
     assert!(text.contains("rows of node7 x 0.3"), "{text}");
     assert!(text.contains(
         "5 round trips between the nodes, counted by pg_stat_statements of the data node; one takes 4.80 ms"
@@ -125,7 +125,7 @@ fn the_sick_node_is_named_on_both_pages() {
     assert_eq!(html.matches("class=\"step\" id=\"step=").count(), 1, "cells have no sections of their own");
     let json: Value = serde_json::from_str(&report::json(&folder.0).unwrap()).unwrap();
     assert_eq!(json["matrix"]["operations"][0]["cells"].as_array().map(Vec::len), Some(48));
-    assert_eq!(json["findings"][0]["code"], "matrix-node");
+    assert_eq!(json["findings"][0]["rule"], "matrix-node");
 }
 
 #[test]
@@ -146,6 +146,6 @@ fn a_replicated_cluster_has_one_column() {
     let text = report::text(&folder.0).unwrap();
     eprintln!("{text}");
     keep("matrix-copies", &folder.0);
-    assert!(text.contains("Sessions that enter at node3 work at 0.2"), "{text}");
+    assert!(text.contains("Sessions that connect to node3 reach 0.2"), "{text}");
     assert!(text.contains("every node"), "{text}");
 }

@@ -62,7 +62,7 @@ fn a_killed_run_is_unknown_and_its_totals_come_from_samples() {
     fs::write(&path, run.to_string()).unwrap();
     let (html, text, json) = views(&folder);
     assert!(html.contains(">UNKNOWN<") && text.contains("UNKNOWN"), "{text}");
-    assert!(text.contains("the run did not end") && text.contains("added up from samples"), "{text}");
+    assert!(text.contains("the run did not end") && text.contains("computed from samples"), "{text}");
     assert_eq!(json["transactions"], 272_146);
     assert_eq!(json["latency_us"]["p50"], 308);
     assert_eq!(json["valid"], false, "nobody said that it was");

@@ -21,7 +21,7 @@ fn the_terminal_page_tells_findings_waits_and_what_was_not_seen() {
     let high = lines_with(&text, "WAL-02");
     assert!(high[0].starts_with("high   WAL-02, node n1: A checkpoint forced by WAL volume"), "{text}");
     assert!(text.contains("alter system set max_wal_size = '16GB'"), "{text}");
-    assert!(text.contains("1 condition looked and found nothing, 1 could not look"), "{text}");
+    assert!(text.contains("1 condition found nothing, 1 had no data"), "{text}");
     let waits = lines_with(&text, "waits  ");
     assert!(waits.len() == 1 && waits[0].contains("CPU 1.9"), "{text}");
     assert!(text.contains("most: IO:DataFileRead"), "{text}");
@@ -68,12 +68,12 @@ fn every_part_of_the_stack_is_on_the_page_only_with_data() {
         assert!(!plain.contains(&id), "{word} without data");
     }
     for sentence in [
-        "nvme2n1 in md0 stands out",
+        "nvme2n1 in md0 is an outlier",
         "the line is at 4 cores",
-        "sessions and server processes at work",
-        "Who held the horizon",
+        "active sessions and server processes",
+        "What held back the horizon",
         "Tables with most dead rows",
-        "What could not be seen",
+        "What was not monitored",
         "statements of other users have no text",
         "Functions that changed most",
         "1 condition: checked, nothing found",
@@ -88,7 +88,8 @@ fn every_part_of_the_stack_is_on_the_page_only_with_data() {
 #[test]
 fn the_fleet_is_told_by_its_peers() {
     let html = report::html(fixture::write(Scene::Fleet).path()).unwrap();
-    for sentence in ["db1 nvme2n1 in md0 stands out", "5 nodes together", "n1 (the busiest)", "median of"] {
+    for sentence in ["db1 nvme2n1 in md0 is an outlier", "5 nodes together", "n1 (the busiest)", "median of"]
+    {
         assert!(html.contains(sentence), "{sentence}");
     }
     // The whole is the sum over the nodes: five with about six sessions each, not five times that.
@@ -101,7 +102,7 @@ fn the_fleet_is_told_by_its_peers() {
 fn two_intervals_are_compared_in_every_form() {
     let folder = fixture::write(Scene::Watched);
     let compared = report::compare(folder.path(), "31-37,5-30").unwrap();
-    for name in ["Clients", "Sessions by what they wait for", "Server", "Statements", "Machines"] {
+    for name in ["Clients", "Active sessions by wait event", "Server", "Statements", "Machines"] {
         assert!(compared.text.lines().any(|line| line == name), "{name}\n{}", compared.text);
     }
     assert!(compared.text.lines().all(|line| line.is_ascii()), "{}", compared.text);
@@ -117,7 +118,7 @@ fn two_intervals_are_compared_in_every_form() {
     let wal = figure("Server", "wal_bytes_per_s", "");
     assert!(wal["first"].as_f64().unwrap() > 80e6 && wal["second"].as_f64().unwrap() < 40e6, "{wal}");
     assert!((2.0..2.4).contains(&wal["ratio"].as_f64().unwrap()), "{wal}");
-    let lock = figure("Sessions by what they wait for", "sessions", "Lock:transactionid");
+    let lock = figure("Active sessions by wait event", "sessions", "Lock:transactionid");
     assert_eq!(lock["second"].as_f64(), Some(0.0));
     assert!(lock["ratio"].is_null(), "nothing times something: {lock}");
     let tps = figure("Clients", "transactions_per_s", "");
@@ -153,7 +154,7 @@ fn intervals_that_are_none_are_refused_with_a_hint() {
         (
             &watched,
             "5-30,900-950",
-            "seconds 900 to 950 do not lie in run-ycsb-a, which took 65.0 s",
+            "seconds 900 to 950 are not within run-ycsb-a, which took 65.0 s",
             "between 0 and 65.0",
         ),
         (&watched, "nothing:1-2,3-4", "the run has no step nothing", "run-ycsb-a:35-48"),
@@ -176,7 +177,7 @@ fn damaged_findings_and_foreign_stacks_are_said_and_do_no_harm() {
     assert!(text.contains("findings.json cannot be read"), "{text}");
     let html = report::html(folder.path()).unwrap();
     // Without findings the slices' own reasons tell the sides apart.
-    assert!(html.contains("Bad are slices kept because of an anomaly"));
+    assert!(html.contains("Bad seconds are slices kept because of an anomaly"));
     let empty = Folder::new("20251120-101500-run-nothing");
     fs::write(empty.path().join("samples.ndjson"), "{\"t_us\":5,\"source\":\"wait\",\"sessions\":18446744073709551615}\n{\"t_us\":18446744073709551615,\"interval_us\":9,\"source\":\"host\",\"cpu_user_pct\":-1e308}\n{\"t_us\":7,\"interval_us\":1,\"source\":\"disk\",\"reads\":18446744073709551615,\"read_await_ms\":1e308}\n").unwrap();
     assert!(report::html(empty.path()).unwrap().contains("</html>"));

@@ -13,9 +13,10 @@ use wire::prepared::{Template, Wire};
 use crate::control::{Control, Failure};
 use crate::engine::session::Session;
 use crate::engine::{NANOS_PER_SECOND, Nanos};
+use crate::schedule::Start;
 use crate::statement::{PrepareError, prepare};
 use crate::tally::Tally;
-use crate::workload::{TransactionError, Workload, WorkloadSession, transaction};
+use crate::workload::{Mix, MixSession, TransactionError, Workload};
 
 /// First pause before a lost connection is dialed again; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_FIRST: Nanos = NANOS_PER_SECOND / 20;
@@ -30,9 +31,9 @@ pub const TRANSACTIONS_PER_SESSION_MAX: u64 = u32::MAX as u64;
 
 /// What all sessions of a run share and none changes.
 #[derive(Debug)]
-pub struct Plan {
+pub struct Plan<W> {
     /// The mix.
-    pub workload: Workload,
+    pub mix: Mix<W>,
     /// Messages and formats.
     pub wire: Wire,
     /// Chooses every draw.
@@ -82,9 +83,9 @@ impl SessionRecord {
 
 /// The life of one session.
 #[derive(Debug)]
-pub struct Client {
+pub struct Client<W> {
     /// What all sessions share.
-    pub plan: Arc<Plan>,
+    pub plan: Arc<Plan<W>>,
     /// The session's number over all workers.
     pub number: u64,
     /// The node it enters at, where nodes are told apart.
@@ -95,14 +96,14 @@ pub struct Client {
     pub record: Rc<RefCell<SessionRecord>>,
 }
 
-impl Client {
+impl<W: Workload> Client<W> {
     /// Runs until the schedule is over, the session's transactions are done, or its first connection fails.
     pub async fn live(self, session: Session) {
-        let mut state = match self.plan.workload.session(self.number) {
+        let mut state = match self.plan.mix.session(self.number) {
             Ok(state) => state,
-            Err(error) => return self.plan.control.fail(Failure { message: error.to_string(), hint: None }),
+            Err(message) => return self.plan.control.fail(Failure { message, hint: None }),
         };
-        if self.plan.workload.is_simulated() {
+        if self.plan.mix.is_simulated() {
             self.plan.control.session_connected(session.now(), true, false);
             let _ = self.work(&session, &[], &mut state).await;
             return self.plan.control.session_ended();
@@ -134,7 +135,7 @@ impl Client {
         let mut pause = BACKOFF_FIRST;
         loop {
             let failure = match session.connect().await {
-                Ok(()) => match prepare(session, self.plan.wire, self.plan.workload.statements()).await {
+                Ok(()) => match prepare(session, self.plan.wire, self.plan.mix.statements()).await {
                     Ok(templates) => return Some(templates),
                     Err(error) => {
                         session.disconnect();
@@ -161,7 +162,20 @@ impl Client {
         }
     }
 
-    async fn work(&self, session: &Session, templates: &[Template], state: &mut WorkloadSession) -> Ended {
+    /// Counts a transaction that has committed.
+    #[inline]
+    fn committed(&self, session: &Session, state: &MixSession<W>, start: Start, item: usize) {
+        let weak = session.take_weak_commits();
+        if weak > 0 {
+            self.plan.control.weak_commits.fetch_add(weak, Ordering::Relaxed);
+        }
+        let mut tally = self.tally.borrow_mut();
+        tally.committed(start, item, self.node, session.now());
+        let (waited, audits) = tally.audits(start);
+        self.plan.mix.audit(item, state, waited, audits);
+    }
+
+    async fn work(&self, session: &Session, templates: &[Template], state: &mut MixSession<W>) -> Ended {
         let plan = &*self.plan;
         let limit = plan.transactions_per_session.unwrap_or(u64::MAX).min(TRANSACTIONS_PER_SESSION_MAX);
         loop {
@@ -178,26 +192,19 @@ impl Client {
             self.tally.borrow_mut().started(start);
             let sequence = sequence as u32;
             let mut tries = 0;
-            state.begin(start);
+            state.begin(&plan.mix, start);
             loop {
                 // The same draws for each try: a retried transaction is the same transaction.
-                let (mut random, item) = plan.workload.draw(plan.seed, self.number, sequence, start);
-                let outcome =
-                    transaction(&plan.workload, state, session, templates, item, sequence, &mut random).await;
+                let (mut random, item) = plan.mix.draw(plan.seed, self.number, sequence, start);
+                let draws = (sequence, &mut random);
+                let outcome = plan.mix.transaction(item, state, (session, templates), draws).await;
                 tries += 1;
-                let error = match outcome.and_then(|()| plan.workload.is_complete(session, item)) {
+                let error = match outcome {
                     Ok(()) => {
-                        let weak = session.take_weak_commits();
-                        if weak > 0 {
-                            plan.control.weak_commits.fetch_add(weak, Ordering::Relaxed);
-                        }
-                        self.tally.borrow_mut().committed(start, item, self.node, session.now());
-                        if let Some(tpcc) = &state.tpcc {
-                            self.tally.borrow_mut().audited(start, tpcc.done());
-                        }
+                        self.committed(session, state, start, item);
                         session.rest(start);
-                        state.ended(&plan.workload, item, true);
-                        self.record.borrow_mut().inserted = state.ycsb.inserted();
+                        state.ended(&plan.mix, item, true);
+                        self.record.borrow_mut().inserted = state.inserted(&plan.mix);
                         break;
                     }
                     // The run is over, and nobody waits for the rest of it.
@@ -222,23 +229,23 @@ impl Client {
                 };
                 if again && lost.is_none() {
                     self.tally.borrow_mut().retried(start, item);
-                    state.again();
+                    state.again(&plan.mix);
                     continue;
                 }
                 self.tally.borrow_mut().failed(start, item, self.node);
                 if has_tries && !again {
                     plan.control.cut_off.fetch_add(1, Ordering::Relaxed);
                 }
-                if lost.is_some() && plan.workload.tpcc().is_some() {
-                    self.tally.borrow_mut().unknown(start, item);
+                if lost.is_some() {
+                    plan.mix.lost(item, state, self.tally.borrow_mut().audits(start).1);
                 }
                 session.rest(start);
                 // A missing row, too, may come from a statement that changed something before.
                 let is_known_failed = matches!(error, TransactionError::Server(_)) && !leaves_open(sqlstate);
-                state.ended(&plan.workload, item, false);
+                state.ended(&plan.mix, item, false);
                 let mut record = self.record.borrow_mut();
                 record.except(sequence, is_known_failed);
-                record.inserted = state.ycsb.inserted();
+                record.inserted = state.inserted(&plan.mix);
                 drop(record);
                 if error.aborts_session() {
                     return Ended::Aborted(error.message());

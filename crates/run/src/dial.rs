@@ -1,12 +1,12 @@
-//! Dials the target through `target::hot` and makes what it returns non-blocking.
+//! Dials the target through `connect::hot` and makes what it returns non-blocking.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use connect::conninfo::SessionAttrs;
+use connect::hot::{self, Socket};
+use connect::{ConnSpec, ConnectError};
 use record::clock::monotonic_ns;
-use target::conninfo::SessionAttrs;
-use target::hot::{self, Socket};
-use target::{ConnSpec, ConnectError};
 use wire::error::SqlState;
 
 use crate::engine::connector::{Dial, DialError, Move};

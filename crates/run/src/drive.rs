@@ -23,7 +23,7 @@ use crate::random::Random;
 use crate::routing::Connects;
 use crate::schedule::Pace;
 use crate::tally::{Posted, Shape};
-use crate::workload::Workload;
+use crate::workload::{Mix, Workload};
 use collector::{Collected, Collector};
 use leftover::Leftover;
 use worker_thread::{Assignment, Post, Worked, work};
@@ -37,9 +37,9 @@ const DRAIN_LIMIT: Nanos = 30 * NANOS_PER_SECOND;
 
 /// What to run.
 #[derive(Debug)]
-pub struct Options {
+pub struct Options<W> {
     /// The mix.
-    pub workload: Workload,
+    pub mix: Mix<W>,
     /// Sessions, `-c`.
     pub sessions: u64,
     /// Worker threads, `-j`.
@@ -225,8 +225,8 @@ impl DriveError {
 }
 
 /// Drives a target: returns when every session has ended.
-pub fn drive(
-    options: Options,
+pub fn drive<W: Workload>(
+    options: Options<W>,
     dial: Arc<dyn Dial>,
     stop: &StopFlag,
     observer: &mut dyn Observer,
@@ -235,9 +235,9 @@ pub fn drive(
     let control = Arc::new(Control::default());
     control.set_follows_writes(dial.follows_writes());
     let workers = options.workers.clamp(1, options.sessions.max(1) as usize);
-    let shape = Shape { types: options.workload.items().len(), nodes: options.connects.nodes() };
+    let shape = Shape { types: options.mix.items().len(), nodes: options.connects.nodes() };
     let plan = Arc::new(Plan {
-        workload: options.workload,
+        mix: options.mix,
         wire: options.wire,
         seed: options.seed,
         tries_max: options.tries_max,

@@ -1,8 +1,9 @@
 //! Drive: scripts, schedules, sessions, workers.
 //!
 //! The way through this crate: [`drive`] starts workers, each an [`engine`] with a [`schedule`]; every session lives the life
-//! written down in [`client`], which runs transactions of a [`workload`] and counts them in a [`tally`].
+//! written down in [`client`], which runs transactions of a [`workload`] and counts them in a [`tally`]. It names no benchmark.
 
+pub mod audit;
 pub mod client;
 pub mod control;
 pub mod dial;

@@ -13,7 +13,6 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use crate::engine::connector::{Dial, DialError};
 use crate::engine::link::{Link, Stream};
 use crate::responder::{Backend, Executed, Parameters, Responder};
-use crate::workload::tpcc::null::Answers;
 
 /// Largest request the null server takes in one piece.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
@@ -23,6 +22,21 @@ const WAKER: Token = Token(usize::MAX);
 const EVENTS_PER_WAIT: usize = 256;
 /// What a row of the null server holds.
 const ROW: &[u8] = b"0";
+
+/// Answers that a workload reads, so that they need the shape it expects. One value for each connection.
+pub trait Answers: Send {
+    /// The answer to a statement; `None` where any will do.
+    fn to(&mut self, sql: &str, parameters: Parameters<'_>) -> Option<Executed<'_>>;
+}
+
+/// Any answer will do.
+struct NoAnswers;
+
+impl Answers for NoAnswers {
+    fn to(&mut self, _: &str, _: Parameters<'_>) -> Option<Executed<'_>> {
+        None
+    }
+}
 
 /// The server: one thread, any number of connections over socket pairs.
 #[derive(Debug)]
@@ -36,7 +50,18 @@ pub struct NullServer {
 
 impl NullServer {
     /// Starts the thread.
+    ///
+    /// # Errors
+    /// When this machine has no thread or socket for it.
     pub fn start() -> io::Result<NullServer> {
+        NullServer::answering(|| Box::new(NoAnswers))
+    }
+
+    /// Starts the thread, with answers of a workload's own.
+    ///
+    /// # Errors
+    /// When this machine has no thread or socket for it.
+    pub fn answering(answers: fn() -> Box<dyn Answers>) -> io::Result<NullServer> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let arriving: Arc<Mutex<Vec<UnixStream>>> = Arc::default();
@@ -70,7 +95,7 @@ impl NullServer {
                             token,
                             Interest::READABLE,
                         )?;
-                        connections.push(Some(Connection::new(stream)));
+                        connections.push(Some(Connection::new(stream, answers())));
                     }
                 }
             }
@@ -121,15 +146,14 @@ impl Dial for NullDial {
     }
 }
 
-/// Answers by the statement's first word; to those of TPC-C, whose answers the client reads, with as many rows as it expects.
-#[derive(Default)]
+/// Answers by the statement's first word, where the workload needs nothing better.
 struct NullBackend {
-    tpcc: Answers,
+    answers: Box<dyn Answers>,
 }
 
 impl Backend for NullBackend {
     fn execute(&mut self, sql: &str, parameters: Parameters<'_>) -> Executed<'_> {
-        match self.tpcc.to(sql, parameters) {
+        match self.answers.to(sql, parameters) {
             Some(answer) => answer,
             None => by_word(sql),
         }
@@ -161,11 +185,11 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: UnixStream) -> Connection {
+    fn new(stream: UnixStream, answers: Box<dyn Answers>) -> Connection {
         Connection {
             stream,
             responder: Responder::default(),
-            backend: NullBackend::default(),
+            backend: NullBackend { answers },
             incoming: vec![0; REQUEST_BYTES_MAX],
             filled: 0,
             out: Vec::new(),

@@ -2,6 +2,8 @@
 
 use wire::error::SqlState;
 
+use crate::statement::StatementSpec;
+
 /// What stands between the sessions and the server, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
@@ -23,8 +25,13 @@ const THROWN_AWAY: &str = "with -M prepared every session prepares its statement
 const OWN: &str = "a statement that a script prepares by itself (PREPARE) stays until DEALLOCATE or DISCARD ALL, or the end of the session: prepare and execute it in \
      one transaction, and deallocate it there";
 
-/// What to type next after an error that speaks of a prepared statement.
-pub fn hint(sqlstate: SqlState, message: &str, between: Between) -> Option<&'static str> {
+/// What to type next after an error that speaks of a prepared statement. `ours` are the statements that this program prepares.
+pub fn hint(
+    sqlstate: SqlState,
+    message: &str,
+    between: Between,
+    ours: &[StatementSpec],
+) -> Option<&'static str> {
     let speaks_of = |words: &str| message.contains(words);
     let is_lost = match sqlstate.as_str() {
         // duplicate_prepared_statement, invalid_sql_statement_name: every name is prepared once in a session.
@@ -36,7 +43,7 @@ pub fn hint(sqlstate: SqlState, message: &str, between: Between) -> Option<&'sta
         _ => false,
     };
     // The names that this program gives; translations keep them.
-    let is_ours = ["script_", "ycsb_", "tpcc_"].iter().any(|name| speaks_of(name)) || !message.contains('"');
+    let is_ours = ours.iter().any(|spec| speaks_of(&spec.name)) || !message.contains('"');
     is_lost.then_some(match between {
         Between::SharedPool => PREPARED,
         Between::Unknown if is_ours => THROWN_AWAY,
@@ -47,6 +54,10 @@ pub fn hint(sqlstate: SqlState, message: &str, between: Between) -> Option<&'sta
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ours() -> Vec<StatementSpec> {
+        ["ycsb_read", "script_0"].map(|name| StatementSpec::ours(name.into(), "select 1".into())).into()
+    }
 
     const LOST: [(&[u8; 5], &str); 5] = [
         (b"42P05", "prepared statement \"ycsb_read\" already exists"),
@@ -59,7 +70,7 @@ mod tests {
     #[test]
     fn errors_of_lost_statements_lead_to_the_pooler_and_others_do_not() {
         for (code, message) in LOST {
-            let hint = hint(SqlState(*code), message, Between::SharedPool).unwrap_or_default();
+            let hint = hint(SqlState(*code), message, Between::SharedPool, &[]).unwrap_or_default();
             assert!(hint.contains("-M extended") && hint.contains("a connection pooler in"), "{message}");
         }
         for (code, message) in [
@@ -68,7 +79,7 @@ mod tests {
             (b"42P01", "relation \"usertable\" does not exist"),
         ] {
             for between in [Between::SharedPool, Between::Unknown, Between::Scripts] {
-                assert_eq!(hint(SqlState(*code), message, between), None, "{message}");
+                assert_eq!(hint(SqlState(*code), message, between, &ours()), None, "{message}");
             }
         }
     }
@@ -79,11 +90,12 @@ mod tests {
             "prepared statement \"script_0\" does not exist",
             "prepared statement \"ycsb_read\" does not exist",
         ] {
-            let hint = |between| hint(SqlState(*b"26000"), message, between).unwrap();
+            let hint = |between| hint(SqlState(*b"26000"), message, between, &ours()).unwrap();
             assert!(hint(Between::Unknown).contains("DISCARD ALL throws them away"), "{message}");
             assert!(!hint(Between::Scripts).contains("pooler"), "{message}");
         }
-        let own = hint(SqlState(*b"26000"), "prepared statement \"q\" does not exist", Between::Unknown);
+        let own =
+            hint(SqlState(*b"26000"), "prepared statement \"q\" does not exist", Between::Unknown, &ours());
         assert!(own.is_some_and(|hint| hint.contains("prepares by itself") && !hint.contains("pooler")));
     }
 }

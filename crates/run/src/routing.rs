@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
+use connect::ConnSpec;
+use engines::hash::{self, Key};
 use serde::{Deserialize, Serialize};
-use target::ConnSpec;
-use target::hash::{self, Key};
 
 use crate::dial::TargetDial;
 use crate::engine::connector::{Dial, DialError};

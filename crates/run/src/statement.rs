@@ -25,6 +25,8 @@ pub struct StatementSpec {
     pub parameters: usize,
     /// Where it stands, if it is the user's: file and line.
     pub place: Option<String>,
+    /// What to type where the server knows none of its tables.
+    pub fill: Option<&'static str>,
 }
 
 impl StatementSpec {
@@ -33,7 +35,15 @@ impl StatementSpec {
         // A quoted name may have anything in it.
         let outside: String = sql.split('"').step_by(2).collect();
         let parameters = (1..).take_while(|number| outside.contains(&format!("${number}"))).count();
-        StatementSpec { name, sql, mode: QueryMode::Prepared, is_read: false, parameters, place: None }
+        StatementSpec {
+            name,
+            sql,
+            mode: QueryMode::Prepared,
+            is_read: false,
+            parameters,
+            place: None,
+            fill: None,
+        }
     }
 }
 
@@ -78,17 +88,13 @@ impl PrepareError {
             PrepareError::Parameters { spec, .. } => (spec, None),
         };
         // The session is new: nobody but a pooler can have prepared anything in it.
-        let lost = |error: &ServerError| pooler::hint(error.sqlstate, &error.message, Between::SharedPool);
+        let lost =
+            |error: &ServerError| pooler::hint(error.sqlstate, &error.message, Between::SharedPool, &[]);
         if let Some(hint) = server.and_then(lost) {
             return Some(hint.to_owned());
         }
         let own = match server.map(|error| error.sqlstate.as_str()) {
-            Some("42P01") if spec.sql.contains("pgbench_") => {
-                Some("make pgbench's tables first: pgbench -i".to_owned())
-            }
-            Some("42P01") if spec.sql.contains("usertable") && spec.place.is_none() => {
-                Some("fill it first: pgfathom load ycsb --rows 1M".to_owned())
-            }
+            Some("42P01") if spec.fill.is_some() => spec.fill.map(str::to_owned),
             _ => server.and_then(|error| error.hint.clone()),
         };
         match (spec.place.is_some() && self.is_cured_by_text(), own) {

@@ -13,10 +13,9 @@ use std::sync::{Mutex, PoisonError};
 use record::Latency;
 use wire::error::SqlState;
 
+use crate::audit::Audits;
 use crate::engine::Nanos;
 use crate::schedule::Start;
-use crate::workload::tpcc::Profile;
-use crate::workload::tpcc::audit::{Audit, Done};
 
 /// Distinct SQLSTATEs that are kept apart; further ones are counted under `?????`.
 const ERROR_KINDS_MAX: usize = 64;
@@ -95,8 +94,8 @@ pub struct Interval {
     pub started: u64,
     /// Client lateness, open loop only.
     pub lag: Latency,
-    /// What TPC-C's report audits; all zero in other workloads.
-    pub tpcc: Audit,
+    /// What the workloads sum up beside all this.
+    pub audits: Audits,
 }
 
 impl Interval {
@@ -107,14 +106,14 @@ impl Interval {
             nodes: vec![NodeTally::default(); shape.nodes],
             started: 0,
             lag: Latency::new(),
-            tpcc: Audit::default(),
+            audits: Audits::default(),
         }
     }
 
     /// Adds `other`.
     pub fn add(&mut self, other: &Interval) {
         self.started += other.started;
-        self.tpcc.add(&other.tpcc);
+        self.audits.add(&other.audits);
         if !other.lag.is_empty() {
             self.lag.merge(&other.lag);
         }
@@ -143,7 +142,7 @@ impl Interval {
     /// Empties it, keeping its memory.
     pub fn reset(&mut self) {
         self.started = 0;
-        self.tpcc.reset();
+        self.audits.reset();
         if !self.lag.is_empty() {
             self.lag.reset();
         }
@@ -278,19 +277,12 @@ impl Tally {
         }
     }
 
-    /// What a transaction of TPC-C that reached its end has done.
+    /// The sums of the workloads that the transaction which began with `start` belongs to, and how long its user waited for a session.
     #[inline]
-    pub fn audited(&mut self, start: Start, done: &Done) {
+    pub fn audits(&mut self, start: Start) -> (Option<Nanos>, &mut Audits) {
         // Apart from the client's own lateness: that is not a wait for a session.
         let waited = start.turn.map(|_| start.started - start.scheduled - start.lag);
-        self.interval(start).tpcc.count(done, waited);
-    }
-
-    /// The connection of a transaction of TPC-C was lost: nobody knows whether it has committed.
-    pub fn unknown(&mut self, start: Start, kind: usize) {
-        if kind == Profile::NewOrder as usize {
-            self.interval(start).tpcc.unknown_orders += 1;
-        }
+        (waited, &mut self.interval(start).audits)
     }
 
     /// It is being tried again.

@@ -1,4 +1,4 @@
-//! Simulated users (clause 4.2.2 of TPC-C: ten per warehouse): a hundred and fifty thousand of them in a few megabytes.
+//! Simulated users, as the terminals of TPC-C: a hundred and fifty thousand of them in a few megabytes.
 //!
 //! A terminal is not a task but a record of sixteen bytes. While its user thinks and keys in, it hangs in a timer wheel; when its time
 //! has come it stands in a queue until a session is free; only while its transaction runs does it occupy a session.
@@ -11,20 +11,25 @@
 
 use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::random::Random;
-use crate::workload::tpcc::Profile;
-use crate::workload::tpcc::pace::{self, Mix};
+
+mod habits;
+
+pub use habits::Habits;
 
 /// Times of terminals are whole ticks: a millisecond more or less of thinking is nothing to a user, and those of one tick are woken together.
 pub const TICK: Nanos = NANOS_PER_SECOND / 1_000;
 /// Slots of the wheel, a tick each: 262 seconds, above the longest rest.
 const SLOTS: usize = 1 << 18;
-const _: () = assert!((SLOTS as u64 - 2) * TICK > pace::REST_MAX);
+/// The longest rest that the wheel can hold.
+pub const REST_MAX: Nanos = (SLOTS as u64 - 2) * TICK;
 /// End of a list.
 const NONE: u32 = u32::MAX;
 /// Streams of rests, apart from those of transactions.
 const REST_SEED: u64 = 0x7465_726d_696e_616c;
-/// Bits of a record that hold the profile of the next transaction.
-const PROFILE_BITS: u32 = 3;
+/// Bits of a record that hold the type of the next transaction.
+const ITEM_BITS: u32 = 3;
+/// Most transaction types of simulated users.
+pub const ITEMS_MAX: usize = 1 << ITEM_BITS;
 
 /// The users of a run, or of a worker: what decides their rests and their choices.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,8 +40,8 @@ pub struct Users {
     pub count: u32,
     /// Decides every draw.
     pub seed: u64,
-    /// How they choose transactions.
-    pub mix: Mix,
+    /// How they choose transactions, and how long they rest.
+    pub habits: Habits,
 }
 
 impl Users {
@@ -55,8 +60,8 @@ pub struct Turn {
     pub terminal: u32,
     /// Its how manieth, from 0.
     pub number: u32,
-    /// Which transaction.
-    pub profile: Profile,
+    /// Which transaction of its workload.
+    pub item: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,19 +70,19 @@ struct Record {
     due: u64,
     /// The next one in the same list.
     next: u32,
-    /// Number of its next transaction, and above it that transaction's profile.
-    number_and_profile: u32,
+    /// Number of its next transaction, and above it that transaction's type.
+    number_and_item: u32,
 }
 
 impl Record {
     fn turn(self, terminal: u32) -> Turn {
-        let profile = Profile::ALL[(self.number_and_profile >> (32 - PROFILE_BITS)) as usize];
-        Turn { terminal, number: self.number_and_profile & (u32::MAX >> PROFILE_BITS), profile }
+        let item = (self.number_and_item >> (32 - ITEM_BITS)) as usize;
+        Turn { terminal, number: self.number_and_item & (u32::MAX >> ITEM_BITS), item }
     }
 
-    fn expect(&mut self, number: u32, profile: Profile) {
-        let number = number & (u32::MAX >> PROFILE_BITS);
-        self.number_and_profile = number | (profile as u32) << (32 - PROFILE_BITS);
+    fn expect(&mut self, number: u32, item: usize) {
+        let number = number & (u32::MAX >> ITEM_BITS);
+        self.number_and_item = number | (item as u32) << (32 - ITEM_BITS);
     }
 }
 
@@ -164,24 +169,23 @@ impl Terminals {
         let mut terminals = Terminals {
             users,
             begin,
-            records: vec![Record { due: 0, next: NONE, number_and_profile: 0 }; users.count as usize],
+            records: vec![Record { due: 0, next: NONE, number_and_item: 0 }; users.count as usize],
             slots: vec![NONE; SLOTS],
             occupied: vec![0; SLOTS / 64],
             clock: 0,
             queues: vec![Queue { first: NONE, last: NONE, length: 0 }; groups.count.max(1)],
             groups,
         };
-        let weights = users.mix.weights();
         for index in 0..users.count {
             let terminal = u64::from(users.first + index);
             let mut random = Random::for_transaction(users.seed ^ REST_SEED, terminal, u64::MAX);
-            let (rest, chosen) = pace::at_random_moment(&weights, &mut random);
+            let (rest, chosen) = users.habits.at_random_moment(&mut random);
             // A deck has its own first card.
-            let profile = match users.mix {
-                Mix::Weights(_) => chosen,
-                Mix::Deck => users.mix.profile(users.seed, terminal, 0, &mut random),
+            let item = match users.habits.is_dealt {
+                false => chosen,
+                true => users.habits.choose(users.seed, terminal, 0, &mut random),
             };
-            terminals.records[index as usize].expect(0, profile);
+            terminals.records[index as usize].expect(0, item);
             terminals.hang(index, rest.div_ceil(TICK));
         }
         terminals
@@ -270,11 +274,11 @@ impl Terminals {
         let number = turn.number + 1;
         let mut random =
             Random::for_transaction(self.users.seed ^ REST_SEED, u64::from(turn.terminal), u64::from(number));
-        let thinking = pace::thinking(turn.profile, &mut random);
-        let next =
-            self.users.mix.profile(self.users.seed, u64::from(turn.terminal), u64::from(number), &mut random);
+        let Users { seed, habits, .. } = self.users;
+        let thinking = habits.thinking(turn.item, &mut random);
+        let next = habits.choose(seed, u64::from(turn.terminal), u64::from(number), &mut random);
         self.records[index as usize].expect(number, next);
-        let due = (now + thinking + pace::keying(next)).saturating_sub(self.begin).div_ceil(TICK);
+        let due = (now + thinking + habits.keying(next)).saturating_sub(self.begin).div_ceil(TICK);
         self.hang(index, due);
     }
 

@@ -20,25 +20,24 @@ use run::null_server::NullServer;
 use run::responder::{Backend, Executed, Parameters, Responder};
 use run::schedule::Pace;
 use run::script::{Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
+use run::workload;
 use run::workload::script::Scripts;
-use run::workload::{Item, Kind, Workload};
 use wire::prepared::Wire;
 
 const SESSIONS: u64 = 4;
 /// What never ends fails here.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-fn script(text: &str, mode: QueryMode) -> Workload {
+fn script(text: &str, mode: QueryMode) -> workload::Mix<Scripts> {
     let source = Source { name: "test.sql".into(), text: text.into(), weight: 1 };
     let mix = Mix::compile(&[source], &ScriptOptions { mode, defines: Vec::new() }).unwrap();
     let predefined = Predefined { client_id: 0, scale: 1, random_seed: 1, default_seed: 1 };
-    let item = Item { name: "test".into(), weight: 1, kind: Kind::Script(0) };
-    Workload::new(vec![item], None, Some(Scripts::new(Arc::new(mix), mode, predefined))).unwrap()
+    workload::Mix::of(Scripts::new(Arc::new(mix), mode, predefined)).unwrap()
 }
 
-fn options(workload: Workload) -> Options {
+fn options(mix: workload::Mix<Scripts>) -> Options<Scripts> {
     Options {
-        workload,
+        mix,
         sessions: SESSIONS,
         workers: 2,
         pace: Pace::Closed,
@@ -72,7 +71,12 @@ impl Observer for Watch {
 }
 
 /// Drives on a thread of its own, and fails where the run does not end.
-fn ends(what: &str, options: Options, dial: Arc<dyn Dial>, is_stopped: bool) -> Result<Account, DriveError> {
+fn ends(
+    what: &str,
+    options: Options<Scripts>,
+    dial: Arc<dyn Dial>,
+    is_stopped: bool,
+) -> Result<Account, DriveError> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let stop = Arc::new(StopFlag::default());
@@ -197,7 +201,7 @@ fn whatever_ends_a_thread_of_the_run_ends_the_run_with_its_words() {
         3 => Ok(Link::new(Stream::Simulated(Box::new(Trap)), None, &[])),
         _ => null.dial(session),
     }));
-    let prepared = Options { workload: script("SELECT 1;\n", QueryMode::Prepared), ..hour() };
+    let prepared = Options { mix: script("SELECT 1;\n", QueryMode::Prepared), ..hour() };
     for (when, options) in [("in the run", hour()), ("before the run", prepared)] {
         let Err(DriveError::BrokeDown(failure) | DriveError::Failed(failure)) =
             ends(when, Options { poller: Choice::Epoll, ..options }, Arc::clone(&trapped), false)

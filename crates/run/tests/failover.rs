@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use connect::conninfo::{Pinned, Sources};
+use lab::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 use run::control::{Cause, StopFlag};
 use run::dial::TargetDial;
 use run::drive::{Account, Observer, Options, Second, drive};
@@ -15,10 +17,8 @@ use run::engine::{NANOS_PER_SECOND, Nanos};
 use run::schedule::Pace;
 use run::script::{Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
 use run::verdict;
+use run::workload;
 use run::workload::script::Scripts;
-use run::workload::{Item, Kind, Workload};
-use target::conninfo::{Pinned, Sources};
-use target::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 use wire::prepared::Wire;
 
 const SESSIONS: u64 = 4;
@@ -28,7 +28,7 @@ const RATE_TPS: f64 = 40.0;
 const SECONDS_MAX: u64 = 90;
 
 /// One row for each transaction, so that what was acknowledged can be counted.
-fn workload() -> Workload {
+fn marks() -> workload::Mix<Scripts> {
     let source = Source {
         name: "mark.sql".into(),
         text: "INSERT INTO marks (session) VALUES (:client_id);\n".into(),
@@ -37,8 +37,7 @@ fn workload() -> Workload {
     let mode = QueryMode::Prepared;
     let mix = Mix::compile(&[source], &ScriptOptions { mode, defines: Vec::new() }).unwrap();
     let predefined = Predefined { client_id: 0, scale: 1, random_seed: 1, default_seed: 1 };
-    let item = Item { name: "mark".into(), weight: 1, kind: Kind::Script(0) };
-    Workload::new(vec![item], None, Some(Scripts::new(Arc::new(mix), mode, predefined))).unwrap()
+    workload::Mix::of(Scripts::new(Arc::new(mix), mode, predefined)).unwrap()
 }
 
 /// In which second, and what. In a thread of its own: whoever hears of the seconds must not hold them up.
@@ -78,7 +77,7 @@ impl Observer for Watch {
 
 /// Drives a cluster with one standby while `disturb` does its work in the fourth second; gives the account, what the books of the table say, and the cluster.
 fn follow(
-    installation: &target::throwaway::Installation,
+    installation: &lab::throwaway::Installation,
     sync: &str,
     disturb: &'static [Disturbance],
 ) -> (Account, Arc<Mutex<ThrowawayCluster>>) {
@@ -105,7 +104,7 @@ fn follow(
         stop: Arc::clone(&stop),
     };
     let options = Options {
-        workload: workload(),
+        mix: marks(),
         sessions: SESSIONS,
         workers: 2,
         // A rate that the busiest machine keeps: whether throughput is back depends on the target alone.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use data::ycsb::{Compressible, KeyOrder, Spec, Table};
+use lab::throwaway::{Installation, StopMode, Throwaway, installations};
 use record::clock::monotonic_ns;
 use run::control::StopFlag;
 use run::dial::TargetDial;
@@ -15,9 +16,8 @@ use run::engine::poller::Choice;
 use run::schedule::Pace;
 use run::script::{Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
 use run::workload::script::Scripts;
-use run::workload::ycsb::{BUILTINS, Operation, Ycsb};
-use run::workload::{Item, Kind, Workload};
-use target::throwaway::{Installation, StopMode, Throwaway, installations};
+use run::workload::ycsb::{BUILTINS, Ycsb};
+use run::workload::{self, Workload};
 use wire::prepared::Wire;
 
 const ROWS: u64 = 500;
@@ -57,31 +57,21 @@ fn fill(cluster: &Throwaway) {
     cluster.execute(&sql).unwrap();
 }
 
-fn ycsb(name: &str, sessions: u64) -> Workload {
+fn ycsb(name: &str, sessions: u64) -> workload::Mix<Ycsb> {
     let builtin = BUILTINS.iter().find(|builtin| builtin.name == name).unwrap();
-    let items = builtin
-        .mix
-        .iter()
-        .map(|&(verb, distribution, weight)| Item {
-            name: format!("{name}.{}", verb.name()),
-            weight,
-            kind: Kind::Ycsb(Operation { verb, distribution }),
-        })
-        .collect();
-    Workload::new(items, Some(Ycsb::new(table(), ROWS, ROWS, sessions, 1)), None).unwrap()
+    workload::Mix::of(Ycsb::new(table(), ROWS, ROWS, sessions, 1).with_builtin(builtin, 1, None)).unwrap()
 }
 
-fn script(text: &str, mode: QueryMode) -> Workload {
+fn script(text: &str, mode: QueryMode) -> workload::Mix<Scripts> {
     let source = Source { name: "test.sql".into(), text: text.into(), weight: 1 };
     let mix = Mix::compile(&[source], &ScriptOptions { mode, defines: Vec::new() }).unwrap();
     let predefined = Predefined { client_id: 0, scale: 1, random_seed: 1, default_seed: 1 };
-    let item = Item { name: "test".into(), weight: 1, kind: Kind::Script(0) };
-    Workload::new(vec![item], None, Some(Scripts::new(Arc::new(mix), mode, predefined))).unwrap()
+    workload::Mix::of(Scripts::new(Arc::new(mix), mode, predefined)).unwrap()
 }
 
-fn options(workload: Workload) -> Options {
+fn options<W: Workload>(mix: workload::Mix<W>) -> Options<W> {
     Options {
-        workload,
+        mix,
         sessions: 4,
         workers: 2,
         pace: Pace::Closed,
@@ -121,7 +111,7 @@ impl Observer for Watch {
     }
 }
 
-fn run(cluster: &Throwaway, options: Options) -> Result<Account, DriveError> {
+fn run<W: Workload>(cluster: &Throwaway, options: Options<W>) -> Result<Account, DriveError> {
     drive(options, Arc::new(TargetDial::new(cluster.spec())), &StopFlag::default(), &mut Watch::default())
 }
 
@@ -352,7 +342,7 @@ fn one_killed_session_comes_back_alone() {
                 if second == 1 {
                     let sql = "select pg_terminate_backend(pid) from pg_stat_activity \
                         where backend_type = 'client backend' and pid <> pg_backend_pid() limit 1";
-                    target::hot::connect(&killer).unwrap().simple_query(sql).unwrap();
+                    connect::hot::connect(&killer).unwrap().simple_query(sql).unwrap();
                 }
             })),
             ..Watch::default()
@@ -399,7 +389,7 @@ fn a_statement_the_server_refuses_is_told_with_what_to_do() {
             panic!("the table is missing")
         };
         assert!(failure.message.contains("\"usertable\" does not exist"), "{failure:?}");
-        assert_eq!(failure.hint.unwrap(), "fill it first: pgfathom load ycsb --rows 1M");
+        assert_eq!(failure.hint.unwrap(), "load it first: pgfathom load ycsb --rows 1M");
     });
 }
 

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lab::throwaway::{Throwaway, installations};
 use run::control::StopFlag;
 use run::dial::TargetDial;
 use run::drive::{Account, DriveError, Observer, Options, Second, drive};
@@ -12,9 +13,8 @@ use run::engine::Nanos;
 use run::engine::poller::Choice;
 use run::schedule::Pace;
 use run::script::{Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
+use run::workload;
 use run::workload::script::Scripts;
-use run::workload::{Item, Kind, Workload};
-use target::throwaway::{Throwaway, installations};
 use wire::prepared::Wire;
 
 const SESSIONS: u64 = 4;
@@ -32,7 +32,7 @@ fn on_each(test: impl Fn(Throwaway) + Sync) {
     });
 }
 
-fn scripts(texts: &[&str], mode: QueryMode) -> Workload {
+fn scripts(texts: &[&str], mode: QueryMode) -> workload::Mix<Scripts> {
     let name = |at: usize| format!("test{at}");
     let source = |(at, text): (usize, &&str)| Source {
         name: format!("{}.sql", name(at)),
@@ -42,9 +42,7 @@ fn scripts(texts: &[&str], mode: QueryMode) -> Workload {
     let sources: Vec<Source> = texts.iter().enumerate().map(source).collect();
     let mix = Mix::compile(&sources, &ScriptOptions { mode, defines: Vec::new() }).unwrap();
     let predefined = Predefined { client_id: 0, scale: 1, random_seed: 1, default_seed: 1 };
-    let items =
-        (0..texts.len()).map(|at| Item { name: name(at), weight: 1, kind: Kind::Script(at) }).collect();
-    Workload::new(items, None, Some(Scripts::new(Arc::new(mix), mode, predefined))).unwrap()
+    workload::Mix::of(Scripts::new(Arc::new(mix), mode, predefined)).unwrap()
 }
 
 struct Silent;
@@ -61,7 +59,7 @@ fn drive_scripts(
     each: u64,
 ) -> Result<Account, DriveError> {
     let options = Options {
-        workload: scripts(texts, mode),
+        mix: scripts(texts, mode),
         sessions: SESSIONS,
         workers: 2,
         pace: Pace::Closed,

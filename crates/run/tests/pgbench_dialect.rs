@@ -6,11 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use lab::throwaway::{SUPERUSER, Throwaway, installations};
 use run::random::Random;
 use run::script::{
     Cursor, Failure, Mix, Options, Predefined, QueryMode, ScriptError, Source, State, Step, Value,
 };
-use target::throwaway::{SUPERUSER, Throwaway, installations};
 
 const PREDEFINED: Predefined = Predefined { client_id: 0, scale: 10, random_seed: 42, default_seed: 5432 };
 

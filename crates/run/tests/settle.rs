@@ -12,8 +12,8 @@ use run::engine::poller::Choice;
 use run::null_server::NullServer;
 use run::schedule::Pace;
 use run::script::{Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
+use run::workload;
 use run::workload::script::Scripts;
-use run::workload::{Item, Kind, Workload};
 use wire::prepared::Wire;
 
 const PER_SECOND: f64 = 2_000.0;
@@ -46,10 +46,9 @@ fn run(patience: &mut Patience, pace: Pace, warmup: Duration, stop: &StopFlag) -
     let options = ScriptOptions { mode: QueryMode::Prepared, defines: Vec::new() };
     let mix = Arc::new(Mix::compile(&[source], &options).unwrap());
     let predefined = Predefined { client_id: 0, scale: 1, random_seed: 1, default_seed: 1 };
-    let item = Item { name: "one".into(), weight: 1, kind: Kind::Script(0) };
     let scripts = Scripts::new(mix, QueryMode::Prepared, predefined);
     let options = Options {
-        workload: Workload::new(vec![item], None, Some(scripts)).unwrap(),
+        mix: workload::Mix::of(scripts).unwrap(),
         sessions: 3,
         workers: 2,
         pace,

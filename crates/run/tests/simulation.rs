@@ -29,7 +29,7 @@ use run::schedule::{Pace, Schedule};
 use run::tally::{Posted, Shape, Slot, Tally};
 use run::workload::replay::{History, RowVerdict, VersionVerdict, Writer, WriterSpec};
 use run::workload::ycsb::{Distribution, Operation, Verb, Ycsb};
-use run::workload::{Item, Kind, Workload};
+use run::workload::{Item, Mix};
 use wire::prepared::Wire;
 
 const ROWS: u64 = 40;
@@ -346,23 +346,21 @@ fn simulate(seed: u64, faults: Faults, pace: Pace) -> Left {
         model,
         refuses_until: 0,
     }));
-    let item = |verb, distribution, weight| Item {
-        name: format!("{verb:?}"),
-        weight,
-        kind: Kind::Ycsb(Operation { verb, distribution }),
+    let item = |verb, distribution, weight| {
+        (Item { name: format!("{verb:?}"), weight }, Operation { verb, distribution })
     };
-    let items = vec![
+    let items = [
         item(Verb::Read, Distribution::Latest, 2),
         item(Verb::Update, Distribution::Zipfian, 4),
         item(Verb::ReadModifyWrite, Distribution::Latest, 2),
         item(Verb::Insert, Distribution::Latest, 2),
     ];
-    let ycsb = Ycsb::new(table, ROWS, ROWS, SESSIONS as u64, RUN);
-    let workload = Workload::new(items, Some(ycsb.clone()), None).unwrap();
-    let mut spec = WriterSpec::new(&workload, &ycsb, seed);
+    let ycsb = Ycsb::new(table, ROWS, ROWS, SESSIONS as u64, RUN).with_items(items);
+    let mix = Mix::of(ycsb.clone()).unwrap();
+    let mut spec = WriterSpec::new(mix.items(), 0, &ycsb, seed);
     let control = Arc::new(Control::default());
     let plan = Arc::new(Plan {
-        workload,
+        mix,
         wire: Wire::Libpq,
         seed,
         tries_max: 3,

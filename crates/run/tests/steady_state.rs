@@ -15,11 +15,15 @@ use run::engine::Nanos;
 use run::engine::poller::Choice;
 use run::null_server::NullServer;
 use run::schedule::Pace;
-use run::script::{BUILTINS as SCRIPTS, Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
+use run::script::{
+    BUILTINS as SCRIPTS, Mix as Compiled, Options as ScriptOptions, Predefined, QueryMode, Source,
+};
 use run::workload::script::Scripts;
-use run::workload::tpcc::{Isolation, Tpcc, pace};
+use run::workload::tpcc::audit::Audit;
+use run::workload::tpcc::null::TpccAnswers;
+use run::workload::tpcc::{Isolation, Profile, Tpcc, pace};
 use run::workload::ycsb::{Distribution, Operation, Verb, Ycsb};
-use run::workload::{Item, Kind, Workload};
+use run::workload::{self, Item};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use wire::prepared::Wire;
 
@@ -39,32 +43,42 @@ impl Observer for Silent {
     fn second(&mut self, _: &Second<'_>) {}
 }
 
-fn ycsb() -> Workload {
-    let table =
-        Table::new(Spec { seed: 5, key_order: KeyOrder::Scattered, compressible: Compressible::default() });
-    let item = |verb, weight| Item {
-        name: format!("{verb:?}"),
-        weight,
-        kind: Kind::Ycsb(Operation { verb, distribution: Distribution::Zipfian }),
-    };
-    let items =
-        vec![item(Verb::Read, 60), item(Verb::Update, 30), item(Verb::Insert, 5), item(Verb::Scan, 5)];
-    Workload::new(items, Some(Ycsb::new(table, 1_000_000, 1_000_000, SESSIONS, 1)), None).unwrap()
+run::workloads! {
+    /// A mix of all kinds, as the command drives it.
+    enum Any, AnySession {
+        /// Rows by key.
+        Ycsb(Ycsb),
+        /// A script.
+        Scripts(Scripts),
+        /// Five transactions.
+        Tpcc(Tpcc),
+    }
 }
 
-fn script(name: &str) -> Workload {
+type Mix = workload::Mix<Any>;
+
+fn ycsb() -> Ycsb {
+    let table =
+        Table::new(Spec { seed: 5, key_order: KeyOrder::Scattered, compressible: Compressible::default() });
+    let item = |(verb, weight)| {
+        let item = Item { name: format!("{verb:?}"), weight };
+        (item, Operation { verb, distribution: Distribution::Zipfian })
+    };
+    let items = [(Verb::Read, 60), (Verb::Update, 30), (Verb::Insert, 5), (Verb::Scan, 5)].map(item);
+    Ycsb::new(table, 1_000_000, 1_000_000, SESSIONS, 1).with_items(items)
+}
+
+fn script(name: &str) -> Scripts {
     let builtin = SCRIPTS.iter().find(|builtin| builtin.name == name).unwrap();
     let source = Source { name: name.into(), text: builtin.text.into(), weight: 1 };
     let options = ScriptOptions { mode: QueryMode::Prepared, defines: Vec::new() };
-    let mix = Mix::compile(&[source], &options).unwrap();
+    let mix = Compiled::compile(&[source], &options).unwrap();
     let predefined = Predefined { client_id: 0, scale: 10, random_seed: 1, default_seed: 1 };
-    let item = Item { name: name.into(), weight: 1, kind: Kind::Script(0) };
-    let scripts = Scripts::new(std::sync::Arc::new(mix), QueryMode::Prepared, predefined);
-    Workload::new(vec![item], None, Some(scripts)).unwrap()
+    Scripts::new(std::sync::Arc::new(mix), QueryMode::Prepared, predefined)
 }
 
-fn tpcc() -> Workload {
-    Workload::of_tpcc(Tpcc {
+fn tpcc() -> Tpcc {
+    Tpcc {
         warehouses: 10,
         constants: data::tpcc::nurand::Constants::for_run(17, 3),
         mix: pace::Mix::default(),
@@ -74,13 +88,22 @@ fn tpcc() -> Workload {
         homes: None,
         simulate: None,
         sessions: SESSIONS,
-    })
+    }
 }
 
-fn run(workload: Workload, poller: Choice, wire: Wire, pace: Pace, transactions: u64) -> (Account, usize) {
-    let server = NullServer::start().unwrap();
+fn alone(workload: impl Into<Any>) -> Mix {
+    Mix::of(workload.into()).unwrap()
+}
+
+/// Three workloads in one run: one, seven, and several round trips.
+fn mixed() -> Mix {
+    Mix::new([(Any::from(ycsb()), 3), (script("tpcb-like").into(), 1), (tpcc().into(), 1)]).unwrap()
+}
+
+fn run(mix: Mix, poller: Choice, wire: Wire, pace: Pace, transactions: u64) -> (Account, usize) {
+    let server = NullServer::answering(|| Box::new(TpccAnswers::default())).unwrap();
     let options = Options {
-        workload,
+        mix,
         sessions: SESSIONS,
         workers: 1,
         pace,
@@ -108,13 +131,13 @@ fn run(workload: Workload, poller: Choice, wire: Wire, pace: Pace, transactions:
 fn a_transaction_allocates_nothing_and_sends_and_receives_a_fixed_number_of_times() {
     const CLOSED: Pace = Pace::Closed;
     const OPEN: Pace = Pace::Poisson { per_second: 1e9 };
-    type Make = fn() -> Workload;
+    type Make = fn() -> Mix;
     // Name, mix, round trips per transaction.
     let cases: [(&str, Make, u64); 4] = [
-        ("ycsb", ycsb, 1),
-        ("select-only", || script("select-only"), 1),
-        ("simple-update", || script("simple-update"), 5),
-        ("tpcb-like", || script("tpcb-like"), 7),
+        ("ycsb", || alone(ycsb()), 1),
+        ("select-only", || alone(script("select-only")), 1),
+        ("simple-update", || alone(script("simple-update")), 5),
+        ("tpcb-like", || alone(script("tpcb-like")), 7),
     ];
     // Where the kernel has no io_uring, epoll is the only way there is.
     let ways: &[Choice] = match testing::needs::io_uring() {
@@ -151,16 +174,42 @@ fn a_transaction_allocates_nothing_and_sends_and_receives_a_fixed_number_of_time
     }
     // TPC-C: profiles differ in their round trips, which are counted with them; the null server's answers are text.
     for poller in ways {
-        let (short, short_allocations) = run(tpcc(), *poller, Wire::Libpq, CLOSED, SHORT);
-        let (long, long_allocations) = run(tpcc(), *poller, Wire::Libpq, CLOSED, LONG);
-        // A longer run meets longer orders: a buffer may still grow a few times.
-        let allocations = long_allocations.saturating_sub(short_allocations);
-        assert!(allocations <= UNRELATED_ALLOCATIONS_MAX, "tpcc {poller:?}: {allocations} allocations");
-        let round_trips = |account: &Account| account.posted.measured.tpcc.round_trips;
+        let of_tpcc = |account: &Account| account.posted.measured.audits.of::<Audit>();
+        let (short, long) = lengthened("tpcc", || alone(tpcc()), *poller);
         let sends = long.traffic.sends - short.traffic.sends;
-        assert_eq!(sends, round_trips(&long) - round_trips(&short), "tpcc {poller:?}: sends");
-        let mean = round_trips(&long) as f64 / (SESSIONS * LONG) as f64;
+        assert_eq!(sends, of_tpcc(&long).round_trips - of_tpcc(&short).round_trips, "tpcc {poller:?}: sends");
+        let mean = of_tpcc(&long).round_trips as f64 / (SESSIONS * LONG) as f64;
         // 0.45 * 2 + 0.43 * 1.6 + 0.04 * (1.6 + 3 + 1).
         assert!((mean - 1.812).abs() < 0.02, "{mean} round trips");
+        let (short, long) = lengthened("mixed", mixed, *poller);
+        let transactions = |account: &Account, items: std::ops::Range<usize>| -> u64 {
+            account.posted.measured.types[items].iter().map(|tally| tally.transactions).sum()
+        };
+        let first = 5;
+        let trips = |account: &Account| {
+            let tpcc = of_tpcc(account);
+            assert_eq!(
+                tpcc.ended.iter().sum::<u64>(),
+                transactions(account, first..first + Profile::ALL.len())
+            );
+            transactions(account, 0..4) + 7 * transactions(account, 4..first) + tpcc.round_trips
+        };
+        assert_eq!(
+            long.traffic.sends - short.traffic.sends,
+            trips(&long) - trips(&short),
+            "mixed {poller:?}"
+        );
+        let share = transactions(&long, 0..4) as f64 / (SESSIONS * LONG) as f64;
+        assert!((share - 0.6).abs() < 0.02, "{share} of all are YCSB's, whose weight is 3 of 5");
     }
+}
+
+/// A short run and a long one, neither of which allocates per transaction.
+fn lengthened(name: &str, mix: fn() -> Mix, poller: Choice) -> (Account, Account) {
+    let (short, short_allocations) = run(mix(), poller, Wire::Libpq, Pace::Closed, SHORT);
+    let (long, long_allocations) = run(mix(), poller, Wire::Libpq, Pace::Closed, LONG);
+    // A longer run meets longer orders: a buffer may still grow a few times.
+    let allocations = long_allocations.saturating_sub(short_allocations);
+    assert!(allocations <= UNRELATED_ALLOCATIONS_MAX, "{name} {poller:?}: {allocations} allocations");
+    (short, long)
 }

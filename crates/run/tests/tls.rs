@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use connect::ConnSpec;
+use connect::conninfo::{SslMode, TlsVersion};
 use rcgen::{CertificateParams, KeyPair};
 use run::control::StopFlag;
 use run::dial::TargetDial;
@@ -20,12 +22,10 @@ use run::random::Random;
 use run::responder::{Backend, Executed, Parameters, Responder};
 use run::schedule::Pace;
 use run::script::{Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
+use run::workload;
 use run::workload::script::Scripts;
-use run::workload::{Item, Kind, Workload};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection};
-use target::ConnSpec;
-use target::conninfo::{SslMode, TlsVersion};
 use wire::prepared::Wire;
 
 mod sys;
@@ -387,12 +387,11 @@ const ECHO: &str = "\\set n random(1, 1000000000)\nSELECT :n AS value \\gset\n\
                     \\if :value <> :n\nSELECT 1 AS out_of_step;\n\\endif\n";
 const PIPELINE: &str = "\\startpipeline\nSELECT 1;\nSELECT 2 AS big;\nSELECT 3;\n\\endpipeline\n";
 
-fn script(text: &str, mode: QueryMode) -> Workload {
+fn script(text: &str, mode: QueryMode) -> workload::Mix<Scripts> {
     let source = Source { name: "test.sql".into(), text: text.into(), weight: 1 };
     let mix = Mix::compile(&[source], &ScriptOptions { mode, defines: Vec::new() }).unwrap();
     let predefined = Predefined { client_id: 0, scale: 1, random_seed: 1, default_seed: 1 };
-    let item = Item { name: "test".into(), weight: 1, kind: Kind::Script(0) };
-    Workload::new(vec![item], None, Some(Scripts::new(Arc::new(mix), mode, predefined))).unwrap()
+    workload::Mix::of(Scripts::new(Arc::new(mix), mode, predefined)).unwrap()
 }
 
 struct Silent;
@@ -403,9 +402,9 @@ impl Observer for Silent {
 }
 
 /// Drives it, and fails instead of waiting for ever.
-fn run(spec: ConnSpec, workload: Workload, poller: Choice, transactions: u64) -> Account {
+fn run(spec: ConnSpec, mix: workload::Mix<Scripts>, poller: Choice, transactions: u64) -> Account {
     let options = Options {
-        workload,
+        mix,
         sessions: SESSIONS,
         workers: 2,
         pace: Pace::Closed,

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use data::tpcc::nurand::Constants;
+use lab::throwaway::{Installation, Throwaway, installations};
 use run::control::StopFlag;
 use run::dial::TargetDial;
 use run::drive::{Account, Observer, Options, Second, drive};
@@ -14,11 +15,10 @@ use run::engine::poller::Choice;
 use run::engine::{NANOS_PER_SECOND, Nanos};
 use run::schedule::Pace;
 use run::terminals::Users;
-use run::workload::Workload;
+use run::workload;
 use run::workload::tpcc::audit::Audit;
 use run::workload::tpcc::pace::Mix;
 use run::workload::tpcc::{Isolation, Profile, Tpcc};
-use target::throwaway::{Installation, Throwaway, installations};
 use wire::prepared::Wire;
 
 const WAREHOUSES: u32 = 2;
@@ -147,11 +147,11 @@ fn tpcc(isolation: Isolation, wire: Wire, sessions: u64) -> Tpcc {
     }
 }
 
-fn options(tpcc: Tpcc, pace: Pace, millis: u64) -> Options {
+fn options(tpcc: Tpcc, pace: Pace, millis: u64) -> Options<Tpcc> {
     Options {
         sessions: tpcc.sessions,
         wire: tpcc.wire,
-        workload: Workload::of_tpcc(tpcc),
+        mix: workload::Mix::of(tpcc).unwrap(),
         workers: 2,
         pace,
         duration: Some(Duration::from_millis(millis)),
@@ -173,15 +173,15 @@ impl Observer for Silent {
     fn second(&mut self, _: &Second<'_>) {}
 }
 
-fn run(cluster: &Throwaway, options: Options) -> Account {
+fn run(cluster: &Throwaway, options: Options<Tpcc>) -> Account {
     drive(options, Arc::new(TargetDial::new(cluster.spec())), &StopFlag::default(), &mut Silent).unwrap()
 }
 
 /// Everything that reached its end, warm-up included.
 fn audit(account: &Account) -> Audit {
-    let mut audit = account.posted.measured.tpcc.clone();
-    audit.add(&account.posted.warmup.tpcc);
-    audit
+    let mut audit = account.posted.measured.audits.clone();
+    audit.add(&account.posted.warmup.audits);
+    audit.of()
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn connections_that_are_killed_lose_no_order_and_invent_none() {
 fn terminals_keep_their_pace_on_a_few_sessions() {
     on_each(|installation, cluster| {
         // Two warehouses have 20 terminals, of which one begins a transaction every second.
-        let users = Users { first: 0, count: 20, seed: 3, mix: Mix::Deck };
+        let users = Users { first: 0, count: 20, seed: 3, habits: Mix::Deck.habits() };
         let account = run(
             &cluster,
             options(tpcc(Isolation::ReadCommitted, Wire::Lean, 3), Pace::Terminals(users), 8_000),
@@ -273,7 +273,7 @@ fn terminals_keep_their_pace_on_a_few_sessions() {
 
 #[test]
 fn fifteen_thousand_warehouses_are_simulated_by_one_thread() {
-    let users = Users { first: 0, count: 150_000, seed: 3, mix: Mix::default() };
+    let users = Users { first: 0, count: 150_000, seed: 3, habits: Mix::default().habits() };
     let tpcc = Tpcc {
         warehouses: 15_000,
         simulate: Some(NANOS_PER_SECOND / 100),
@@ -302,7 +302,7 @@ fn fifteen_thousand_warehouses_are_simulated_by_one_thread() {
     let waited_s = waited_us / 1e6 / measured.transactions() as f64;
     let terminals = per_second * (21.09 + waited_s);
     assert!((127_500.0..172_500.0).contains(&terminals), "{per_second} a second, {waited_s} s waited");
-    let audit = &measured.tpcc;
+    let audit: Audit = measured.audits.of();
     let share = |part: u64, of: u64| part as f64 * 100.0 / of as f64;
     assert!((0.6..1.5).contains(&share(audit.rolled_back, audit.ended[0])));
     assert!((13.0..17.0).contains(&share(audit.remote_payments, audit.ended[1])));

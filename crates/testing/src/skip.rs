@@ -12,7 +12,7 @@ const SKIPS: &str = "PGFATHOM_TEST_SKIPS";
 /// Something that this machine has not got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// A name without spaces, by which `scripts/skips-allowed` knows it.
+    /// A name without spaces, by which `scripts/test-expected` knows it.
     pub need: &'static str,
     /// What was found instead.
     pub why: String,
@@ -49,7 +49,7 @@ fn line(lack: &Lack, test: &str, place: &Location<'_>) -> String {
 }
 
 /// In one write, as other threads and processes write there, too.
-fn append(path: &Path, line: &str) {
+pub(crate) fn append(path: &Path, line: &str) {
     let file = OpenOptions::new().create(true).append(true).open(path);
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
     written.unwrap_or_else(|error| panic!("{}: a skip cannot be written down: {error}", path.display()));

@@ -55,6 +55,7 @@ impl Workspace {
             "PGFATHOM_TEST_DIR",
             "PGFATHOM_TEST_ALL",
             "PGFATHOM_TEST_POSTGRES",
+            "CARGO_TARGET_DIR",
         ];
         for name in settings {
             command.env_remove(name);
@@ -145,4 +146,55 @@ fn a_strict_run_asserts_the_releases_that_a_suite_ran_on() {
     let (code, said) = workspace.run(&[("other", PASSED)], &[STRICT]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("there is no such suite"), "{said}");
+}
+
+#[test]
+fn what_is_left_for_the_whole_run_is_told_and_only_what_the_list_names() {
+    let workspace = Workspace::new(
+        "later",
+        "later a/one slow\nlater a/one slower\nlater a/two\nthin a/three half of it\n",
+    );
+    let called_with = |arguments: &str| {
+        let skipped = arguments.matches("--skip").count();
+        format!("[ \"$*\" = '{arguments}' ] || exit 101; {PASSED}'; {skipped} filtered out'")
+    };
+    // One that was renamed would otherwise never be made again.
+    let renamed = format!("{PASSED}'; 1 filtered out'");
+    let (code, said) = workspace.run(&[("one", &renamed)], &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("name 2 tests of a/one, and there are 1 of them"), "{said}");
+    let thin = |part: &str| format!("echo '{part}' >>\"$PGFATHOM_TEST_LATER\"; {PASSED}");
+    let suites = [
+        ("one", called_with("--exact --skip slow --skip slower")),
+        ("two", "exit 101".to_owned()),
+        ("three", thin("half of it")),
+    ];
+    let suites = suites.each_ref().map(|(name, script)| (*name, script.as_str()));
+    let (code, said) = workspace.run(&suites, &[STRICT]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("left for make test-all: 3 whole tests or suites, 1 parts of tests"), "{said}");
+    assert!(said.contains("slow slower") && said.contains("half of it"), "{said}");
+    // The whole run leaves nothing out.
+    let whole = ("PGFATHOM_TEST_ALL", "1");
+    let (code, said) = workspace.run(&[("one", &called_with("")), ("two", PASSED)], &[whole]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("2 suites, 2 tests passed"), "{said}");
+    // A part that nobody has put on the list.
+    let (code, said) = workspace.run(&[("three", &thin("the other half"))], &[STRICT]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("thin a/three the other half"), "{said}");
+}
+
+#[test]
+fn the_slowest_suite_of_the_last_run_is_the_first_of_the_next() {
+    let workspace = Workspace::new("order", "");
+    let suites = [("quick", PASSED), ("slow", &*format!("sleep 2; {PASSED}"))];
+    let (target, one) = (workspace.0.join("target"), ("PGFATHOM_TEST_SUITES", "1"));
+    std::fs::create_dir_all(&target).unwrap();
+    let target = ("CARGO_TARGET_DIR", target.to_str().unwrap());
+    workspace.run(&suites, &[one, target]);
+    let (code, said) = workspace.run(&suites, &[one, target]);
+    assert_eq!(code, Some(0), "{said}");
+    let place = |name: &str| said.find(name).unwrap_or_else(|| panic!("{said}"));
+    assert!(place("a/slow") < place("a/quick"), "{said}");
 }

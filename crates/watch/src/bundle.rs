@@ -11,6 +11,7 @@ pub mod core;
 pub mod redact;
 
 use archive::ArchiveError;
+use lab::leftover::Leftover;
 use record::file::{self, Lines};
 use redact::{Redaction, Redactor};
 use serde_json::{Value, json};
@@ -19,10 +20,9 @@ use std::fs;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use target::leftover::Leftover;
 
 /// The file that says what a bundle is.
-pub const MANIFEST: &str = "bundle.json";
+pub(crate) const MANIFEST: &str = "bundle.json";
 /// Version of the manifest.
 pub const SCHEMA_VERSION: u32 = 1;
 /// Ends of names that archives have, tar's flag for each to pack it, and the program that unpacks it.
@@ -94,8 +94,8 @@ impl BundleError {
             BundleError::Unknown { .. } => {
                 Some("name a run directory (ls runs/), or an archive whose name ends with .tar.gz, .tgz, .tar.zst, .tar.xz or .tar".to_string())
             }
-            BundleError::Foreign { .. } => Some("a bundle is made by: pgfathom watch -T 60 --bundle".to_string()),
-            BundleError::Exists { .. } => Some("move it away, or name another file".to_string()),
+            BundleError::Foreign { .. } => Some("to make a bundle: pgfathom watch -T 60 --bundle".to_string()),
+            BundleError::Exists { .. } => Some("move it, or name another file".to_string()),
         }
     }
 
@@ -223,7 +223,7 @@ impl Source {
             }
             Source::Piped(program, child) => (program, child),
         };
-        let mut pipe = child.stdout.take().expect("it was piped");
+        let mut pipe = child.stdout.take().expect("it was read from a pipe");
         let unpacked = archive::unpack(&mut pipe, into, bytes_max);
         // Behind the last entry stand zeros; a program that has more to write than those is not waited for.
         let trailer = io::copy(&mut pipe.by_ref().take(TRAILER_BYTES_MAX), &mut io::sink());
@@ -312,7 +312,7 @@ fn copy_run(from: &Path, to: &Path, redaction: Redaction) -> Result<Vec<String>,
         }
     }
     if names.is_empty() {
-        let why = "there is no file of a run in it".to_string();
+        let why = "it has no file of a run".to_string();
         return Err(BundleError::Foreign { path: from.to_path_buf(), why });
     }
     let manifest = json!({"schema": "pgfathom.bundle", "schema_version": SCHEMA_VERSION,

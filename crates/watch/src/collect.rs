@@ -23,7 +23,7 @@ pub struct Tick {
 impl Tick {
     /// `t_us` of a wall-clock moment (microseconds since the Unix epoch) of a clock that is ahead of ours by `offset_us`; 0 if it lies
     /// before the start of the run.
-    pub fn of_wall(&self, wall_us: i64, offset_us: i64) -> u64 {
+    pub(crate) fn of_wall(&self, wall_us: i64, offset_us: i64) -> u64 {
         // The wall clock may have been set since the run began, the monotonic one not: the way goes over this very moment.
         let now_wall_us = record::clock::wall_us() as i64;
         let now_us = self.clock.now_us() as i64;
@@ -212,7 +212,7 @@ impl Said {
     }
 
     /// What is missing now: what, why, lost.
-    pub fn missing_now(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+    pub(crate) fn missing_now(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.missing.iter().map(|(what, (why, lost))| (what.as_str(), why.as_str(), lost.as_str()))
     }
 }

@@ -67,7 +67,7 @@ impl Pulse {
     }
 
     /// Kernel time in percent of all processors.
-    pub fn system_pct(&self) -> Option<f64> {
+    pub(crate) fn system_pct(&self) -> Option<f64> {
         match self.0.load(Ordering::Relaxed) {
             u64::MAX => None,
             value => Some(value as f64 / 1000.0),
@@ -122,7 +122,7 @@ impl LocalHost {
     }
 
     /// Where the collector of stacks learns of kernel time.
-    pub fn pulse(&self) -> Pulse {
+    pub(crate) fn pulse(&self) -> Pulse {
         self.pulse.clone()
     }
 
@@ -163,13 +163,12 @@ impl LocalHost {
     fn follow_log(&mut self, tick: &Tick, batch: &mut Batch) {
         let Some(log) = &mut self.log else {
             if let Some(absent) = self.log_absent {
-                let why = format!(
-                    "/dev/kmsg: {absent} (needs root or CAP_SYSLOG where kernel.dmesg_restrict is 1)"
-                );
+                let why =
+                    format!("/dev/kmsg: {absent} (needs root, or CAP_SYSLOG if kernel.dmesg_restrict is 1)");
                 self.machine.slow().1.lacks("kernel log", why, kernel_log::LOST);
             }
             if !self.files.is_live() {
-                self.machine.slow().1.lacks("kernel log", "a recording has none", kernel_log::LOST);
+                self.machine.slow().1.lacks("kernel log", "a recorded copy has none", kernel_log::LOST);
             }
             return;
         };
@@ -262,7 +261,7 @@ pub(crate) fn tell_new(new: Vec<Message>, tick: &Tick, place: &Place, batch: &mu
         batch.event(told);
     }
     if left_out > 0 {
-        let text = format!("{left_out} more kernel messages of this second are left out");
+        let text = format!("{left_out} more kernel messages of this second were dropped");
         batch.event(place.event(tick.now_us, event::NOTE, text));
     }
 }

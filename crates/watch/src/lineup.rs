@@ -3,8 +3,8 @@
 use crate::board::Board;
 use crate::collect::{Batch, Collect, Place, Said, Tick};
 use crate::sql::Node;
+use engines::{Absent, ClusterNode, Survey};
 use std::sync::Arc;
-use target::{Absent, ClusterNode, Survey};
 
 /// One collector for each node. They share `board`.
 pub fn of(nodes: &[ClusterNode], board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
@@ -47,7 +47,7 @@ impl Collect for Nowhere {
 
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         let why = format!("{}; {}", self.absent.why, self.absent.hint);
-        let missing = self.place().missing("server", why, "everything that the server's views say");
+        let missing = self.place().missing("server", why, "everything from the server's views");
         self.said.missing(batch, tick.now_us, missing);
     }
 }

@@ -1,6 +1,7 @@
 //! A line for people: what a node does at this moment, from the board.
 
 use crate::board::NodeState;
+use record::number;
 use record::watched::WAIT_CPU;
 
 /// Kinds of waits named in a line, the most frequent first.
@@ -13,13 +14,13 @@ const OLDEST_MIN_S: f64 = 2.0;
 /// `1840 tps, 7 active (4 CPU, 2 LWLock, 1 IO), WAL 12.3 MB/s, 2 blocked, oldest 3.2 s, lag 1.2 MB`: what is not worth a word is left out.
 pub fn line(state: &NodeState) -> String {
     if state.t_us == 0 {
-        return "not asked yet".to_string();
+        return "not sampled yet".to_string();
     }
     if !state.is_up {
         return "away".to_string();
     }
     let mut words = vec![format!("{:.0} tps", state.transactions_per_s), active(state)];
-    words.push(format!("WAL {}/s", bytes(state.wal_bytes_per_s)));
+    words.push(format!("WAL {}/s", number::bytes(state.wal_bytes_per_s)));
     if state.sessions_blocked > 0 {
         words.push(format!("{} blocked", state.sessions_blocked));
     }
@@ -27,7 +28,7 @@ pub fn line(state: &NodeState) -> String {
         words.push(format!("oldest {:.1} s", state.oldest_transaction_s));
     }
     if state.replay_lag_bytes >= LAG_BYTES_MIN {
-        words.push(format!("lag {}", bytes(state.replay_lag_bytes as f64)));
+        words.push(format!("lag {}", number::bytes(state.replay_lag_bytes as f64)));
     }
     words.join(", ")
 }
@@ -40,14 +41,6 @@ fn active(state: &NodeState) -> String {
     match named.is_empty() {
         true => format!("{} active", state.sessions_active),
         false => format!("{} active ({})", state.sessions_active, named.join(", ")),
-    }
-}
-
-fn bytes(bytes: f64) -> String {
-    match bytes {
-        b if b >= 1e9 => format!("{:.1} GB", b / 1e9),
-        b if b >= 1e6 => format!("{:.1} MB", b / 1e6),
-        b => format!("{:.0} kB", b / 1e3),
     }
 }
 
@@ -64,7 +57,7 @@ mod tests {
             sessions_active: 7,
             ..NodeState::default()
         };
-        assert_eq!(line(&state), "1840 tps, 7 active, WAL 0 kB/s");
+        assert_eq!(line(&state), "1840 tps, 7 active, WAL 0 B/s");
         for (kind, n) in [("IO", 1), ("LWLock", 2), ("CPU", 1), ("Lock", 2), ("IPC", 1)] {
             state.waits.insert(kind.to_string(), n);
         }
@@ -72,9 +65,9 @@ mod tests {
         (state.sessions_blocked, state.oldest_transaction_s, state.replay_lag_bytes) = (2, 3.21, 1_200_000);
         assert_eq!(
             line(&state),
-            "1840 tps, 7 active (1 CPU, 2 LWLock, 2 Lock), WAL 12.3 MB/s, 2 blocked, oldest 3.2 s, lag 1.2 MB"
+            "1840 tps, 7 active (1 CPU, 2 LWLock, 2 Lock), WAL 12.3 MB/s, 2 blocked, oldest 3.2 s, lag 1.20 MB"
         );
         assert_eq!(line(&NodeState { t_us: 1, ..NodeState::default() }), "away");
-        assert_eq!(line(&NodeState::default()), "not asked yet");
+        assert_eq!(line(&NodeState::default()), "not sampled yet");
     }
 }

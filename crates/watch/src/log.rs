@@ -81,13 +81,13 @@ pub(crate) struct Wanted<'a> {
 /// Why there is none to read.
 pub(crate) fn find(wanted: &Wanted<'_>) -> Result<Source, String> {
     if !wanted.is_local {
-        return Err("the server runs on another machine".to_string());
+        return Err("the server runs on another host".to_string());
     }
-    let data = wanted.data_directory.ok_or("the data directory is hidden from our role; grant pg_monitor")?;
+    let data = wanted.data_directory.ok_or("our role cannot see the data directory; grant pg_monitor")?;
     let formats = [Format::Json, Format::Csv, Format::Stderr].into_iter().filter(|format| {
         wanted.destination.split(',').any(|word| word.trim().eq_ignore_ascii_case(format.name()))
     });
-    let mut why = format!("log_destination = {}: nothing that can be followed", wanted.destination);
+    let mut why = format!("log_destination = {}: not a file that can be read", wanted.destination);
     for format in formats {
         let (path, collected_in) = if wanted.collects {
             let listed = listed(data, format);
@@ -138,7 +138,7 @@ fn error_output(data: &Path) -> Result<PathBuf, String> {
     let path = std::fs::read_link(&link).map_err(|error| format!("{link}: {error}"))?;
     match path.is_file() {
         true => Ok(path),
-        false => Err(format!("the server's error output goes to {}, which is no file", path.display())),
+        false => Err(format!("the server's error output goes to {}, which is not a file", path.display())),
     }
 }
 
@@ -234,7 +234,7 @@ impl Follower {
         }
         let word = self.splitter.heard().foreign.as_ref()?;
         Some(format!(
-            "messages come in another language ({word}), of a role or database with an lc_messages of its own or by the server's environment; type: {TYPE}"
+            "messages are in another language ({word}), because a role or database has its own lc_messages or because of the server's environment; type: {TYPE}"
         ))
     }
 
@@ -242,7 +242,7 @@ impl Follower {
     fn say_sense(&self, t_us: u64, said: &mut Said, batch: &mut Batch) {
         match self.foreign() {
             Some(why) => {
-                let lost = "reasons and phases of checkpoints (their number comes from counters), what autovacuum did, lock waits, temporary files; errors are told by severity and SQLSTATE";
+                let lost = "reasons and phases of checkpoints (their number comes from counters), work of autovacuum, lock waits, temporary files; errors are recognised by severity and SQLSTATE";
                 said.missing(batch, t_us, self.place.missing(WORDS, why, lost));
             }
             None => said.found(batch, t_us, &self.place, WORDS),
@@ -257,7 +257,7 @@ impl Follower {
                 ),
                 format => format!("{}: no line is one of {}", self.source.path.display(), format.name()),
             };
-            said.missing(batch, t_us, self.place.missing(LINES, why, "what the server said of itself"));
+            said.missing(batch, t_us, self.place.missing(LINES, why, "the messages of the server"));
         } else if heard.understood > 0 {
             said.found(batch, t_us, &self.place, LINES);
         }
@@ -281,7 +281,7 @@ impl Follower {
                 said.missing(
                     batch,
                     t_us,
-                    self.place.missing("server log", why, "what the server said of itself"),
+                    self.place.missing("server log", why, "the messages of the server"),
                 );
             }
         }

@@ -11,8 +11,8 @@
 //! | odd: half a slice goes on, so that the bad seconds are in it, too | to asked, or to turning if this kind was kept often enough |
 //! | asked: perf writes what it has | its file, to the queue; the ring turns on |
 //!
-//! What is queued is printed (`perf script`, at the lowest priority) when its price lies within [`BUDGET_SHARE`] of the CPU time that has passed, else
-//! at the end, when nothing is measured any more: printing one slice takes a second of CPU, a hundred times what recording it took.
+//! What is queued is printed (`perf script`, at the lowest priority) when its price lies within [`BUDGET_SHARE`] of the CPU time that has passed,
+//! else at the end, when nothing is measured any more: printing one slice takes a second of CPU, a hundred times what recording it took.
 //!
 //! A printed ring is cut where the oddity began: what was before is the calm slice that the odd one is compared with.
 
@@ -27,6 +27,7 @@ use crate::host::{Pulse, tools};
 use crate::meter::Meter;
 use client::ClientTail;
 use detect::{Detector, Oddity, Second};
+use lab::leftover::{self, Leftover};
 use record::event;
 use ring::Ring;
 use std::collections::{BTreeMap, VecDeque};
@@ -37,7 +38,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use target::leftover::{self, Leftover};
 
 /// Length of a slice.
 pub const SLICE: Duration = Duration::from_secs(15);
@@ -525,7 +525,7 @@ impl Collect for Stacks {
         }
         let lost = self.printing.len() + self.queue.len();
         if lost > 0 {
-            let text = format!("{lost} slices of stacks could not be printed in time and are lost");
+            let text = format!("{lost} slices of stacks were not written in time and are lost");
             batch.event(self.place().event(tick.now_us, event::NOTE, text));
         }
         self.clean();

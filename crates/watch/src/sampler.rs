@@ -24,15 +24,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Bytes of lines and files that the sampling of one run may leave: at a typical 20 kB a second, half of it is seven hours.
-pub const DISK_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+pub(crate) const DISK_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// The time between two ticks unless something else is asked for.
-pub const INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 /// The starts are thinned out to one in this many at most.
-pub const COARSENESS_MAX: u64 = 256;
+pub(crate) const COARSENESS_MAX: u64 = 256;
 /// How long the end waits for collectors that are asking.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two lines about what watching costs: the account must not be what is dear.
-pub const ACCOUNT_EVERY_US: u64 = 10_000_000;
+pub(crate) const ACCOUNT_EVERY_US: u64 = 10_000_000;
 /// How often the end looks whether a thread has ended, if nobody told it.
 const BEAT: Duration = Duration::from_millis(10);
 /// A start that is this part of the interval late is missed rather than taken late.
@@ -264,7 +264,8 @@ impl Shared {
         self.write(place, Batch { events: vec![gap], ..Batch::default() });
     }
 
-    /// Writes what a tick brought. A line that is lost must not end the sampling: the first one is kept for whoever stops it. Returns the bytes of lines and files.
+    /// Writes what a tick brought. A line that is lost must not end the sampling: the first one is kept for whoever stops it. Returns the bytes of
+    /// lines and files.
     fn write(&self, place: &Place, mut batch: Batch) -> u64 {
         let used = {
             let state = self.lock();
@@ -300,7 +301,7 @@ impl Shared {
         }
         batch.events.extend(self.thin_out(place, used + bytes));
         if used < limit && used + bytes >= limit {
-            let message = "watch has written all it may: only events from here on";
+            let message = "the recording has reached its size limit: only events from now on";
             batch.events.push(place.event(self.dir.now_us(), event::NOTE, message));
         }
         for event in &mut batch.events {
@@ -327,7 +328,7 @@ impl Shared {
         }
         let mega = 1024 * 1024;
         let message = format!(
-            "watch has written {} of {} MiB: from here on it looks every {:.0} s",
+            "the recording has {} of {} MiB: from now on it samples every {:.0} s",
             used / mega,
             self.options.disk_bytes_max / mega,
             self.options.interval.as_secs_f64() * wanted as f64

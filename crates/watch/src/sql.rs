@@ -22,6 +22,8 @@ use crate::board::{Board, NodeState};
 use crate::collect::{Batch, Collect, Place, Said, Spent, Tick, With};
 use crate::log;
 use crate::meter::Meter;
+use connect::ConnSpec;
+use connect::conninfo::Host;
 use counters::Counters;
 use probe::Probe;
 use record::event;
@@ -31,13 +33,11 @@ use session::{Failed, Session};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use target::ConnSpec;
-use target::conninfo::Host;
 
 /// The first attempt to connect again comes after this.
-pub const RETRY_FIRST: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// Attempts are never further apart.
-pub const RETRY_MAX: Duration = Duration::from_secs(10);
+pub(crate) const RETRY_MAX: Duration = Duration::from_secs(10);
 /// How much more rarely a part is asked that the server refused for good.
 const REFUSED_FACTOR: u64 = 10;
 /// Round trips of which the shortest gives the clock's offset.
@@ -85,21 +85,20 @@ impl Part {
     /// Its name, and what cannot be said without it.
     fn words(self) -> (&'static str, &'static str) {
         match self {
-            Part::Facts => ("settings", "how the server is configured"),
-            Part::Clock => (
-                "clock",
-                "how far the server's clock is from ours: its log lines may stand at the wrong second",
-            ),
+            Part::Facts => ("settings", "the configuration of the server"),
+            Part::Clock => {
+                ("clock", "how far the server's clock is from ours: its log lines may be at the wrong second")
+            }
             Part::Ages => ("age of databases", "how far the next vacuum against wraparound is"),
             Part::Tables => (
                 "tables",
-                "which table grows, is scanned, or is vacuumed in vain; tables without primary key; indexes in other tablespaces",
+                "which tables grow, are scanned, or are vacuumed without effect; tables without primary key; indexes in other tablespaces",
             ),
             Part::Statements => ("statements", "which statements take the time"),
-            Part::WaitProfile => ("wait profile", "waits shorter than a tick"),
+            Part::WaitProfile => ("wait profile", "waits shorter than the sampling interval"),
             Part::Io => ("server I/O", "reads, writes and syncs by kind of backend"),
             Part::Subscriptions => ("subscriptions", "whether changes of other servers are applied"),
-            Part::Progress => ("progress", "how far vacuums, index builds and copies are"),
+            Part::Progress => ("progress", "the progress of vacuums, index builds and copies"),
         }
     }
 }
@@ -135,7 +134,6 @@ pub struct Node {
     is_local: bool,
     texts: HashSet<String>,
     log: Option<log::Follower>,
-    follows_log: bool,
     /// Of a node that has never answered: who speaks of it, and what to type if its address is not ours.
     found_as: Option<(String, String)>,
 }
@@ -180,22 +178,14 @@ impl Node {
             is_local: false,
             texts: HashSet::new(),
             log: None,
-            follows_log: true,
             found_as: None,
         }
     }
 
     /// A node that did not answer when it was found: says by whom, and what to type, for as long as it has not.
     #[must_use]
-    pub fn found_as(mut self, told_by: &str, hint: &str) -> Node {
+    pub(crate) fn found_as(mut self, told_by: &str, hint: &str) -> Node {
         self.found_as = Some((told_by.to_string(), hint.to_string()));
-        self
-    }
-
-    /// Leaves the server's log alone.
-    #[must_use]
-    pub fn without_log(mut self) -> Node {
-        self.follows_log = false;
         self
     }
 
@@ -249,7 +239,7 @@ impl Node {
         if was_up {
             batch.event(self.event(now_us, event::RESTART, format!("{} went away: {failed}", self.name)));
         }
-        let lost = "everything that the server's views say";
+        let lost = "everything from the server's views";
         let why = match &self.found_as {
             Some((told_by, hint)) => format!("{told_by}; {hint}"),
             None => failed.to_string(),
@@ -349,7 +339,7 @@ impl Node {
                 self.said.found(batch, now_us, &place, "blockers");
                 Ok(())
             }
-            Err(failed) => self.refused("blockers", "who waits for whom", failed, now_us, batch),
+            Err(failed) => self.refused("blockers", "which sessions block others", failed, now_us, batch),
         }
     }
 
@@ -488,7 +478,7 @@ impl Node {
                 self.said.missing(
                     batch,
                     t_us,
-                    place.missing(what, "not there, or not readable for our role", lost),
+                    place.missing(what, "missing, or not readable for our role", lost),
                 );
             }
         }
@@ -503,7 +493,7 @@ impl Node {
             let message = format!("{}: {}", self.name, changed.join(", "));
             batch.event(self.event(t_us, event::SETTINGS_CHANGED, message));
         }
-        if self.follows_log && (is_first || !changed.is_empty() || self.log.is_none()) {
+        if is_first || !changed.is_empty() || self.log.is_none() {
             self.find_log(tick, batch)?;
         }
         Ok(())
@@ -548,7 +538,7 @@ impl Node {
             }
             Err(why) => {
                 self.log = None;
-                let lost = "reasons and phases of checkpoints, what autovacuum did, deadlocks with their statements, lock waits, temporary files, errors and crashes";
+                let lost = "reasons and phases of checkpoints, work of autovacuum, deadlocks with their statements, lock waits, temporary files, errors and crashes";
                 self.said.missing(batch, t_us, place.missing("server log", why, lost));
             }
         }
@@ -625,7 +615,7 @@ impl Collect for Node {
                     if !failed.is_passing() {
                         self.core_due_us = tick.now_us + tick.cadence_us * REFUSED_FACTOR;
                     }
-                    let lost = "sessions, waits, counters, WAL and standbys of these ticks";
+                    let lost = "sessions, waits, counters, WAL and standbys of these samples";
                     self.refused("core", lost, failed, tick.now_us, batch)
                 }
             };
@@ -657,7 +647,7 @@ fn checkpoint_of_counters(node: &str, t_us: u64, counted: &record::watched::Serv
     let requested = counted.checkpoints_requested.unwrap_or(0) > 0;
     let reason = if requested { "requested" } else { "time" };
     Place::Node(node.to_string())
-        .event(t_us, event::CHECKPOINT, format!("{node}: checkpoint ({reason}), by the counters"))
+        .event(t_us, event::CHECKPOINT, format!("{node}: checkpoint ({reason}), from the counters"))
         .with("reason", reason)
         .with("buffers", counted.checkpoint_buffers.unwrap_or(0))
         .with("write_ms", counted.checkpoint_write_ms.unwrap_or(0.0))

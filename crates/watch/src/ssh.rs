@@ -205,7 +205,7 @@ impl RemoteHost {
                     self.ask(tick.now_us);
                 }
                 Ok(News::Stranger(version)) => {
-                    return Err(format!("the shell over there speaks version {version}, not {VERSION}"));
+                    return Err(format!("the remote script has version {version}, not {VERSION}"));
                 }
                 Ok(News::Whole { began_us, uptime_us }) => {
                     link.waiting_since_us = None;
@@ -218,7 +218,7 @@ impl RemoteHost {
                     let since_us = link.waiting_since_us.unwrap_or(tick.now_us);
                     let silent_us = tick.now_us.saturating_sub(since_us);
                     return match silent_us >= STALL_US {
-                        true => Err(format!("no answer for {} s", silent_us / 1_000_000)),
+                        true => Err(format!("no reply for {} s", silent_us / 1_000_000)),
                         false => Ok(()),
                     };
                 }
@@ -260,7 +260,7 @@ impl RemoteHost {
     fn tell_log(&mut self, tick: &Tick, now_us: u64, uptime_us: u64, files: &mut Shipped, batch: &mut Batch) {
         let Ok(text) = files.text("/@/dmesg") else { return };
         if text.trim().is_empty() {
-            let why = "dmesg says nothing (needs root or CAP_SYSLOG where kernel.dmesg_restrict is 1)";
+            let why = "dmesg prints nothing (needs root, or CAP_SYSLOG if kernel.dmesg_restrict is 1)";
             self.machine.slow().1.lacks("kernel log", why, kernel_log::LOST);
             return;
         }
@@ -303,7 +303,7 @@ impl RemoteHost {
 
 /// What cannot be said of a machine that is not reached.
 const LOST: &str =
-    "anything about this machine: processors, disks, memory, network, hardware, kernel messages";
+    "everything about this host: processors, disks, memory, network, hardware, kernel messages";
 
 fn files_of(files: &Mutex<Shipped>) -> MutexGuard<'_, Shipped> {
     // Entries are replaced whole.

@@ -23,7 +23,7 @@ const FILES_MAX: u32 = 50;
 /// What is read of a stuck process. `stack` needs root; nothing of it names users, databases or statements.
 const FILES: [&str; 5] = ["wchan", "stack", "syscall", "schedstat", "io"];
 /// What cannot be said without the kernel's stacks.
-const LOST: &str = "in which function of the kernel a stuck server process waits";
+const LOST: &str = "in which kernel function a stuck server process waits";
 
 #[derive(Clone, Debug)]
 struct Seen {
@@ -82,7 +82,7 @@ impl Stuck {
         {
             "in uninterruptible sleep"
         } else if still_us >= STUCK_US && !wait.starts_with("Lock:") && !wait.starts_with("Client:") {
-            "without moving"
+            "without progress"
         } else {
             return None;
         };
@@ -241,7 +241,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("== syscall\nnot there"), "what is not there is said: {text}");
-        assert!(told[0].1.events[0].message.contains("without moving for 10 s"));
+        assert!(told[0].1.events[0].message.contains("without progress for 10 s"));
     }
 
     #[test]

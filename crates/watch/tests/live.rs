@@ -2,14 +2,14 @@
 //!
 //! One server per version serves all tests of the version; each test provokes in its own objects and looks for them only.
 
+use connect::ConnSpec;
+use lab::throwaway::{Installation, Throwaway, installations};
 use postgres::Client;
 use record::Clock;
 use record::event::{self, Event};
 use record::watched::{Sampled, WAIT_CPU};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use target::ConnSpec;
-use target::throwaway::{Installation, Throwaway, installations};
 use watch::{Batch, Board, Collect, Node, Tick};
 
 /// A condition that has not come by then will not come.
@@ -440,7 +440,7 @@ fn a_restart_is_survived_and_said() {
         let mut watch = Watch::of(&server.spec());
         watch.tick();
         assert!(watch.board.node(NODE).expect("it was seen").is_up);
-        server.stop(target::local::StopMode::Immediate).unwrap();
+        server.stop(lab::local::StopMode::Immediate).unwrap();
         watch.until_event("the end", |event| {
             event.kind == event::RESTART && event.message.contains("went away")
         });

@@ -1,10 +1,10 @@
 //! What is said of this very machine while a throwaway server works on it.
 
+use lab::throwaway::{Throwaway, installations};
 use record::Clock;
 use record::watched::Sampled;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use target::throwaway::{Throwaway, installations};
 use watch::board::{NodeState, Process};
 use watch::host::LocalHost;
 use watch::{Batch, Board, Collect, Tick};
@@ -44,7 +44,7 @@ fn this_machine_is_described_and_its_server_seen_at_work() {
     let server = server();
     let mut client = server.spec();
     client.application_name = "worker".into();
-    let mut worker = target::control::connect(&client).expect("connected");
+    let mut worker = connect::control::connect(&client).expect("connected");
     let pid: i32 = worker.query_one("select pg_backend_pid()", &[]).expect("answered").get(0);
     let pid = u32::try_from(pid).expect("a process id");
     let board = Arc::new(Board::new());
@@ -116,8 +116,8 @@ fn a_look_opens_no_files_but_those_of_processes_at_work() {
     const FILES_PER_PROCESS: u64 = 4;
     let server = server();
     let mut sessions: Vec<_> =
-        (0..3).map(|_| target::control::connect(&server.spec()).expect("connected")).collect();
-    let pid = |session: &mut target::control::Control| {
+        (0..3).map(|_| connect::control::connect(&server.spec()).expect("connected")).collect();
+    let pid = |session: &mut connect::control::Control| {
         session.query_one("select pg_backend_pid()", &[]).expect("answered").get::<_, i32>(0) as u32
     };
     let pids: Vec<u32> = sessions.iter_mut().map(pid).collect();
@@ -160,7 +160,7 @@ fn cost_of_a_tick() {
     const TICKS: usize = 200;
     let server = server();
     let mut sessions: Vec<_> =
-        (0..BACKENDS).map(|_| target::control::connect(&server.spec()).expect("connected")).collect();
+        (0..BACKENDS).map(|_| connect::control::connect(&server.spec()).expect("connected")).collect();
     let pids: Vec<u32> = sessions
         .iter_mut()
         .map(|session| {

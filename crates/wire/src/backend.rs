@@ -11,11 +11,9 @@ pub mod tag {
     /// Authentication request of any kind.
     pub const AUTHENTICATION: u8 = b'R';
     /// Process id and secret key for cancel requests.
-    pub const BACKEND_KEY_DATA: u8 = b'K';
+    pub(crate) const BACKEND_KEY_DATA: u8 = b'K';
     /// Bind is done.
     pub const BIND_COMPLETE: u8 = b'2';
-    /// Close is done.
-    pub const CLOSE_COMPLETE: u8 = b'3';
     /// A command is done; the body is its tag, for example `UPDATE 1`.
     pub const COMMAND_COMPLETE: u8 = b'C';
     /// A piece of COPY data.
@@ -44,8 +42,6 @@ pub mod tag {
     pub const PARAMETER_STATUS: u8 = b'S';
     /// Parse is done.
     pub const PARSE_COMPLETE: u8 = b'1';
-    /// The portal reached its row limit.
-    pub const PORTAL_SUSPENDED: u8 = b's';
     /// The server waits for the next request; the body is the transaction status.
     pub const READY_FOR_QUERY: u8 = b'Z';
     /// Shape of the rows that follow.

@@ -9,17 +9,11 @@ pub struct SqlState(pub [u8; 5]);
 
 impl SqlState {
     /// `40001`: the transaction could not be serialised; the whole of it may be tried again.
-    pub const SERIALIZATION_FAILURE: SqlState = SqlState(*b"40001");
+    pub(crate) const SERIALIZATION_FAILURE: SqlState = SqlState(*b"40001");
     /// `40P01`: the transaction was chosen to end a deadlock; the whole of it may be tried again.
     pub const DEADLOCK_DETECTED: SqlState = SqlState(*b"40P01");
     /// `53100`: the server's disk is full.
     pub const DISK_FULL: SqlState = SqlState(*b"53100");
-    /// `53300`: `max_connections` is reached.
-    pub const TOO_MANY_CONNECTIONS: SqlState = SqlState(*b"53300");
-    /// `57P01`: an administrator ended the session, or the server shuts down.
-    pub const ADMIN_SHUTDOWN: SqlState = SqlState(*b"57P01");
-    /// `57P02`: another backend crashed and the server restarts itself.
-    pub const CRASH_SHUTDOWN: SqlState = SqlState(*b"57P02");
     /// `57P03`: the server is starting up, shutting down or in recovery.
     pub const CANNOT_CONNECT_NOW: SqlState = SqlState(*b"57P03");
 
@@ -130,7 +124,7 @@ impl fmt::Display for ServerError {
 impl std::error::Error for ServerError {}
 
 /// Bytes kept of a text of a server's: what quotes more than this says nothing with the rest.
-pub const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
+pub(crate) const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
 
 /// The text, cut between two characters if it is too long to be shown or recorded.
 pub fn shorten(text: &str) -> Cow<'_, str> {
@@ -196,6 +190,6 @@ mod tests {
     fn only_class_40_is_retried() {
         assert!(SqlState(*b"40001").is_retryable() && SqlState(*b"40P01").is_retryable());
         assert!(!SqlState(*b"40002").is_retryable() && !SqlState(*b"23505").is_retryable());
-        assert!(SqlState::ADMIN_SHUTDOWN.ends_session() && !SqlState::DISK_FULL.ends_session());
+        assert!(SqlState(*b"57P01").ends_session() && !SqlState::DISK_FULL.ends_session());
     }
 }

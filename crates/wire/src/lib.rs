@@ -17,13 +17,13 @@ pub mod startup;
 /// A type OID of the server's catalog (`pg_type.dat`), for the few types the hot path names itself.
 pub mod oid {
     /// `int8`.
-    pub const INT8: u32 = 20;
+    pub(crate) const INT8: u32 = 20;
     /// `int4`.
-    pub const INT4: u32 = 23;
+    pub(crate) const INT4: u32 = 23;
     /// `text`.
     pub const TEXT: u32 = 25;
     /// `float8`.
-    pub const FLOAT8: u32 = 701;
+    pub(crate) const FLOAT8: u32 = 701;
     /// Leave the choice to the server, as libpq does when no parameter types are given.
     pub const UNSPECIFIED: u32 = 0;
 }
@@ -34,7 +34,7 @@ pub mod oid {
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// The longest error, notice, notification or setting, in bytes. The longest that PostgreSQL sends quote a statement.
-pub const TEXT_MESSAGE_BYTES_MAX: usize = 4 << 20;
+pub(crate) const TEXT_MESSAGE_BYTES_MAX: usize = 4 << 20;
 
 /// The longest reply to one request, in bytes, of a session that keeps it until its end. Sessions are many: what each may take is
 /// what an application could hold, not what a server can send.

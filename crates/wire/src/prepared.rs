@@ -136,11 +136,6 @@ impl Template {
         Template { head, tail: Vec::new(), message_at: 0, message_tail_bytes: 0, encodings, between }
     }
 
-    /// How many parameters the statement takes, and how each travels.
-    pub fn encodings(&self) -> &[Encoding] {
-        &self.encodings
-    }
-
     /// Begins an execution: parameters follow in order, then [`Execution::finish`].
     #[inline]
     pub fn begin<'a>(&'a self, out: &'a mut Vec<u8>) -> Execution<'a> {

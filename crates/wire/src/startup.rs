@@ -349,11 +349,6 @@ impl Startup {
         self.established
     }
 
-    /// Whether a password was asked for: an error after that may be about the password.
-    pub fn used_password(&self) -> bool {
-        self.established.method != AuthMethod::None
-    }
-
     fn message(&mut self, frame: backend::Frame<'_>, out: &mut Vec<u8>) -> Result<(), StartupError> {
         let settling = matches!(self.state, State::Settle);
         match frame.tag {

@@ -14,12 +14,12 @@ pub const C_ID_A: u32 = 1_023;
 pub const OL_I_ID_A: u32 = 8_191;
 
 /// The values of C-Delta that clause 2.1.6.1 allows, but for [`C_DELTA_EXCLUDED`].
-pub const C_DELTA: RangeInclusive<u32> = 65..=119;
+pub(crate) const C_DELTA: RangeInclusive<u32> = 65..=119;
 /// The two values in between that it does not.
-pub const C_DELTA_EXCLUDED: [u32; 2] = [96, 112];
+pub(crate) const C_DELTA_EXCLUDED: [u32; 2] = [96, 112];
 
 /// The ten syllables of last names (clause 4.3.2.3).
-pub const SYLLABLES: [&str; 10] =
+pub(crate) const SYLLABLES: [&str; 10] =
     ["BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING"];
 
 /// Distinguishes the draws of constants from every other use of a seed: `tpcC`.

@@ -3,7 +3,7 @@
 //! Money is counted in cents and rates in ten-thousandths, as everything here is an integer.
 
 /// Characters of S_DIST_01 to S_DIST_10 together.
-pub const STOCK_DISTRICTS: usize = 10 * DIST_INFO;
+pub(crate) const STOCK_DISTRICTS: usize = 10 * DIST_INFO;
 /// Characters of one S_DIST and of OL_DIST_INFO.
 pub const DIST_INFO: usize = 24;
 

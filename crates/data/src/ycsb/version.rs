@@ -21,7 +21,7 @@ impl Version {
     /// The version of every field as it was loaded.
     pub const LOADED: Version = Version(0);
     /// The highest run number. Run 0 is the load.
-    pub const RUN_MAX: u16 = (1 << RUN_BITS) - 1;
+    pub(crate) const RUN_MAX: u16 = (1 << RUN_BITS) - 1;
     /// The highest session number.
     pub const SESSION_MAX: u16 = (1 << SESSION_BITS) - 1;
 

@@ -1,8 +1,7 @@
-//! What the scheduler's counters say of a step: processor time, and waiting for a processor, of our sessions' server processes and of the
-//! client's threads.
+//! The scheduler's counters of a step: CPU time, and waiting for a CPU, of our sessions' server processes and of the client's threads.
 //!
-//! Sampled sessions miss what matters most on a full machine: a process that has a statement to read but no processor to read it with
-//! still counts as idle. The scheduler counts both, for every moment.
+//! Sampled sessions miss what matters most on a full host: a process that has a statement to read but no CPU to read it still counts as idle. The
+//! scheduler counts both at every moment.
 
 use crate::case::{Case, Lines, Thing};
 use record::finding::Window;
@@ -63,15 +62,15 @@ fn taken(lines: &Lines, window: Window, transactions: f64) -> Option<Taken> {
 }
 
 impl Taken {
-    /// How long a transaction of `trips` replies is with the client's threads at least: all replies that a turn finds are in their hands until
-    /// its end, and while a thread waits for a processor, first one reply waits for it and in the end all of them. It is more where
-    /// a few turns find most of the replies.
+    /// Lower bound of the time that a transaction of `trips` replies spends at the client's threads: all replies found in a turn stay there until
+    /// its end, and while a thread waits for a CPU, first one reply waits and in the end all of them. It is more if a few turns find most of the
+    /// replies.
     pub(super) fn in_client_us_min(&self, trips: f64) -> f64 {
         let replies = if self.turns > 0.0 { (trips / self.turns).max(1.0) } else { 1.0 };
         self.run_us * replies + self.wait_us * (1.0 + replies) / 2.0
     }
 
-    /// And at most: a thread that neither runs nor wants to has no reply before it.
+    /// Upper bound: a thread that is neither running nor runnable has no reply to read.
     pub(super) fn in_client_us_max(&self, service_us: f64) -> f64 {
         self.busy * service_us
     }

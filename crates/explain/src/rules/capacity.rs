@@ -1,4 +1,4 @@
-//! CAP: space that ends, and space that nobody expected to need.
+//! CAP: space that runs out, and unexpected use of space.
 
 use super::generator::{bytes_per_row, free_for_data};
 use crate::case::{Case, Thing};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CAP-01",
-        title: "an index stays in another tablespace than its table",
+        title: "an index is in another tablespace than its table",
         needs: &[Field("table", "relation"), Field("mount", "free_bytes")],
         limits: "table and indexes in different tablespaces, one of them on a disk less than 20 % free (R0: the disk was full)",
         judge: left_behind,
@@ -29,7 +29,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "CAP-03",
-        title: "a disk will be full before the work is done",
+        title: "a disk will be full before the load ends",
         needs: &[Field("mount", "free_bytes")],
         limits: "full before the load ends, or within an hour at the present rate, or less than 5 % free",
         judge: fills,
@@ -57,7 +57,7 @@ const SOON_S: f64 = 3_600.0;
 const FREE_SHARE_MIN: f64 = 0.05;
 /// Bytes per row from the others'.
 const DIFFERENCE: f64 = 0.05;
-/// Rows that a node must have before its bytes per row say anything.
+/// Rows below which a node's bytes per row are meaningless.
 const ROWS_MIN: f64 = 10_000.0;
 
 fn left_behind(case: &Case) -> Answer {
@@ -106,7 +106,7 @@ fn left_behind(case: &Case) -> Answer {
                 if share < FREE_SHARE_MIN { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
                 format!(
-                    "{node}: indexes of {} ({}) lie in other tablespaces than their tables, and {mount} has {} free",
+                    "{node}: indexes of {} ({}) are in other tablespaces than their tables, and {mount} has {} free",
                     say::counted(tables.len(), "table"),
                     say::bytes(bytes),
                     say::percent(share)
@@ -118,7 +118,7 @@ fn left_behind(case: &Case) -> Answer {
             .number("index_bytes", bytes)
             .number("free_share", share)
             .because(format!("{}: table in {}, indexes in {}", first.word("relation"), first.word("tablespace"), first.word("index_tablespaces")))
-            .because("ALTER TABLE .. SET TABLESPACE moves the table and leaves its indexes where they are")
+            .because("ALTER TABLE .. SET TABLESPACE moves the table but not its indexes")
             .remedy("move the indexes, too", &[&format!("ALTER INDEX ALL IN TABLESPACE {} SET TABLESPACE {};", first.word("index_tablespaces").split(',').next().unwrap_or("pg_default").trim(), first.word("tablespace"))]),
         );
     }
@@ -140,7 +140,7 @@ fn relation_limit(case: &Case) -> Answer {
                 Severity::High,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} is {} large, {} of what a relation can hold",
+                    "{}: {} has {}, {} of the maximum size of a relation",
                     table.place,
                     table.lines.word("relation"),
                     say::bytes(now),
@@ -157,7 +157,7 @@ fn relation_limit(case: &Case) -> Answer {
                     say::seconds(left)
                 ))
             })
-            .because("a relation has at most 2^32 - 2 blocks; then every insert fails")
+            .because("a relation has at most 2^32 - 2 blocks; after that every insert fails")
             .remedy(
                 "split it into more partitions",
                 &["CREATE TABLE .. PARTITION BY HASH (key); -- R0 used 70 partitions for 1 PB"],
@@ -187,7 +187,7 @@ fn fills(case: &Case) -> Answer {
                     Severity::High,
                     Level::DiscriminatingCounter,
                     format!(
-                        "{step}: {mount} is full in {}, with {} rows still to come",
+                        "{step}: {mount} is full in {}, with {} rows still to load",
                         say::seconds(free / (rate * per_row)),
                         say::count(left - free / per_row)
                     ),
@@ -203,7 +203,7 @@ fn fills(case: &Case) -> Answer {
                     say::short(per_row)
                 ))
                 .remedy(
-                    "stop with a margin, add space, or move partitions now",
+                    "stop with free space left, add space, or move partitions now",
                     &["$ pgfathom load ... --keep-free 500GB"],
                 ),
             );
@@ -235,16 +235,15 @@ fn fills(case: &Case) -> Answer {
             .number("free_bytes", now)
             .number("falling_bytes_per_s", falling)
             .with(left_s, |claim, left| claim.number("until_full_s", left))
-            .because(format!("{} lies there", mount.lines.word("used_for")))
-            .because("when the disk of the WAL is full the server stops")
+            .because(format!("{} is there", mount.lines.word("used_for")))
+            .because("the server stops when the disk of the WAL is full")
             .remedy("find what grows: WAL kept for a slot (REP-03) or an archive that fails, temporary files, tables", &["$ du -xh --max-depth=2 PGDATA | sort -h | tail", "SELECT slot_name, active, wal_status FROM pg_replication_slots;"]),
         );
     }
     Answer::of(claims, || "free space of every mount, and what loads still need".to_string())
 }
 
-/// Bytes a second by which a file system fills, and still does: the WAL takes its disk once and then keeps to it, so a line through all readings
-/// is not enough.
+/// Bytes a second by which a file system fills, and still does: the WAL grows once and then stays, so a line through all readings is not enough.
 fn falling(free: &Series) -> f64 {
     let all = free.window();
     let half = all.from_us + all.length_us() / 2;
@@ -316,9 +315,9 @@ fn bytes_differ(case: &Case) -> Answer {
                     say::percent(sums[3] / sums[2]),
                     say::percent(typical(3))
                 ))
-                .lacking("sizes come from relpages, which ANALYZE and VACUUM bring up to date")
+                .lacking("sizes come from relpages, which ANALYZE and VACUUM update")
                 .remedy(
-                    "compare fillfactor and the order of inserts; rebuild what is bloated",
+                    "compare fillfactor and insertion order; rebuild bloated indexes and tables",
                     &[
                         &format!("REINDEX TABLE CONCURRENTLY {family};"),
                         "SELECT * FROM pgstattuple_approx('t');",

@@ -1,4 +1,4 @@
-//! CPU: where processors go, and when they are not the matter. SEC: programs that look over the server's shoulder.
+//! CPU: what uses the processors, and when they are not the limit. SEC: security software that slows the server.
 
 use crate::case::Case;
 use crate::rule::Need::{Any, Facts, Field, Looked, Stacks};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "CPU-01",
-        title: "processors wait for locks of the kernel",
+        title: "processors wait for kernel locks",
         needs: &[Field("host", "cpu_system_pct"), Stacks],
         limits: "30 % of the CPU in the kernel and 10 % of the samples in its lock functions (ours)",
         judge: kernel_locks,
@@ -24,7 +24,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "CPU-02",
-        title: "saw-tooth CPU under even load",
+        title: "saw-tooth CPU use under even load",
         needs: &[
             Field("host", "cpu_user_pct"),
             Any(&[Field("client", "scheduled"), Field("server", "xact_commit")]),
@@ -37,13 +37,13 @@ pub(super) const RULES: &[Rule] = &[
         id: "CPU-03",
         title: "memory of other sockets",
         needs: &[Looked("numa")],
-        limits: "20 % of the pages given come from another memory node than the one that asked (ours)",
+        limits: "20 % of the allocated pages come from another memory node than that of the process (ours)",
         judge: remote_memory,
         links: &["https://docs.kernel.org/admin-guide/numastat.html"],
     },
     Rule {
         id: "CPU-04",
-        title: "the hypervisor takes processors away",
+        title: "the hypervisor takes CPU time away",
         needs: &[Field("host", "cpu_steal_pct")],
         limits: "5 % stolen for 30 s (ours)",
         judge: steal,
@@ -51,7 +51,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "CPU-05",
-        title: "not the processors: sessions wait for one thing",
+        title: "sessions wait for one thing, not for CPU",
         needs: &[Field("host", "cpu_user_pct"), Looked("wait")],
         limits: "CPU below 50 % while 70 % of the active sessions wait in one class (R4: 20 of 128 cores busy)",
         judge: not_cpu,
@@ -59,7 +59,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "SEC-01",
-        title: "auditing of system calls on the database's path",
+        title: "system call auditing slows the database",
         needs: &[Any(&[Stacks, Facts("audit")])],
         limits: "2 % of the samples in audit functions, or audit records lost (ours)",
         judge: audit,
@@ -75,7 +75,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// CPU in the kernel beyond which somebody should ask why.
+/// CPU time in the kernel that is suspicious.
 const SYSTEM_PCT: f64 = 30.0;
 /// Samples in lock functions.
 const LOCK_SHARE: f64 = 0.1;
@@ -87,17 +87,17 @@ const SAW_POINTS: f64 = 30.0;
 const EVEN: f64 = 0.05;
 /// Pages from another memory node.
 const REMOTE_SHARE: f64 = 0.2;
-/// Pages below which a share says nothing.
+/// Pages below which a share is meaningless.
 const PAGES_MIN: f64 = 10_000.0;
 /// Stolen CPU ...
 const STEAL_PCT: f64 = 5.0;
 /// ... for so long.
 const STEAL_US: u64 = 30_000_000;
-/// A machine that computes less is not limited by it.
+/// A host with less CPU use is not limited by CPU.
 const CPU_PCT: f64 = 50.0;
 /// One class of waits that holds so many of the active sessions is what they wait for.
 const CLASS_SHARE: f64 = 0.7;
-/// Active sessions below which nothing is limited by anything.
+/// Active sessions below which there is no bottleneck.
 const ACTIVE_MIN: f64 = 1.0;
 /// Samples in audit functions.
 const AUDIT_SHARE: f64 = 0.02;
@@ -132,7 +132,7 @@ fn kernel_locks(case: &Case) -> Answer {
         Severity::High,
         Level::DiscriminatingCounter,
         format!(
-            "{host}: {} of the CPU samples wait for locks of the kernel, called by {}",
+            "{host}: {} of the CPU samples wait for kernel locks, called by {}",
             say::percent(share),
             named.join(", ")
         ),
@@ -142,15 +142,15 @@ fn kernel_locks(case: &Case) -> Answer {
     .number("lock_share", share)
     .number("cpu_system_pct", system.mean())
     .because(
-        "the leaf of these stacks is a lock function; the caller is the first frame above the lock's own",
+        "the leaf of these stacks is a lock function; the caller is the first frame above the lock functions",
     )
     .not("locks of PostgreSQL (LWLock, Lock): those sleep or spin in user space")
     .remedy(
-        "the caller decides: fewer writers per file, another file system, a newer module or kernel",
+        "it depends on the caller: fewer writers per file, another file system, a newer module or kernel",
         &["$ perf record -a -g -F 99 -k mono -- sleep 10; perf report --no-children"],
     );
     let claim =
-        if zfs >= LOCK_SHARE { claim.because("most of it is FS-03: the counters of ZFS") } else { claim };
+        if zfs >= LOCK_SHARE { claim.because("most of it is FS-03, the counters of ZFS") } else { claim };
     Answer::Found(vec![claim])
 }
 
@@ -184,13 +184,13 @@ fn saw_tooth(case: &Case) -> Answer {
         )
         .collect();
     if offered.is_empty() {
-        return Answer::CannotTell("nobody counted the offered load".to_string());
+        return Answer::CannotTell("the offered load was not counted".to_string());
     }
     let even = offered
         .iter()
         .all(|series| statistics::variation(&series.rates()).is_none_or(|variation| variation < EVEN));
     if !even {
-        return Answer::Clean("the offered load is uneven itself".to_string());
+        return Answer::Clean("the offered load itself is uneven".to_string());
     }
     let mut claims = vec![];
     for host in case.hosts() {
@@ -208,7 +208,7 @@ fn saw_tooth(case: &Case) -> Answer {
             Severity::Medium,
             Level::CoOccurrence,
             format!(
-                "{host}: CPU goes up and down between {} and {} % every {} although the load is even",
+                "{host}: CPU use swings between {} and {} % every {} although the load is even",
                 say::short(low),
                 say::short(high),
                 say::seconds(seconds)
@@ -220,18 +220,18 @@ fn saw_tooth(case: &Case) -> Answer {
         .number("autocorrelation", period.correlation)
         .number("points", high - low)
         .because(format!(
-            "the autocorrelation of its CPU is {} at that distance",
+            "the autocorrelation of its CPU use is {} at that period",
             say::short(period.correlation)
         ))
         .not("the load: it varies less than 5 %")
-        .lacking("stacks of the teeth against stacks of the gaps name the code")
-        .remedy("look at what has the same period", &["$ perf record -a -g -F 99 -k mono -- sleep 30"]);
+        .lacking("stacks of the peaks compared with stacks of the gaps: they name the code")
+        .remedy("find what has the same period", &["$ perf record -a -g -F 99 -k mono -- sleep 30"]);
         for (what, other) in same_period(case, host, seconds) {
             claim = claim.because(format!("{what} has the same period of {}", say::seconds(other)));
         }
         claims.push(claim);
     }
-    Answer::of(claims, || "CPU of every host against itself".to_string())
+    Answer::of(claims, || "CPU use of every host over time".to_string())
 }
 
 /// Checkpoints, vacuums and writes of disks with the same period, within a fifth.
@@ -280,7 +280,7 @@ fn remote_memory(case: &Case) -> Answer {
                 Severity::Low,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{host}: {} of the memory given out lies on another node than its process",
+                    "{host}: {} of the allocated memory is on another node than its process",
                     say::percent(share)
                 ),
             )
@@ -288,16 +288,16 @@ fn remote_memory(case: &Case) -> Answer {
             .during([case.span])
             .number("remote_share", share)
             .number("pages", local + other)
-            .with(nodes, |claim, nodes| claim.because(format!("the machine has {nodes} memory nodes")))
-            .because("numastat counts pages by the node of the process that asked for them")
-            .lacking("how much of shared_buffers lies where (pg_shmem_allocations_numa, PostgreSQL 18)")
+            .with(nodes, |claim, nodes| claim.because(format!("the host has {nodes} memory nodes")))
+            .because("numastat counts pages by the node of the requesting process")
+            .lacking("where shared_buffers is (pg_shmem_allocations_numa, PostgreSQL 18)")
             .remedy(
                 "spread shared memory over all nodes, or pin the server to one",
                 &["$ numactl --interleave=all pg_ctl start", "$ numastat -p postgres"],
             ),
         );
     }
-    Answer::of(claims, || "pages by memory node; a machine with one node has nothing to count".to_string())
+    Answer::of(claims, || "pages by memory node; a host with one node has nothing to count".to_string())
 }
 
 fn steal(case: &Case) -> Answer {
@@ -318,8 +318,8 @@ fn steal(case: &Case) -> Answer {
             .on_host(host.place)
             .during(windows)
             .number("cpu_steal_pct", inside)
-            .because("the kernel counts the time in which it wanted to run and was not let")
-            .remedy("another host, or a machine with CPUs of its own; nothing inside the machine helps", &[]),
+            .because("the kernel counts the time in which it was ready to run but had no processor (steal)")
+            .remedy("use another host, or dedicated CPUs; nothing inside the virtual machine helps", &[]),
         );
     }
     Answer::of(claims, || "stolen CPU of every host".to_string())
@@ -365,15 +365,15 @@ fn not_cpu(case: &Case) -> Answer {
             .number("cpu_pct", pct)
             .number("share", share)
             .number("active_sessions", active)
-            .because(format!("sessions were seen in {}", top.join(", ")))
+            .because(format!("sessions were sampled in {}", top.join(", ")))
             .with(statement, |claim, (text, share)| {
                 claim.because(format!("{} of it in: {text}", say::percent(share)))
             })
-            .not("too few processors: they are idle for more than half of the time")
-            .remedy("more or faster processors change nothing here: follow the wait event", &[]),
+            .not("too few processors: they are idle more than half of the time")
+            .remedy("more or faster processors do not help: follow the wait event", &[]),
         );
     }
-    Answer::of(claims, || "CPU of the hosts against what sessions wait for".to_string())
+    Answer::of(claims, || "CPU of the hosts compared with the waits of sessions".to_string())
 }
 
 fn audit(case: &Case) -> Answer {
@@ -384,7 +384,7 @@ fn audit(case: &Case) -> Answer {
         .map(|fact| fact.value.clone());
     let remedy = |claim: Claim| {
         claim.remedy(
-            "leave the server's calls out of the rules",
+            "exclude the server's system calls from the audit rules",
             &[
                 "$ auditctl -a never,exit -F exe=/usr/lib/postgresql/17/bin/postgres",
                 "$ auditctl -l; auditctl -s",
@@ -419,7 +419,7 @@ fn audit(case: &Case) -> Answer {
                 .on_host(&fact.host)
                 .during([case.span])
                 .number("lost", lost)
-                .because("when its queue is full, processes that cause records may have to wait")
+                .because("when its queue is full, audited processes may have to wait")
                 .with(rules.clone(), |claim, rules| claim.because(format!("rules: {rules}"))),
             ));
         }
@@ -440,14 +440,14 @@ fn scanner(case: &Case) -> Answer {
             Claim::new(
                 Severity::High,
                 Level::DiscriminatingCounter,
-                format!("{}: {agent} must permit every {kinds} below {mount}, where {} lies", fact.host, ours.lines.word("used_for")),
+                format!("{}: {agent} must permit every {kinds} below {mount}, which holds {}", fact.host, ours.lines.word("used_for")),
             )
             .on_host(&fact.host)
             .during([case.span])
-            .because("the kernel lists the mark under /proc/PID/fdinfo: the call sleeps until that process has answered")
-            .not("a slow disk: the wait happens before the disk is asked")
+            .because("the kernel lists the mark under /proc/PID/fdinfo: the call sleeps until that process replies")
+            .not("a slow disk: the wait is before any disk access")
             .remedy(
-                "take the data directory, the WAL and the server's programs out of the scanner's watch",
+                "exclude the data directory, the WAL and the server's programs from scanning",
                 &["$ grep -l fanotify /proc/*/fdinfo/* 2>/dev/null", "$ systemctl stop SCANNER   # to see what it costs"],
             ),
         );

@@ -20,7 +20,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "IO-02",
-        title: "hosts that ought to be alike have disks of different speed",
+        title: "similar hosts have disks of different speed",
         needs: &[Peers("disk", 3)],
         limits: "1.2 times the median of the other hosts, 3 robust deviations and 0.1 ms; reads and writes apart (R0, gpcheckperf)",
         judge: hosts_differ,
@@ -28,7 +28,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "IO-03",
-        title: "PCI Express link below its best, or with errors",
+        title: "a PCI Express link is below its best speed, or has errors",
         needs: &[Looked("aer")],
         limits: "current below possible speed or width, or any new error (R0: cables)",
         judge: link,
@@ -36,15 +36,15 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "IO-04",
-        title: "a drive says that it is not well",
+        title: "a drive reports that it is failing",
         needs: &[Looked("smart")],
-        limits: "critical_warning, new media errors, spare below its threshold (NVMe base specification); clean SMART acquits nobody",
+        limits: "critical_warning, new media errors, spare below its threshold (NVMe base specification); a clean SMART report does not rule out a bad drive",
         judge: health,
         links: &["https://www.smartmontools.org/wiki/NVMe_Support"],
     },
     Rule {
         id: "IO-05",
-        title: "disk latency beyond what a database can live with",
+        title: "disk latency is too high for a database",
         needs: &[Any(&[Field("disk", "write_await_ms"), Field("disk", "read_await_ms")])],
         limits: "100 ms for 30 s (R2's acceptance), or slower by half while it does no more work",
         judge: latency,
@@ -52,7 +52,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "IO-06",
-        title: "a disk at its limit of requests or bytes",
+        title: "a disk is at its limit of requests or bytes",
         needs: &[Field("disk", "queue")],
         limits: "half of the rates of requests or bytes are within 2 % of their median for 60 s while the queue is above 1 and requests wait (ours)",
         judge: cap,
@@ -60,7 +60,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Requests a second below which a mean says nothing.
+/// Requests a second below which a mean is meaningless.
 const REQUESTS_MIN_PER_S: f64 = 50.0;
 /// A slow member takes so many times longer than its peers ...
 const MEMBER_RATIO: f64 = 3.0;
@@ -89,7 +89,7 @@ const FLAT_US: u64 = 60_000_000;
 /// Points of a flat stretch at least.
 const FLAT_POINTS_MIN: usize = 30;
 
-/// Requests are judged in steps of this length: between two checkpoints there are moments with three requests, which say nothing.
+/// Requests are judged in steps of this length: between two checkpoints there are moments with too few requests for a mean.
 const STEP_US: u64 = 5_000_000;
 
 /// Reads and writes are judged apart: R0's slow writers were its fastest readers.
@@ -119,7 +119,8 @@ fn peers<'a>(case: &'a Case) -> Vec<(String, Vec<Thing<'a>>)> {
     groups
 }
 
-/// The mean wait of a disk's requests, step by step, each reading weighed by its requests. Steps with fewer than so many requests a second are left out.
+/// The mean wait of a disk's requests, step by step, each reading weighed by its requests. Steps with fewer than so many requests a second are
+/// left out.
 fn waits(disk: &Thing<'_>, count: &str, wait: &str, least_per_s: f64) -> Series {
     let mut steps = Series::default();
     let (Some(counts), Some(waits)) = (disk.lines.series(count), disk.lines.series(wait)) else {
@@ -215,7 +216,7 @@ fn slow_member(case: &Case) -> Answer {
                     .number("requests_per_s", rate(&disk))
                     .because(format!("{group}: {}", others.iter().map(|other| other.name).collect::<Vec<_>>().join(", ")))
                     .remedy(
-                        "replace it, or take it out of the array: a stripe is as slow as its slowest member; tables can move to tablespaces on the others meanwhile",
+                        "replace it, or remove it from the array: a stripe is as slow as its slowest member; until then, move tables to tablespaces on the other disks",
                         &[&format!("$ smartctl -a /dev/{}", disk.name), "ALTER TABLE t SET TABLESPACE other; -- and every index of it: ALTER INDEX i SET TABLESPACE other"],
                     );
                 if same {
@@ -227,17 +228,17 @@ fn slow_member(case: &Case) -> Answer {
                         say::bytes(typical(&|other| size(other)))
                     ));
                 } else {
-                    made = made.lacking("its requests differ in size or number from its peers': the same work would have to be compared");
+                    made = made.lacking("a comparison with equal work: its requests differ in size or number from those of its peers");
                 }
                 claims.push(made.lacking(
-                    "what the drive says of itself does not acquit it: R0's slow drives had clean SMART",
+                    "a clean SMART report does not rule the drive out: the slow drives of R0 had one",
                 ));
             }
         }
     }
     match looked {
         0 => Answer::CannotTell(format!(
-            "no two comparable disks did {REQUESTS_MIN_PER_S} reads or writes a second: there is no peer to compare with"
+            "no two comparable disks did {REQUESTS_MIN_PER_S} reads or writes a second, so there is no peer to compare with"
         )),
         _ => Answer::of(claims, || format!("{looked} groups of disks with equal work")),
     }
@@ -324,7 +325,7 @@ fn link(case: &Case) -> Answer {
             .during([case.span])
             .because("current_link_speed and current_link_width against max_link_* in /sys/bus/pci/devices")
             .remedy(
-                "reseat the device or its cable, look for a slot with fewer lanes, update firmware",
+                "reseat the device or its cable, check whether the slot has fewer lanes, update the firmware",
                 &["$ lspci -vvv | grep -E 'LnkCap|LnkSta'"],
             ),
         );
@@ -348,9 +349,9 @@ fn link(case: &Case) -> Answer {
             .on_host(counter.place)
             .during(moved.stretches(0, |point| point.sum > 0.0))
             .number("errors", moved.sum())
-            .because("the counters of Advanced Error Reporting moved while the run went on")
+            .because("the counters of Advanced Error Reporting increased during the run")
             .remedy(
-                "reseat or replace device, cable or riser; R0's new cables helped for a while",
+                "reseat or replace the device, its cable or the riser (in R0 new cables helped only for a while)",
                 &["$ dmesg | grep -E 'AER|PCIe Bus Error'"],
             ),
         );
@@ -375,7 +376,7 @@ fn link(case: &Case) -> Answer {
             .number("lines", lines.len() as f64)
             .because("lines of the kernel's log during the run")
             .remedy(
-                "look at the device that the line names",
+                "check the device named in that line",
                 &["$ dmesg -T | grep -E 'nvme|AER|I/O error|md/raid'"],
             ),
         );
@@ -398,13 +399,13 @@ fn health(case: &Case) -> Answer {
                 (Severity::High, format!("{} new media errors", say::count(moved)))
             }
             "media_errors" if value > 0.0 => {
-                (Severity::Low, format!("{} media errors in its life", say::count(value)))
+                (Severity::Low, format!("{} media errors since it was made", say::count(value)))
             }
             "available_spare_below_threshold" if value > 0.0 => {
                 (Severity::High, "its spare blocks are below their threshold".to_string())
             }
             "percentage_used" if value >= 100.0 => {
-                (Severity::Medium, format!("{value:.0} % of its rated life are used"))
+                (Severity::Medium, format!("{value:.0} % of its rated lifetime is used"))
             }
             "reallocated_sectors" | "pending_sectors" | "uncorrectable_sectors" if moved > 0.0 => {
                 (Severity::High, format!("{} more {what}", say::count(moved)))
@@ -421,12 +422,12 @@ fn health(case: &Case) -> Answer {
             .on_host(counter.place)
             .during([case.span])
             .number(what, value)
-            .because("the drive says so itself (smartctl)")
-            .remedy("copy its data elsewhere and replace it", &[&format!("$ smartctl -a /dev/{drive}")]),
+            .because("reported by the drive itself (smartctl)")
+            .remedy("copy its data elsewhere, then replace it", &[&format!("$ smartctl -a /dev/{drive}")]),
         );
     }
     Answer::of(claims, || {
-        "what the drives say of themselves; a drive may be slow or dying and say nothing (R0), so this acquits nobody".to_string()
+        "SMART data of the drives; a slow or failing drive can have a clean report (R0), so this does not rule out a bad drive".to_string()
     })
 }
 
@@ -453,8 +454,8 @@ fn latency(case: &Case) -> Answer {
                     .on_host(disk.place)
                     .during(windows)
                     .number(wait, inside)
-                    .lacking("a measurement of the disk alone says whether it or the load is to blame")
-                    .remedy("another class of disk, or less work for this one", &["$ fio --name=r --rw=randread --bs=4k --iodepth=1 --direct=1 --size=1G --runtime=30 --directory=DIR"]),
+                    .lacking("a measurement of the disk alone: is the disk or the load the cause?")
+                    .remedy("use a faster class of disk, or give this one less work", &["$ fio --name=r --rw=randread --bs=4k --iodepth=1 --direct=1 --size=1G --runtime=30 --directory=DIR"]),
                 );
             } else if let Some(change) = statistics::change(&series.values()).filter(|change| change.p < 0.01)
             {
@@ -488,8 +489,8 @@ fn latency(case: &Case) -> Answer {
                         .number("p", change.p)
                         .with(steal, |claim, steal| claim.number("cpu_steal_pct", steal))
                         .not(format!("more requests: {} a second before, {} after", say::short(before.unwrap_or(0.0)), say::short(after.unwrap_or(0.0))))
-                        .lacking("what neighbours on the same storage did")
-                        .remedy("ask whoever runs the storage what happened there at that time", &[]),
+                        .lacking("the load of other users of the same storage")
+                        .remedy("find out from the storage's administrators what happened at that time", &[]),
                     );
                 }
             }
@@ -530,7 +531,7 @@ fn cap(case: &Case) -> Answer {
                         Severity::Medium,
                         if stalled.is_some_and(|share| share > 1.0) { Level::DiscriminatingCounter } else { Level::CoOccurrence },
                         format!(
-                            "{}: {} gives {amount} {} a second and not more: {verb}s wait {} ms in a queue of {}",
+                            "{}: {} stays at {amount} {} a second: {verb}s wait {} ms in a queue of {}",
                             disk.place,
                             disk.name,
                             if unit == "bytes" { verb } else { unit },
@@ -544,8 +545,8 @@ fn cap(case: &Case) -> Answer {
                     .number("variation", variation)
                     .number("queue", queue.within(&full).mean())
                     .with(stalled, |claim, stalled| claim.number("psi_io_full_pct", stalled))
-                    .because("a device below its limit gives uneven rates; this one is flat while requests queue")
-                    .remedy("raise the limit that the provider sets, spread the load over more disks, or ask for less: fewer fsyncs, larger requests", &[]),
+                    .because("below its limit a device shows uneven rates; this one stays flat while requests queue")
+                    .remedy("raise the provider's limit, spread the load over more disks, or send fewer requests: fewer fsyncs, larger requests", &[]),
                 );
                 break;
             }

@@ -1,4 +1,4 @@
-//! DIST: nodes that ought to be alike, paths between them, scaling.
+//! DIST: differences between similar nodes, paths between them, scaling.
 
 use crate::case::Case;
 use crate::rule::Need::{Any, Looked, Matrix, Peers, Sweep};
@@ -7,8 +7,10 @@ use crate::say;
 use crate::series::Series;
 use crate::statistics::{self, contrasts};
 use crate::waits::Who;
+use record::finding::Finding;
 use record::finding::{Level, Severity, Window};
-use record::matrix::Part;
+use record::matrix::DISTANCE;
+use record::number;
 use record::sweep::Outcome;
 use record::watched::Fact;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +26,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "DIST-02",
-        title: "rows of other nodes are far away",
+        title: "access to rows of other nodes is slow",
         needs: &[Matrix],
         limits: "the median over other nodes is below 20 % of a node's own (R0: 700 against 10,000)",
         judge: remote,
@@ -34,7 +36,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "DIST-03",
         title: "one node is slow from everywhere",
         needs: &[Matrix],
-        limits: "a row, column or node of the matrix stands out (R0: node 7)",
+        limits: "a row, column or node of the matrix is an outlier (R0: node 7)",
         judge: sick_node,
         links: &["docs/matrix.md"],
     },
@@ -42,21 +44,21 @@ pub(super) const RULES: &[Rule] = &[
         id: "DIST-04",
         title: "more sessions no longer help",
         needs: &[Sweep],
-        limits: "throughput per session below half of that of few sessions, or a knee inside what was measured (R0: 80 workers)",
+        limits: "throughput per session below half of that of few sessions, or a knee within the measured range (R0: 80 workers)",
         judge: knee,
         links: &["docs/sweeps.md"],
     },
     Rule {
         id: "DIST-05",
-        title: "a mix is much slower than its parts",
+        title: "a mix is much slower than its pure parts",
         needs: &[Sweep],
-        limits: "20 % below what the pure mixes lead to expect (R0: 50/50)",
+        limits: "20 % below the expectation from the pure mixes (R0: 50/50)",
         judge: mix,
         links: &["docs/sweeps.md"],
     },
     Rule {
         id: "DIST-06",
-        title: "a hot row or page",
+        title: "sessions compete for a row or page",
         needs: &[Looked("wait")],
         limits: "20 % of the active sessions in Lock:tuple, Lock:transactionid, LWLock:BufferContent or BufferMapping (ours)",
         judge: hot,
@@ -64,7 +66,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "DIST-07",
-        title: "machines that ought to be alike differ",
+        title: "similar hosts or nodes differ",
         needs: &[Any(&[Peers("host", 2), Peers("server", 2)])],
         limits: "any difference in kernel, mounts, disks, cards, settings (R0: one mount option)",
         judge: differ,
@@ -76,7 +78,7 @@ pub(super) const RULES: &[Rule] = &[
 const NODE_DIFFERENCE: f64 = 0.2;
 /// For so long.
 const NODE_US: u64 = 60_000_000;
-/// Work is compared over so long: a server counts in gusts.
+/// Work is compared over intervals of this length: a server publishes its counters in bursts.
 const NODE_LOOK_US: u64 = 10_000_000;
 /// Rates a second below which nodes are idle.
 const NODE_RATE_MIN: f64 = 10.0;
@@ -86,9 +88,9 @@ const REMOTE_SHARE: f64 = 0.2;
 const EFFICIENCY: f64 = 0.5;
 /// Of the active sessions.
 const HOT_SHARE: f64 = 0.2;
-/// Differences told.
+/// Differences listed.
 const DIFFERENCES_MAX: usize = 20;
-/// Hosts that differ from all others in the same thing differ for good: serial numbers, sizes of memory to the byte.
+/// If more hosts than this differ from all others in one fact, it always differs: serial numbers, sizes of memory to the byte.
 const NAMES_ONLY: [&str; 6] = ["build", "tainted", "members", "file", "sectors", "online"];
 
 /// What each node did, as rates: transactions of the client by node, else rows written, else commits.
@@ -160,7 +162,7 @@ fn behind(case: &Case) -> Answer {
             ))
         })
         .remedy(
-            "look for what differs on that node: its disks (IO-01, IO-02), its options (DIST-07), its waits",
+            "find what differs on that node: its disks (IO-01, IO-02), its options (DIST-07), its waits",
             &[],
         );
         for (name, mine, theirs) in resources(case, node) {
@@ -251,7 +253,7 @@ fn remote(case: &Case) -> Answer {
                 claim.number("ping_us", ping).because(format!("a round trip takes {}", say::us(ping)))
             })
             .remedy(
-                "send transactions to the node that holds their rows; batch and pipeline what must cross",
+                "send transactions to the node that holds their rows; batch and pipeline those that must reach other nodes",
                 &["$ pgfathom run --connect owner ..."],
             ),
         );
@@ -262,46 +264,26 @@ fn remote(case: &Case) -> Answer {
 fn sick_node(case: &Case) -> Answer {
     let Some(matrix) = &case.matrix else { return Answer::CannotTell("no node matrix".to_string()) };
     if matrix.connect.len() < record::matrix::NODES_MIN {
-        return Answer::CannotTell("two nodes cannot tell which of them differs".to_string());
+        return Answer::CannotTell("with two nodes it is unknown which of them is slow".to_string());
     }
-    let mut claims = vec![];
-    for operation in &matrix.operations {
-        for outlier in operation.outliers.iter().filter(|outlier| outlier.ratio < 1.0) {
-            let node = outlier.data.as_deref().or(outlier.connect.as_deref()).unwrap_or("");
-            let what = match outlier.what {
-                Part::Row => format!("sessions that enter at {node}"),
-                Part::Column => format!("rows of {node}, from wherever they are asked for"),
-                Part::Own => format!("{node}'s own rows through itself"),
-                Part::Path => format!("the path from {} to {node}", outlier.connect.as_deref().unwrap_or("")),
-            };
-            let mut claim = Claim::new(
-                if outlier.ratio < 0.5 { Severity::High } else { Severity::Medium },
-                Level::PeerContrast,
-                format!(
-                    "{}: {what} reach {} of the others' rate",
-                    operation.name,
-                    say::percent(outlier.ratio)
-                ),
-            )
-            .on_node(node)
+    let is_slow = |finding: &Finding| finding.numbers.get("ratio").is_some_and(|ratio| *ratio < 1.0);
+    let slow = matrix.findings().into_iter().filter(|finding| finding.rule != DISTANCE && is_slow(finding));
+    let claims = slow.map(|finding| {
+        let node = finding.node.clone().unwrap_or_default();
+        let its = differences(case).into_iter().filter(|difference| {
+            difference.place == node || Some(difference.place.as_str()) == case.host_of(&node)
+        });
+        let deviations = finding.numbers.get("deviations").copied().unwrap_or_default();
+        let claim = Claim::from(finding)
             .during([case.span])
-            .number("ratio", outlier.ratio)
-            .number("deviations", outlier.deviations)
             .because(format!(
                 "{} robust deviations from the other nodes, after rows and columns were separated",
-                say::short(outlier.deviations.abs())
+                number::short(deviations.abs())
             ))
-            .not("the client and the workload: they are the same for every pair")
-            .remedy("look at that node: its disks, its mount options, its CPU", &[]);
-            for difference in differences(case).into_iter().filter(|difference| {
-                difference.place == node || Some(difference.place.as_str()) == case.host_of(node)
-            }) {
-                claim = claim.because(difference.told());
-            }
-            claims.push(claim);
-        }
-    }
-    Answer::of(claims, || "rows, columns and paths of the matrix".to_string())
+            .not("the client and the workload: they are the same for every pair");
+        its.fold(claim, |claim, difference| claim.because(difference.told()))
+    });
+    Answer::of(claims.collect(), || "rows, columns and paths of the matrix".to_string())
 }
 
 fn knee(case: &Case) -> Answer {
@@ -330,11 +312,11 @@ fn knee(case: &Case) -> Answer {
                 Severity::Low,
                 if fit.is_some() { Level::DiscriminatingCounter } else { Level::Symptom },
                 format!(
-                    "{}: a session does {} of what it does alone with {} of them{}",
+                    "{}: each session reaches {} of the throughput of a single one at {} sessions{}",
                     curve.name,
                     say::percent(efficiency),
                     say::short(last.0),
-                    curve.knee_sessions.map_or(String::new(), |knee| format!("; beyond {} doubling them gains less than a tenth", say::short(knee)))
+                    curve.knee_sessions.map_or(String::new(), |knee| format!("; beyond {} sessions, twice as many gain less than a tenth", say::short(knee)))
                 ),
             )
             .during([case.span])
@@ -344,15 +326,15 @@ fn knee(case: &Case) -> Answer {
                 claim
                     .number("sigma", fit.sigma)
                     .number("kappa", fit.kappa)
-                    .because(format!("fit of the scalability law: {} of the work is done one after another (sigma), {} is the price of each pair of sessions (kappa)", say::percent(fit.sigma), say::short(fit.kappa)))
+                    .because(format!("fit of the universal scalability law: {} of the work is serial (sigma), {} is the cost of each pair of sessions (kappa)", say::percent(fit.sigma), say::short(fit.kappa)))
             })
             .with(curve.cannot_tell.clone(), |claim, why| claim.lacking(why))
             .with(wait, |claim, (node, (event, share))| claim.because(format!("{node}: {} of the active sessions are in {event}", say::percent(share))))
-            .remedy("use as many sessions as the knee has, behind a pooler; the dominant wait says what to widen", &[]),
+            .remedy("use the number of sessions at the knee, behind a pooler; the dominant wait event shows the bottleneck", &[]),
         );
     }
     if looked == 0 {
-        return Answer::CannotTell("no curve has three numbers of sessions".to_string());
+        return Answer::CannotTell("no curve has three session counts".to_string());
     }
     Answer::of(claims, || format!("{} of throughput over sessions", say::counted(looked, "curve")))
 }
@@ -361,7 +343,8 @@ fn mix(case: &Case) -> Answer {
     let Some(sweep) = &case.sweep else { return Answer::CannotTell("no sweep".to_string()) };
     if sweep.mixes.is_empty() {
         return Answer::CannotTell(
-            "the sweep had no mixes of reads and updates with their pure ones".to_string(),
+            "the sweep lacks mixes of reads and updates together with pure reads and pure updates"
+                .to_string(),
         );
     }
     let claims = sweep
@@ -373,7 +356,7 @@ fn mix(case: &Case) -> Answer {
                 Severity::Medium,
                 Level::PeerContrast,
                 format!(
-                    "{} % reads with {} sessions reach {} of what pure reads and updates lead to expect",
+                    "{} % reads with {} sessions reach {} of the throughput expected from pure reads and updates",
                     mix.read_percent,
                     mix.sessions,
                     say::percent(mix.factor)
@@ -384,17 +367,17 @@ fn mix(case: &Case) -> Answer {
             .with(mix.read_slowdown, |claim, times| {
                 claim
                     .number("read_slowdown", times)
-                    .because(format!("a read takes {} times as long as among reads alone", say::short(times)))
+                    .because(format!("a read takes {} times as long as in the pure read mix", say::short(times)))
             })
             .with(mix.update_slowdown, |claim, times| {
                 claim.number("update_slowdown", times).because(format!(
-                    "an update takes {} times as long as among updates alone",
+                    "an update takes {} times as long as in the pure update mix",
                     say::short(times)
                 ))
             })
-            .because("compared with the harmonic mean: sessions spend time, not transactions")
-            .lacking("waits of the mix against those of the pure ones, statement by statement")
-            .remedy("what slows down more is the victim: look at its waits in this mix", &[])
+            .because("expected is the harmonic mean, because sessions share time, not transactions")
+            .lacking("the waits of the mix compared with those of the pure mixes, by statement")
+            .remedy("look at the waits of the transaction that slowed down more", &[])
         })
         .collect();
     Answer::of(claims, || format!("{} of reads and updates", say::counted(sweep.mixes.len(), "mix")))
@@ -413,7 +396,7 @@ fn hot(case: &Case) -> Answer {
         let Some(share) = waits.share(Who::Client, is_hot).filter(|share| *share >= HOT_SHARE) else {
             continue;
         };
-        // A tree behind one sleeping holder is LCK-01, not heat: heat has many roots.
+        // Waiters behind one idle holder are LCK-01: a hot row has many holders.
         let roots = case.at("block", node).count();
         let locks =
             waits.share(Who::Client, |kind, event| kind == "Lock" && is_hot(kind, event)).unwrap_or(0.0);
@@ -441,8 +424,8 @@ fn hot(case: &Case) -> Answer {
             .because(format!("seen in {}", waits.top(Who::Client, 3).iter().map(|(event, share)| format!("{event} {}", say::percent(*share))).collect::<Vec<_>>().join(", ")))
             .with(statement, |claim, (text, share)| claim.because(format!("{} of it in: {text}", say::percent(share))))
             .with(relations.into_iter().next(), |claim, relation| claim.because(format!("relation {relation}")))
-            .with((roots == 0).then_some(()), |claim, ()| claim.lacking("which relation: no lock tree was recorded"))
-            .remedy("spread the keys, split counters into several rows, partition by hash; for pages of an index, a key that does not grow", &[]),
+            .with((roots == 0).then_some(()), |claim, ()| claim.lacking("which relation: no blocked sessions were recorded"))
+            .remedy("spread the keys, split counters into several rows, partition by hash; for index pages, use a key that does not increase", &[]),
         );
     }
     Answer::of(claims, || "waits for rows and pages".to_string())
@@ -556,9 +539,12 @@ fn differ(case: &Case) -> Answer {
             claim = claim.because(difference.told());
         }
         if is_slow {
-            claim = claim.because("and it is a node that is behind its peers (DIST-01)");
+            claim = claim.because("and this node is slower than its peers (DIST-01)");
         }
-        claims.push(claim.remedy("make them alike, one thing at a time, and measure in between: the one that matters is then known", &[]));
+        claims.push(claim.remedy(
+            "remove the differences one at a time and measure after each: this shows which one matters",
+            &[],
+        ));
     }
-    Answer::of(claims, || format!("{} facts of all machines and nodes", case.all_facts().len()))
+    Answer::of(claims, || format!("{} facts of all hosts and nodes", case.all_facts().len()))
 }

@@ -1,4 +1,4 @@
-//! FS: the file system below the database: its allocator, its locks, its place.
+//! FS: the file system below the database: its allocator, its locks, its mount point.
 
 use crate::case::Case;
 use crate::rule::Need::{Any, Facts, Field, Stacks};
@@ -10,9 +10,9 @@ use record::finding::{Level, Severity};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "FS-01",
-        title: "ext4's stripe option makes its allocator search for ever",
+        title: "ext4's stripe option makes its allocator search endlessly",
         needs: &[Any(&[Facts("mount"), Field("mount", "options")])],
-        limits: "stripe set, and the allocator takes 3 % of the samples or looks at 100 groups per request (kernel commit 1f6bc02f1848)",
+        limits: "stripe set, and the allocator takes 3 % of the samples or examines 100 groups per request (kernel commit 1f6bc02f1848)",
         judge: stripe,
         links: &["https://git.kernel.org/linus/1f6bc02f1848"],
     },
@@ -20,13 +20,13 @@ pub(super) const RULES: &[Rule] = &[
         id: "FS-02",
         title: "ext4's allocator is slow because the file system is full or fragmented",
         needs: &[Any(&[Stacks, Field("hardware", "value")]), Field("mount", "free_bytes")],
-        limits: "90 % full, and the allocator takes 3 % of the samples or looks at 100 groups per request",
+        limits: "90 % full, and the allocator takes 3 % of the samples or examines 100 groups per request",
         judge: full,
         links: &["https://docs.kernel.org/filesystems/ext4/allocators.html"],
     },
     Rule {
         id: "FS-03",
-        title: "the counters of ZFS are a lock between sockets",
+        title: "the counters of ZFS are a contended lock",
         needs: &[Stacks],
         limits: "10 % of the samples wait for a lock below aggsum_*, arc_* or dbuf_*; fixed in OpenZFS 2.1 (PR 8901, 9930)",
         judge: zfs,
@@ -112,7 +112,7 @@ impl Allocator {
                 .number("groups_per_request", *groups)
                 .number("useless_loops", self.useless)
                 .because(format!(
-                    "mb_stats of {device}: {} groups looked at per request, {} useless loops",
+                    "mb_stats of {device}: {} groups examined per request, {} useless loops",
                     say::count(*groups),
                     say::count(self.useless)
                 ));
@@ -122,7 +122,7 @@ impl Allocator {
         }
         if self.groups.is_none() {
             claim = claim.lacking(
-                "mb_stats (write 1 to /sys/fs/ext4/DEVICE/mb_stats) counts what the allocator looks at",
+                "mb_stats (write 1 to /sys/fs/ext4/DEVICE/mb_stats) counts what the allocator examines",
             );
         }
         claim
@@ -143,7 +143,7 @@ fn stripes(case: &Case) -> Vec<(&str, &str, u64)> {
             let stripe = options.split(',').find_map(|option| option.strip_prefix("stripe="))?;
             Some((mount.place, mount.name, stripe.parse().ok()?))
         });
-    // ext4 drops a stripe that does not fit its groups without a word: what is in force outranks what was asked for.
+    // ext4 silently drops a stripe that does not fit its groups: the option in force counts, not the requested one.
     let known = |host: &str, mount: &str| in_force.iter().any(|(of, at, _)| (*of, *at) == (host, mount));
     let asked: Vec<_> = asked.filter(|(host, mount, _)| !known(host, mount)).collect();
     in_force.into_iter().chain(asked).filter(|(_, _, blocks)| *blocks > 0).collect()
@@ -165,7 +165,7 @@ fn stripe(case: &Case) -> Answer {
         let version = kernel.map(|(major, minor)| format!("Linux {major}.{minor}"));
         let remedy = |claim: Claim| {
             claim.remedy(
-                "take the option away; Linux 6.8 and later fall back to a search that ends",
+                "remove the option; Linux 6.8 and later fall back to a search that ends",
                 &[
                     &format!("$ mount -o remount,stripe=0 {mount}"),
                     &format!("$ tune2fs -E stride=0,stripe-width=0 DEVICE   # and stripe=0 in /etc/fstab for {mount}"),
@@ -177,14 +177,14 @@ fn stripe(case: &Case) -> Answer {
                 Severity::High,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{host}: {mount} is mounted with stripe={blocks}, and ext4's allocator searches for aligned space that it does not find"
+                    "{host}: {mount} is mounted with stripe={blocks}, and ext4's allocator searches for aligned space in vain"
                 ),
             );
             let mut claim = allocator
                 .tell(claim.on_host(host).during([case.span]).number("stripe_blocks", blocks as f64))
                 .because(format!("stripe={blocks} is in force on {mount}"))
                 .with(version, |claim, version| {
-                    claim.because(format!("the kernel is {version}; the search got an end in 6.8"))
+                    claim.because(format!("the kernel is {version}; Linux 6.8 limits the search"))
                 });
             let free = case
                 .at("mount", host)
@@ -233,7 +233,7 @@ fn full(case: &Case) -> Answer {
             Severity::High,
             Level::DiscriminatingCounter,
             format!(
-                "{}: {} is {} full, and ext4 searches long for free blocks",
+                "{}: {} is {} full, and ext4 takes long to find free blocks",
                 mount.place,
                 mount.name,
                 say::percent(used)
@@ -252,7 +252,7 @@ fn full(case: &Case) -> Answer {
     if !known {
         return Answer::CannotTell("neither stacks nor mb_stats of ext4 were recorded".to_string());
     }
-    Answer::of(claims, || "fullness of file systems, the allocator's share of CPU".to_string())
+    Answer::of(claims, || "used space of file systems, the allocator's share of CPU".to_string())
 }
 
 fn zfs(case: &Case) -> Answer {
@@ -278,16 +278,16 @@ fn zfs(case: &Case) -> Answer {
     .number("cpu_system_pct", system)
     .because(format!("the lock's callers: {}", named.join(", ")))
     .with(version, |claim, version| {
-        claim.because(format!("ZFS is {version}; the counters got buckets per CPU in 2.1"))
+        claim.because(format!("ZFS is {version}; version 2.1 gave the counters one bucket per CPU"))
     })
     .with(nodes, |claim, nodes| {
-        claim.number("memory_nodes", nodes).because(format!(
-            "the machine has {nodes} memory nodes: the lock's cache line travels between them"
-        ))
+        claim
+            .number("memory_nodes", nodes)
+            .because(format!("the host has {nodes} memory nodes: the lock's cache line moves between them"))
     })
     .not("locks of PostgreSQL: the samples are in the kernel")
     .remedy(
-        "upgrade to OpenZFS 2.1 or later, or take the database off ZFS",
+        "upgrade to OpenZFS 2.1 or later, or move the database off ZFS",
         &[
             "$ cat /sys/module/zfs/version",
             "$ zfs set recordsize=32k POOL/DATA   # fewer counters per byte until then",
@@ -302,7 +302,7 @@ fn mount_point(case: &Case) -> Answer {
         let said = case.facts("server").find(|fact| fact.name == "data_directory" && fact.node == node)?;
         Some(said.value.trim_end_matches('/')).filter(|directory| !directory.is_empty())
     };
-    // Whoever looked at the machine followed links; without that the names are compared.
+    // The host's collector followed links; without it the names are compared.
     let looked: Vec<(&str, bool)> = case
         .facts("mount")
         .filter_map(|fact| Some((fact.name.strip_suffix(" pgdata is a mount point")?, fact.value == "yes")))
@@ -322,8 +322,8 @@ fn mount_point(case: &Case) -> Answer {
                 Claim::new(Severity::Note, Level::DiscriminatingCounter, format!("{node}: the data directory {directory} is a mount point itself"))
                     .on_node(node)
                     .during([case.span])
-                    .because("if the mount fails at boot, the server starts on an empty directory of the disk below; and lost+found lies among its files")
-                    .remedy("put the data directory one folder below the mount point", &[&format!("$ pg_ctl stop; mkdir {directory}/data; mv {directory}/[!d]* {directory}/data/")]),
+                    .because("if the mount fails at boot, the server starts on an empty directory of the disk below; lost+found is also among its files")
+                    .remedy("move the data directory one level below the mount point", &[&format!("$ pg_ctl stop; mkdir {directory}/data; mv {directory}/[!d]* {directory}/data/")]),
             );
         }
     }

@@ -1,4 +1,4 @@
-//! GEN: the client that fills or drives, before anybody blames the server.
+//! GEN: limits of the client that loads or drives, which must not be blamed on the server.
 
 use crate::case::{Case, Lines};
 use crate::rule::Need::{Any, Driven, Field, Filled};
@@ -17,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "GEN-01",
         title: "key collisions stall the loader",
         needs: &[Any(&[Field("statement", "calls"), Field("server", "tup_inserted"), Driven])],
-        limits: "fewer than half of the rows per call of before, or unique violations (R0: keys by a hash collide)",
+        limits: "the rows stored per call fall below half, or unique violations occur (R0: hashed keys collide)",
         judge: collisions,
         links: &["docs/dataset.md"],
     },
@@ -33,13 +33,13 @@ pub(super) const RULES: &[Rule] = &[
         id: "GEN-03",
         title: "the client is the limit",
         needs: &[Driven],
-        limits: "lag p99 above 10 % of the response time's, or the client computes 90 % of its workers' time (ours)",
+        limits: "p99 of the lag above 10 % of the response time's, or the client computes 90 % of its workers' time (ours)",
         judge: client_limit,
         links: &["docs/run.md"],
     },
     Rule {
         id: "GEN-04",
-        title: "silent stall: no progress, no error",
+        title: "stall without an error",
         needs: &[Any(&[Driven, Filled])],
         limits: "10 s without a transaction or a row, or without a line of the client's own counters (ours)",
         judge: stall,
@@ -47,17 +47,17 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "GEN-05",
-        title: "a closed loop hides its stalls",
+        title: "a closed loop hides stalls",
         needs: &[Driven],
-        limits: "closed loop; transactions not sent in stalls are more than 0.1 % of all (Tene, coordinated omission)",
+        limits: "closed loop, and the transactions not sent during stalls are more than 0.1 % of all (Tene, coordinated omission)",
         judge: omission,
         links: &["docs/run.md"],
     },
     Rule {
         id: "GEN-06",
-        title: "load begins against a target that is too full",
+        title: "a load begins without enough free space",
         needs: &[Filled, Field("mount", "free_bytes")],
-        limits: "what is left to fill is more than what is free when it begins",
+        limits: "the rows to load need more space than is free at the start",
         judge: full_target,
         links: &["docs/loading.md"],
     },
@@ -67,11 +67,11 @@ pub(super) const RULES: &[Rule] = &[
 const USEFUL_SHARE_MIN: f64 = 0.5;
 /// Calls in either third that make the comparison worth it.
 const CALLS_MIN: f64 = 30.0;
-/// Deadlocks per second above which nothing else matters.
+/// Deadlocks per second above which the finding is high.
 const DEADLOCKS_HIGH_PER_S: f64 = 0.1;
 /// Lag above this share of the response time is the client's.
 const LAG_SHARE_MAX: f64 = 0.1;
-/// Lag below this is no matter, however fast the target answers.
+/// Lag below this does not matter, however fast the target replies.
 const LAG_US_MIN: f64 = 1_000.0;
 /// A client that computes longer than this share of its workers' time is full.
 const CLIENT_BUSY: f64 = 0.9;
@@ -118,10 +118,10 @@ fn collisions(case: &Case) -> Answer {
                 .during([end])
                 .number("rows_per_call_before", before)
                 .number("rows_per_call_after", after)
-                .because(format!("{} calls went on being made", say::count(calls.within(&[end]).sum())))
-                .not("a slow target: calls would have become fewer, not emptier")
+                .because(format!("{} calls continued", say::count(calls.within(&[end]).sum())))
+                .not("a slow target: there would be fewer calls, not calls with fewer rows")
                 .remedy(
-                    "make keys a bijection of the row number, or give each writer a range of its own; never a hash of the row number",
+                    "use keys that are a bijection of the row number, or give each writer its own range; never use a hash of the row number",
                     &["$ pgfathom load ycsb --rows N"],
                 ),
             );
@@ -141,13 +141,13 @@ fn collisions(case: &Case) -> Answer {
                 Severity::Medium,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{} inserts met a key that was already there (SQLSTATE 23505)",
+                    "{} inserts failed because the key already exists (SQLSTATE 23505)",
                     say::count(collided as f64)
                 ),
             )
             .number("errors", collided as f64)
             .because("the server names the unique constraint; nothing else raises this error")
-            .remedy("give each writer keys of its own", &[]),
+            .remedy("give each writer its own keys", &[]),
         );
     }
     if claims.is_empty() {
@@ -156,7 +156,7 @@ fn collisions(case: &Case) -> Answer {
     Answer::of(claims, || "statements, unique violations, rows per commit".to_string())
 }
 
-/// Commits go on, rows do not come any more.
+/// Commits continue, but rows are no longer stored.
 fn empty_commits(case: &Case, node: &str) -> Option<Claim> {
     let server = case.one("server", node)?;
     let (inserted, commits) = (server.series("tup_inserted")?, server.series("xact_commit")?);
@@ -171,7 +171,7 @@ fn empty_commits(case: &Case, node: &str) -> Option<Claim> {
             Severity::Medium,
             Level::Symptom,
             format!(
-                "commits go on, but each stores {} rows instead of {}",
+                "commits continue, but each stores {} rows instead of {}",
                 say::short(after),
                 say::short(before)
             ),
@@ -181,7 +181,7 @@ fn empty_commits(case: &Case, node: &str) -> Option<Claim> {
         .number("rows_per_commit_before", before)
         .number("rows_per_commit_after", after)
         .lacking("the loader's own count of rows tried and stored, or pg_stat_statements on the target")
-        .remedy("compare the loader's rows tried with rows stored; keys by a hash repeat", &[])
+        .remedy("compare the loader's rows tried with rows stored; hashed keys repeat", &[])
     })
 }
 
@@ -205,9 +205,9 @@ fn deadlocks(case: &Case) -> Answer {
             .number("deadlocks", count)
             .number("deadlocks_per_s", per_s)
             .with(told, |claim, told| claim.because(format!("the server says: {told}")))
-            .not("lock waits alone: the server counts a deadlock only when it broke a cycle")
+            .not("lock waits alone: the server counts a deadlock only when it breaks a cycle")
             .remedy(
-                "sort the keys inside each batch, remove doubles, give writers ranges of their own",
+                "sort the keys within each batch, remove duplicates, give each writer its own range",
                 &["ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();"],
             ),
         );
@@ -257,7 +257,7 @@ fn client_limit(case: &Case) -> Answer {
         let told = match late.filter(|_| is_late) {
             Some((lag, response)) => {
                 format!(
-                    "transactions began late: lag p99 {} of a response time of {}",
+                    "transactions began late: p99 of the lag is {} of a response time of {}",
                     say::us(lag),
                     say::us(response)
                 )
@@ -275,12 +275,12 @@ fn client_limit(case: &Case) -> Answer {
                 })
                 .because(format!("{} used {} of {} workers' time", step.key, say::percent(busy), workers))
                 .remedy(
-                    "give the client more workers or another machine, or offer less; the numbers say nothing about the target",
+                    "give the client more workers or another host, or lower the rate; these figures do not describe the target",
                     &["$ pgfathom run -j WORKERS ..."],
                 ),
         );
     }
-    Answer::of(claims, || "lag and CPU of the client in every driven step".to_string())
+    Answer::of(claims, || "lag and CPU of the client in every step".to_string())
 }
 
 fn stall(case: &Case) -> Answer {
@@ -305,7 +305,7 @@ fn stall(case: &Case) -> Answer {
     })
 }
 
-/// The stalls of one step: seconds that were told and in which nothing was done, and time of which the client told nothing at all.
+/// The stalls of one step: seconds that the client recorded without work, and time that it did not record at all.
 fn stalls(case: &Case, step: &str, what: &str, series: &Series) -> Vec<Claim> {
     let mut claims = vec![];
     let told = series.stretches(STALL_US, |point| point.sum == 0.0);
@@ -319,20 +319,20 @@ fn stalls(case: &Case, step: &str, what: &str, series: &Series) -> Vec<Claim> {
     claims
 }
 
-/// Stretches for which the client wrote one line where it owed one a second, and did next to nothing: its process did not run.
+/// Stretches for which the client wrote a single line instead of one a second, and did almost nothing: its process did not run.
 fn untold(series: &Series) -> Vec<Window> {
     let each = |point: &Point| point.interval_us as f64 / point.count.max(1) as f64;
     let usual_us = statistics::median(series.points().iter().map(each)).unwrap_or(0.0);
     let usual = statistics::median(series.rates()).unwrap_or(0.0);
     let is_hole = |point: &&Point| {
-        // A point may stand for several readings; the hole is one of them.
+        // A point may stand for several readings; the gap is one of them.
         let longest_us = point.interval_us as f64 - usual_us * point.count.saturating_sub(1) as f64;
         longest_us >= usual_us + STALL_US as f64 && point.rate() < usual * STALL_RATE_SHARE
     };
     series.points().iter().filter(is_hole).map(Point::window).collect()
 }
 
-/// The claim about a stall that the client told of: which side hung, by what the sessions did in the server meanwhile.
+/// The claim about a stall that the client recorded: which side hung, judged by what the sessions did in the server.
 fn stalled(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
     let longest = windows.iter().map(|window| window.length_us()).max().unwrap_or(0);
     let (mut client_side, mut looked) = (true, false);
@@ -354,14 +354,14 @@ fn stalled(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
             .max_by(|left, right| left.1.total_cmp(&right.1));
         let most = most.map_or(String::new(), |(event, _)| format!(", most in {event}"));
         told.push(format!(
-            "{node}: {} sessions were at work in the server meanwhile{most}",
+            "{node}: {} sessions were active in the server during the stall{most}",
             say::short(active)
         ));
     }
     let (level, claim) = match (looked, client_side) {
-        (false, _) => (Level::Symptom, "nobody looked at the server"),
+        (false, _) => (Level::Symptom, "the server was not sampled"),
         (true, true) => {
-            (Level::DiscriminatingCounter, "no session was at work in the server: the client hung")
+            (Level::DiscriminatingCounter, "no session was active in the server: the client hung")
         }
         (true, false) => {
             (Level::DiscriminatingCounter, "the sessions were inside the server: the target hung")
@@ -375,41 +375,41 @@ fn stalled(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
     .number("longest_us", longest as f64)
     .during(windows)
     .remedy(
-        "find out what the sessions do at that moment",
+        "check what the sessions do at that moment",
         &["SELECT pid, state, wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 60) FROM pg_stat_activity WHERE state <> 'idle';"],
     );
     for sentence in told {
         made = made.because(sentence);
     }
-    if looked { made } else { made.lacking("samples of wait events say which side hung") }
+    if looked { made } else { made.lacking("samples of wait events: they show which side hung") }
 }
 
-/// The claim about a stall of the client's own process: it was stopped, swapped out, or its machine stood still.
+/// The claim about a stall of the client's own process: it was stopped, swapped out, or its host was paused.
 fn stood_still(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
     let longest = windows.iter().map(|window| window.length_us()).max().unwrap_or(0);
     let mut made = Claim::new(
         Severity::High,
         Level::DiscriminatingCounter,
         format!(
-            "{step}: hardly a {what} for {}, and no error; the client itself stood still: it owed a line of its own counters each second and wrote none",
+            "{step}: hardly a {what} for {}, and no error; the client itself stopped: it wrote no line of its own counters, and one is due each second",
             say::seconds(longest as f64 / 1e6)
         ),
     )
     .number("longest_us", longest as f64)
-    .because("its counters are written by its own clock, whatever the target does")
+    .because("the client writes its counters by its own clock, whatever the target does")
     .not("a target that hangs: the client would have written zeros");
     for server in case.things("server") {
         let Some(commits) = server.lines.series("xact_commit") else { continue };
-        // A watch in the same process slept, too: its next reading spans the hole.
+        // Monitoring in the same process was stopped, too: its next reading spans the gap.
         let inside = commits.within(&windows).sum();
         made = made.because(format!(
-            "{}: {} transactions ended there meanwhile",
+            "{}: {} transactions ended there during the stall",
             server.place,
             say::count(inside)
         ));
     }
     made.during(windows).remedy(
-        "look at the client's process and machine: a job control stop (state T), a full memory, a paused virtual machine, a debugger",
+        "check the client's process and host: a job control stop (state T), full memory, a paused virtual machine, a debugger",
         &["$ ps -o pid,stat,wchan,cmd -C pgfathom", "$ grep -E 'oom_kill|pswpin' /proc/vmstat"],
     )
 }
@@ -439,7 +439,7 @@ fn omission(case: &Case) -> Answer {
                 Severity::Low,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: the closed loop stood still for {} and did not send about {} transactions: percentiles above {} are too good",
+                    "{}: the closed loop stalled for {} and did not send about {} transactions: percentiles above {} are too low",
                     step.key,
                     say::seconds(stalled_s),
                     say::count(omitted),
@@ -449,11 +449,11 @@ fn omission(case: &Case) -> Answer {
             .during(stalls)
             .number("omitted", omitted)
             .number("omitted_share", share)
-            .because("without --rate a session waits for its answer before it sends again")
+            .because("without --rate a session waits for the result before it sends the next transaction")
             .remedy("drive at a fixed rate: response time then counts from the moment a transaction was due", &["$ pgfathom run -R RATE ..."]),
         );
     }
-    Answer::of(claims, || "no stall in a closed loop, or the loop is open".to_string())
+    Answer::of(claims, || "no stall in a closed loop, or a fixed rate".to_string())
 }
 
 /// Free bytes that a load can use: of the mounts that hold tables.
@@ -468,7 +468,7 @@ pub(super) fn free_for_data(case: &Case, first: bool) -> Option<(f64, &str)> {
     names.first().map(|name| (bytes.iter().sum(), *name))
 }
 
-/// Bytes that a row takes on disk, by what became full while rows came; `None` before enough came.
+/// Bytes that a row takes on disk, from the space used during the load; `None` before enough rows are loaded.
 pub(super) fn bytes_per_row(case: &Case, lines: &Lines) -> Option<f64> {
     let (before, after) = (free_for_data(case, true)?.0, free_for_data(case, false)?.0);
     let rows = lines.sum("rows")?;
@@ -481,7 +481,9 @@ fn full_target(case: &Case) -> Answer {
         let (Some(goal), Some(done)) = (lines.max("rows_goal"), lines.first("rows_total")) else { continue };
         let (Some(per_row), Some((free, mount))) = (bytes_per_row(case, lines), free_for_data(case, true))
         else {
-            return Answer::CannotTell("too few rows came to know how much disk a row takes".to_string());
+            return Answer::CannotTell(
+                "too few rows were loaded to know how much disk a row takes".to_string(),
+            );
         };
         let left = (goal - done).max(0.0);
         if left * per_row > free {
@@ -490,7 +492,7 @@ fn full_target(case: &Case) -> Answer {
                     Severity::High,
                     Level::DiscriminatingCounter,
                     format!(
-                        "{step}: {} rows were left to fill, {} at {} bytes each, but {} were free when it began",
+                        "{step}: {} rows were left to load, {} at {} bytes each, but {} were free at the start",
                         say::count(left),
                         say::bytes(left * per_row),
                         say::short(per_row),
@@ -500,10 +502,10 @@ fn full_target(case: &Case) -> Answer {
                 .during([lines.ticks.window()])
                 .number("needed_bytes", left * per_row)
                 .number("free_bytes", free)
-                .because(format!("free space was read from {mount} before and while rows came"))
-                .remedy("add space or tablespaces before going on, or fill fewer rows", &["$ pgfathom load ... --keep-free 500GB"]),
+                .because(format!("free space of {mount} was read before and during the load"))
+                .remedy("add space or tablespaces before you continue, or load fewer rows", &["$ pgfathom load ... --keep-free 500GB"]),
             );
         }
     }
-    Answer::of(claims, || "what is left to fill fits into what was free".to_string())
+    Answer::of(claims, || "the rows to load fit into the free space".to_string())
 }

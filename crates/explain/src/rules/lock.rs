@@ -13,7 +13,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "LCK-01",
         title: "one session blocks others",
         needs: &[Looked("block")],
-        limits: "3 sessions blocked by one root for 1 s, or one for 5 s (ours)",
+        limits: "3 sessions blocked by one session for 1 s, or one for 5 s (ours)",
         judge: tree,
         links: &["https://www.postgresql.org/docs/current/explicit-locking.html"],
     },
@@ -29,11 +29,11 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Sessions behind one root.
 const BLOCKED_MIN: f64 = 3.0;
-/// Seconds that one of so many must have waited: rows that many update have a crowd at any moment, and it moves on.
+/// Seconds that one of so many must have waited: a hot row always has waiters, but they change.
 const CROWD_WAIT_S: f64 = 1.0;
 /// Seconds of one of them.
 const WAIT_S: f64 = 5.0;
-/// Sessions behind one root, when nothing else happens any more.
+/// Sessions behind one root at which the finding is high.
 const BLOCKED_HIGH: f64 = 10.0;
 /// Seconds likewise.
 const WAIT_HIGH_S: f64 = 30.0;
@@ -60,7 +60,7 @@ fn tree(case: &Case) -> Answer {
             .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
         let (text, commands): (&str, Vec<String>) = match state {
             state if state.starts_with("idle in transaction") => (
-                "its application forgot the transaction: end the session, and let the server end such sessions by itself",
+                "the application left its transaction open: end the session, and set a timeout that ends such sessions",
                 vec![
                     format!("SELECT pg_terminate_backend({});", root.name),
                     "ALTER SYSTEM SET idle_in_transaction_session_timeout = '1min'; SELECT pg_reload_conf();"
@@ -68,7 +68,7 @@ fn tree(case: &Case) -> Answer {
                 ],
             ),
             _ => (
-                "make the transaction of the root shorter or move its lock to its end; let schema changes give up instead of queueing",
+                "shorten the blocking transaction or take its lock last; give schema changes a lock_timeout, so that they do not block the queue",
                 vec![
                     format!("SELECT pg_cancel_backend({});", root.name),
                     "SET lock_timeout = '2s'; -- before ALTER TABLE and the like".into(),
@@ -91,7 +91,7 @@ fn tree(case: &Case) -> Answer {
                     root.name,
                     say::counted(blocked as usize, "other"),
                     say::seconds(waited),
-                    if state.is_empty() { String::new() } else { format!(", and is {state} itself") }
+                    if state.is_empty() { String::new() } else { format!(", and is itself {state}") }
                 ),
             )
             .on_node(root.place)
@@ -105,15 +105,15 @@ fn tree(case: &Case) -> Answer {
                 relation.unwrap_or(""),
                 lines.word("mode")
             ))
-            .with(query, |claim, query| claim.because(format!("last statement of the root: {query}")))
+            .with(query, |claim, query| claim.because(format!("its last statement: {query}")))
             .with(Some(lines.word("query")).filter(|query| !query.is_empty()), |claim, query| {
-                claim.because(format!("one that waits: {query}"))
+                claim.because(format!("a waiting statement: {query}"))
             })
-            .not("a deadlock: the root waits for nobody")
+            .not("a deadlock: the blocking session waits for no lock")
             .remedy(text, &commands),
         );
     }
-    Answer::of(claims, || "sessions that waited for locks, and the roots of their trees".to_string())
+    Answer::of(claims, || "sessions that waited for locks, and the sessions that blocked them".to_string())
 }
 
 fn anomaly(case: &Case) -> Answer {
@@ -122,18 +122,24 @@ fn anomaly(case: &Case) -> Answer {
     for step in proofs.clone() {
         for check in step.checks.iter().filter(|check| check.result == CheckResult::Fail) {
             claims.push(
-                Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: {} ({}): {}", step.key, check.name, check.scope, check.detail))
-                    .during([record::finding::Window::new(step.start_us, step.end_us.unwrap_or(case.span.to_us))])
-                    .number("rows", check.rows as f64)
-                    .with(check.counterexamples.first(), |claim, example| claim.because(format!("for example {example}")))
-                    .remedy("this is about what the target promises, not about its speed: use the isolation level that promises it", &[]),
+                Claim::new(
+                    Severity::High,
+                    Level::DiscriminatingCounter,
+                    format!("{}: {} ({}): {}", step.key, check.name, check.scope, check.detail),
+                )
+                .during([record::finding::Window::new(step.start_us, step.end_us.unwrap_or(case.span.to_us))])
+                .number("rows", check.rows as f64)
+                .with(check.counterexamples.first(), |claim, example| {
+                    claim.because(format!("for example {example}"))
+                })
+                .remedy("this concerns correctness, not speed: use an isolation level that excludes it", &[]),
             );
         }
     }
     if claims.is_empty()
         && proofs.clone().all(|step| step.checks.iter().all(|check| check.result != CheckResult::Ok))
     {
-        return Answer::CannotTell("the proof checked nothing".to_string());
+        return Answer::CannotTell("prove checked nothing".to_string());
     }
     Answer::of(claims, || "what prove checked".to_string())
 }

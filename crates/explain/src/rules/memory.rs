@@ -1,4 +1,4 @@
-//! MEM: memory that errs, ends, or is mapped in pages that are too small. HW: heat.
+//! MEM: memory errors, memory that runs out, page tables. HW: heat.
 
 use crate::case::Case;
 use crate::rule::Need::{Facts, Field, Looked};
@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "MEM-01",
-        title: "memory corrects errors",
+        title: "memory has corrected errors",
         needs: &[Looked("edac")],
-        limits: "1 corrected error an hour on one DIMM, high from 10 or for any that was not corrected (ours; rasdaemon: totals mean little)",
+        limits: "1 corrected error an hour on one DIMM, high from 10 or for any uncorrected one (ours; rasdaemon: totals mean little)",
         judge: corrected,
         links: &["https://docs.kernel.org/admin-guide/ras.html"],
     },
@@ -27,7 +27,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "MEM-03",
-        title: "page tables eat memory: no huge pages",
+        title: "page tables take much memory: no huge pages",
         needs: &[Field("host", "page_tables_bytes"), Facts("setting")],
         limits: "page tables above 1 GiB or 1 % of memory (ours)",
         judge: page_tables,
@@ -35,7 +35,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "HW-01",
-        title: "heat: a fan stands still or processors slow down",
+        title: "heat: a fan has stopped, or processors are throttled",
         needs: &[Looked("sensors")],
         limits: "any throttling, a fan at 0 that ran or has a lowest speed, a temperature at its critical mark",
         judge: heat,
@@ -128,7 +128,7 @@ fn corrected(case: &Case) -> Answer {
         .map(|((host, dimm, is_bad), Errors { count: errors, window })| {
             let per_h = errors / hours;
             let severity = if is_bad || per_h >= ERRORS_PER_H_HIGH { Severity::High } else { Severity::Medium };
-            let what = if is_bad { "errors that could not be corrected" } else { "corrected errors" };
+            let what = if is_bad { "uncorrected errors" } else { "corrected errors" };
             Claim::new(
                 severity,
                 Level::DiscriminatingCounter,
@@ -138,9 +138,9 @@ fn corrected(case: &Case) -> Answer {
             .during(window)
             .number("errors", errors)
             .number("errors_per_h", per_h)
-            .because("the memory controller counts them while the run goes on; the rate counts, not the total")
+            .because("the memory controller counted them during the run; the rate matters, not the total")
             .remedy(
-                "replace the DIMM, and leave the machine out of comparisons until then: correcting costs time that no other counter shows",
+                "replace the DIMM, and exclude the host from comparisons until then: correction takes time that no other counter shows",
                 &["$ ras-mc-ctl --errors", "$ grep . /sys/devices/system/edac/mc/mc*/dimm*/dimm_*_count"],
             )
         })
@@ -154,13 +154,13 @@ fn out_of_memory(case: &Case) -> Answer {
         if let Some(killed) = host.lines.series("oom_kills").filter(|series| series.sum() > 0.0) {
             let line = case.events_of(event::KERNEL).find(|event| Case::word_of(event, "topic") == "oom");
             claims.push(
-                Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: the kernel killed {} for want of memory", host.place, say::counted(killed.sum() as usize, "process")))
+                Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: the kernel killed {} because memory ran out", host.place, say::counted(killed.sum() as usize, "process")))
                     .on_host(host.place)
                     .during(killed.stretches(0, |point| point.sum > 0.0))
                     .number("oom_kills", killed.sum())
                     .with(line, |claim, line| claim.because(format!("the kernel's log: {}", line.message)))
                     .remedy(
-                        "give the server less to do at once, and let the kernel refuse memory instead of killing",
+                        "reduce the server's concurrent work, and disable overcommit so that the kernel refuses memory instead of killing processes",
                         &["$ sysctl vm.overcommit_memory=2", "ALTER SYSTEM SET work_mem = '16MB'; ALTER SYSTEM SET logical_decoding_work_mem = '64MB'; SELECT pg_reload_conf();"],
                     ),
             );
@@ -205,8 +205,8 @@ fn out_of_memory(case: &Case) -> Answer {
             )
             .on_node(Case::word_of(first, "node"))
             .during([Window::new(first.t_us, first.t_us)])
-            .lacking("the kernel's log and its counter of killed processes say whether memory ran out")
-            .remedy("look into the kernel's log of that moment", &["$ dmesg -T | grep -i 'out of memory'"]),
+            .lacking("whether memory ran out: the kernel's log and its counter of killed processes")
+            .remedy("read the kernel's log of that moment", &["$ dmesg -T | grep -i 'out of memory'"]),
         );
     }
     Answer::of(claims, || "killed processes, swapping, stalls for memory".to_string())
@@ -249,9 +249,9 @@ fn page_tables(case: &Case) -> Answer {
             .on_host(host.place)
             .during([case.span])
             .number("page_tables_bytes", tables)
-            .because("each session maps the whole of shared_buffers in pages of 4 kB")
+            .because("each session maps all of shared_buffers in pages of 4 kB")
             .remedy(
-                "reserve huge pages for shared_buffers and demand them",
+                "reserve huge pages for shared_buffers and require them",
                 &[
                     "$ postgres -D PGDATA -C shared_memory_size_in_huge_pages",
                     "$ sysctl vm.nr_hugepages=N",
@@ -269,11 +269,11 @@ fn heat(case: &Case) -> Answer {
         let (kind, name) = (counter.lines.word("kind"), counter.lines.word("name"));
         let value = counter.lines.last("value").unwrap_or(0.0);
         let told = match kind {
-            "fan" if value == 0.0 => format!("fan {name} stands still"),
-            "fan" => format!("fan {name} turns too slowly: {value:.0} a minute"),
+            "fan" if value == 0.0 => format!("fan {name} has stopped"),
+            "fan" => format!("fan {name} is too slow: {value:.0} rpm"),
             "thermal" if name.contains("throttled") => match counter.lines.sum("change") {
                 Some(times) if times > 0.0 => format!(
-                    "processors slowed down for heat {} ({name})",
+                    "processors were throttled for heat {} ({name})",
                     say::counted(times as usize, "time")
                 ),
                 _ => continue,
@@ -286,9 +286,9 @@ fn heat(case: &Case) -> Answer {
                 .on_host(counter.place)
                 .during([counter.lines.ticks.window()])
                 .number("value", value)
-                .because("a counter of the hardware; nothing but heat or its sensor moves it")
+                .because("a hardware counter; only heat or a broken sensor changes it")
                 .remedy(
-                    "replace the fan, clear the air; leave the machine out of comparisons until then",
+                    "replace the fan, clear the air flow; exclude the host from comparisons until then",
                     &["$ sensors", "$ grep . /sys/devices/system/cpu/cpu*/thermal_throttle/*_count"],
                 ),
         );

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "NET-01",
-        title: "a network card with too few queues",
+        title: "a network card has too few queues",
         needs: &[Facts("nic"), Any(&[Field("core", "softirq_pct"), Field("host", "softnet_squeezed")])],
         limits: "fewer receive queues than processors (4 are enough), and one processor above 70 % softirq or 1 squeeze a second (R2, R3)",
         judge: queues,
@@ -21,9 +21,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "NET-02",
-        title: "a link slower than its peers' or than 1 Gbit/s",
+        title: "a link is slower than its peers or than 1 Gbit/s",
         needs: &[Facts("nic")],
-        limits: "below 1 Gbit/s (R2's acceptance) or 0.9 of the fastest (gpcheckperf), as far as the cards tell their speed",
+        limits: "below 1 Gbit/s (R2's acceptance) or 0.9 of the fastest (gpcheckperf), as far as the cards report their speed",
         judge: bandwidth,
         links: &[],
     },
@@ -39,15 +39,15 @@ pub(super) const RULES: &[Rule] = &[
         id: "NET-04",
         title: "the network loses packets",
         needs: &[Field("host", "tcp_retransmits"), Field("host", "tcp_segments_out")],
-        limits: "0.1 % of the TCP segments are sent again (ours)",
+        limits: "0.1 % of the TCP segments are retransmitted (ours)",
         judge: loss,
         links: &[],
     },
     Rule {
         id: "NET-05",
-        title: "the network takes the CPU of queries",
+        title: "network processing takes CPU from queries",
         needs: &[Field("host", "cpu_softirq_pct")],
-        limits: "10 % of all processors in softirq for 30 s (R2: multiqueue has its price)",
+        limits: "10 % of all processors in softirq for 30 s (R2: multiqueue costs CPU)",
         judge: softirq,
         links: &["https://docs.kernel.org/networking/scaling.html"],
     },
@@ -65,11 +65,11 @@ const LINK_MBIT_MIN: f64 = 1_000.0;
 const LINK_SHARE_MIN: f64 = 0.9;
 /// Of the response time.
 const ROUND_TRIP_SHARE: f64 = 0.5;
-/// A shorter round trip is a matter of the machine, not of the network.
+/// A shorter round trip is within a host, not over a network.
 const ROUND_TRIP_US_MIN: f64 = 200.0;
 /// Segments sent again.
 const RETRANSMIT_SHARE: f64 = 0.001;
-/// Segments below which a share says nothing.
+/// Segments below which a share is meaningless.
 const SEGMENTS_MIN: f64 = 1_000.0;
 /// Of all processors.
 const SOFTIRQ_ALL_PCT: f64 = 10.0;
@@ -99,7 +99,7 @@ fn queues(case: &Case) -> Answer {
             .at("net", host)
             .find(|net| net.name == interface)
             .and_then(|net| net.lines.rate("rx_packets"));
-        // A card without traffic hurts nobody.
+        // A card without traffic does no harm.
         if queues >= wanted || traffic.is_some_and(|packets| packets < 100.0) {
             continue;
         }
@@ -122,7 +122,7 @@ fn queues(case: &Case) -> Answer {
             .any(|fact| fact.host == host && fact.name == format!("{interface} packet steering"));
         let told = match &hot {
             Some((cpu, pct, _)) => format!("CPU {cpu} spends {} % on them", say::short(*pct)),
-            None => format!("its softirq runs out of budget {} times a second", say::short(squeezed)),
+            None => format!("its softirq exhausts its budget {} times a second", say::short(squeezed)),
         };
         let mut claim = Claim::new(
             Severity::Medium,
@@ -153,7 +153,7 @@ fn queues(case: &Case) -> Answer {
             Some((_, _, windows)) => claim.during(windows),
             None => claim.during([case.span]),
         };
-        claims.push(if steered { claim.because("packets are steered in software already") } else { claim });
+        claims.push(if steered { claim.because("packets are already steered in software") } else { claim });
     }
     Answer::of(claims, || "queues of every card, softirqs of every processor".to_string())
 }
@@ -161,7 +161,7 @@ fn queues(case: &Case) -> Answer {
 fn bandwidth(case: &Case) -> Answer {
     let speeds: Vec<_> = cards(case, "speed").into_iter().filter(|(_, speed)| *speed > 0.0).collect();
     if speeds.is_empty() {
-        return Answer::CannotTell("no card tells its speed (virtual cards do not)".to_string());
+        return Answer::CannotTell("no card reports its speed (virtual cards do not)".to_string());
     }
     let best = speeds.iter().map(|(_, speed)| *speed).fold(0.0, f64::max);
     let claims = speeds
@@ -187,16 +187,16 @@ fn bandwidth(case: &Case) -> Answer {
             .during([case.span])
             .number("speed_mbit_s", *speed)
             .number("best_mbit_s", best)
-            .because("the card says what it agreed on with its switch")
-            .lacking("what a pair of hosts really moves (iperf3 between every pair)")
+            .because("the card reports the speed that it negotiated with the switch")
+            .lacking("the real throughput between two hosts (iperf3 between every pair)")
             .remedy(
-                "look at cable, port and negotiation",
+                "check cable, port and negotiation",
                 &[&format!("$ ethtool {interface} | grep -E 'Speed|Duplex'"), "$ iperf3 -c PEER -J"],
             )
         })
         .collect();
     Answer::of(claims, || {
-        format!("{} cards that tell their speed; what they really move was not measured", speeds.len())
+        format!("{} cards that report their speed; their real throughput was not measured", speeds.len())
     })
 }
 
@@ -204,7 +204,7 @@ fn round_trips(case: &Case) -> Answer {
     let mut claims = vec![];
     let trip_us = decompose::round_trip_us(case).unwrap_or(0.0);
     if trip_us < ROUND_TRIP_US_MIN {
-        return Answer::Clean(format!("a round trip takes {}: that is no network", say::us(trip_us)));
+        return Answer::Clean(format!("a round trip takes {}: too short for a network", say::us(trip_us)));
     }
     for time in decompose::all(case) {
         let Some(part) = time.parts.iter().find(|part| part.name == decompose::ROUND_TRIPS) else { continue };
@@ -224,9 +224,9 @@ fn round_trips(case: &Case) -> Answer {
             .number("share", part.share)
             .number("round_trips_us", part.us)
             .of_client_time(Some(part.share.min(1.0)))
-            .because("one round trip was measured by the watching connection, times the statements of a transaction")
-            .not("the server: its sessions are idle meanwhile")
-            .remedy("fewer statements per transaction (batches, pipelining, functions in the server), or a client that stands nearer", &["$ pgfathom run --protocol prepared ... -c MORE"]),
+            .because("the round trip measured by the monitoring connection, times the statements of a transaction")
+            .not("the server: its sessions are idle during that time")
+            .remedy("send fewer statements per transaction (batches, pipelining, functions in the server), or move the client closer", &["$ pgfathom run --protocol prepared ... -c MORE"]),
         );
     }
     let steps = case.driven().len();
@@ -257,7 +257,7 @@ fn loss(case: &Case) -> Answer {
             Claim::new(
                 if share >= RETRANSMIT_SHARE * 10.0 { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
-                format!("{}: {} of the TCP segments had to be sent again", host.place, say::percent(share)),
+                format!("{}: {} of the TCP segments were retransmitted", host.place, say::percent(share)),
             )
             .on_host(host.place)
             .during(again.stretches(0, |point| point.sum > 0.0))
@@ -265,17 +265,17 @@ fn loss(case: &Case) -> Answer {
             .number("retransmits", again.sum())
             .number("interface_drops_and_errors", drops)
             .because(if drops > 0.0 {
-                "its own cards dropped packets, too"
+                "its own cards also dropped packets"
             } else {
-                "its own cards dropped nothing: the loss is on the way or at the peer"
+                "its own cards dropped nothing: the loss is on the path or at the peer"
             })
             .remedy(
-                "look at cables, MTU and ring sizes along the way",
+                "check cables, MTU and ring sizes along the path",
                 &["$ ethtool -S IF | grep -iE 'drop|err'; ethtool -g IF", "$ ip -s link"],
             ),
         );
     }
-    Answer::of(claims, || "TCP segments sent again on every host".to_string())
+    Answer::of(claims, || "retransmitted TCP segments on every host".to_string())
 }
 
 fn softirq(case: &Case) -> Answer {
@@ -293,7 +293,7 @@ fn softirq(case: &Case) -> Answer {
                 Severity::Low,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} % of all processors work for the network",
+                    "{}: {} % of all processors is spent on the network",
                     host.place,
                     say::short(series.within(&windows).mean())
                 ),
@@ -301,7 +301,7 @@ fn softirq(case: &Case) -> Answer {
             .on_host(host.place)
             .during(windows)
             .number("cpu_softirq_pct", series.mean())
-            .because("softirqs are mostly packets: receiving them, and timers")
+            .because("most softirq time is for receiving packets, the rest for timers")
             .with(change, |claim, change| {
                 claim.because(format!(
                     "it rose from {} % to {} % during the run",
@@ -310,7 +310,7 @@ fn softirq(case: &Case) -> Answer {
                 ))
             })
             .remedy(
-                "fewer queues or queues pinned away from the server's processors; larger interrupt intervals",
+                "use fewer queues, or pin them away from the server's processors; use larger interrupt intervals",
                 &["$ ethtool -L IF combined 2; ethtool -C IF rx-usecs 50"],
             ),
         );

@@ -1,4 +1,4 @@
-//! OBS: how much of the time somebody really looked, and what looking cost.
+//! OBS: the coverage of the monitoring, and its cost.
 
 use crate::case::Case;
 use crate::rule::Need::{Any, Field};
@@ -13,7 +13,7 @@ use record::watched::cost::{COST_SHARE_MAX, Cost};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "OBS-01",
-        title: "the watch was blind for a while",
+        title: "monitoring had gaps",
         needs: &[Any(&[Field("server", "*"), Field("host", "*")])],
         limits: "coverage below 95 %, any reset or restart (ours)",
         judge: blind,
@@ -21,15 +21,15 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "OBS-02",
-        title: "watching itself takes CPU that can be felt",
+        title: "monitoring itself takes noticeable CPU",
         needs: &[Field("watching", "cpu_us")],
-        limits: "1 % of the CPUs of the machine that records, over 60 s (ours)",
+        limits: "1 % of the CPUs of the recording host, over 60 s (ours)",
         judge: costly,
         links: &["docs/watch.md"],
     },
 ];
 
-/// A shorter watch is not judged: its first look, which is dear, weighs too much in it.
+/// A shorter recording is not judged: its first sample is expensive and weighs too much.
 const COST_SECONDS_MIN: f64 = 60.0;
 
 /// Ticks seen of ticks due.
@@ -64,7 +64,7 @@ fn blind(case: &Case) -> Answer {
             if seen < 0.5 { Severity::Medium } else { Severity::Low },
             Level::DiscriminatingCounter,
             format!(
-                "{}: {} of the looks took place; the longest hole is {}",
+                "{}: {} of the samples were taken; the longest gap is {}",
                 thing.place,
                 say::percent(seen),
                 say::us(longest as f64)
@@ -74,8 +74,8 @@ fn blind(case: &Case) -> Answer {
         .number("coverage", seen)
         .number("longest_hole_us", longest as f64)
         .with(gap, |claim, event| claim.because(event.message.clone()))
-        .because("what happened in the holes is not known: they are likelier when the machine is in trouble")
-        .remedy("give the watch a machine or a priority of its own; look less often", &[]);
+        .because("what happened in the gaps is unknown: gaps are more likely when the host is overloaded")
+        .remedy("run the monitoring on another host or with a higher priority; sample less often", &[]);
         claims.push(if source == "server" { claim.on_node(thing.place) } else { claim.on_host(thing.place) });
     }
     for (kind, what) in [(event::RESET, "counters were reset"), (event::RESTART, "the server was restarted")]
@@ -95,11 +95,11 @@ fn blind(case: &Case) -> Answer {
                         .map(|event| Window::new(event.t_us, event.t_us + event.duration_us.unwrap_or(0))),
                 )
                 .number("times", events.len() as f64)
-                .because("counters are compared from tick to tick; across this moment they say nothing"),
+                .because("counters are compared between samples; across this moment they are void"),
             );
         }
     }
-    Answer::of(claims, || "ticks seen of ticks due, resets, restarts".to_string())
+    Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
 }
 
 fn costly(case: &Case) -> Answer {
@@ -131,7 +131,7 @@ fn costly(case: &Case) -> Answer {
     }
     let (Some(share), Some(words)) = (cost.share(), cost.words()) else {
         return Answer::CannotTell(
-            "nobody wrote down how many processors the machine has that recorded".to_string(),
+            "the number of processors of the recording host was not recorded".to_string(),
         );
     };
     let seconds = cost.watched_us() as f64 / 1e6;
@@ -144,15 +144,15 @@ fn costly(case: &Case) -> Answer {
         Claim::new(
             Severity::Note,
             Level::DiscriminatingCounter,
-            format!("watching took {} of the CPU of the machine that records", say::percent(share)),
+            format!("monitoring took {} of the CPU of the recording host", say::percent(share)),
         )
         .during([case.span])
         .number("share", share)
         .number("cpu_us", cost.cpu_us() as f64)
         .because(words)
-        .because(format!("the dearest part is {dearest}"))
+        .because(format!("the most expensive part is {dearest}"))
         .remedy(
-            "where every percent counts, look less often or leave out stacks, and compare with a run that nobody watched",
+            "if every percent counts, sample less often or without stacks, and compare with an unmonitored run",
             &["$ pgfathom watch --interval 5 --perf off ...", "$ pgfathom run --watch off ..."],
         ),
     ])

@@ -21,7 +21,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "REP-02",
-        title: "one process replays the WAL, and it is the limit",
+        title: "WAL replay by a single process is the limit",
         needs: &[Looked("replication"), Looked("backend")],
         limits: "the startup process at 90 % of a processor for 30 s while replay falls behind and flush does not (R4)",
         judge: replay,
@@ -39,9 +39,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "REP-04",
-        title: "the survivor fills, too, while its peer is away",
+        title: "the surviving node's disk fills while its peer is down",
         needs: &[Looked("slot"), Peers("server", 2)],
-        limits: "slots without reader grow on two nodes (R3: 40 min later)",
+        limits: "slots without a consumer grow on two nodes (R3: 40 min later)",
         judge: cascade,
         links: &[],
     },
@@ -49,13 +49,13 @@ pub(super) const RULES: &[Rule] = &[
         id: "REP-05",
         title: "clocks differ",
         needs: &[Field("clock", "offset_us")],
-        limits: "beyond the error of measuring, one round trip and 10 ms; high from 100 ms (ours)",
+        limits: "more than the measurement error, one round trip and 10 ms; high from 100 ms (ours)",
         judge: clocks,
         links: &["https://chrony-project.org/documentation.html"],
     },
     Rule {
         id: "REP-06",
-        title: "a published table without primary key",
+        title: "a published table has no primary key",
         needs: &[Field("table", "published")],
         limits: "any published table without primary key or replica identity (R3)",
         judge: no_key,
@@ -75,7 +75,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "REP-08",
         title: "standbys are idle while the primary works",
         needs: &[Field("server", "in_recovery"), Peers("server", 2)],
-        limits: "a standby reads less than a tenth of what its primary does, which is above 50 % CPU (R4: 66 % waste)",
+        limits: "a standby reads less than a tenth of what its primary reads, and the primary is above 50 % CPU (R4: 66 % waste)",
         judge: idle,
         links: &["https://www.postgresql.org/docs/current/hot-standby.html"],
     },
@@ -83,13 +83,13 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Of the active sessions.
 pub(crate) const SYNC_SHARE: f64 = 0.2;
-/// The same, when nothing else matters.
+/// The limit of a high finding.
 const SYNC_SHARE_HIGH: f64 = 0.5;
 /// Of one processor.
 const REPLAY_BUSY: f64 = 0.9;
 /// For so long.
 const REPLAY_US: u64 = 30_000_000;
-/// Replay behind flush by so much is falling behind.
+/// Replay this far behind flush is falling behind.
 const REPLAY_LAG_BYTES: f64 = 16e6;
 /// Of what is free.
 const RETAINED_SHARE: f64 = 0.5;
@@ -99,7 +99,7 @@ const FULL_S: f64 = 3_600.0;
 const RETAINED_BYTES_MIN: f64 = 32e6;
 /// Beyond the error of measuring.
 const OFFSET_US: f64 = 10_000.0;
-/// When a distributed database is wrong.
+/// From here on a distributed database can return wrong results.
 const OFFSET_HIGH_US: f64 = 100_000.0;
 /// Of the primary's reads.
 const IDLE_SHARE: f64 = 0.1;
@@ -146,11 +146,15 @@ fn sync_rep(case: &Case) -> Answer {
                 .number("flush_lag_us", flush)
                 .number("replay_lag_us", replay)
                 .with(told, |claim, (name, us)| {
-                    claim.because(format!("standby {}: most of it is {name}, {}", standby.name, say::us(*us)))
+                    claim.because(format!(
+                        "standby {}: most of the delay is {name}, {}",
+                        standby.name,
+                        say::us(*us)
+                    ))
                 });
         }
         claims.push(claim.because(format!("synchronous_commit is {mode}")).remedy(
-            "wait for less (remote_write or on instead of remote_apply), for any of several standbys, or give them a faster disk for the WAL",
+            "use a weaker synchronous_commit (remote_write or on instead of remote_apply), wait for any one of several standbys, or give them a faster disk for the WAL",
             &["ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf();", "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (s1, s2)'; SELECT pg_reload_conf();"],
         ));
     }
@@ -193,11 +197,11 @@ fn replay(case: &Case) -> Answer {
                     standby.name,
                     say::bytes(standby.lines.max("replay_lag_bytes").unwrap_or(0.0))
                 ))
-                .not("the network and the standby's disk: what is flushed there arrives in time"),
+                .not("the network and the standby's disk: WAL is received and flushed in time"),
             None => claim.lacking("how far replay is behind flush (pg_stat_replication of the primary)"),
         };
         claims.push(claim.remedy(
-            "only one process replays: let it wait for less (recovery_prefetch), give it a faster processor, or write less WAL (fillfactor and HOT, fewer indexes, fewer full page images)",
+            "only one process replays: reduce its waits (recovery_prefetch), give it a faster processor, or write less WAL (fillfactor and HOT, fewer indexes, fewer full page images)",
             &["ALTER SYSTEM SET recovery_prefetch = 'try'; SELECT pg_reload_conf(); -- on the standby", "ALTER TABLE t SET (fillfactor = 90);"],
         ));
     }
@@ -206,7 +210,8 @@ fn replay(case: &Case) -> Answer {
         && !case.things("backend").any(|process| process.lines.word("backend") == "startup")
     {
         return Answer::CannotTell(
-            "there are standbys, but their processes were not watched: watch their hosts, too".to_string(),
+            "there are standbys, but their processes were not monitored: monitor their hosts, too"
+                .to_string(),
         );
     }
     Answer::of(claims, || "processes that replay WAL".to_string())
@@ -229,7 +234,7 @@ fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
 fn slot_fills(case: &Case) -> Answer {
     let mut claims = vec![];
     for slot in case.things("slot") {
-        // A lost slot keeps nothing any more; it is told all the same.
+        // A lost slot keeps no WAL, but it is reported.
         let nothing = Series::default();
         let retained = slot.lines.series("retained_bytes").unwrap_or(&nothing);
         let (now, status) = (retained.last().unwrap_or(0.0), slot.lines.word("wal_status"));
@@ -253,7 +258,7 @@ fn slot_fills(case: &Case) -> Answer {
             Claim::new(
                 Severity::High,
                 Level::DiscriminatingCounter,
-                format!("{}: slot {} keeps {} of WAL{}{told}", slot.place, slot.name, say::bytes(now), if idle { " for nobody" } else { "" }),
+                format!("{}: slot {} keeps {} of WAL{}{told}", slot.place, slot.name, say::bytes(now), if idle { " and has no consumer" } else { "" }),
             )
             .on_node(slot.place)
             .during([slot.lines.ticks.window()])
@@ -261,11 +266,11 @@ fn slot_fills(case: &Case) -> Answer {
             .number("growth_bytes_per_s", growth)
             .with(free, |claim, free| claim.number("free_bytes", free))
             .with(left_s, |claim, left| claim.number("until_full_s", left))
-            .with(slot.lines.last("inactive_s"), |claim, age| claim.because(format!("nobody has read from it for {}", say::seconds(age))))
-            .because(if limited { "max_slot_wal_keep_size will drop it before the disk is full" } else { "max_slot_wal_keep_size is -1: it grows until the disk is full, and then the server stops" })
-            .with(if free.is_none() { Some(()) } else { None }, |claim, ()| claim.lacking("free space of the WAL's disk (watch its host)"))
+            .with(slot.lines.last("inactive_s"), |claim, age| claim.because(format!("it has had no consumer for {}", say::seconds(age))))
+            .because(if limited { "max_slot_wal_keep_size will invalidate it before the disk is full" } else { "max_slot_wal_keep_size is -1: it grows until the disk is full, then the server stops" })
+            .with(if free.is_none() { Some(()) } else { None }, |claim, ()| claim.lacking("free space of the WAL's disk (monitor its host)"))
             .remedy(
-                "let its reader come back, or drop it; and set a limit, so that a reader is lost and not the server",
+                "bring its consumer back, or drop the slot; set a limit, so that a slot is lost and not the server",
                 &["ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();", &format!("SELECT pg_drop_replication_slot('{}');", slot.name)],
             ),
         );
@@ -286,12 +291,16 @@ fn cascade(case: &Case) -> Answer {
     let mut nodes: Vec<&str> = growing.iter().map(|slot| slot.place).collect();
     nodes.dedup();
     if nodes.len() < 2 {
-        return Answer::Clean("slots without reader on every node".to_string());
+        return Answer::Clean("slots without a consumer on every node".to_string());
     }
     let mut claim = Claim::new(
         Severity::High,
         Level::CoOccurrence,
-        format!("slots without reader keep more and more WAL on {} nodes: {}", nodes.len(), nodes.join(", ")),
+        format!(
+            "slots without a consumer keep more and more WAL on {} nodes: {}",
+            nodes.len(),
+            nodes.join(", ")
+        ),
     )
     .during([case.span])
     .number("nodes", nodes.len() as f64);
@@ -309,7 +318,7 @@ fn cascade(case: &Case) -> Answer {
         ));
     }
     Answer::Found(vec![claim.remedy(
-        "decide which node is to live: drop the slots for the one that is lost, before the survivor's disk is full",
+        "decide which node survives: drop the slots for the lost one before the survivor's disk is full",
         &["SELECT slot_name, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) FROM pg_replication_slots WHERE NOT active;"],
     )])
 }
@@ -329,7 +338,7 @@ fn clocks(case: &Case) -> Answer {
         let chrony = case
             .facts("clock")
             .find(|fact| fact.name == "chrony offset")
-            .map(|fact| format!("{}: chrony says {}", fact.host, fact.value));
+            .map(|fact| format!("{}: chrony reports {}", fact.host, fact.value));
         claims.push(
             Claim::new(
                 if sure >= OFFSET_HIGH_US { Severity::High } else { Severity::Medium },
@@ -340,13 +349,13 @@ fn clocks(case: &Case) -> Answer {
             .during([offset.window()])
             .number("offset_us", middle)
             .number("error_us", error)
-            .because("the middle of a round trip against the server's clock_timestamp(); the error is half of the trip")
+            .because("the server's clock_timestamp() compared with the middle of a round trip; the error is half of the round trip")
             .with(chrony, |claim, chrony| claim.because(chrony))
-            .lacking("which of the two clocks is wrong: ours may be")
-            .remedy("synchronise all machines with the same source; distributed databases order transactions by these clocks", &["$ chronyc tracking", "$ systemctl enable --now chronyd"]),
+            .lacking("which of the two clocks is wrong: it may be ours")
+            .remedy("synchronise all hosts with the same source; distributed databases order transactions by these clocks", &["$ chronyc tracking", "$ systemctl enable --now chronyd"]),
         );
     }
-    Answer::of(claims, || "clocks of the nodes against ours".to_string())
+    Answer::of(claims, || "clocks of the nodes compared with ours".to_string())
 }
 
 fn no_key(case: &Case) -> Answer {
@@ -391,11 +400,11 @@ fn no_key(case: &Case) -> Answer {
             .during([case.span])
             .number("changes", changes)
             .because(match identity {
-                "full" => "every change there looks for its row by all columns: a scan of the whole table, row by row",
+                "full" => "the subscriber searches the row of every change by all columns: one scan of the table per row",
                 _ => "updates and deletes of it fail, or are not replicated",
             })
             .with(scanned, |claim, rows| {
-                claim.number("rows_scanned_per_change", rows / changes).because(format!("{}: {} rows were scanned there for {} changes", there.map_or("", |other| other.place), say::count(rows), say::count(changes)))
+                claim.number("rows_scanned_per_change", rows / changes).because(format!("{}: the subscriber scanned {} rows for {} changes", there.map_or("", |other| other.place), say::count(rows), say::count(changes)))
             })
             .remedy("give it a primary key", &[&format!("ALTER TABLE {relation} ADD PRIMARY KEY (...);"), &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT;")]),
         );
@@ -436,9 +445,9 @@ fn apply_fails(case: &Case) -> Answer {
             .during([subscription.lines.ticks.window()])
             .number("errors", errors)
             .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
-            .because("until it is repaired its slot on the publisher keeps WAL (REP-03)")
+            .because("its slot on the publisher keeps WAL until this is repaired (REP-03)")
             .remedy(
-                "repair the row that conflicts, or skip the transaction named in the log",
+                "repair the conflicting row, or skip the transaction named in the log",
                 &[
                     &format!("ALTER SUBSCRIPTION {} SKIP (lsn = '...');", subscription.name),
                     &format!("ALTER SUBSCRIPTION {} ENABLE;", subscription.name),
@@ -468,7 +477,7 @@ fn idle(case: &Case) -> Answer {
         return if standbys.is_empty() {
             Answer::Clean("there are no standbys".to_string())
         } else {
-            Answer::CannotTell("the primary's host was not watched".to_string())
+            Answer::CannotTell("the primary's host was not monitored".to_string())
         };
     };
     if idle.is_empty() || busy < WORKING_PCT {
@@ -484,7 +493,7 @@ fn idle(case: &Case) -> Answer {
             Severity::Note,
             Level::PeerContrast,
             format!(
-                "{} is at {} % CPU while {} read next to nothing: {}",
+                "{} is at {} % CPU while {} read almost nothing: {}",
                 primary.place,
                 say::short(busy),
                 say::counted(names.len(), "standby"),
@@ -495,9 +504,9 @@ fn idle(case: &Case) -> Answer {
         .during([Window::new(case.span.from_us, case.span.to_us)])
         .number("primary_cpu_pct", busy)
         .number("idle_standbys", names.len() as f64)
-        .because("rows read on each, by pg_stat_database")
+        .because("rows read on each node, from pg_stat_database")
         .remedy(
-            "send reads that may be a little old to the standbys",
+            "send reads that tolerate stale data to the standbys",
             &["$ psql 'host=primary,s1,s2 target_session_attrs=prefer-standby load_balance_hosts=random'"],
         ),
     ])

@@ -1,4 +1,4 @@
-//! TXN: transactions that are too small, too large, or never decided.
+//! TXN: transactions that are too small, too large, or never finished.
 
 use super::vacuum::is_wal;
 use crate::case::Case;
@@ -20,7 +20,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "TXN-02",
-        title: "huge transactions spill while they are decoded",
+        title: "large transactions spill to disk during logical decoding",
         needs: &[Looked("slot")],
         limits: "1 GB spilled by a slot (ours; R3: the out-of-memory killer)",
         judge: spill,
@@ -38,7 +38,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "TXN-04",
-        title: "prepared transactions that nobody decides",
+        title: "prepared transactions are never finished",
         needs: &[Field("server", "prepared_xacts")],
         limits: "older than 10 s, high from 10 min: a coordinator needs milliseconds (ours; R3, R4)",
         judge: orphans,
@@ -50,7 +50,7 @@ pub(super) const RULES: &[Rule] = &[
 const ROWS_MIN: f64 = 2.0;
 /// Of the active sessions.
 const COMMIT_SHARE: f64 = 0.5;
-/// Writing commits a second below which nobody is hurried.
+/// Writing commits a second below which their cost does not matter.
 const COMMITS_MIN_PER_S: f64 = 5.0;
 /// Bytes spilled.
 const SPILL_BYTES: f64 = 1e9;
@@ -60,7 +60,7 @@ const WAL_PER_COMMIT_BYTES: f64 = 1e6;
 const WAL_PER_ROW_BYTES: f64 = 100_000.0;
 /// Age of a prepared transaction.
 const PREPARED_S: f64 = 10.0;
-/// The same, when it is serious.
+/// The limit of a high finding.
 const PREPARED_HIGH_S: f64 = 600.0;
 
 /// Rows inserted, updated and deleted.
@@ -94,7 +94,7 @@ fn autocommit(case: &Case) -> Answer {
                 Severity::High,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} rows are written per commit, and sessions spend {} of their time committing",
+                    "{}: {} rows are written per commit, and sessions spend {} of their time in commits",
                     server.place,
                     say::short(per_commit),
                     say::percent(share)
@@ -110,7 +110,7 @@ fn autocommit(case: &Case) -> Answer {
             .because(format!("seen in {}", waits.top(Who::Client, 3).iter().map(|(event, share)| format!("{event} {}", say::percent(*share))).collect::<Vec<_>>().join(", ")))
             .not(format!("locks: {} of the samples", say::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))))
             .remedy(
-                "put 100 to 1000 rows into one transaction; where an answer may be lost with the machine, commit asynchronously",
+                "put 100 to 1000 rows into one transaction; if losing the last transactions in a crash is acceptable, commit asynchronously",
                 &["BEGIN; INSERT ...; INSERT ...; COMMIT;", "SET synchronous_commit = off; -- only for data that may be lost"],
             ),
         );
@@ -136,9 +136,9 @@ fn spill(case: &Case) -> Answer {
             .during(slot.lines.series("spill_bytes").map(|series| series.stretches(0, |point| point.sum > 0.0)).unwrap_or_default())
             .number("spill_bytes", bytes)
             .number("spill_txns", transactions)
-            .because("changes of transactions that did not fit into logical_decoding_work_mem are written to disk and read again at commit")
+            .because("changes that do not fit into logical_decoding_work_mem are written to disk and read again at commit")
             .remedy(
-                "split large transactions; stream them while they run (PostgreSQL 14, parallel from 16); more memory only if it is there for every walsender",
+                "split large transactions; stream them while they run (PostgreSQL 14, parallel from 16); raise the memory only if every walsender can have it",
                 &["ALTER SUBSCRIPTION s SET (streaming = parallel); -- on the subscriber", "ALTER SYSTEM SET logical_decoding_work_mem = '256MB'; SELECT pg_reload_conf();"],
             ),
         );
@@ -185,7 +185,7 @@ fn large_rows(case: &Case) -> Answer {
             })
             .lacking("sizes of single rows (pg_column_size)")
             .remedy(
-                "compress large values better, or store them in parts of which few change",
+                "compress large values better, or split them so that an update changes a small part",
                 &[
                     "ALTER TABLE t ALTER COLUMN c SET COMPRESSION lz4;",
                     "SELECT max(pg_column_size(t.*)) FROM t TABLESAMPLE SYSTEM (1);",
@@ -215,7 +215,7 @@ fn orphans(case: &Case) -> Answer {
             .collect();
         let command = match names.first() {
             Some(name) => {
-                format!("ROLLBACK PREPARED '{name}'; -- or COMMIT PREPARED, as its coordinator says")
+                format!("ROLLBACK PREPARED '{name}'; -- or COMMIT PREPARED, as its coordinator decided")
             }
             None => {
                 "SELECT gid, prepared, owner, database FROM pg_prepared_xacts ORDER BY prepared;".to_string()
@@ -226,7 +226,7 @@ fn orphans(case: &Case) -> Answer {
                 if oldest >= PREPARED_HIGH_S { Severity::High } else { Severity::Low },
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} undecided, the oldest for {}",
+                    "{}: {} unfinished, the oldest for {}",
                     server.place,
                     say::counted(count as usize, "prepared transaction"),
                     say::seconds(oldest)
@@ -237,12 +237,12 @@ fn orphans(case: &Case) -> Answer {
             .number("prepared_age_s", oldest)
             .number("prepared_xacts", count)
             .because(
-                "it keeps its locks and the xmin horizon, also over a restart, until somebody decides it",
+                "it holds its locks and the xmin horizon until it is committed or rolled back, even across a restart",
             )
             .with(names.first(), |claim, name| {
-                claim.because(format!("the one that holds the horizon is {name}"))
+                claim.because(format!("the one that holds back the horizon is {name}"))
             })
-            .remedy("ask its coordinator how it ended, and end it the same way here", &[&command]),
+            .remedy("find its outcome at the coordinator, and end it the same way here", &[&command]),
         );
     }
     Answer::of(claims, || "prepared transactions and their age".to_string())

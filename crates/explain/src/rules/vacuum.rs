@@ -1,4 +1,4 @@
-//! VAC: vacuum, and what keeps it from its work. After a big load it decides for days, so these rules also say what to expect.
+//! VAC: vacuum, and what hinders it. After a big load it runs for days, so these rules also estimate how long it will take.
 
 use crate::case::{Case, Lines, Thing};
 use crate::rule::Need::{Field, Looked};
@@ -36,7 +36,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "VAC-04",
-        title: "vacuum runs again and again without result",
+        title: "vacuum runs repeatedly without result",
         needs: &[Field("table", "autovacuums"), Field("table", "dead_rows")],
         limits: "60 runs an hour on a table, or 3 runs that leave its dead rows (R1: 20,000 a day)",
         judge: fruitless,
@@ -44,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "VAC-05",
-        title: "somebody holds the xmin horizon",
+        title: "the xmin horizon is held back",
         needs: &[Looked("horizon")],
         limits: "an hour, or 5 % of autovacuum_freeze_max_age; high from 50 % (R1, R3)",
         judge: horizon,
@@ -52,7 +52,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "VAC-06",
-        title: "vacuum passes over the indexes several times",
+        title: "vacuum scans the indexes several times",
         needs: &[Looked("progress")],
         limits: "2 passes: the memory for dead rows was too small",
         judge: passes,
@@ -72,17 +72,17 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Share of a worker's samples.
 pub(crate) const SHARE: f64 = 0.5;
-/// Samples of workers below which a share says nothing.
+/// Samples of workers below which a share is meaningless.
 const SAMPLES_MIN: f64 = 5.0;
-/// A phase of a longer watch counts by itself from here on ...
+/// A phase of a longer recording counts separately from this length on ...
 const PHASE_US: u64 = 30_000_000;
-/// ... and if it has so much of what was seen: in a week there is half a minute of everything.
+/// ... if it has this share of all samples: a week contains half a minute of everything.
 const PHASE_SHARE: f64 = 0.02;
 /// Share of the ticks with all workers busy.
 const SATURATION: f64 = 0.8;
 /// For so long.
 const SATURATION_US: u64 = 30_000_000;
-/// When it is serious.
+/// The limit of a high finding.
 const SATURATION_HIGH_US: u64 = 300_000_000;
 /// Runs an hour on one table.
 const RUNS_PER_H: f64 = 60.0;
@@ -94,17 +94,17 @@ const DEAD_ROWS_MIN: f64 = 1_000.0;
 const XACT_AGE_S: f64 = 3_600.0;
 /// Of autovacuum_freeze_max_age.
 const AGE_SHARE: f64 = 0.05;
-/// The same, when it is serious.
+/// The limit of a high finding.
 const AGE_SHARE_HIGH: f64 = 0.5;
-/// autovacuum_freeze_max_age where nobody told it: PostgreSQL's default.
+/// autovacuum_freeze_max_age if it was not recorded: PostgreSQL's default.
 const FREEZE_MAX_AGE: f64 = 200_000_000.0;
 /// Of autovacuum_freeze_max_age, before the vacuum begins.
 const WRAPAROUND_SHARE: f64 = 0.8;
 /// Sooner than this.
 const WRAPAROUND_SOON_S: f64 = 86_400.0;
-/// Beyond so many times autovacuum_freeze_max_age vacuum has lost.
+/// At this multiple of autovacuum_freeze_max_age vacuum cannot keep up.
 const WRAPAROUND_LOST: f64 = 4.0;
-/// Rows that a table should have been given before its wraparound is worth a plan.
+/// Rows below which a table's wraparound needs no plan.
 const LOADED_ROWS_MIN: f64 = 1_000.0;
 
 pub(crate) fn is_delay(_: &str, event: &str) -> bool {
@@ -116,7 +116,7 @@ pub(crate) fn is_wal(kind: &str, event: &str) -> bool {
     (kind, event) == ("LWLock", "WALWrite") || is_wal_io(kind, event)
 }
 
-/// Somebody writes the WAL, or waits until it is on the disk: `WALSync` until 16, `WalSync` since 17 (`wait_event_names.txt`), also of a new segment.
+/// Writing the WAL, or waiting until it is on disk: `WALSync` until 16, `WalSync` since 17 (`wait_event_names.txt`), also of a new segment.
 fn is_wal_io(kind: &str, event: &str) -> bool {
     const EVENTS: [&str; 4] = ["WalSync", "WalWrite", "WalInitSync", "WalInitWrite"];
     kind == "IO" && EVENTS.iter().any(|name| name.eq_ignore_ascii_case(event))
@@ -139,7 +139,7 @@ fn block_bytes(lines: &Lines) -> f64 {
     if lines.word("unit") == "bytes" { 1.0 } else { BLOCK_BYTES }
 }
 
-/// Tells how each wraparound vacuum gets on.
+/// Describes the progress of each wraparound vacuum.
 fn with_pace(case: &Case, node: &str, mut claim: Claim) -> Claim {
     let mut worst: f64 = 0.0;
     for progress in vacuums(case, node) {
@@ -158,8 +158,8 @@ fn with_pace(case: &Case, node: &str, mut claim: Claim) -> Claim {
     if worst > 0.0 { claim.number("left_s", worst) } else { claim }
 }
 
-/// When vacuum waited mostly for one thing, and for which share of its samples then: all the time, or in a phase of it. R0's vacuums slept for a
-/// day, and waited for the WAL once they were let: each is a finding.
+/// When vacuum waited mostly for one thing, and in which share of its samples: all the time, or in one phase. The vacuums of R0 slept for a day,
+/// and waited for the WAL after the limit was lifted: each is a finding.
 struct Phase {
     share: f64,
     within: Window,
@@ -211,7 +211,7 @@ fn delayed(case: &Case) -> Answer {
         let Some(phase) = Phase::of(waits, is_delay) else { continue };
         let share = phase.share;
         let forced = vacuums(case, node).any(|progress| progress.lines.word("wraparound") == "true");
-        // As it was then: whoever has changed it meanwhile must not read that a delay of 0 made them sleep.
+        // The value at that time: after a change, the finding must not blame a delay of 0 for the sleep.
         let setting = |name: &str| case.setting_at(node, name, phase.within.from_us);
         let delay = setting("autovacuum_vacuum_cost_delay").unwrap_or("2ms");
         let limit = setting("autovacuum_vacuum_cost_limit")
@@ -226,10 +226,10 @@ fn delayed(case: &Case) -> Answer {
             if forced { Severity::High } else { Severity::Low },
             Level::DiscriminatingCounter,
             format!(
-                "{node}: {} sleep {} of their time for the cost limit{}",
+                "{node}: {} sleep for the cost limit during {} of their time{}",
                 say::counted(workers as usize, "autovacuum worker"),
                 say::percent(share),
-                if forced { " while they must prevent wraparound" } else { "" }
+                if forced { " although they must prevent wraparound" } else { "" }
             ),
         )
         .on_node(node)
@@ -237,14 +237,14 @@ fn delayed(case: &Case) -> Answer {
         .number("delay_share", share)
         .number("workers", workers)
         .because(format!("{} of their samples are in Timeout:VacuumDelay", say::percent(share)))
-        .because(format!("autovacuum_vacuum_cost_delay is {delay}, the limit {limit}, shared by all workers: more of them divide it, they do not raise it"))
-        .not(format!("disk or WAL: {} of their samples wait for those", say::percent(phase.share_of(waits, |kind, _| kind == "IO"))));
+        .because(format!("autovacuum_vacuum_cost_delay is {delay}, the limit {limit}, shared by all workers: more workers divide it, they do not raise it"))
+        .not(format!("disk or WAL: only {} of their samples wait for those", say::percent(phase.share_of(waits, |kind, _| kind == "IO"))));
         claims.push(
             with_pace(case, node, claim)
-                .because(format!("without the delay it goes up to {} times as fast, until another resource is the limit (VAC-02: the WAL)", say::short(1.0 / (1.0 - share).max(0.01))))
+                .because(format!("without the delay it runs up to {} times as fast, until another resource is the limit (VAC-02: the WAL)", say::short(1.0 / (1.0 - share).max(0.01))))
                 .remedy(
-                    "let vacuum work while nobody needs the machine; after the next load run VACUUM (FREEZE), or load with COPY .. FREEZE",
-                    &["ALTER SYSTEM SET autovacuum_vacuum_cost_delay = 0; SELECT pg_reload_conf();", "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 10000; SELECT pg_reload_conf(); -- the gentler way"],
+                    "remove the delay while the host has no other load; after the next load run VACUUM (FREEZE), or load with COPY .. FREEZE",
+                    &["ALTER SYSTEM SET autovacuum_vacuum_cost_delay = 0; SELECT pg_reload_conf();", "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 10000; SELECT pg_reload_conf(); -- the gentler alternative"],
                 ),
         );
     }
@@ -275,11 +275,11 @@ fn wal_bound(case: &Case) -> Answer {
         .number("wal_bytes_per_s", wal)
         .because(format!("seen in {}", waits.top_within(Who::Vacuum, 3, &[phase.within]).iter().map(|(event, share)| format!("{event} {}", say::percent(*share))).collect::<Vec<_>>().join(", ")))
         .with(holder, |claim, told| claim.because(told))
-        .with(slept, |claim, slept| claim.because(format!("until {} into the record it slept for its cost limit (VAC-01): that was the first limit, the WAL is the next", say::seconds(slept.to_us as f64 / 1e6))))
+        .with(slept, |claim, slept| claim.because(format!("until {} into the recording it slept for its cost limit (VAC-01): that was the first limit, the WAL is the next", say::seconds(slept.to_us as f64 / 1e6))))
         .not(format!("the cost limit: {} of the samples sleep for it", say::percent(phase.share_of(waits, is_delay))))
-        .lacking("pg_stat_wal counts a backend's time only when its transaction ends: it shows nothing while a vacuum runs");
+        .lacking("pg_stat_wal adds a backend's time only when its transaction ends: it shows nothing while a vacuum runs");
         claims.push(with_pace(case, node, claim).remedy(
-            "a faster device for the WAL, larger wal_buffers, wal_compression; more workers change nothing. A WAL in memory loses the database with the power: only for data that can be loaded again",
+            "use a faster device for the WAL, larger wal_buffers, wal_compression; more workers do not help. With the WAL in memory a power failure destroys the database: only for data that can be loaded again",
             &["ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart", "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();", "ALTER SYSTEM SET max_wal_size = '64GB'; SELECT pg_reload_conf(); -- fewer full page images"],
         ));
     }
@@ -339,27 +339,29 @@ fn saturated(case: &Case) -> Answer {
         .number("wraparound_vacuums", forced as f64);
         if !waiting.is_empty() {
             claim = claim.because(format!(
-                "{} beyond their threshold meanwhile: {}",
+                "{} above their threshold during that time: {}",
                 say::counted(waiting.len(), "table"),
                 waiting.iter().take(5).copied().collect::<Vec<_>>().join(", ")
             ));
         }
         if held {
-            claim =
-                claim.because("the xmin horizon is held (VAC-05): the workers run and may remove nothing");
+            claim = claim.because(
+                "the xmin horizon is held back (VAC-05): the workers run but cannot remove anything",
+            );
         }
         let delay = case.waits(server.place).and_then(|waits| waits.share(Who::Vacuum, is_delay));
         claim = claim.with(delay, |claim, share| {
-            claim
-                .number("delay_share", share)
-                .because(format!("they slept {} of their time for the cost limit", say::percent(share)))
+            claim.number("delay_share", share).because(format!(
+                "they slept for the cost limit during {} of their time",
+                say::percent(share)
+            ))
         });
         claims.push(claim.remedy(
-            "first end what holds the horizon, then raise the cost limit; more workers only divide the same limit",
+            "first end what holds back the horizon, then raise the cost limit; more workers only divide the same limit",
             &["ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 2000; SELECT pg_reload_conf();", "ALTER SYSTEM SET autovacuum_max_workers = 10; -- then restart, and only with a higher cost limit"],
         ));
     }
-    Answer::of(claims, || "autovacuum workers at work and at most".to_string())
+    Answer::of(claims, || "busy autovacuum workers, and how many there can be".to_string())
 }
 
 fn fruitless(case: &Case) -> Answer {
@@ -402,11 +404,12 @@ fn fruitless(case: &Case) -> Answer {
         .number("dead_rows", last)
         .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)));
         for holder in &held {
-            claim = claim
-                .because(format!("the horizon is held by {holder}: rows deleted since may not be removed"));
+            claim = claim.because(format!(
+                "the horizon is held back by {holder}: rows deleted since then cannot be removed"
+            ));
         }
         claims.push(claim.remedy(
-            "end what holds the horizon (VAC-05): until then every run reads the table for nothing",
+            "end what holds back the horizon (VAC-05): until then every run reads the table without effect",
             &[],
         ));
     }
@@ -443,11 +446,11 @@ fn horizon(case: &Case) -> Answer {
         let session = case.at("session", holder.place).find(|session| session.name == format!("{pid:.0}"));
         let state = session.map_or("", |session| session.lines.word("state"));
         let (text, commands): (&str, Vec<String>) = match kind {
-            "slot" => ("a slot that nobody reads: let its reader come back, or drop it", vec![format!("SELECT pg_drop_replication_slot('{}');", holder.lines.word("name"))]),
-            "prepared" => ("a prepared transaction that nobody decided", vec![format!("ROLLBACK PREPARED '{}'; -- or COMMIT PREPARED, as its coordinator says", holder.lines.word("name"))]),
-            "standby" => ("the standby's oldest query holds it (hot_standby_feedback): end that query there", vec!["SELECT pid, now() - xact_start, left(query, 60) FROM pg_stat_activity WHERE state <> 'idle' ORDER BY xact_start; -- on the standby".into()]),
+            "slot" => ("the slot has no consumer: bring its consumer back, or drop it", vec![format!("SELECT pg_drop_replication_slot('{}');", holder.lines.word("name"))]),
+            "prepared" => ("a prepared transaction was never finished", vec![format!("ROLLBACK PREPARED '{}'; -- or COMMIT PREPARED, as its coordinator decided", holder.lines.word("name"))]),
+            "standby" => ("the oldest query on the standby holds it back (hot_standby_feedback): end that query there", vec!["SELECT pid, now() - xact_start, left(query, 60) FROM pg_stat_activity WHERE state <> 'idle' ORDER BY xact_start; -- on the standby".into()]),
             _ => (
-                "end the session, and let the server end such sessions by itself",
+                "end the session, and set a timeout that ends such sessions",
                 vec![format!("SELECT pg_terminate_backend({pid:.0});"), "ALTER SYSTEM SET idle_in_transaction_session_timeout = '5min'; SELECT pg_reload_conf();".into()],
             ),
         };
@@ -458,7 +461,7 @@ fn horizon(case: &Case) -> Answer {
                 if share >= AGE_SHARE_HIGH { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} holds the xmin horizon {} transactions back{known}",
+                    "{}: {} holds the xmin horizon back by {} transactions{known}",
                     holder.place,
                     holder_words(&holder),
                     say::count(age)
@@ -480,12 +483,12 @@ fn horizon(case: &Case) -> Answer {
                     session.lines.word("query")
                 ))
             })
-            .because("no row version deleted since may be removed, on any table of the database")
+            .because("no row version deleted since then can be removed from any table of the database")
             .remedy(text, &commands),
         );
     }
     Answer::of(claims, || {
-        "sessions, slots, standbys and prepared transactions that hold the horizon".to_string()
+        "sessions, slots, standbys and prepared transactions that hold back the horizon".to_string()
     })
 }
 
@@ -501,17 +504,17 @@ fn passes(case: &Case) -> Answer {
             Claim::new(
                 Severity::Medium,
                 Level::DiscriminatingCounter,
-                format!("{}: vacuum of {} passed {most:.0} times over its indexes", progress.place, progress.lines.word("relation")),
+                format!("{}: vacuum of {} scanned its indexes {most:.0} times", progress.place, progress.lines.word("relation")),
             )
             .on_node(progress.place)
             .during([progress.lines.ticks.window()])
             .number("index_passes", most)
-            .because("dead rows did not fit into its memory, and each pass reads every index whole")
+            .because("its dead rows did not fit into memory, and each pass reads every index completely")
             .with(memory, |claim, memory| claim.because(format!("it may use {memory}")))
-            .remedy("more memory for dead rows (until PostgreSQL 16 at most 1 GB is used), fewer indexes, or PostgreSQL 17", &["ALTER SYSTEM SET autovacuum_work_mem = '1GB'; SELECT pg_reload_conf();"]),
+            .remedy("give vacuum more memory for dead rows (PostgreSQL uses at most 1 GB before version 17), use fewer indexes, or upgrade to PostgreSQL 17", &["ALTER SYSTEM SET autovacuum_work_mem = '1GB'; SELECT pg_reload_conf();"]),
         );
     }
-    Answer::of(claims, || "passes over indexes of the vacuums seen".to_string())
+    Answer::of(claims, || "index passes of the observed vacuums".to_string())
 }
 
 fn wraparound(case: &Case) -> Answer {
@@ -539,7 +542,7 @@ fn wraparound(case: &Case) -> Answer {
         } else if burn > 0.0 {
             format!("vacuum against wraparound begins in {}", say::seconds(left_s))
         } else {
-            "vacuum against wraparound is near, when is not known".to_string()
+            "vacuum against wraparound is near, at an unknown time".to_string()
         };
         let claim = Claim::new(
             severity,
@@ -553,7 +556,7 @@ fn wraparound(case: &Case) -> Answer {
         .number("xids_per_s", burn)
         .number("until_wraparound_vacuum_s", left_s)
         .remedy(
-            "freeze before it is forced, at a time of your choice; batches use fewer transaction ids than single rows",
+            "freeze at a time of your choice, before it is forced; batches use fewer transaction ids than single rows",
             &["VACUUM (FREEZE, INDEX_CLEANUP OFF, PARALLEL 0) t; -- each large table, several at once", "$ vacuumdb --freeze --jobs 8 --min-xid-age 50000000 DB"],
         );
         claims.push(advise(case, server.place, server.lines, claim));
@@ -561,7 +564,7 @@ fn wraparound(case: &Case) -> Answer {
     Answer::of(claims, || "age of the oldest transaction id against autovacuum_freeze_max_age".to_string())
 }
 
-/// What a vacuum of everything will cost: how much there is to read, how fast that goes now, what is the limit, and what each knob changes.
+/// What a vacuum of everything will cost: how much must be read, how fast that is now, what the limit is, and what each setting changes.
 fn advise(case: &Case, node: &str, server: &Lines, mut claim: Claim) -> Claim {
     let tables: Vec<Thing<'_>> = case
         .at("table", node)
@@ -573,7 +576,7 @@ fn advise(case: &Case, node: &str, server: &Lines, mut claim: Claim) -> Claim {
     let workers = server.max("autovacuum_workers_max").unwrap_or(3.0).max(1.0);
     if bytes > 0.0 {
         claim = claim.number("bytes_to_read", bytes).because(format!(
-            "{} of heap in {} have to be read once",
+            "{} of heap in {} must be read once",
             say::bytes(bytes),
             say::counted(tables.len(), "table")
         ));
@@ -584,14 +587,14 @@ fn advise(case: &Case, node: &str, server: &Lines, mut claim: Claim) -> Claim {
         let each = speed / speeds.len() as f64;
         let time = (bytes / (each * workers)).max(largest / each);
         claim = claim.number("predicted_s", time).because(format!(
-            "at {} a second for each of {} workers that takes {}",
+            "at {} a second for each of {} workers this takes {}",
             say::bytes(each),
             say::short(workers),
             say::seconds(time)
         ));
     } else {
         claim = claim.lacking(
-            "no vacuum ran meanwhile: how fast it goes here is not known; watch one with pgfathom watch",
+            "no vacuum ran during the recording, so its speed is unknown; monitor one with pgfathom watch",
         );
     }
     let Some(waits) = case.waits(node).filter(|waits| waits.seen(Who::Vacuum) >= SAMPLES_MIN) else {
@@ -609,13 +612,13 @@ fn advise(case: &Case, node: &str, server: &Lines, mut claim: Claim) -> Claim {
     .into_iter()
     .max_by(|left, right| left.1.total_cmp(&right.1));
     claim = claim.with(limit, |claim, (name, share)| {
-        claim.because(format!("what limits it now: {name}, {} of its time", say::percent(share)))
+        claim.because(format!("its limit now: {name}, {} of its time", say::percent(share)))
     });
     if delay > 0.0 {
         claim = claim.because(format!(
-            "autovacuum_vacuum_cost_delay = 0 takes at most {} of its time away",
+            "autovacuum_vacuum_cost_delay = 0 saves at most {} of its time",
             say::percent(delay)
         ));
     }
-    claim.because(format!("a faster WAL takes at most {} away; more workers help only with more tables than workers and a higher cost limit", say::percent(wal)))
+    claim.because(format!("a faster WAL saves at most {}; more workers help only if there are more tables than workers and the cost limit is raised", say::percent(wal)))
 }

@@ -1,4 +1,4 @@
-//! WAL: the log that everybody waits for, and the checkpoints that follow it.
+//! WAL: flushes that commits wait for, and checkpoints.
 
 use super::vacuum::is_wal;
 use crate::case::Case;
@@ -38,13 +38,13 @@ pub(super) const RULES: &[Rule] = &[
         id: "WAL-03",
         title: "checkpoints are forced: max_wal_size is too small",
         needs: &[Field("server", "checkpoints_requested")],
-        limits: "10 % of the checkpoints requested, at least 2 of them (pg_gather), or the server says so",
+        limits: "10 % of the checkpoints requested, at least 2 of them (pg_gather), or the server's log reports it",
         judge: requested,
         links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-MAX-WAL-SIZE"],
     },
     Rule {
         id: "WAL-04",
-        title: "WAL holds more than its readers need",
+        title: "the WAL contains more than its readers need",
         needs: &[Facts("setting"), Field("server", "wal_bytes")],
         limits: "wal_level logical without a logical slot, or changes of tables with REPLICA IDENTITY FULL (R3: up to 3 times the cost)",
         judge: extra,
@@ -70,13 +70,13 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Of the active sessions.
 pub(crate) const WAL_SHARE: f64 = 0.3;
-/// The same, when nothing else matters.
+/// The limit of a high finding.
 const WAL_SHARE_HIGH: f64 = 0.5;
-/// Active sessions that must be seen on average before shares of them say anything.
+/// Mean number of active sessions below which shares of them mean nothing.
 const ACTIVE_MIN: f64 = 0.5;
 /// A peak is a second this many times above the median p99 ...
 const PEAK_FACTOR: f64 = 3.0;
-/// Of the tallest: peaks that are worth a name beside it (ours).
+/// Of the tallest: lower peaks are ignored (ours).
 const PEAK_TALL: f64 = 0.1;
 /// ... and peaks so close together are one.
 const PEAK_GAP_US: u64 = 5_000_000;
@@ -84,27 +84,27 @@ const PEAK_GAP_US: u64 = 5_000_000;
 const PEAKS_MIN: usize = 3;
 /// Of the peaks.
 const PEAK_SHARE: f64 = 0.7;
-/// A peak may begin so long before its checkpoint is told ...
+/// A peak may begin so long before its checkpoint is recorded ...
 const BEFORE_US: u64 = 1_000_000;
 /// ... and so long after.
 const AFTER_US: u64 = 5_000_000;
-/// Chance at most.
+/// Largest probability of chance.
 const P_MAX: f64 = 0.01;
 /// Requested checkpoints of all.
 const REQUESTED_SHARE: f64 = 0.1;
 /// Requested checkpoints at least: one may be a command's.
 const REQUESTED_MIN: f64 = 2.0;
-/// A checkpoint forced by the WAL comes when at least a third of max_wal_size has been written since the one before (`CalculateCheckpointSegments` in xlog.c, with
-/// checkpoint_completion_target at most 1); with less than this share per checkpoint, commands, backups or new databases asked for them.
+/// The WAL forces a checkpoint when at least a third of max_wal_size has been written since the last one (`CalculateCheckpointSegments` in xlog.c,
+/// with checkpoint_completion_target at most 1); with less than this share per checkpoint, commands, backups or new databases requested them.
 const FORCED_DISTANCE_MIN: f64 = 0.25;
-/// checkpoint_timeout where nobody told it.
+/// checkpoint_timeout if it was not recorded.
 const CHECKPOINT_TIMEOUT_S: f64 = 300.0;
 /// max_wal_size holds the WAL of two checkpoint distances and a little (`XLOGfileslop` in xlog.c).
 const DISTANCES: f64 = 1.9;
 /// Times that the buffers were full, per commit.
 const FULL_PER_COMMIT: f64 = 0.01;
 
-/// The share of the WAL among a node's active clients, where sessions enough were seen.
+/// The share of the WAL among a node's active clients, if enough sessions were seen.
 fn wal_share(case: &Case, node: &str, waits: &waits::Waits) -> Option<f64> {
     let active = waits.seen(Who::Client) / case.looks(node, &[case.span]).max(1.0);
     waits.share(Who::Client, is_wal).filter(|share| *share >= WAL_SHARE && active >= ACTIVE_MIN)
@@ -166,7 +166,7 @@ fn flush_bound(case: &Case) -> Answer {
             claim = claim.lacking("samples of the disk below the WAL: how long a flush takes there");
         }
         claims.push(claim.remedy(
-            "give the WAL a device of its own with a protected write cache, put more rows into a transaction (TXN-01), let commits wait for each other",
+            "give the WAL a device of its own with a protected write cache, put more rows into a transaction (TXN-01), let commits share a flush (commit_delay)",
             &["$ pg_test_fsync -f PGDATA/pg_wal/test", "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without", "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();"],
         ));
     }
@@ -227,7 +227,7 @@ fn peaks(case: &Case) -> Answer {
         if usual <= 0.0 || inside.is_empty() {
             continue;
         }
-        // Among peaks of seconds those of milliseconds are noise, whatever they are to the usual: if all of them do not fit, the tall ones may.
+        // Among peaks of seconds those of milliseconds are noise, however far above the median: if not all of them fit, the tall ones may.
         let floors = [usual * PEAK_FACTOR, (usual * PEAK_FACTOR).max(p99.max() * PEAK_TALL)];
         let coincide = |floor: f64| {
             let joined = peaks_above(&p99, floor);
@@ -262,7 +262,7 @@ fn peaks(case: &Case) -> Answer {
         .number("p99_us", usual)
         .number("p99_us_in_peaks", height)
         .because(format!(
-            "as many by chance: p = {}",
+            "probability of as many by chance: p = {}",
             if p < 0.002 { "0.001 or less".to_string() } else { say::short(p) }
         ));
         for (node, waits) in case.waiting_nodes() {
@@ -279,7 +279,7 @@ fn peaks(case: &Case) -> Answer {
                 ))
             });
             if waits.share(Who::Client, sync).unwrap_or(0.0) > 0.1 {
-                claim = claim.because(format!("{node}: sessions wait for synchronous standbys, whose disks the checkpoint's writes reach, too"));
+                claim = claim.because(format!("{node}: sessions wait for synchronous standbys; the checkpoint's writes reach their disks, too"));
             }
         }
         for host in case.things("host") {
@@ -296,7 +296,7 @@ fn peaks(case: &Case) -> Answer {
             }
         }
         claims.push(claim.during(joined).remedy(
-            "fewer checkpoints that write more slowly; and WAL on a disk that checkpoints do not write to",
+            "make checkpoints rarer and slower, and put the WAL on a disk that checkpoints do not write to",
             &[
                 "ALTER SYSTEM SET max_wal_size = '32GB'; ALTER SYSTEM SET checkpoint_timeout = '15min'; SELECT pg_reload_conf();",
                 "ALTER SYSTEM SET checkpoint_completion_target = 0.9; ALTER SYSTEM SET checkpoint_flush_after = '256kB'; SELECT pg_reload_conf();",
@@ -374,22 +374,22 @@ fn requested(case: &Case) -> Answer {
                 say::bytes(needed),
                 say::seconds(CHECKPOINT_TIMEOUT_S)
             ))
-            .with(said, |claim, event| claim.because(format!("the server says: {}", event.message)))
+            .with(said, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .with(Some(reason).filter(|count| *count > 0), |claim, count| {
-                claim.because(format!("the log gives the WAL as reason of {count}"))
+                claim.because(format!("the log names the WAL as the reason for {count}"))
             })
             .with(if reason == 0 && said.is_none() { Some(()) } else { None }, |claim, ()| {
                 claim.lacking(
-                    "the reason of each: a command or a backup forces checkpoints, too (log_checkpoints)",
+                    "the reason for each checkpoint: a command or a backup can also force one (log_checkpoints)",
                 )
             })
             .remedy(
-                "let max_wal_size hold the WAL of a whole checkpoint_timeout",
+                "raise max_wal_size until it holds the WAL of a whole checkpoint_timeout",
                 &[&format!("ALTER SYSTEM SET max_wal_size = '{suggestion}GB'; SELECT pg_reload_conf();")],
             ),
         );
     }
-    Answer::of(claims, || "checkpoints by the clock and forced ones".to_string())
+    Answer::of(claims, || "timed and forced checkpoints".to_string())
 }
 
 fn extra(case: &Case) -> Answer {
@@ -428,7 +428,7 @@ fn extra(case: &Case) -> Answer {
                 .because("REPLICA IDENTITY FULL with wal_level logical")
                 .lacking("the same load with a key as replica identity: how much WAL it saves")
                 .remedy(
-                    "give the tables a primary key and use it",
+                    "add a primary key to the tables and use it as the replica identity",
                     &[&format!(
                         "ALTER TABLE {} ADD PRIMARY KEY (...); ALTER TABLE {} REPLICA IDENTITY DEFAULT;",
                         full[0], full[0]
@@ -448,7 +448,7 @@ fn extra(case: &Case) -> Answer {
                 .because("logical detail is written with every change (R3: up to three times the cost)")
                 .lacking("the same load with wal_level replica: the difference is the cost")
                 .remedy(
-                    "lower it if nobody needs it",
+                    "lower it if no consumer needs it",
                     &["ALTER SYSTEM SET wal_level = replica; -- then restart"],
                 ),
             );
@@ -457,7 +457,7 @@ fn extra(case: &Case) -> Answer {
     Answer::of(claims, || "wal_level, logical slots, replica identities".to_string())
 }
 
-/// Where WAL and tables of a node meet, in words: on one file system, or on several that stand on the same disk.
+/// What WAL and tables of a node share, in words: one file system, or several on the same disk.
 fn meeting(case: &Case, node: &str) -> Option<(String, Option<String>)> {
     let host = case.host_of(node);
     let shared = case.things("mount").find(|mount| {
@@ -466,7 +466,7 @@ fn meeting(case: &Case, node: &str) -> Option<(String, Option<String>)> {
         tables && parts.contains(&"wal") && host.is_none_or(|host| host == mount.place)
     });
     if let Some(mount) = shared {
-        let told = format!("lie on {} ({})", mount.name, mount.lines.word("device"));
+        let told = format!("are on {} ({})", mount.name, mount.lines.word("device"));
         return Some((told, Some(mount.place.to_string())));
     }
     let disks = |of_tables: bool| -> BTreeSet<&str> {
@@ -479,7 +479,7 @@ fn meeting(case: &Case, node: &str) -> Option<(String, Option<String>)> {
     };
     let (wal, tables) = (disks(false), disks(true));
     let disk = wal.intersection(&tables).next()?;
-    Some((format!("lie on two file systems of one disk ({disk})"), host.map(str::to_string)))
+    Some((format!("are on two file systems of one disk ({disk})"), host.map(str::to_string)))
 }
 
 fn shared_device(case: &Case) -> Answer {
@@ -531,8 +531,8 @@ fn buffers(case: &Case) -> Answer {
                 .during(full.stretches(0, |point| point.sum > 0.0))
                 .number("wal_buffers_full", full.sum())
                 .number("per_commit", per_commit)
-                .because(format!("wal_buffers is {now}; a session that finds them full writes WAL itself, in the middle of its transaction"))
-                .remedy("make them larger", &["ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart"]),
+                .because(format!("wal_buffers is {now}; a session that finds them full must write WAL itself, during its transaction"))
+                .remedy("increase wal_buffers", &["ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart"]),
         );
     }
     Answer::of(claims, || "how often WAL buffers were full".to_string())

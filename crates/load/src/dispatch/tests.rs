@@ -1,6 +1,7 @@
 use super::*;
-use crate::route::{Buckets, Route};
-use data::ycsb::{Compressible, KeyOrder, Spec, Table};
+use crate::route::Buckets;
+use crate::ycsb::Ycsb;
+use data::ycsb::{Compressible, KeyOrder, Spec};
 use proptest::prelude::*;
 
 fn owned(leaves: &[u16]) -> Owned {
@@ -28,8 +29,8 @@ fn task(dispatcher: &Dispatcher, node: usize) -> Task {
 
 fn buckets(chunk: u64) -> Buckets {
     let spec = Spec { seed: 1, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
-    let mut buckets = Buckets::new(Route::new(u32::from(LEAVES)));
-    buckets.fill(&Table::new(spec), chunk * 100..chunk * 100 + 100);
+    let mut buckets = Buckets::new(crate::dataset::Leaves::new(1, u32::from(LEAVES)));
+    buckets.fill(&Ycsb::new(u64::MAX, spec), chunk * 100..chunk * 100 + 100);
     buckets
 }
 
@@ -186,6 +187,7 @@ impl World {
             oid: self.attached[usize::from(leaf)],
             xmin: String::new(),
             relation: String::new(),
+            parent: String::new(),
         };
         leaves.map(|leaf| (leaf, Some(attachment(leaf)))).collect()
     }

@@ -2,23 +2,29 @@
 
 use std::sync::atomic::AtomicBool;
 
-use data::ycsb::{Compressible, KeyOrder, Spec};
+use data::ycsb::{Compressible, KeyOrder, Spec, Table};
 
 use super::*;
+use crate::route::{Route, key_hash};
+use crate::ycsb::Ycsb;
+
+fn spec() -> Spec {
+    Spec { seed: 5, key_order: KeyOrder::Scattered, compressible: Compressible::NONE }
+}
 
 fn table() -> Table {
-    Table::new(Spec { seed: 5, key_order: KeyOrder::Scattered, compressible: Compressible::NONE })
+    Table::new(spec())
 }
 
 /// What a slot got: its rows in order of arrival, and the sum of the batches' checksums. Gives up after `batches_max` batches.
-fn drain(wave: &Wave<'_>, slot: usize, batches_max: usize) -> (Vec<u64>, u64) {
+fn drain(wave: &Wave<'_>, slot: usize, leaf: usize, batches_max: usize) -> (Vec<u64>, u64) {
     let _guard = SlotGuard { wave, slot };
     wave.set(slot, SlotState::Live);
     let (mut rows, mut checksum) = (Vec::new(), 0u64);
     for _ in 0..batches_max {
-        let Some((first, batch)) = wave.next(slot, &|| false) else { break };
-        rows.extend(batch.rows.iter().map(|&offset| first + u64::from(offset)));
-        checksum = checksum.wrapping_add(batch.checksum);
+        let Some(batch) = wave.next(slot, &|| false) else { break };
+        rows.extend(batch.rows(leaf as u16));
+        checksum = checksum.wrapping_add(batch.checksum(leaf as u16));
         let board = wave.board();
         let ahead: usize = board.slots.iter().map(|slot| slot.batches.len()).max().unwrap_or(0);
         assert!(ahead as u64 <= BLOCKS_AHEAD_MAX, "{ahead} blocks are waiting");
@@ -49,12 +55,13 @@ fn every_slot_gets_the_rows_of_its_leaf_once_and_in_order() {
         (3 * BLOCK_ROWS, 2, vec![1, 0, 1]),
     ] {
         let route = Route::new(partitions);
-        let wave = Wave::new(&table, route, rows, &leaves);
+        let dataset = Ycsb::new(rows, spec());
+        let wave = Wave::new(&dataset, Leaves::new(1, partitions), &leaves);
         std::thread::scope(|scope| {
             let drains: Vec<_> = (0..leaves.len())
                 .map(|slot| {
-                    let wave = &wave;
-                    scope.spawn(move || drain(wave, slot, usize::MAX))
+                    let (wave, leaf) = (&wave, leaves[slot]);
+                    scope.spawn(move || drain(wave, slot, leaf, usize::MAX))
                 })
                 .collect();
             for (drained, &leaf) in drains.into_iter().zip(&leaves) {
@@ -70,10 +77,11 @@ fn a_slot_that_fails_does_not_hold_up_the_others() {
     let route = Route::new(3);
     // Many more blocks than may be hashed ahead of a slot that takes none.
     let rows = (2 * BLOCKS_AHEAD_MAX + 3) * BLOCK_ROWS;
-    let wave = Wave::new(&table, route, rows, &[0, 1, 2]);
+    let dataset = Ycsb::new(rows, spec());
+    let wave = Wave::new(&dataset, Leaves::new(1, 3), &[0, 1, 2]);
     std::thread::scope(|scope| {
-        let whole = scope.spawn(|| drain(&wave, 0, usize::MAX));
-        let fails = scope.spawn(|| drain(&wave, 1, 3));
+        let whole = scope.spawn(|| drain(&wave, 0, 0, usize::MAX));
+        let fails = scope.spawn(|| drain(&wave, 1, 1, 3));
         // This one never gets its leaf.
         wave.set(2, SlotState::Over);
         assert_eq!(whole.join().unwrap(), expected(&table, route, rows, 0));
@@ -85,8 +93,8 @@ fn a_slot_that_fails_does_not_hold_up_the_others() {
 
 #[test]
 fn nothing_is_hashed_before_every_slot_is_claimed() {
-    let table = table();
-    let wave = Wave::new(&table, Route::new(2), 100, &[0, 1]);
+    let dataset = Ycsb::new(100, spec());
+    let wave = Wave::new(&dataset, Leaves::new(1, 2), &[0, 1]);
     wave.set(0, SlotState::Live);
     let asked = AtomicBool::new(false);
     // The slot waits for the other one until it is told to give up.
@@ -101,7 +109,7 @@ fn a_leaf_is_claimed_without_waiting() {
     let claim = Claim { dataset: 3, chunk: 5, first_row: 0, rows: 0, bytes: 0, checksum: 0, stream: 1 };
     let sql = claim_sql(&claim);
     assert!(sql.starts_with("begin; insert into pgfathom.chunk"), "{sql}");
-    let key = 0x7067 << 48 | 3 << 12 | 5_i64;
+    let key = 0x7067 << 48 | 3 << 15 | 5_i64;
     assert!(
         sql.ends_with(&format!("where pg_try_advisory_xact_lock({key}) on conflict do nothing")),
         "{sql}"

@@ -165,7 +165,7 @@ impl Extent {
             return Ok(());
         }
         let problem = format!(
-            "the dataset has {} rows, and its chunks are numbered from {first} to {last}",
+            "the dataset has {} rows, but its chunks are numbered from {first} to {last}",
             dataset.rows
         );
         Err(LoadError::Contradiction { dataset: dataset.name.clone(), problem })
@@ -186,14 +186,14 @@ pub(crate) fn check_chunks(client: &mut impl GenericClient, dataset: &Dataset) -
     let totals = sql("summing up pgfathom.chunk", totals)?;
     let (count, numbers, rows): (i64, i64, &str) = (totals.get(0), totals.get(1), totals.get(2));
     if rows != dataset.rows.to_string() {
-        return contradiction(format!("the dataset has {} rows, its chunks {rows}", dataset.rows));
+        return contradiction(format!("the dataset has {} rows, but its chunks have {rows}", dataset.rows));
     }
     let expected = match dataset.method {
         Method::Copy => crate::plan::Chunks::of_length(dataset.rows, dataset.chunk_rows).count(),
         Method::Freeze => u64::from(dataset.partitions.max(1)),
     };
     if count != numbers || u64::try_from(count) != Ok(expected) {
-        return contradiction(format!("it has {expected} chunks, and {count} rows for {numbers} of them"));
+        return contradiction(format!("it has {expected} chunks, but {count} rows for {numbers} of them"));
     }
     let part = client.query_opt(
         "select chunk from pgfathom.chunk c
@@ -202,7 +202,7 @@ pub(crate) fn check_chunks(client: &mut impl GenericClient, dataset: &Dataset) -
     );
     if let Some(row) = sql("reading pgfathom.chunk", part)? {
         return contradiction(format!(
-            "chunk {} is said to be of some partitions only, and one server has them all",
+            "chunk {} is recorded for some partitions only, but one server has all of them",
             row.get::<_, i64>(0)
         ));
     }
@@ -216,7 +216,7 @@ pub(crate) fn check_chunks(client: &mut impl GenericClient, dataset: &Dataset) -
     if let Some(row) = sql("reading pgfathom.chunk", bytes)? {
         let (chunk, bytes): (i64, i64) = (row.get(0), row.get(1));
         return contradiction(format!(
-            "chunk {chunk} is said to be of {bytes} bytes, its rows are of others"
+            "chunk {chunk} is recorded with {bytes} bytes, but its rows have another size"
         ));
     }
     Ok(())
@@ -234,7 +234,7 @@ fn check_ranges(client: &mut impl GenericClient, dataset: &Dataset) -> Result<()
         Some(row) => Err(LoadError::Contradiction {
             dataset: dataset.name.clone(),
             problem: format!(
-                "chunk {} is said to be {} rows from row {} on",
+                "chunk {} is recorded with {} rows from row {} on",
                 row.get::<_, i64>(0),
                 row.get::<_, i64>(2),
                 row.get::<_, i64>(1)

@@ -126,12 +126,13 @@ pub(crate) fn owned_names(client: &mut impl GenericClient, id: i32) -> Result<Ve
     Ok(sql("reading pgfathom.object", rows)?.iter().map(|row| row.get(0)).collect())
 }
 
-/// Refuses a ledger that does not list all tables of a dataset, as what it does not list nobody looks at, and one that says of one server what is true of several only.
-fn check_listed(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
-    let expected = match dataset.name == crate::tpcc::TPCC {
-        true => crate::tpcc::table_names(dataset.partitions),
-        false => crate::schema::table_names(dataset.partitions),
-    };
+/// Refuses a ledger that does not list all tables of a dataset, as no process looks at what it does not list, and one that says of one server
+/// what is true of several only.
+fn check_listed(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+    expected: &[String],
+) -> Result<(), LoadError> {
     let listed = owned_names(client, dataset.id)?;
     let layout = layout(client, dataset.id)?;
     let missing = expected.iter().find(|name| !listed.contains(name));
@@ -139,21 +140,25 @@ fn check_listed(client: &mut impl GenericClient, dataset: &Dataset) -> Result<()
         (Some(table), ..) => format!("it does not list the table {table} in pgfathom.object"),
         // One server has no token, several have the same.
         (None, [], 0) => return Ok(()),
-        (None, [], _) => "it has a token, and names no nodes".to_owned(),
-        (None, nodes, 0) => format!("it names the nodes {}, and has no token", nodes.join(", ")),
+        (None, [], _) => "it has a token, but names no nodes".to_owned(),
+        (None, nodes, 0) => format!("it names the nodes {}, but has no token", nodes.join(", ")),
         (None, ..) => return Ok(()),
     };
     Err(LoadError::Contradiction { dataset: dataset.name.clone(), problem })
 }
 
 /// Refuses a dataset whose tables this session should not use: they are views by now, bear another name, belong to somebody it does not trust,
-/// or call what such a one has made. Tables that are gone are passed over.
+/// or call what such a one has made. `expected` are the tables that the ledger must list. Tables that are gone are passed over.
 ///
 /// # Errors
 /// As said; also when the query fails.
-pub fn check_in_place(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
+pub fn check_in_place(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+    expected: &[String],
+) -> Result<(), LoadError> {
     trust::check_schema(client, &dataset.schema_name)?;
-    check_listed(client, dataset)?;
+    check_listed(client, dataset, expected)?;
     let rows = client.query(
         "select b.name, c.oid is not null, coalesce(c.relkind::text, ''), m.nspname::text, m.relname::text
          from pgfathom.object b

@@ -5,14 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use engines::cluster::Cluster;
+use engines::trust::TRUSTED;
 use postgres::{GenericClient, Transaction};
-use target::cluster::Cluster;
-use target::trust::TRUSTED;
 
-use super::{NamedNode, columns_sql, tablespace_sql};
+use super::{NamedNode, columns_sql, fillfactor_sql, tablespace_sql};
+use crate::dataset::{Leaves, Table};
 use crate::error::LoadError;
 use crate::ledger::{Dataset, Layout, qualified, quoted};
-use crate::plan::{TABLE, leaf_names};
+use crate::plan::names_of;
 use crate::shard::{self, literal};
 
 /// Leaves per node of a new dataset when nobody says how many: enough to move some to a node that is added.
@@ -26,12 +27,16 @@ pub(super) fn owners(
     transactions: &mut [Transaction<'_>],
     found: &[Option<(Dataset, Layout)>],
     model: &Dataset,
+    tables: &[Table],
 ) -> Result<Vec<usize>, Box<LoadError>> {
+    let leaves = Leaves::new(tables.len(), model.partitions);
+    let nodes = transactions.len();
+    // Leaves of one number are on one node, whatever their table.
     let mut owners: Vec<usize> =
-        (0..model.partitions as usize).map(|leaf| leaf % transactions.len()).collect();
+        (0..leaves.count()).map(|leaf| leaves.partition(leaf) as usize % nodes).collect();
     for (node, transaction) in transactions.iter_mut().enumerate() {
         let Some((dataset, _)) = &found[node] else { continue };
-        for partition in shard::partitions(transaction, dataset).map_err(Box::new)? {
+        for partition in shard::partitions(transaction, dataset, tables).map_err(Box::new)? {
             if partition.local
                 && let Some(owner) = owners.get_mut(usize::from(partition.leaf))
             {
@@ -86,23 +91,39 @@ pub(crate) fn servers(
 /// The tables of one node.
 pub(super) fn create_sql(
     dataset: &Dataset,
+    tables: &[Table],
     layout: &Layout,
     owners: &[usize],
     me: usize,
     servers: &BTreeMap<usize, String>,
 ) -> String {
-    let parent = qualified(&dataset.schema_name, TABLE);
+    let partitions = dataset.partitions as usize;
+    let each = std::iter::zip(tables, owners.chunks(partitions.max(1)));
+    each.map(|(table, owners)| create_table_sql(dataset, table, layout, owners, me, servers)).collect()
+}
+
+fn create_table_sql(
+    dataset: &Dataset,
+    table: &Table,
+    layout: &Layout,
+    owners: &[usize],
+    me: usize,
+    servers: &BTreeMap<usize, String>,
+) -> String {
+    let parent = qualified(&dataset.schema_name, table.name);
+    let fillfactor = fillfactor_sql(table);
     let unlogged = if layout.unlogged { "unlogged " } else { "" };
-    let mut sql = format!("create table {parent} {} partition by hash (ycsb_key);", columns_sql());
+    let mut sql =
+        format!("create table {parent} {} partition by hash ({});", columns_sql(table), table.placement.0);
     // Tablespaces are dealt out among the leaves of this node.
     let mut place = 0;
-    for (remainder, name) in leaf_names(dataset.partitions).iter().enumerate() {
+    for (remainder, name) in names_of(table.name, dataset.partitions).iter().enumerate() {
         let leaf = qualified(&dataset.schema_name, name);
         let bound = format!("for values with (modulus {}, remainder {remainder})", dataset.partitions);
         if owners[remainder] == me {
             let tablespace = tablespace_sql(layout, place);
             sql.push_str(&format!(
-                "create {unlogged}table {leaf} partition of {parent} {bound}{tablespace};"
+                "create {unlogged}table {leaf} partition of {parent} {bound}{fillfactor}{tablespace};"
             ));
             place += 1;
         } else if let Some(server) = servers.get(&owners[remainder]) {

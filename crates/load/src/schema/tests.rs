@@ -1,4 +1,5 @@
 use super::*;
+use crate::ycsb::Ycsb;
 use data::ycsb::{Compressible, KeyOrder, Spec};
 
 fn spec(seed: u64) -> Spec {
@@ -18,6 +19,16 @@ fn dataset() -> Dataset {
         chunk_rows: 100,
         loaded: false,
     }
+}
+
+fn tables() -> Vec<Table> {
+    dataset::Dataset::tables(&Ycsb::new(1000, spec(1))).to_vec()
+}
+
+/// The check of what was asked for, of a YCSB table.
+fn check_identity(dataset: &Dataset, options: &Options) -> Result<(), LoadError> {
+    let asked = Ycsb::new(options.rows, options.spec.clone());
+    super::check_identity(dataset, &BTreeMap::new(), &asked, options)
 }
 
 #[test]
@@ -63,13 +74,13 @@ fn two_differences_give_two_flags() {
 
 #[test]
 fn the_table_is_that_of_the_field_report() {
-    let plain = create_sql(&Dataset { partitions: 0, ..dataset() }, &Layout::default());
+    let plain = create_sql(&Dataset { partitions: 0, ..dataset() }, &tables(), &Layout::default());
     assert!(plain.starts_with(
         "create table \"public\".\"usertable\" (ycsb_key varchar(64) not null, field0 varchar(100), field1"
     ));
     assert!(plain.ends_with("field9 varchar(100));"), "{plain}");
     let layout = Layout { tablespaces: Some(vec!["fast".into(), "big".into()]), ..Layout::default() };
-    let parts = create_sql(&Dataset { partitions: 3, ..dataset() }, &layout);
+    let parts = create_sql(&Dataset { partitions: 3, ..dataset() }, &tables(), &layout);
     assert!(parts.contains("field9 varchar(100)) partition by hash (ycsb_key) tablespace \"fast\";"));
     let leaf = |remainder: u32, tablespace: &str| {
         format!(
@@ -80,9 +91,9 @@ fn the_table_is_that_of_the_field_report() {
     assert!(parts.contains(&leaf(0, "fast")) && parts.contains(&leaf(1, "big")), "{parts}");
     assert!(parts.ends_with(&leaf(2, "fast")), "tablespaces come round again: {parts}");
     let unlogged = Layout { unlogged: true, ..Layout::default() };
-    let plain = create_sql(&Dataset { partitions: 0, ..dataset() }, &unlogged);
+    let plain = create_sql(&Dataset { partitions: 0, ..dataset() }, &tables(), &unlogged);
     assert!(plain.starts_with("create unlogged table "));
-    let parts = create_sql(&Dataset { partitions: 2, ..dataset() }, &unlogged);
+    let parts = create_sql(&Dataset { partitions: 2, ..dataset() }, &tables(), &unlogged);
     // The parent holds nothing, and PostgreSQL 18 has no unlogged partitioned tables.
     assert!(parts.starts_with("create table ") && parts.matches("create unlogged table ").count() == 2);
 }
@@ -92,7 +103,7 @@ fn a_node_has_its_own_leaves_and_points_at_the_others() {
     let servers = std::collections::BTreeMap::from([(0, "n1".to_owned()), (2, "n3".to_owned())]);
     let layout = Layout { tablespaces: Some(vec!["a".into(), "b".into()]), ..Layout::default() };
     let dataset = Dataset { partitions: 6, ..dataset() };
-    let sql = sharded::create_sql(&dataset, &layout, &[0, 1, 2, 0, 1, 1], 1, &servers);
+    let sql = sharded::create_sql(&dataset, &tables(), &layout, &[0, 1, 2, 0, 1, 1], 1, &servers);
     let bound = |remainder: u32| format!("for values with (modulus 6, remainder {remainder})");
     for (leaf, tablespace) in [(1, "a"), (4, "b"), (5, "a")] {
         let local = format!(
@@ -123,24 +134,24 @@ fn a_layout_is_continued_as_it_was_begun() {
         assert!(error.to_string().contains(message), "{error}");
         assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
     };
-    refused(&there, &asked, 3, "has nodes 2 (n1, n2), this load asks for 3", "--cluster");
-    refused(&Layout::default(), &asked, 2, "has nodes 1, this load asks for 2", "--cluster");
+    refused(&there, &asked, 3, "has nodes 2 (n1, n2), but this load specifies 3", "--cluster");
+    refused(&Layout::default(), &asked, 2, "has nodes 1, but this load specifies 2", "--cluster");
     let via = Options { via: Some(Via::Connect), ..asked.clone() };
-    refused(&there, &via, 2, "has via owner, this load asks for connect", "--via owner");
+    refused(&there, &via, 2, "has via owner, but this load specifies connect", "--via owner");
     let unlogged = Options { unlogged: true, ..asked.clone() };
-    refused(&there, &unlogged, 2, "has tables logged, this load asks for unlogged", "no --unlogged");
+    refused(&there, &unlogged, 2, "has tables logged, but this load specifies unlogged", "no --unlogged");
     let spread = Layout { tablespaces: Some(vec!["a".into(), "b".into()]), ..there.clone() };
     assert!(check(&spread, &asked, 2).is_ok(), "who asks for no tablespaces gets those that are there");
     let other = Options { tablespaces: vec!["b".into(), "a".into()], ..asked.clone() };
-    refused(&spread, &other, 2, "has tablespaces a,b, this load asks for b,a", "--tablespaces a,b");
+    refused(&spread, &other, 2, "has tablespaces a,b, but this load specifies b,a", "--tablespaces a,b");
     let none = Layout { tablespaces: Some(Vec::new()), ..there.clone() };
-    refused(&none, &other, 2, "has tablespaces none, this load asks for b,a", "no --tablespaces");
+    refused(&none, &other, 2, "has tablespaces none, but this load specifies b,a", "no --tablespaces");
     assert!(check(&there, &other, 2).is_ok(), "an old ledger does not know its map");
 }
 
 #[test]
 fn units_are_chunks_or_leaves() {
-    assert_eq!(chunk_count(&dataset()), 10);
-    assert_eq!(chunk_count(&Dataset { method: Method::Freeze, ..dataset() }), 8);
-    assert_eq!(chunk_count(&Dataset { method: Method::Freeze, partitions: 0, ..dataset() }), 1);
+    assert_eq!(chunk_count(&dataset(), 1), 10);
+    assert_eq!(chunk_count(&Dataset { method: Method::Freeze, ..dataset() }, 1), 8);
+    assert_eq!(chunk_count(&Dataset { method: Method::Freeze, partitions: 0, ..dataset() }, 4), 4);
 }

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 
 use data::tpcc::Table;
+use engines::cluster::Cluster;
 use postgres::{GenericClient, Transaction};
-use target::cluster::Cluster;
 
 use super::schema::{self, check_identity, columns_sql, fillfactor_of};
 use super::spread::{self, Partition, Spread, leaf_name, partition_column, spread_tables};
 use super::{TpccDataset, TpccOptions};
-use crate::connect;
+use crate::connections;
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, Layout, qualified, quoted};
 use crate::options::{Stop, Via};
@@ -70,7 +70,7 @@ pub(crate) fn prepare(
         None => {
             let partitions = partitions_of(options, cluster, named_nodes.len());
             let schema_name =
-                connect::users_schema(&cluster.nodes[named_nodes[0].node].spec).map_err(at(0))?;
+                connections::users_schema(&cluster.nodes[named_nodes[0].node].spec).map_err(at(0))?;
             (schema::plan(options, schema_name, partitions), random_token())
         }
     };
@@ -88,8 +88,7 @@ pub(crate) fn prepare(
     }
     for (node, transaction) in transactions.iter_mut().enumerate() {
         if let Some((found, _)) = &known[node] {
-            ledger::check_in_place(transaction, &found.dataset).map_err(at(node))?;
-            trust::check_filled(transaction, &found.dataset).map_err(at(node))?;
+            schema::check_in_place(transaction, &found.dataset).map_err(at(node))?;
         }
     }
     let spread = spread_of(&mut transactions, &known, &model)?;
@@ -121,15 +120,15 @@ pub(super) fn refuse(options: &TpccOptions, nodes: usize) -> Result<(), LoadErro
     if options.foreign_keys {
         return refused(
             "--foreign-keys",
-            "PostgreSQL has no foreign key that refers to rows of other nodes".to_owned(),
-            "leave it out; prove tpcc looks whether every row has what it refers to".to_owned(),
+            "in PostgreSQL a foreign key cannot refer to rows of other nodes".to_owned(),
+            "omit it; prove tpcc checks whether every reference exists".to_owned(),
         );
     }
     if (warehouses as usize) < nodes {
         return refused(
             "-s/--scale",
             format!("{warehouses} warehouses cannot be spread over {nodes} nodes"),
-            format!("ask for at least {nodes}; each node gets as many as the others"),
+            format!("give at least {nodes}; every node gets the same number"),
         );
     }
     let most = partitions_max(warehouses);
@@ -137,7 +136,7 @@ pub(super) fn refuse(options: &TpccOptions, nodes: usize) -> Result<(), LoadErro
         return refused(
             "--partitions",
             format!("{warehouses} warehouses on {nodes} nodes cannot be in {asked} partitions"),
-            format!("ask for {nodes} to {most}; a multiple of {nodes} spreads them evenly"),
+            format!("give {nodes} to {most}; a multiple of {nodes} spreads them evenly"),
         );
     }
     Ok(())

@@ -5,9 +5,10 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use connect::ConnSpec;
 use data::tpcc::{ITEMS, Population, Table};
+use engines::Cluster;
 use postgres::Client;
-use target::{Cluster, ConnSpec};
 use wire::copy::values::Tuples;
 
 use super::build::Builders;
@@ -16,6 +17,7 @@ use super::plan::{Completion, Group, Part, Queue, chunks};
 use super::schema::{self, column_list};
 use super::spread::{Spread, leaf_name};
 use super::{TpccDataset, TpccOptions, cluster};
+use crate::dataset::Leaves;
 use crate::error::LoadError;
 use crate::fill::{LoadReport, NodeReport, Outcome, Reporter, coordinate, cpu_us};
 use crate::index::{self, Finish};
@@ -23,12 +25,12 @@ use crate::ledger::{self, ChunkTotals, Claim, qualified};
 use crate::options::{Stop, StopLevel};
 use crate::plan::ChunkSet;
 use crate::progress::{Counters, LoadEvent, Meter, NodeCounters, Observer, Phase, TICK};
-use crate::route::Route;
 use crate::rows::MESSAGE_BYTES;
 use crate::shape::Shape;
 use crate::stream::{ChunkError, Pace, Stream, Work};
 use crate::team::{Member, Team, wal_position};
 use crate::trust;
+use crate::ycsb::Ycsb;
 
 /// How often it is looked whether the builders are through.
 const LOOK: Duration = Duration::from_millis(20);
@@ -98,6 +100,7 @@ pub fn load_tpcc_on(
     let mut load = Load {
         report: report(&model, chunks_total, earlier),
         found: &model,
+        nothing: Ycsb::new(0, model.dataset.spec.clone()),
         sites: &sites,
         options,
         stop,
@@ -291,6 +294,8 @@ fn report(found: &TpccDataset, chunks_total: u64, earlier: ChunkTotals) -> LoadR
 struct Load<'a> {
     /// As the first node has it.
     found: &'a TpccDataset,
+    /// Rows of a YCSB table, which no stream asks for here.
+    nothing: Ycsb,
     sites: &'a [Site<'a>],
     options: &'a TpccOptions,
     stop: &'a Stop,
@@ -306,6 +311,7 @@ impl<'a> Load<'a> {
         Finish {
             spec: &site.spec,
             dataset: &site.found.dataset,
+            tables: &[],
             streams: self.options.streams.div_ceil(self.sites.len()),
             tablespace: self.options.tablespace.as_deref(),
             stop: self.stop,
@@ -327,9 +333,8 @@ impl<'a> Load<'a> {
         let (messages, inbox) = channel();
         let work = Work {
             dataset: &self.found.dataset,
-            // Those of a YCSB table, which nobody asks here.
-            table: data::ycsb::Table::new(self.found.dataset.spec.clone()),
-            route: Route::new(0),
+            content: &self.nothing,
+            leaves: Leaves::new(1, 0),
             counters: self.counters,
             stop: self.stop,
             reconnect_limit: self.options.reconnect_limit,
@@ -469,7 +474,7 @@ fn sizes_of(client: &mut Client, site: &Site<'_>) -> Result<(u64, u64), LoadErro
          from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = any($2)",
         &[&site.found.dataset.schema_name, &names],
     );
-    let row = row.map_err(|source| LoadError::sql("asking for the tables' sizes", source))?;
+    let row = row.map_err(|source| LoadError::sql("reading the tables' sizes", source))?;
     Ok((row.get::<_, i64>(0).unsigned_abs(), row.get::<_, i64>(1).unsigned_abs()))
 }
 

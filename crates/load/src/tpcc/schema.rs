@@ -4,14 +4,14 @@
 //! consistency conditions (clause 3.3.2) compare sums for equality. Two columns of names have the collation "C", so that their index is
 //! sorted by bytes, which is fast and the same on every machine.
 
+use connect::ConnSpec;
 use data::FORMAT_VERSION;
 use data::tpcc::{DISTRICTS_PER_WAREHOUSE, Table};
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use postgres::{Client, GenericClient};
-use target::ConnSpec;
 
 use super::{TPCC, TpccDataset, TpccOptions};
-use crate::connect;
+use crate::connections;
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, qualified, quoted};
 use crate::options::Method;
@@ -262,7 +262,7 @@ pub(crate) fn prepare(
             Prepared { found, created: false, notes: Vec::new() }
         }
         None => {
-            let schema_name = connect::users_schema(spec)?;
+            let schema_name = connections::users_schema(spec)?;
             let (found, notes) = create(&mut transaction, options, schema_name)?;
             Prepared { found, created: true, notes }
         }
@@ -417,11 +417,16 @@ pub(super) fn check_identity(found: &TpccDataset, options: &TpccOptions) -> Resu
     }
 }
 
+/// Refuses tables that a load should not fill.
+pub(super) fn check_in_place(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
+    ledger::check_in_place(client, dataset, &super::table_names(dataset.partitions))?;
+    trust::check_filled(client, dataset)
+}
+
 /// Refuses to continue when a table of the dataset is gone or is somebody else's by now.
 fn check_tables(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
     let found = ledger::relations(client, &dataset.schema_name, &super::table_names(0), Some(dataset.id))?;
-    ledger::check_in_place(client, dataset)?;
-    trust::check_filled(client, dataset)?;
+    check_in_place(client, dataset)?;
     for table in Table::ALL {
         let problem = match found.iter().find(|relation| relation.name == table.name()) {
             None => "the table is gone",
@@ -511,10 +516,10 @@ mod tests {
         for (options, what, matching) in [
             (
                 TpccOptions { warehouses: 20, ..asked.clone() },
-                "scale 10, this load asks for 20",
+                "scale 10, but this load specifies 20",
                 "--scale 10",
             ),
-            (TpccOptions { seed: 2, ..asked.clone() }, "seed 1, this load asks for 2", "--seed 1"),
+            (TpccOptions { seed: 2, ..asked.clone() }, "seed 1, but this load specifies 2", "--seed 1"),
             (TpccOptions { fillfactor: Some(90), ..asked.clone() }, "fill factor default", "no --fillfactor"),
             (TpccOptions { foreign_keys: true, ..asked.clone() }, "foreign keys off", "no --foreign-keys"),
         ] {

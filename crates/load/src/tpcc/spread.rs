@@ -159,18 +159,18 @@ pub(crate) fn settled(
                     .flat_map(|(_, own)| own)
                     .find(|partition| partition.leaf == leaf && !partition.is_leaving)
                 {
-                    None => return disagree(format!("is no partition on {}", nodes[node])),
+                    None => return disagree(format!("is not a partition on {}", nodes[node])),
                     Some(partition) if partition.local => at.push(node),
                     Some(_) => {}
                 }
             }
             match at.as_slice() {
-                [] => return disagree("is a table on no node".to_owned()),
+                [] => return disagree("is not a table on any node".to_owned()),
                 [node] if owner.is_none_or(|owner| owner == *node) => owner = Some(*node),
                 [node] => {
                     let others = nodes[owner.unwrap_or_default()];
                     return disagree(format!(
-                        "is a table on {}, and the other tables' rows of its warehouses are on {others}",
+                        "is a table on {}, but the rows of its warehouses in the other tables are on {others}",
                         nodes[*node]
                     ));
                 }
@@ -244,10 +244,10 @@ mod tests {
         assert_eq!((spread.owner(0), spread.owner(1)), (1, 0));
         for (at, words) in [
             (found(&|_, _, _| true), "warehouse_p0 is a table on n1 and on n2"),
-            (found(&|_, _, _| false), "warehouse_p0 is a table on no node"),
+            (found(&|_, _, _| false), "warehouse_p0 is not a table on any node"),
             (
                 found(&|table, leaf, node| (leaf == node) != (table == Table::Stock)),
-                "stock_p0 is a table on n2, and the other tables' rows of its warehouses are on n1",
+                "stock_p0 is a table on n2, but the rows of its warehouses in the other tables are on n1",
             ),
         ] {
             let error = settled(&at).unwrap_err();
@@ -256,6 +256,6 @@ mod tests {
         }
         let mut short = found(&|_, leaf, node| leaf == node);
         short[1][3].1.pop();
-        assert!(settled(&short).unwrap_err().to_string().ends_with("is no partition on n2"));
+        assert!(settled(&short).unwrap_err().to_string().ends_with("is not a partition on n2"));
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use connect::ConnSpec;
 use data::tpcc::Table;
+use lab::throwaway::{Installation, Throwaway, installations};
 use postgres::Client;
-use target::ConnSpec;
-use target::throwaway::{Installation, Throwaway, installations};
 
 use super::plan::chunks;
 use super::schema::place_sql;
@@ -34,7 +34,7 @@ pub(crate) fn start(installation: &Installation) -> Throwaway {
 }
 
 pub(crate) fn connect(target: &ConnSpec) -> Client {
-    target::control::connect(target).expect("the cluster accepts connections").into_client()
+    connect::control::connect(target).expect("the cluster accepts connections").into_client()
 }
 
 pub(crate) fn load(target: &ConnSpec, options: &TpccOptions) -> Result<LoadReport, LoadError> {
@@ -148,8 +148,8 @@ fn two_warehouses_are_loaded_as_the_specification_says() {
         let again = load(&target, &asked).unwrap();
         assert_eq!((again.outcome, again.rows), (Outcome::AlreadyComplete, 0));
         for (options, words) in [
-            (TpccOptions::new(3), "has scale 2, this load asks for 3"),
-            (TpccOptions { seed: 8, ..asked.clone() }, "has seed 7, this load asks for 8"),
+            (TpccOptions::new(3), "has scale 2, but this load specifies 3"),
+            (TpccOptions { seed: 8, ..asked.clone() }, "has seed 7, but this load specifies 8"),
         ] {
             assert!(load(&target, &options).unwrap_err().to_string().contains(words));
         }

@@ -1,8 +1,8 @@
 //! What the server's catalog says about the table: leaf tables, columns, and what the server can compute.
 
 use data::ycsb::{FIELD_BYTES, FIELD_COUNT};
+use engines::hash;
 use postgres::Client;
-use target::hash;
 
 use super::definition::{self, Column, Definition, Subject};
 use super::error::VerifyError;
@@ -140,7 +140,7 @@ fn is_gone(client: &mut Client, dataset: &Dataset, name: &TableName) -> Result<P
     let relation = ledger::qualified(&dataset.schema_name, &name.table);
     let there = client.query_one("select to_regclass($1) is not null", &[&relation]);
     let problem = if sql("looking for the tables", there)?.get(0) {
-        "is no partition of the table any more: its rows were not read".to_owned()
+        "is no longer a partition of the table: its rows were not read".to_owned()
     } else {
         format!("is gone: there is no such table in the schema {}", dataset.schema_name)
     };
@@ -153,7 +153,7 @@ pub(super) fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) ->
 
 /// What to say of a partition that is being detached: its rows are where they were, and no statement on its table sees them.
 pub(super) fn is_leaving(node: Option<String>, table: String) -> Problem {
-    let problem = "is being detached (detach partition ... concurrently was cut short): whoever asks the partitioned table does not see its rows; \
+    let problem = "is being detached (detach partition ... concurrently was interrupted): queries of the partitioned table do not return its rows; \
                    alter table ... detach partition ... finalize ends that"
         .to_owned();
     Problem::Definition { node, table, problem }
@@ -163,7 +163,7 @@ pub(super) fn is_leaving(node: Option<String>, table: String) -> Problem {
 pub(super) fn other_kind(kind: &str) -> Option<&'static str> {
     match kind {
         "r" => None,
-        "p" => Some("is a partition that is divided again"),
+        "p" => Some("is itself partitioned"),
         "f" => Some(
             "is a foreign table: its rows are on another server; name all nodes of the cluster with --cluster",
         ),
@@ -196,7 +196,7 @@ fn leaves(
     };
     if partitioned != (names.len() > 1) {
         let was = if partitioned { "a plain table" } else { "partitioned" };
-        return Err(changed(TABLE, format!("the ledger says that it was {was}")));
+        return Err(changed(TABLE, format!("the ledger records that it was {was}")));
     }
     if !partitioned {
         leaves[0] = Leaf { site: 0, relation: Some(parent), blocks: kind.get::<_, i64>(1) as u64 };
@@ -238,7 +238,7 @@ pub(super) fn remainder_of(bound: &str, modulus: u64) -> Option<usize> {
 
 /// Whether the server's hashes of text and of records are there and agree with ours.
 fn hashes(client: &mut Client) -> Result<(bool, bool), VerifyError> {
-    const DOING: &str = "asking the server how it hashes";
+    const DOING: &str = "checking how the server hashes";
     let row = client.query_one(
         "select to_regprocedure('pg_catalog.hashtextextended(text,bigint)') is not null,
                 to_regprocedure('pg_catalog.hash_record_extended(record,bigint)') is not null",
@@ -267,7 +267,7 @@ fn hashes(client: &mut Client) -> Result<(bool, bool), VerifyError> {
 
 pub(super) fn reads_block_ranges(client: &mut Client, relation: &str) -> Result<bool, VerifyError> {
     let explain = format!("explain select from only {relation} where ctid >= '(0,0)' and ctid < '(1,0)'");
-    let plan = sql("asking the server how it reads blocks", client.query(explain.as_str(), &[]))?;
+    let plan = sql("checking how the server reads blocks", client.query(explain.as_str(), &[]))?;
     Ok(plan.iter().any(|line| line.get::<_, &str>(0).contains("Tid Range Scan")))
 }
 

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use target::cluster::Cluster;
-use target::engine::Engine;
+use engines::cluster::Cluster;
+use engines::profile::Layout;
 
 use super::catalog::{Catalog, definition_of, sql};
 use super::error::VerifyError;
@@ -47,21 +47,23 @@ pub fn run_cluster(
 ) -> Result<VerifyReport, VerifyError> {
     let data: Vec<usize> = cluster.data_nodes().collect();
     if mirror.standbys
-        && (cluster.engine != Engine::Postgres || data.len() != 1 || data.len() == cluster.nodes.len())
+        && (cluster.engine.layout != Layout::OneServer
+            || data.len() != 1
+            || data.len() == cluster.nodes.len())
     {
         return Err(VerifyError::NoStandbys);
     }
-    match (cluster.engine, data.as_slice()) {
-        (Engine::Postgres, &[primary]) if mirror.standbys => {
+    match (cluster.engine.layout, data.as_slice()) {
+        (Layout::OneServer, &[primary]) if mirror.standbys => {
             let standbys: Vec<usize> = (0..cluster.nodes.len()).filter(|&node| node != primary).collect();
             mirrored::standbys(cluster, primary, &standbys, options, mirror, observer)
         }
-        (Engine::Postgres | Engine::FdwSharded | Engine::Multimaster, &[node]) => {
+        (Layout::OneServer | Layout::ForeignPartitions | Layout::Copies(_), &[node]) => {
             run(&cluster.nodes[node].spec, options, observer)
         }
-        (Engine::FdwSharded, _) => sharded(cluster, &data, options, observer),
-        (Engine::Multimaster, _) => mirrored::peers(cluster, &data, options, mirror, observer),
-        (engine, _) => Err(VerifyError::Engine { engine }),
+        (Layout::ForeignPartitions, _) => sharded(cluster, &data, options, observer),
+        (Layout::Copies(_), _) => mirrored::peers(cluster, &data, options, mirror, observer),
+        (Layout::OneServer | Layout::Spread(_), _) => Err(VerifyError::Engine { engine: cluster.engine }),
     }
 }
 
@@ -104,7 +106,7 @@ fn sharded(
         .filter(|&table| found.found[table] > 0)
         .map(|table| {
             format!(
-                "{} is no partition of anything and holds {} of the dataset",
+                "{} is not a partition of any table, but has {} of the dataset",
                 catalog.names[table],
                 rows_of(found.found[table])
             )
@@ -193,7 +195,8 @@ pub(super) fn agree(sites: &mut [Site]) -> Result<Agreed, VerifyError> {
     for (site, id) in sites.iter_mut().zip(&agreed.ids) {
         if let Some(id) = *id {
             let dataset = Dataset { id, ..agreed.dataset.clone() };
-            ledger::check_in_place(&mut *site.control, &dataset)?;
+            let names = crate::plan::table_names(dataset.partitions);
+            ledger::check_in_place(&mut *site.control, &dataset, &names)?;
             extent.add(&mut *site.control, &dataset)?;
         }
     }

@@ -64,7 +64,7 @@ pub(super) fn nodes(
     let mut compared = Compared::default();
     if !catalogs.iter().all(|catalog| catalog.record_hash) {
         compared.notes.push(
-            "a node cannot hash rows (hash_record_extended, PostgreSQL 14), so nodes were held against the dataset only, not against each other"
+            "a node cannot hash rows (hash_record_extended, PostgreSQL 14), so nodes were compared only with the dataset, not with each other"
                 .to_owned(),
         );
         return Ok(compared);
@@ -85,7 +85,7 @@ pub(super) fn nodes(
         let kept: Vec<String> = open.keys().take(ROWS_AGAIN_MAX).cloned().collect();
         open = kept.into_iter().filter_map(|key| open.remove_entry(&key)).collect();
         let more = total - ROWS_AGAIN_MAX as u64;
-        compared.notes.push(format!("{more} more rows differ between nodes and were not looked at again"));
+        compared.notes.push(format!("{more} more rows differ between nodes and were not read again"));
         compared.totals[DifferenceKind::Diverged { fields: Vec::new(), other: String::new() }.index()] +=
             more;
     }
@@ -112,7 +112,7 @@ pub(super) fn nodes(
             if !open.is_empty() && begin.elapsed() > mirror.lag_limit {
                 compared.rows_unjudged = open.len() as u64;
                 compared.notes.push(format!(
-                    "{} rows are written all the time and were never found alike on all nodes",
+                    "{} rows are written continuously and were never equal on all nodes",
                     open.len()
                 ));
                 break;

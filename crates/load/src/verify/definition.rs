@@ -146,10 +146,10 @@ fn compare_relations(
         let is_unlogged = row.get::<_, &str>(1) == "u";
         if !subject.is_parent && subject.is_home && is_unlogged != definition.is_unlogged {
             let (now, was) = if is_unlogged { ("unlogged", "logged") } else { ("logged", "unlogged") };
-            compared.problem(subject, format!("is {now}, and was made {was}"));
+            compared.problem(subject, format!("is {now}, but was created {was}"));
         }
         if !subject.is_parent && row.get::<_, i64>(3) > 0 {
-            let problem = "has tables that inherit from it: whoever reads it sees their rows, too";
+            let problem = "has child tables: queries also return their rows";
             compared.problem(subject, problem.to_owned());
         }
     }
@@ -217,7 +217,7 @@ fn compare_columns(
             let named = extra[..extra.len().min(NAMED_MAX)].join(", ");
             let more = if extra.len() > NAMED_MAX { ", ..." } else { "" };
             compared.notes.push(format!(
-                "{} has columns that the load did not make ({named}{more}): what is in them was not verified",
+                "{} has columns that the load did not make ({named}{more}): their values were not verified",
                 subject.name
             ));
         }

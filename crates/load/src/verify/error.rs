@@ -13,7 +13,7 @@ use crate::error::{LoadError, sqlstate_of};
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// No ledger, or no dataset in it.
-    #[error("this database holds no dataset that pgfathom has loaded")]
+    #[error("this database has no dataset loaded by pgfathom")]
     NoDataset,
     /// Some chunks are missing.
     #[error("the load of dataset {dataset} is not complete")]
@@ -33,13 +33,13 @@ pub enum VerifyError {
     #[error("a cluster of {engine} cannot be verified node by node")]
     Engine {
         /// The engine.
-        engine: target::Engine,
+        engine: engines::Engine,
     },
     /// Standbys were asked for.
-    #[error("--standbys: this target has no standbys that are known")]
+    #[error("--standbys: no standbys of this target are known")]
     NoStandbys,
     /// The dataset was made by another version of the format.
-    #[error("the dataset {dataset} has format {found}, this program knows format {known}")]
+    #[error("the dataset {dataset} has format {found}, but this program uses format {known}")]
     Format {
         /// Its name.
         dataset: String,
@@ -57,13 +57,13 @@ pub enum VerifyError {
         problem: String,
     },
     /// Policies hide rows from this role.
-    #[error("{table}: row-level security hides rows from this role, so nothing can be said about all rows")]
+    #[error("{table}: row-level security hides rows from this role, so not all rows can be verified")]
     RowSecurity {
         /// The table.
         table: String,
     },
     /// The database holds another dataset than the one that was named.
-    #[error("this database holds no dataset {wanted}, it holds {found}")]
+    #[error("this database has no dataset {wanted}, but it has {found}")]
     OtherDataset {
         /// The one that was named.
         wanted: &'static str,
@@ -72,7 +72,7 @@ pub enum VerifyError {
     },
     /// The database holds pgbench's tables, which have no ledger.
     #[error(
-        "this database holds tables of pgbench, and no dataset that pgfathom has loaded: what should be in them is not known"
+        "this database has tables of pgbench, but no dataset loaded by pgfathom: their expected content is unknown"
     )]
     PgbenchOnly,
     /// The ledger cannot be read.
@@ -113,7 +113,7 @@ pub enum VerifyError {
         source: io::Error,
     },
     /// The server answered something that is not the protocol.
-    #[error("{doing}: the server broke the protocol")]
+    #[error("{doing}: the server violated the protocol")]
     Protocol {
         /// What was being read.
         doing: String,
@@ -129,7 +129,7 @@ pub enum VerifyError {
         source: CopyError,
     },
     /// An answer that is not of the kind asked for.
-    #[error("{doing}: the server answered \"{answer}\"")]
+    #[error("{doing}: the server replied \"{answer}\"")]
     Answer {
         /// What was asked for.
         doing: String,
@@ -137,7 +137,7 @@ pub enum VerifyError {
         answer: String,
     },
     /// The user stopped it.
-    #[error("verification was stopped before it came to a verdict")]
+    #[error("verification was stopped before it reached a verdict")]
     Interrupted,
 }
 
@@ -154,13 +154,13 @@ impl VerifyError {
                 ));
             }
             VerifyError::OtherDataset { found, .. } => {
-                return Some(format!("verify what is there: pgfathom verify {found}"));
+                return Some(format!("verify the loaded dataset: pgfathom verify {found}"));
             }
             VerifyError::PgbenchOnly => {
-                "pgfathom verifies what it has loaded itself: pgfathom load ycsb, or pgfathom load tpcc"
+                "pgfathom verifies only its own datasets: pgfathom load ycsb, or pgfathom load tpcc"
             }
             VerifyError::Engine { .. } => {
-                "postgres, fdw-sharded and multimaster can; name one node with -h and -p to verify what it alone says"
+                "name one node with -h and -p to verify what it alone says; docs/engines.md lists the engines whose nodes pgfathom reads"
             }
             VerifyError::NoStandbys => {
                 "name the cluster file that lists them, as pgfathom up replicated writes it: --cluster cluster.toml"
@@ -172,14 +172,14 @@ impl VerifyError {
                 "use the newer pgfathom that loaded it"
             }
             VerifyError::Format { .. } => "use the older pgfathom that loaded it",
-            VerifyError::ChangedTable { .. } => "undo the change, or load the dataset anew with --restart",
+            VerifyError::ChangedTable { .. } => "undo the change, or load the dataset again with --restart",
             VerifyError::Ledger(error) => return error.hint(),
             VerifyError::Connect { hint, .. } => return hint.clone(),
             VerifyError::Sql { source, .. } => return sqlstate_of(source).and_then(server_hint),
             VerifyError::Server { source, .. } => return server_hint(source.sqlstate),
-            VerifyError::Lost { .. } => "look at the server's log for why it hung up, then verify again",
+            VerifyError::Lost { .. } => "find the reason in the server's log, then verify again",
             VerifyError::Protocol { .. } | VerifyError::Copy { .. } | VerifyError::Answer { .. } => {
-                "is there a proxy or pooler in between? connect to the server itself"
+                "if there is a proxy or pooler in between, connect to the server itself"
             }
             VerifyError::Interrupted => "verify again: it changes nothing in the database",
         };
@@ -190,16 +190,16 @@ impl VerifyError {
 fn server_hint(state: SqlState) -> Option<String> {
     let hint = match &state.0 {
         b"XX001" | b"XX002" => {
-            "the server itself finds its files damaged: its log names the file and block; save what is there before anything else"
+            "the server reports damaged files: its log names the file and block; first make a copy of the data directory"
         }
         b"42501" => "the role needs SELECT on the table, and no row-level security policy may apply to it",
         b"40001" => {
-            "a standby gives up when the primary has removed what is being read: raise max_standby_streaming_delay there, or set hot_standby_feedback"
+            "a standby cancels a query when the primary has removed rows that it reads: raise max_standby_streaming_delay there, or set hot_standby_feedback"
         }
         b"53300" => {
-            "ask for fewer connections with -j, or raise the limit that was reached: max_connections, or CONNECTION LIMIT of the role or database"
+            "use fewer connections with -j, or raise the limit that was reached: max_connections, or CONNECTION LIMIT of the role or database"
         }
-        b"55P03" => "another session holds a lock on the table: verify again once it is through",
+        b"55P03" => "another session holds a lock on the table: verify again after it has ended",
         b"57014" => "an administrator or a timeout cancelled it; verify again, it changes nothing",
         _ => return None,
     };

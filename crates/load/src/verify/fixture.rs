@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use data::ycsb::{Compressible, KeyOrder, Spec, Table};
-use target::throwaway::Throwaway;
+use lab::throwaway::Throwaway;
 
 use crate::ledger::{self, Dataset, Layout};
 use crate::route;
@@ -19,7 +19,7 @@ pub(crate) fn key(table: &Table, row: u64) -> String {
 
 /// Copies rows into a table of a node.
 pub(crate) fn copy(server: &Throwaway, relation: &str, table: &Table, rows: &[u64]) {
-    let mut client = target::control::connect(&server.spec()).unwrap();
+    let mut client = connect::control::connect(&server.spec()).unwrap();
     let mut copy = client.copy_in(&format!("copy {relation} from stdin (format binary)")).unwrap();
     copy.write_all(&wire::copy::HEADER).unwrap();
     let mut message = crate::rows::RowMessage::new(crate::rows::MESSAGE_BYTES);
@@ -52,7 +52,7 @@ pub(crate) fn dataset(partitions: u32) -> Dataset {
 
 /// The dataset in a node's ledger, with these tables.
 pub(crate) fn enter(server: &Throwaway, nodes: &[&str], dataset: &Dataset, names: &[String]) -> Dataset {
-    let mut client = target::control::connect(&server.spec()).unwrap();
+    let mut client = connect::control::connect(&server.spec()).unwrap();
     let client: &mut postgres::Client = &mut client;
     ledger::create_if_missing(client).unwrap();
     let id = ledger::insert_dataset(client, dataset).unwrap();
@@ -96,6 +96,6 @@ pub(crate) fn columns() -> String {
 }
 
 pub(crate) fn mark_loaded(server: &Throwaway, dataset: &Dataset) {
-    let mut client = target::control::connect(&server.spec()).unwrap();
+    let mut client = connect::control::connect(&server.spec()).unwrap();
     ledger::mark_loaded(&mut *client, dataset.id).unwrap();
 }

@@ -1,18 +1,19 @@
-//! Whether a node reaches the leaves of other nodes: through foreign tables whose columns stand for the columns of the same name, that take writes, and over
-//! which a row really comes.
+//! Whether a node reaches the leaves of other nodes: through foreign tables whose columns stand for the columns of the same name, that take
+//! writes, and over which a row really comes.
 //!
 //! A row is exact on the node that has it, and still nobody who asks another node may get it as it is. So every foreign partition is looked at in the
-//! catalog, and one row is read through it, in a session of its own: `postgres_fdw` would otherwise keep transactions open on the other nodes as long as this one.
+//! catalog, and one row is read through it, in a session of its own: `postgres_fdw` would otherwise keep transactions open on the other nodes as
+//! long as this one.
 
+use connect::ConnSpec;
 use postgres::Client;
-use target::ConnSpec;
 
 use super::VerifyError;
 use super::catalog::sql;
 use super::definition::{self, Definition, Subject};
 use super::problem::Problem;
 use super::report::TableName;
-use crate::connect;
+use crate::connections;
 
 /// How long one row may take. A node that needs longer for it is as good as away.
 const LIMIT: &str = "set statement_timeout = '60s'";
@@ -28,7 +29,8 @@ struct Foreign {
     has_mapping: bool,
 }
 
-/// What is wrong with the foreign partitions of `parent` on a node. Those in `astray` lead to other tables or to none, which was said already: nothing is read through them.
+/// What is wrong with the foreign partitions of `parent` on a node. Those in `astray` lead to other tables or to none, which was said already:
+/// nothing is read through them.
 pub(super) fn check(
     spec: &ConnSpec,
     node: &str,
@@ -36,7 +38,7 @@ pub(super) fn check(
     definition: &Definition,
     astray: &[&str],
 ) -> Result<Vec<Problem>, VerifyError> {
-    let mut client = connect::control(spec)?;
+    let mut client = connections::control(spec)?;
     let partitions = partitions(&mut client, parent)?;
     if partitions.is_empty() {
         return Ok(Vec::new());
@@ -85,7 +87,7 @@ fn partitions(client: &mut Client, parent: &str) -> Result<Vec<Foreign>, VerifyE
     const DOING: &str = "looking at the foreign tables";
     let rows = client.query(
         "select n.nspname::text, c.relname::text,
-                array(select a.attname || ' stands for ' || o.option_value || ' of the table it leads to'
+                array(select a.attname || ' is mapped to ' || o.option_value || ' of the remote table'
                       from pg_attribute a cross join pg_options_to_table(a.attfdwoptions) o
                       where a.attrelid = c.oid and not a.attisdropped and o.option_name = 'column_name' and o.option_value <> a.attname order by a.attnum),
                 lower(coalesce((select option_value from pg_options_to_table(f.ftoptions) where option_name = 'updatable'),
@@ -102,12 +104,12 @@ fn partitions(client: &mut Client, parent: &str) -> Result<Vec<Foreign>, VerifyE
         let mut problems: Vec<String> =
             row.get::<_, Vec<String>>(2).into_iter().map(|column| format!("its column {column}")).collect();
         if !matches!(row.get::<_, &str>(3), "true" | "on" | "yes" | "1" | "t" | "y") {
-            problems.push("takes no writes (option updatable)".to_owned());
+            problems.push("accepts no writes (option updatable)".to_owned());
         }
         problems.extend(
-            row.get::<_, Vec<String>>(4).into_iter().map(|trigger| {
-                format!("its trigger {trigger} may change or lose what is written through it")
-            }),
+            row.get::<_, Vec<String>>(4)
+                .into_iter()
+                .map(|trigger| format!("its trigger {trigger} may change or drop rows written through it")),
         );
         Foreign {
             relation: crate::ledger::qualified(schema, &table),

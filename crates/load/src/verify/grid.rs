@@ -4,7 +4,7 @@
 //! either among threads can be compared. Two different sets of rows agree by chance once in 2^64.
 
 use data::ycsb::{FIELD_BYTES, FIELD_COUNT, KEY_BYTES, Table};
-use target::hash;
+use engines::hash;
 
 use super::history::{Expect, WriterHistory};
 use crate::route::{self, Route};

@@ -13,7 +13,7 @@
 
 use std::time::Instant;
 
-use target::cluster::Cluster;
+use engines::cluster::Cluster;
 
 use super::catalog::{self, Catalog};
 use super::cluster::{self, Agreed, MirrorOptions};
@@ -46,7 +46,7 @@ pub(super) fn peers(
     let can_wait = unfollowed.is_some();
     if !can_wait {
         notes.push(
-            "no node has a subscription, so replication cannot be waited for: what is on its way looks like a difference"
+            "no node has a subscription, so verify cannot wait for replication: rows in transit look like differences"
                 .to_owned(),
         );
     }

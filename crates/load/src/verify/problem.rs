@@ -179,40 +179,37 @@ impl fmt::Display for Problem {
         match self {
             Problem::NoTable { node } => write!(f, "{node} has no table of the dataset"),
             Problem::NotAttached { node, leaf } => {
-                write!(f, "{leaf} is no partition on {node}: its rows cannot be reached through that node")
+                write!(f, "{leaf} is not a partition on {node}: its rows cannot be reached through that node")
             }
-            Problem::NoOwner { leaf } => write!(f, "{leaf} is a table on no node"),
+            Problem::NoOwner { leaf } => write!(f, "{leaf} is not a table on any node"),
             Problem::TwoOwners { leaf, owner, other } => {
                 write!(f, "{leaf} is a table on {other} as well as on {owner}")
             }
             Problem::Misdirected { node, leaf, says, owner } => {
-                write!(f, "{leaf}: {node} says that it is {says}, but it is on {owner}")
+                write!(f, "{leaf}: the catalog of {node} has it {says}, but it is on {owner}")
             }
             Problem::Dangling { node, leaf, target } => {
-                write!(f, "{leaf}: {node} says that it is {target}, and there is no such table")
+                write!(f, "{leaf}: the catalog of {node} has it {target}, but there is no such table")
             }
             Problem::OtherDataset { node, says, others } => {
-                write!(f, "the ledger of {node} says {says}, the others say {others}")
+                write!(f, "the ledger of {node} has {says}, but the others have {others}")
             }
             Problem::LedgerRows { node, ledger: in_ledger, rows } => {
                 write!(f, "{} counts {in_ledger} loaded rows instead of {rows}", ledger(node))
             }
             Problem::LedgerChecksum { node } => {
-                write!(f, "{} has as many rows as were loaded, but not their keys", ledger(node))
+                write!(f, "{} has the right number of rows, but not the right keys", ledger(node))
             }
             Problem::LedgerChunks { chunk, count } => {
                 let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-                write!(
-                    f,
-                    "the ledger says of chunk {chunk}{more} what its rows do not come to (checksum or bytes)"
-                )
+                write!(f, "the ledger's checksum or bytes of chunk {chunk}{more} do not match its rows")
             }
             Problem::Definition { node: Some(node), table, problem } => {
                 write!(f, "{table} on {node}: {problem}")
             }
             Problem::Definition { node: None, table, problem } => write!(f, "{table}: {problem}"),
             Problem::NotReplicated { node, source } => {
-                write!(f, "{node} has no subscription by which it gets what {source} writes")
+                write!(f, "{node} has no subscription to the writes of {source}")
             }
             Problem::Behind { node, source, bytes, waited_s, why } => {
                 write!(f, "{node} still lacks {bytes} bytes of what {source} wrote, after {waited_s} s")?;

@@ -14,7 +14,7 @@ use super::error::VerifyError;
 use super::problem::Problem;
 use crate::options::{Stop, StopLevel};
 
-const DOING: &str = "looking how far replication is";
+const DOING: &str = "reading the progress of replication";
 /// How often.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -188,8 +188,10 @@ fn why(client: &mut Client, slot: &str, enabled: bool, active: bool) -> Result<S
         0
     };
     Ok(match (errors, active) {
-        (1.., _) => format!("the subscription {slot} has failed {errors} times, the node's log says why"),
-        (_, false) => format!("nobody reads the slot {slot}"),
+        (1.., _) => {
+            format!("the subscription {slot} has failed {errors} times; the node's log has the reason")
+        }
+        (_, false) => format!("the slot {slot} has no consumer"),
         _ => String::new(),
     })
 }

@@ -218,13 +218,13 @@ impl fmt::Display for Difference {
             }
             DifferenceKind::OnlyOn { other } => write!(f, ": is in {}, but not on {other}", self.table),
             DifferenceKind::Stranger { why: StrangerReason::NoKey } => {
-                write!(f, ": stranger in {}, no key of this dataset", self.table)
+                write!(f, ": stranger in {}, not a key of this dataset", self.table)
             }
             DifferenceKind::Stranger { why: StrangerReason::NeverWritten } => {
-                write!(f, ": stranger in {}, nobody wrote a row of this number", self.table)
+                write!(f, ": stranger in {}, no run wrote a row of this number", self.table)
             }
             DifferenceKind::DamagedKey { right_key } => {
-                write!(f, ": damaged key in {}, the values are those of {right_key}", self.table)
+                write!(f, ": damaged key in {}; the values belong to {right_key}", self.table)
             }
             DifferenceKind::Damaged { column, first_bad_byte, bad_bytes, nearest } => {
                 write!(
@@ -235,7 +235,7 @@ impl fmt::Display for Difference {
                 f.write_str(if *bad_bytes == 1 { "byte wrong" } else { "bytes wrong" })?;
                 match nearest {
                     Some(version) => write!(f, " in the value of {})", Writer(*version)),
-                    None => f.write_str(", like no value that was written)"),
+                    None => f.write_str(", matches no written value)"),
                 }
             }
             DifferenceKind::Moved { column, from_key, from_column } => {
@@ -493,7 +493,7 @@ mod tests {
             ),
             (
                 DifferenceKind::Damaged { column: 3, first_bad_byte: 0, bad_bytes: 99, nearest: None },
-                "field3 is damaged from byte 0 on (99 bytes wrong, like no value that was written)",
+                "field3 is damaged from byte 0 on (99 bytes wrong, matches no written value)",
             ),
             (
                 DifferenceKind::Stale { column: 0, found: Version::LOADED, latest: version },

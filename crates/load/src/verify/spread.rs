@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use connect::conninfo::PORT_DEFAULT;
+use engines::cluster::Cluster;
 use postgres::Client;
-use target::cluster::Cluster;
-use target::conninfo::PORT_DEFAULT;
 
 use super::catalog::{Leaf, is_leaving, other_kind, remainder_of, sql};
 use super::error::VerifyError;
@@ -145,7 +145,7 @@ pub(super) fn view(
 
 /// Tables of the node's own that belong to the dataset, by the ledger, their mark or their name, and that are attached to nothing.
 fn loose(client: &mut Client, dataset: &Dataset) -> Result<Vec<Local>, VerifyError> {
-    const DOING: &str = "looking for tables that are no partition";
+    const DOING: &str = "looking for tables that are not partitions";
     let names = plan::leaf_names(dataset.partitions);
     let ledger = sql(DOING, client.query_one("select to_regclass('pgfathom.object') is not null", &[]))?;
     let in_ledger = if ledger.get(0) { "c.oid in (select oid from pgfathom.object)" } else { "false" };
@@ -317,7 +317,7 @@ fn check(
         // Told as one of two owners, if it is not the one.
         Some(Attached::Local(_)) => None,
         Some(Attached::Foreign { node: Err(server), .. }) => {
-            let says = format!("on the server {server}, which is no node of this cluster");
+            let says = format!("on the server {server}, which is not a node of this cluster");
             Some(Problem::Misdirected { node: this, leaf, says, owner: owner_name })
         }
         Some(Attached::Foreign { node: Ok(at), target, .. }) => {
@@ -417,14 +417,14 @@ mod tests {
                 |views| {
                     views[0].leaves.insert(2, foreign(2, 1));
                 },
-                "usertable_p2: n1 says that it is usertable_p2 on n2, but it is on n3",
+                "usertable_p2: the catalog of n1 has it usertable_p2 on n2, but it is on n3",
             ),
             (
                 |views| {
                     let target = ("public".into(), "other".into());
                     views[0].leaves.insert(2, Attached::Foreign { node: Ok(2), target });
                 },
-                "usertable_p2: n1 says that it is other on n3, and there is no such table",
+                "usertable_p2: the catalog of n1 has it other on n3, but there is no such table",
             ),
             (
                 |views| {
@@ -432,13 +432,13 @@ mod tests {
                     let node = Err("elsewhere".into());
                     views[0].leaves.insert(2, Attached::Foreign { node, target });
                 },
-                "usertable_p2: n1 says that it is on the server elsewhere, which is no node of this cluster, but it is on n3",
+                "usertable_p2: the catalog of n1 has it on the server elsewhere, which is not a node of this cluster, but it is on n3",
             ),
             (
                 |views| {
                     views[1].leaves.remove(&0);
                 },
-                "usertable_p0 is no partition on n2: its rows cannot be reached through that node",
+                "usertable_p0 is not a partition on n2: its rows cannot be reached through that node",
             ),
             (
                 // Detached on its owner: the table is there, and the others read it.
@@ -446,7 +446,7 @@ mod tests {
                     views[1].leaves.remove(&1);
                     views[1].loose.push(local(1));
                 },
-                "usertable_p1 is no partition on n2: its rows cannot be reached through that node",
+                "usertable_p1 is not a partition on n2: its rows cannot be reached through that node",
             ),
         ];
         for (damage, problem) in cases {
@@ -504,6 +504,6 @@ mod tests {
         views[1].leaves.clear();
         let (names, problems) = found(&views);
         assert_eq!(names[1], "usertable_p1 on n2", "where the others look for it");
-        assert_eq!(problems, ["n2 has no table of the dataset", "usertable_p1 is a table on no node"]);
+        assert_eq!(problems, ["n2 has no table of the dataset", "usertable_p1 is not a table on any node"]);
     }
 }

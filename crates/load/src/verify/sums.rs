@@ -221,7 +221,7 @@ fn server_sums(
     let mut sums = grid.zeros();
     let mut reader = setting.workers.open(site)?;
     reader.execute(
-        "asking for parallel workers",
+        "enabling parallel workers",
         &format!("set local max_parallel_workers_per_gather = {helpers}"),
     )?;
     while let Some(leaf) = queues.next(site) {

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
 
+use connect::{ConnSpec, control};
 use data::ycsb::{Compressible, FIELD_BYTES, FIELD_COUNT, KeyOrder, Spec, Version};
-use target::throwaway::{Installation, Throwaway, installations};
-use target::{Cluster, ConnSpec, control};
+use engines::Cluster;
+use lab::throwaway::{Installation, Throwaway, installations};
 
 use super::*;
 use crate::options::Options;
@@ -45,7 +46,7 @@ fn load(cluster: &Throwaway, name: &str, rows: u64, partitions: u32, spec: Spec)
     let options = Options { partitions: Some(partitions), ..Options::new(rows, spec.clone()) };
     let target = Cluster::single(database(cluster, name));
     let mut team = Team::connect(&target).unwrap();
-    let prepared = schema::prepare(&mut team, &target, &options, &Stop::new()).unwrap();
+    let prepared = schema::prepare(&mut team, &target, &options.ycsb(), &options, &Stop::new()).unwrap();
     let table = Table::new(spec);
     let mut copy = client.copy_in("copy usertable from stdin (format binary)").unwrap();
     copy.write_all(&wire::copy::HEADER).unwrap();
@@ -588,13 +589,13 @@ fn databases_without_a_complete_dataset_are_refused() {
             ("update pgfathom.dataset set loaded_at = null", "the load of dataset ycsb is not complete"),
             (
                 "update pgfathom.dataset set format = 2",
-                "the dataset ycsb has format 2, this program knows format 1",
+                "the dataset ycsb has format 2, but this program uses format 1",
             ),
         ] {
             cluster.execute_in("refused", sql).unwrap();
             if !expected.is_empty() {
                 let error = error("refused");
-                assert_eq!(error.to_string().split(", this load").next().unwrap(), expected);
+                assert_eq!(error.to_string().split(", but this load").next().unwrap(), expected);
                 assert!(error.hint().is_some());
             }
         }

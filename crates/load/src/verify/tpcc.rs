@@ -14,14 +14,15 @@
 //!
 //! Runs change these tables at places that nobody wrote down, so afterwards only ITEM can be proved, and it is said so.
 //!
-//! **On a sharded cluster** every node's own tables are read there, in a snapshot of that node. A row that a node has of warehouses that are another's
-//! is misplaced, and each node's copy of ITEM is proved by itself ([`place`]).
+//! **On a sharded cluster** every node's own tables are read there, in a snapshot of that node. A row that a node has of warehouses that are
+//! another's is misplaced, and each node's copy of ITEM is proved by itself ([`place`]).
 
 use std::time::Instant;
 
+use connect::ConnSpec;
 use data::tpcc::{Population, Table};
+use engines::Cluster;
 use postgres::Client;
-use target::{Cluster, ConnSpec, Engine};
 
 use self::content::Content;
 use self::place::Places;
@@ -33,12 +34,11 @@ use crate::ledger::{self, Dataset};
 use crate::options::Stop;
 use crate::tpcc::{TpccDataset, find, plan};
 
-pub use self::report::{Difference, DifferenceKind, KIND_NAMES, KINDS, TableFound, TpccVerifyReport};
 pub use super::Method;
+pub use super::tables::{Difference, DifferenceKind, KIND_NAMES, KINDS, TableFound, TablesReport};
 
 mod content;
 mod place;
-mod report;
 mod rows;
 mod sums;
 
@@ -153,7 +153,7 @@ pub fn run(
     spec: &ConnSpec,
     options: &TpccVerifyOptions<'_>,
     observer: &mut dyn FnMut(&VerifyProgress),
-) -> Result<TpccVerifyReport, VerifyError> {
+) -> Result<TablesReport, VerifyError> {
     run_within(&Cluster::single(spec.clone()), options, observer, LIMITS, true)
 }
 
@@ -165,7 +165,7 @@ pub fn run_cluster(
     cluster: &Cluster,
     options: &TpccVerifyOptions<'_>,
     observer: &mut dyn FnMut(&VerifyProgress),
-) -> Result<TpccVerifyReport, VerifyError> {
+) -> Result<TablesReport, VerifyError> {
     run_within(cluster, options, observer, LIMITS, true)
 }
 
@@ -176,7 +176,7 @@ fn run_within(
     observer: &mut dyn FnMut(&VerifyProgress),
     limits: Limits,
     may_hash: bool,
-) -> Result<TpccVerifyReport, VerifyError> {
+) -> Result<TablesReport, VerifyError> {
     let start = Instant::now();
     let mut notes = Vec::new();
     let mut sites = open(cluster, &mut notes)?;
@@ -189,7 +189,7 @@ fn run_within(
     let judged: &[Table] = if runs > 0 {
         let runs = if runs == 1 { "1 run has".to_owned() } else { format!("{runs} runs have") };
         notes.push(format!(
-            "{runs} written into the tables since the load: only item, which no transaction changes, was verified; prove tpcc checks what must still hold"
+            "{runs} written into the tables since the load: only item was verified, because no transaction changes it; prove tpcc checks the consistency conditions"
         ));
         &[Table::Item]
     } else {
@@ -209,7 +209,7 @@ fn run_within(
         method = Method::Fast;
     } else {
         notes.push(
-            "the server cannot hash a row as this program does (hash_record_extended, PostgreSQL 14), so every row was read"
+            "the server cannot hash rows as pgfathom does (hash_record_extended, PostgreSQL 14), so every row was read"
                 .to_owned(),
         );
     }
@@ -246,10 +246,10 @@ fn run_within(
     let tables = judged.iter().map(|table| {
         let places = || (0..setting.tables.len()).filter(|at| setting.tables[*at].table == *table);
         TableFound {
-            table: *table,
+            table: table.name(),
             rows_expected: places().map(|at| cells.rows_expected(at)).sum(),
             rows_found: places().map(|at| cells.rows_found(at)).sum(),
-            differences: all.of_table(*table),
+            differences: all.of_table(table.name()),
         }
     });
     let tables = tables.collect();
@@ -262,15 +262,15 @@ fn run_within(
         problems.extend(odd.map(|(chunk, count)| Problem::LedgerChunks { chunk, count }));
     }
     let (differences, totals) = compared.findings.into_named();
-    Ok(TpccVerifyReport {
+    Ok(TablesReport {
         method,
         notes,
         problems,
         tables,
         differences,
         totals,
-        is_changed_by_runs: runs > 0,
-        duration: start.elapsed(),
+        unjudged: (runs > 0).then(|| "runs have changed all tables but item".to_owned()),
+        ..TablesReport::nothing(start)
     })
 }
 
@@ -282,7 +282,7 @@ fn check_chunks(control: &mut Client, found: &TpccDataset) -> Result<(), VerifyE
     let nodes = ledger::layout(control, found.dataset.id)?.nodes;
     if !nodes.is_empty() && found.dataset.partitions == 0 {
         let nodes = nodes.join(", ");
-        return Err(contradiction(format!("it names the nodes {nodes}, and has all rows on one server")));
+        return Err(contradiction(format!("it names the nodes {nodes}, but has all rows on one server")));
     }
     let rows = control.query(
         "select chunk, rows, first_row, coalesce(to_jsonb(c) ->> 'leaf', '0') <> '0' or to_jsonb(c) ->> 'leaves' is not null
@@ -294,7 +294,7 @@ fn check_chunks(control: &mut Client, found: &TpccDataset) -> Result<(), VerifyE
     if rows.len() as u64 != count {
         let (there, warehouses) = (rows.len(), found.warehouses);
         return Err(contradiction(format!(
-            "{warehouses} warehouses have {count} chunks, and it has {there}"
+            "{warehouses} warehouses have {count} chunks, but it has {there}"
         )));
     }
     let population = found.population();
@@ -305,18 +305,18 @@ fn check_chunks(control: &mut Client, found: &TpccDataset) -> Result<(), VerifyE
         let expected = part.rows(&population);
         if chunk != number as i64 || u64::try_from(in_ledger) != Ok(expected) {
             return Err(contradiction(format!(
-                "chunk {chunk} has {in_ledger} rows, and {part} are {expected}"
+                "chunk {chunk} has {in_ledger} rows, but {part} are {expected}"
             )));
         }
         if row.get::<_, i64>(2) != i64::from(part.w_id) {
             let first: i64 = row.get(2);
             return Err(contradiction(format!(
-                "chunk {chunk} is said to be of warehouse {first}, and is {part}"
+                "chunk {chunk} is recorded for warehouse {first}, but is {part}"
             )));
         }
         if row.get(3) {
             return Err(contradiction(format!(
-                "chunk {chunk} is said to be of some partitions only, and one server has them all"
+                "chunk {chunk} is recorded for some partitions only, but one server has all of them"
             )));
         }
         sum += expected;
@@ -324,7 +324,7 @@ fn check_chunks(control: &mut Client, found: &TpccDataset) -> Result<(), VerifyE
     if sum != found.dataset.rows || population.c_load() != found.c_load {
         let (rows, c_load) = (found.dataset.rows, found.c_load);
         return Err(contradiction(format!(
-            "its chunks have {sum} rows, and it says {rows}, with C-Load {c_load}"
+            "its chunks have {sum} rows, but it records {rows}, with C-Load {c_load}"
         )));
     }
     Ok(())
@@ -333,10 +333,9 @@ fn check_chunks(control: &mut Client, found: &TpccDataset) -> Result<(), VerifyE
 /// Opens a snapshot on each node that holds rows.
 fn open(cluster: &Cluster, notes: &mut Vec<String>) -> Result<Vec<Site>, VerifyError> {
     let nodes: Vec<usize> = cluster.data_nodes().collect();
-    let engine = cluster.engine;
     let is_alone = nodes.len() < 2;
-    if !is_alone && engine != Engine::FdwSharded {
-        return Err(VerifyError::Engine { engine });
+    if !is_alone && !cluster.has_foreign_partitions() {
+        return Err(VerifyError::Engine { engine: cluster.engine });
     }
     let sites = nodes.iter().map(|&node| {
         let node = &cluster.nodes[node];
@@ -367,7 +366,8 @@ fn agree(sites: &mut [Site]) -> Result<(TpccDataset, Vec<i32>), VerifyError> {
                 Some(node) => VerifyError::IncompleteOn { dataset, node },
             });
         }
-        ledger::check_in_place(&mut *site.control, &found.dataset)?;
+        let names = crate::tpcc::table_names(found.dataset.partitions);
+        ledger::check_in_place(&mut *site.control, &found.dataset, &names)?;
         let token = ledger::layout(&mut *site.control, found.dataset.id)?.token;
         ids.push(found.dataset.id);
         let node = node.unwrap_or_default();
@@ -401,7 +401,7 @@ fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) -> Result<T, 
 
 /// Whether the server's hash of a row in binary form is there and agrees with ours, tried with a value of each type and a null.
 fn hashes_as_we_do(control: &mut Client) -> Result<bool, VerifyError> {
-    const DOING: &str = "asking the server how it hashes";
+    const DOING: &str = "checking how the server hashes";
     let there = control.query_one(
         "select to_regprocedure('pg_catalog.hash_record_extended(record,bigint)') is not null
             and to_regprocedure('pg_catalog.record_send(record)') is not null",

@@ -144,7 +144,7 @@ impl<'a> Workers<'a> {
 
 /// Applied to every connection: no timeout may end a scan of a day, but nobody waits for a lock without saying so; and an index may be
 /// the very thing that is damaged. Row-level security shall end a statement and not hide rows, and no view of a user is read:
-/// see [`crate::connect::SETTINGS`].
+/// see [`crate::connections::SETTINGS`].
 pub(super) const SETTINGS: &str = "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; \
      set local lock_timeout = '5s'; set local enable_indexscan = off; set local enable_indexonlyscan = off; \
      set local enable_bitmapscan = off; \

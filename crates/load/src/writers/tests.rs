@@ -1,8 +1,9 @@
 //! The registry against live servers, and the merging of ledgers.
 
-use target::cluster::{ClusterNode, Role};
-use target::engine::Engine;
-use target::throwaway::{Throwaway, installations};
+use connect::cluster_file::Role;
+use engines::cluster::ClusterNode;
+use engines::engine::Engine;
+use lab::throwaway::{Throwaway, installations};
 
 use super::*;
 use crate::verify::fixture::{dataset, enter};
@@ -42,7 +43,7 @@ fn cluster(servers: &[Throwaway], entry: usize) -> Cluster {
         spec: servers[index].spec(),
     };
     Cluster {
-        engine: Engine::FdwSharded,
+        engine: Engine::parse("fdw-sharded").unwrap(),
         nodes: vec![node(entry), node(1 - entry)],
         partitions: None,
         left_out: vec![],
@@ -99,7 +100,7 @@ fn a_node_that_was_down_when_a_run_ended_makes_nobody_doubt_it() {
     let first = registry.create("{\"a\": 1}").unwrap();
     registry.finish(first, "{\"a\": 2}", &[5, 7]).unwrap();
     let second = registry.create("{}").unwrap();
-    servers[1].stop(target::throwaway::StopMode::Immediate).unwrap();
+    servers[1].stop(lab::throwaway::StopMode::Immediate).unwrap();
     registry.finish(second, "{\"b\": 1}", &[9]).unwrap();
     servers[1].start_again().unwrap();
 
@@ -118,7 +119,7 @@ fn a_node_that_was_down_when_a_run_ended_makes_nobody_doubt_it() {
 
     // One that comes back while the run is on is written to again.
     let third = registry.create("{}").unwrap();
-    servers[1].stop(target::throwaway::StopMode::Immediate).unwrap();
+    servers[1].stop(lab::throwaway::StopMode::Immediate).unwrap();
     servers[1].start_again().unwrap();
     registry.finish(third, "{}", &[1]).unwrap();
     for server in &servers {
@@ -131,7 +132,7 @@ fn a_node_that_was_down_when_a_run_ended_makes_nobody_doubt_it() {
 fn a_table_that_somebody_locks_is_not_waited_for_forever() {
     let servers = servers();
     let mut registry = Registry::open(&cluster(&servers, 0)).unwrap().unwrap();
-    let mut blocker = target::control::connect(&servers[1].spec()).unwrap();
+    let mut blocker = connect::control::connect(&servers[1].spec()).unwrap();
     blocker.batch_execute("begin; lock table pgfathom.writer in share mode").unwrap();
     std::thread::scope(|scope| {
         let run = scope.spawn(|| registry.create("{}"));

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use connect::conninfo::Sources;
 use data::ycsb::{FIELD_COUNT, Judgement, Spec, Table, Version};
+use engines::cluster::Cluster;
+use lab::throwaway::ThrowawayCluster;
 use load::ledger;
 use postgres::Client;
-use target::cluster::Cluster;
-use target::conninfo::Sources;
-use target::throwaway::ThrowawayCluster;
 
 use super::connect;
 

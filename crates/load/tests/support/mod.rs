@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use connect::ConnSpec;
 use data::ycsb::{Compressible, FIELD_COUNT, Judgement, KeyOrder, Spec, Table, Version};
+use lab::throwaway::{Installation, Throwaway, installations};
 use load::progress::LoadEvent;
 use load::{LoadError, LoadReport, Observer, Options, Progress, Stop};
 use postgres::Client;
 use record::ProgressSample;
-use target::ConnSpec;
-use target::throwaway::{Installation, Throwaway, installations};
 
 pub(crate) mod cluster;
 
@@ -107,7 +107,7 @@ pub(crate) fn load(target: &ConnSpec, options: &Options) -> Result<LoadReport, L
 }
 
 pub(crate) fn connect(target: &ConnSpec) -> Client {
-    target::control::connect(target).expect("the cluster accepts connections").into_client()
+    connect::control::connect(target).expect("the cluster accepts connections").into_client()
 }
 
 /// Proves that the table holds rows 0..rows, each once, each as loaded, each in its partition, and that the ledger agrees.

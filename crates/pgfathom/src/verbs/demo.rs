@@ -1,297 +1,58 @@
 //! `demo`: everything at once on a throwaway local PostgreSQL.
 
-use crate::cli::{Format, RunDirectory};
+use crate::cli::{RunDirectory, Watching};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::recording::Recording;
-use crate::stop::CleanupGuard;
-use crate::verbs::{load as filling, run as driving, verify as proving};
-use crate::watching::Watching;
-use crate::{fingerprint, human, quantity};
+use crate::quantity;
+use crate::verbs::run::clients;
+use app::demo::Plan;
 use clap::Args;
-use data::ycsb::{Compressible, KeyOrder, Spec};
-use load::verify::VerifyError;
-use record::{Exit, State, StepId, files};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use target::local::{self, CLUSTER_FILE_NAME, Installation, LocalCluster, Preset, Search, UpOptions};
-use target::throwaway::{self, Throwaway};
-use target::{Cluster, ConnSpec};
-
-/// Seed of the demo's rows: the same demo loads the same table everywhere.
-const SEED: u64 = 1;
-/// The workloads, in order: reads only, then half updates.
-const WORKLOADS: [&str; 2] = ["ycsb-c", "ycsb-a"];
-/// The buffer pool is a quarter of the memory, at most this: the demo's table is not larger.
-const SHARED_BUFFERS_MIB_MAX: u64 = 2048;
-/// And at least this, PostgreSQL's own default.
-const SHARED_BUFFERS_MIB_MIN: u64 = 128;
-/// PostgreSQL's own default of max_connections.
-const CONNECTIONS_DEFAULT: u64 = 100;
-/// Connections beside the sessions: streams, control, verification.
-const CONNECTIONS_SPARE: u64 = 50;
+use record::Exit;
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// The flags of `demo`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The cluster lives in a folder of its own, needs no root, and is gone at the end, also after Ctrl-C.
-It forgets durability (fsync=off): its speed is no statement about a server that keeps its promises.")]
+The cluster has its own folder, needs no root, and is removed at the end, also after Ctrl-C.
+It runs without durability (fsync=off): its speed does not tell how fast a durable server is.")]
 pub struct Demo {
     /// Rows to load, of about 1,100 bytes
     #[arg(long, value_name = "N", default_value = "1M", value_parser = quantity::positive_count, help_heading = "Demo")]
     pub rows: u64,
     /// Number of sessions of each run
-    #[arg(short, long, value_name = "N", default_value = "8", value_parser = driving::clients, help_heading = "Demo")]
+    #[arg(short, long, value_name = "N", default_value = "8", value_parser = clients, help_heading = "Demo")]
     pub client: u64,
     /// How long each run measures: seconds, or as 1m
     #[arg(short = 'T', long, value_name = "TIME", default_value = "10", value_parser = quantity::duration,
           help_heading = "Demo")]
     pub time: Duration,
-    /// Folder of the PostgreSQL programs (initdb, postgres) [default: PGFATHOM_PG_BIN, else the newest found]
+    /// Folder of the PostgreSQL programs (initdb, postgres) [default: PGFATHOM_PG_BIN, else the newest one found]
     #[arg(long, value_name = "DIR", help_heading = "Demo")]
     pub pg_bin: Option<PathBuf>,
-    /// Leave the cluster running at the end and say how to reach it
+    /// Leave the cluster running at the end and print how to connect to it
     #[arg(long, help_heading = "Demo")]
     pub keep: bool,
-    /// What is sampled meanwhile.
+    /// Monitoring during the run.
     #[command(flatten)]
     pub watching: Watching,
-    /// Where results go.
+    /// Destination of results.
     #[command(flatten)]
     pub directory: RunDirectory,
 }
 
-/// The demo's server: gone with the value, or kept on request.
-enum Server {
-    Throwaway(Throwaway),
-    Kept(Box<LocalCluster>),
-}
-
-impl Server {
-    fn spec(&self) -> ConnSpec {
-        match self {
-            Server::Throwaway(cluster) => cluster.spec(),
-            Server::Kept(cluster) => cluster.spec.clone(),
-        }
-    }
-}
-
 impl Demo {
     /// Runs the demo.
-    ///
-    /// # Errors
-    /// When there is no PostgreSQL, or a step fails. The cluster is removed in every case, unless it is to be kept.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let search = Search { pg_bin: self.pg_bin.clone() };
-        let found = local::find_installations(&search, |name| std::env::var_os(name))?;
-        let installation =
-            found.into_iter().next().ok_or_else(|| Failure::usage("no PostgreSQL server was found"))?;
-        let recording = Recording::begin(context, &self.directory, "demo", "")?;
-        let machine = recording.dir().run().client;
-        say(
-            context,
-            &format!(
-                "pgfathom demo   PostgreSQL {} ({})   {}, {}",
-                installation.version,
-                if self.keep { "kept" } else { "throwaway" },
-                human::plural(machine.cpus, "core"),
-                machine.memory_bytes.map_or("unknown memory".to_string(), human::memory)
-            ),
-        );
-        let begun = Instant::now();
-        let server = match self.start(&installation, machine.memory_bytes) {
-            Ok(server) => server,
-            Err(failure) => {
-                recording.discard();
-                return Err(failure);
-            }
+        let plan = Plan {
+            rows: self.rows,
+            client: self.client,
+            time: self.time,
+            pg_bin: self.pg_bin,
+            keep: self.keep,
+            watching: self.watching.value(),
+            directory: self.directory.output_dir,
         };
-        let _guard = guard(context, &server);
-        say(context, &format!("up            {}", human::seconds(begun.elapsed().as_secs_f64())));
-        self.watching.begin_single(&recording, &server.spec());
-        let outcome = self.steps(context, &recording, &server.spec());
-        let outcome = match outcome {
-            Ok(exit) => {
-                let state = if exit == Exit::Interrupted { State::Interrupted } else { State::Finished };
-                // The page is part of the screen, so it is made before the last lines.
-                say(context, &format!("report        {}", recording.path().join(files::REPORT).display()));
-                recording.finish(state).map(|_| exit)
-            }
-            Err(failure) => {
-                let dir = recording.dir();
-                recording.keep(dir.happened(None, record::event::ERROR, failure.render(false).trim_end()));
-                recording.finish(State::Failed)?;
-                Err(failure)
-            }
-        };
-        match server {
-            Server::Kept(cluster) if context.stop.is_requested() || outcome.is_err() => {
-                local::down(&cluster.dir, &local::Registry::of_process())?;
-            }
-            Server::Kept(cluster) => {
-                let dir = cluster.dir.display();
-                context.terminal.say(&format!(
-                    "kept: psql '{}'; --cluster {dir}/{CLUSTER_FILE_NAME}",
-                    cluster.spec.describe()
-                ));
-                context.terminal.say(&format!("remove it with: pgfathom down {dir}"));
-            }
-            Server::Throwaway(cluster) => drop(cluster),
-        }
-        outcome
-    }
-
-    fn start(&self, installation: &Installation, memory_bytes: Option<u64>) -> Result<Server, Failure> {
-        if self.keep {
-            let dir = local::default_dir("demo");
-            let connections = ("max_connections".to_string(), self.connections().to_string());
-            let options = UpOptions {
-                preset: Preset::Careless,
-                settings: vec![connections],
-                ..UpOptions::new(&dir, installation.clone())
-            };
-            return Ok(Server::Kept(Box::new(local::up(&options)?)));
-        }
-        let quarter_mib = memory_bytes.map_or(0, |bytes| (bytes / 4) >> 20);
-        let buffers_mib = quarter_mib.clamp(SHARED_BUFFERS_MIB_MIN, SHARED_BUFFERS_MIB_MAX);
-        let settings = [
-            ("shared_buffers", format!("{buffers_mib}MB")),
-            // A checkpoint in the middle of ten seconds would be all that the second run shows.
-            ("max_wal_size", "8GB".to_string()),
-            ("checkpoint_timeout", "30min".to_string()),
-            ("max_connections", self.connections().to_string()),
-        ];
-        let options = throwaway::Options {
-            settings: settings.map(|(name, value)| (name.to_string(), value)).to_vec(),
-            ..throwaway::Options::default()
-        };
-        Ok(Server::Throwaway(options.start(installation)?))
-    }
-
-    fn connections(&self) -> u64 {
-        (self.client + CONNECTIONS_SPARE).max(CONNECTIONS_DEFAULT)
-    }
-
-    /// Load, verify, run, run, verify: the first that is not well decides the exit code, and the rest runs all the same.
-    fn steps(&self, context: &Context, recording: &Recording<'_>, spec: &ConnSpec) -> Result<Exit, Failure> {
-        let mut control = target::control::connect(spec)?;
-        let fingerprint = fingerprint::take(&mut control, spec);
-        recording.dir().edit(|run| run.target = Some(fingerprint))?;
-        let mut exits = vec![self.load(context, recording, spec)?];
-        if !context.stop.is_requested() {
-            exits.push(verify(context, recording, spec, false)?);
-        }
-        for workload in WORKLOADS {
-            if context.stop.is_requested() {
-                break;
-            }
-            let time = format!("{}ms", self.time.as_millis().max(1));
-            let client = self.client.to_string();
-            let flags = driving::Run::of(&["-b", workload, "-c", &client, "-T", &time])?;
-            let step = recording.dir().begin_step("run", workload)?;
-            match flags.step(recording, &step, spec, &mut control) {
-                Ok(exit) => exits.push(exit),
-                // Stopped while its sessions were connecting.
-                Err(failure) if failure.exit() == Exit::Interrupted => {
-                    recording.keep(recording.dir().end_step(&step, State::Interrupted));
-                    break;
-                }
-                Err(failure) => return Err(failure),
-            }
-            tell(context, recording, &step)?;
-        }
-        if !context.stop.is_requested() {
-            exits.push(verify(context, recording, spec, true)?);
-        }
-        if let Ok(bytes) = fingerprint::database_bytes(&mut control) {
-            recording.dir().edit(|run| {
-                if let Some(target) = &mut run.target {
-                    target.database_bytes = Some(bytes);
-                }
-            })?;
-        }
-        if context.stop.is_requested() {
-            return Ok(Exit::Interrupted);
-        }
-        Ok(exits.into_iter().find(|exit| *exit != Exit::Ok).unwrap_or(Exit::Ok))
-    }
-
-    fn load(&self, context: &Context, recording: &Recording<'_>, spec: &ConnSpec) -> Result<Exit, Failure> {
-        let content = Spec { seed: SEED, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
-        let options = load::Options { streams: filling::cpus(), ..load::Options::new(self.rows, content) };
-        options.check()?;
-        let step = recording.dir().begin_step("load", "ycsb")?;
-        let cluster = target::Cluster::single(spec.clone());
-        let report = filling::fill(context, recording, &step, &cluster, &options, None)?;
-        tell(context, recording, &step)?;
-        Ok(if report.outcome.is_partial() { Exit::Interrupted } else { Exit::Ok })
-    }
-}
-
-fn verify(
-    context: &Context,
-    recording: &Recording<'_>,
-    spec: &ConnSpec,
-    deep: bool,
-) -> Result<Exit, Failure> {
-    let step = recording.dir().begin_step("verify", "ycsb")?;
-    let cluster = Cluster::single(spec.clone());
-    match proving::prove(context, recording, &step, &cluster, &proving::How::new(deep)) {
-        Ok(report) => {
-            tell(context, recording, &step)?;
-            for line in proving::differences(&report) {
-                say(context, &line);
-            }
-            Ok(proving::exit_of(&report))
-        }
-        Err(VerifyError::Interrupted) => {
-            recording.keep(recording.dir().end_step(&step, State::Interrupted));
-            Ok(Exit::Interrupted)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// The line of a step that has ended, and why its numbers are not to be trusted, if they are not.
-fn tell(context: &Context, recording: &Recording<'_>, step: &StepId) -> Result<(), Failure> {
-    say(context, &recording.step_line(step)?);
-    let run = recording.dir().run();
-    for reason in run.step(step.key()).into_iter().flat_map(|step| &step.verdict.reasons) {
-        say(context, &format!("  {reason}"));
-    }
-    Ok(())
-}
-
-/// The demo's screen is its result; asked for JSON it is silent, and the summary comes at the end.
-fn say(context: &Context, line: &str) {
-    if context.format == Format::Text {
-        context.terminal.data(line);
-    }
-}
-
-/// What the second Ctrl-C still does when a step hangs: no server and no folder stay behind.
-fn guard(context: &Context, server: &Server) -> CleanupGuard {
-    match server {
-        Server::Throwaway(cluster) => {
-            let (pid, folder) = (cluster.pid(), cluster.data_dir().parent().map(Path::to_owned));
-            context.stop.on_forced_exit(move || {
-                let pid =
-                    pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
-                if let Some(pid) = pid {
-                    // Nothing can be reported from here; what stays is removed by the next throwaway cluster.
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::QUIT);
-                    std::thread::sleep(Duration::from_millis(500));
-                }
-                if let Some(folder) = folder {
-                    let _ = std::fs::remove_dir_all(folder);
-                }
-            })
-        }
-        Server::Kept(cluster) => {
-            let dir = cluster.dir.clone();
-            context.stop.on_forced_exit(move || {
-                let _ = local::down(&dir, &local::Registry::of_process());
-            })
-        }
+        plan.run(context)
     }
 }

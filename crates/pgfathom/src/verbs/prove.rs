@@ -1,23 +1,18 @@
-//! `prove`: what a database promises: its books in one snapshot, its isolation by scripts, what a history refutes, and what it keeps under load and
-//! under faults.
+//! `prove`: tests what a database promises: consistency conditions in one snapshot, isolation levels with scripts and histories, and what holds
+//! under load and faults.
 
-mod check;
-mod ground;
-mod hermitage;
-mod history;
-mod live;
-mod moments;
-mod suite;
-mod tpcc;
+mod under_load;
 
+use crate::cli::Watching;
 use crate::cli::{Connection, RunDirectory};
-use crate::context::Context;
+use crate::context::{Context, cpus};
 use crate::failure::Failure;
 use crate::quantity::{self, ValueError};
-use crate::watching::Watching;
 use ::prove::check::Level;
 use ::prove::history::elle::Notation;
 use ::prove::tpcc::Condition;
+use app::prove::live::{self, Place};
+use app::prove::{check, tpcc};
 use clap::{Args, ValueEnum};
 use record::Exit;
 use std::path::PathBuf;
@@ -35,23 +30,22 @@ Examples:
   pgfathom prove ack --local single --fault kill@3s,heal@4s  is anything lost that was acknowledged?
   pgfathom prove bank --cluster cluster.toml       does one SELECT see half of a transfer?
   pgfathom prove hb --local replicated --fault kill@2s,promote@3s -T 8 --repeat 10  ten failovers: min, median, max
-  pgfathom prove ack --local replicated --fault partition@3s,promote@4s,heal@6s     split brain: what of it was promised?
-  pgfathom prove verreg --isolation serializable DBNAME  random transactions, written down and checked
+  pgfathom prove ack --local replicated --fault partition@3s,promote@4s,heal@6s     split brain: which writes are lost?
+  pgfathom prove verreg --isolation serializable DBNAME  random transactions, recorded and checked
   pgfathom prove all --local all                   every promise, on clusters made for it
-  pgfathom prove --heal                            undo what a proof that was killed has left broken
+  pgfathom prove --heal                            undo the faults of a prove that was killed
 Faults: kill, pause, restart, promote, power, full, partition, cut, blackhole, blackhole-requests,
-blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They hurt only clusters of up and
-those of --local unless --allow-faults says otherwise.
-Exit code 3: a promise is broken, and a witness is named; with --strict also: anything was seen. Exit code 8: none is, but some could not be judged.")]
+blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They are injected only into clusters of up and
+those of --local, unless --allow-faults is given.
+Exit code 3: a promise is broken, and the output names a witness; with --strict also if any anomaly was seen. Exit code 8: none is broken, but some could not be judged.")]
 pub struct Prove {
-    /// What to prove: tpcc, the consistency conditions of TPC-C (clause 3.3.2), and its keys and counts; hermitage, the isolation levels by
-    /// scripts; check, a history file, named as TARGET; ack, nothing acknowledged is lost; hb, how long it is away and how stale;
-    /// bank and twin, no half transaction is seen; skew, write skew is refused; conflict, the same rows written on several nodes;
-    /// wide, what a commit over several nodes costs; verreg and append, random transactions refute no level; all, hermitage and
-    /// all of these workloads
+    /// What to test: tpcc, the consistency conditions of TPC-C (clause 3.3.2), and its keys and counts; hermitage, isolation levels with scripts;
+    /// check, a history file, given as TARGET; ack, no acknowledged commit is lost; hb, length of outages and staleness; bank and twin, no half of
+    /// a transaction is visible; skew, write skew is refused; conflict, concurrent writes of the same rows on several nodes; wide, cost of a
+    /// commit over several nodes; verreg and append, random transactions refute no isolation level; all, hermitage and all of these workloads
     #[arg(value_name = "WHAT", value_enum, hide_possible_values = true, required_unless_present = "heal")]
     pub what: Option<What>,
-    /// Which database.
+    /// The database.
     #[command(flatten)]
     pub connection: Connection,
     /// Only these conditions: C1 to C12, X13 to X25, with commas between [default: all]
@@ -66,10 +60,11 @@ pub struct Prove {
     /// check, verreg, append: also write the history for Elle, to a file that ends in .edn or .json
     #[arg(long, value_name = "FILE", value_parser = elle_file, help_heading = "Prove")]
     pub elle: Option<PathBuf>,
-    /// check: exit with 3 when one of these is refuted: read-committed (rc), snapshot-isolation (si), serializable (ser), strict-serializable (strict), ...
+    /// check: exit with 3 if one of these is refuted: read-committed (rc), snapshot-isolation (si), serializable (ser), strict-serializable
+    /// (strict), ...
     #[arg(long = "level", value_name = "LEVELS", value_parser = level, value_delimiter = ',', help_heading = "Prove")]
     pub levels: Vec<Level>,
-    /// Exit with 3 when an anomaly was seen at all, also where the engine or a setting allows it
+    /// Exit with 3 if any anomaly was seen, even if the engine or a setting allows it
     #[arg(long, help_heading = "Prove")]
     pub strict: bool,
     /// Only these warehouses: N, or FROM-TO [default: all]
@@ -78,16 +73,16 @@ pub struct Prove {
     /// Number of connections [default: number of CPUs]
     #[arg(short, long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Prove")]
     pub jobs: Option<u64>,
-    /// Progress every so many seconds [default: a line that is redrawn; every 5 where stderr is no terminal]
+    /// Seconds between progress lines [default: one line that is redrawn; 5 if stderr is not a terminal]
     #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
     pub progress: Option<Duration>,
-    /// What is sampled meanwhile.
+    /// Monitoring during the run.
     #[command(flatten)]
     pub watching: Watching,
     /// Load and faults.
     #[command(flatten)]
-    pub live: live::Flags,
-    /// Where results go.
+    pub live: under_load::Flags,
+    /// Destination of results.
     #[command(flatten)]
     pub directory: RunDirectory,
 }
@@ -95,13 +90,13 @@ pub struct Prove {
 /// What can be proved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum What {
-    /// The books of TPC-C
+    /// The consistency conditions of TPC-C
     Tpcc,
     /// Scripted interleavings
     Hermitage,
     /// A recorded history
     Check,
-    /// What was acknowledged
+    /// Acknowledged commits
     Ack,
     /// Outages and staleness
     Hb,
@@ -126,7 +121,7 @@ pub enum What {
 fn condition(text: &str) -> Result<Condition, ValueError> {
     text.parse().map_err(|_| {
         ValueError::new(
-            format!("no condition is called {text:?}"),
+            format!("there is no condition {text:?}"),
             "write C1 to C12 or X13 to X25, as --conditions C1,C10",
         )
     })
@@ -137,7 +132,7 @@ fn elle_file(text: &str) -> Result<PathBuf, ValueError> {
     match Notation::of(&path) {
         Some(_) => Ok(path),
         None => Err(ValueError::new(
-            format!("{text:?} does not say which notation it is"),
+            format!("the notation of {text:?} is unknown"),
             "give it a name that ends in .edn or .json, as --elle history.edn",
         )),
     }
@@ -147,7 +142,7 @@ fn level(text: &str) -> Result<Level, ValueError> {
     Level::parse(text).ok_or_else(|| {
         let names = Level::all().map(Level::name).collect::<Vec<_>>().join(", ");
         ValueError::new(
-            format!("no level is called {text:?}"),
+            format!("there is no level {text:?}"),
             format!("write rc, mav, rr, si, ser, strict, or one of {names}"),
         )
     })
@@ -160,34 +155,108 @@ fn range(text: &str) -> Result<(i64, i64), ValueError> {
     match (number(from), number(to)) {
         (Some(from), Some(to)) if from <= to => Ok((from, to)),
         (Some(_), Some(_)) => Err(ValueError::new(format!("the range {text:?} ends before it begins"), hint)),
-        _ => Err(ValueError::new(format!("{text:?} is no range of warehouses"), hint)),
+        _ => Err(ValueError::new(format!("{text:?} is not a range of warehouses"), hint)),
+    }
+}
+
+impl What {
+    /// What it is under load; `None` for what needs none.
+    fn under_load(self) -> Option<app::prove::What> {
+        Some(match self {
+            What::Tpcc | What::Check => return None,
+            What::Hermitage => app::prove::What::Hermitage,
+            What::Ack => app::prove::What::Ack,
+            What::Hb => app::prove::What::Hb,
+            What::Bank => app::prove::What::Bank,
+            What::Twin => app::prove::What::Twin,
+            What::Skew => app::prove::What::Skew,
+            What::Conflict => app::prove::What::Conflict,
+            What::Wide => app::prove::What::Wide,
+            What::Verreg => app::prove::What::Verreg,
+            What::Append => app::prove::What::Append,
+            What::All => app::prove::What::All,
+        })
+    }
+
+    /// The word of the command line.
+    fn word(self) -> &'static str {
+        match self.under_load() {
+            Some(what) => what.word(),
+            None if self == What::Tpcc => "tpcc",
+            None => "check",
+        }
     }
 }
 
 impl Prove {
     /// Proves and writes the run directory.
-    ///
-    /// # Errors
-    /// When there is nothing to prove, or no answer at all. A broken condition is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         if let (Some(what), Some(path)) = (self.what, &self.elle) {
             if !matches!(what, What::Check | What::Verreg | What::Append) {
-                return Err(Failure::usage(format!(
-                    "prove {} writes no history for --elle",
-                    live::word(what)
-                ))
-                .hint("histories are those of check, verreg and append"));
+                return Err(Failure::usage(format!("prove {} writes no history for --elle", what.word()))
+                    .hint("check, verreg and append write histories"));
             }
             if path.exists() {
-                return Err(Failure::usage(format!("--elle: {} is there already", path.display()))
-                    .hint("name a file that is not there yet"));
+                return Err(Failure::usage(format!("--elle: {} already exists", path.display()))
+                    .hint("name a new file"));
             }
         }
         match self.what {
             None => live::heal(context),
-            Some(What::Tpcc) => self.run_tpcc(context),
-            Some(What::Check) => self.run_check(context),
-            Some(what) => self.run_live(what, context),
+            Some(What::Tpcc) => self.tpcc()?.run(context),
+            Some(what) => match what.under_load() {
+                Some(what) => self.under_load(what)?.run(context),
+                None => self.check()?.run(context),
+            },
         }
+    }
+
+    fn tpcc(self) -> Result<tpcc::Plan, Failure> {
+        Ok(tpcc::Plan {
+            address: self.connection.address()?,
+            conditions: self.conditions,
+            warehouses: self.warehouses,
+            jobs: self.jobs.map_or_else(cpus, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)),
+            progress: self.progress,
+            watching: self.watching.value(),
+            directory: self.directory.output_dir,
+        })
+    }
+
+    fn check(self) -> Result<check::Plan, Failure> {
+        let Some(file) = self.connection.target else {
+            return Err(Failure::usage("prove check: FILE is missing")
+                .hint("name a history: pgfathom prove check runs/.../history.bin"));
+        };
+        Ok(check::Plan {
+            file,
+            levels: self.levels,
+            strict: self.strict,
+            elle: self.elle,
+            directory: self.directory.output_dir,
+        })
+    }
+
+    fn under_load(self, what: app::prove::What) -> Result<live::Plan, Failure> {
+        let flags = self.live;
+        let place = match flags.local {
+            Some(local) => Place::Made(local.value(), flags.set),
+            None => Place::There(self.connection.address()?),
+        };
+        Ok(live::Plan {
+            what,
+            place,
+            fault: flags.fault,
+            allow_faults: flags.allow_faults,
+            time: flags.time,
+            client: flags.client,
+            isolation: flags.isolation,
+            synchronous_commit: flags.synchronous_commit,
+            repeat: flags.repeat,
+            random_seed: flags.random_seed,
+            strict: self.strict,
+            elle: self.elle,
+            directory: self.directory.output_dir,
+        })
     }
 }

@@ -1,39 +1,23 @@
 //! `run`: drive transactions and measure them. pgbench's words where pgbench has them.
 
-mod advice;
-pub(crate) mod measure;
-pub(crate) mod mix;
-mod nodes;
-mod prepare;
-pub(crate) mod route;
-pub(crate) mod scripts;
+mod families;
 mod sessions;
-mod settle;
 mod sweep;
 mod tpcc;
 
-use crate::cli::{Connection, Format, RunDirectory};
-use crate::connection::users_relation;
+use crate::cli::{Connection, RunDirectory, Watching};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::fingerprint;
 use crate::quantity::{self, ValueError};
-use crate::recording::Recording;
-use crate::verbs::load::cpus;
-use crate::watching::Watching;
-use clap::{Args, FromArgMatches, ValueEnum};
-use record::{Exit, StepId};
-use sessions::Sessions;
+use app::connection::Address;
+use app::run::route::{Route, Way};
+use app::run::{Definition, Plan, Sessions, Weighted};
+use clap::{Args, ValueEnum};
+use record::Exit;
 use std::time::Duration;
-use target::ConnSpec;
-use target::control::Control;
 
-/// Sessions that one worker thread is given unless -j says otherwise.
-const SESSIONS_PER_WORKER: u64 = 32;
 /// Attempts at a transaction that meets a deadlock or a serialization failure, unless `--max-tries` says otherwise.
 const MAX_TRIES_DEFAULT: &str = "10";
-/// How long a run lasts when neither -T nor -t says so.
-const TIME_DEFAULT: Duration = Duration::from_secs(10);
 
 /// The flags of `run`.
 #[derive(Clone, Debug, Args)]
@@ -43,18 +27,22 @@ Examples:
   pgfathom run -b ycsb-c@9 -b ycsb-update@1 -c 32 ...   a mix of nine to one
   pgfathom run -f order.sql -R 5000 -L 50 -T 10m ...    a pgbench script at a fixed mean rate
   pgfathom run -b tpcb-like -c 8 -T 60 bench            on tables made by pgbench -i
-  pgfathom run -b tpcc -c 16 --warmup 1m -T 10m ...     TPC-C at its own pace, on warehouses of load tpcc
+  pgfathom run -b tpcc -c 16 --warmup 1m -T 10m ...     TPC-C with keying and think times, on warehouses of load tpcc
   pgfathom run -b tpcc --no-delays -c 8 -T 60 ...       TPC-C as fast as eight sessions can
-  pgfathom run -b ycsb-a -c 1,2,4,...,256 --warmup 10m -T 5m ...         a sweep that names the knee
-  pgfathom run --read-update 100/0,50/50,0/100 -c 1,4,16 -T 1m ...       mixes against their pure ones
+  pgfathom run -b tpcc@1 -b ycsb-a@3 --no-delays ...    two benchmarks in one run, three of four transactions YCSB's
+  pgfathom run -b chbench -c 10 --analysts 2 -T 5m ...  TPC-C with analytic queries beside it
+  pgfathom run -b documents@1 -b documents-tx@1 ...     what autocommit costs on documents of up to 20 MB
+  pgfathom run -b ycsb-a -c 1,2,4,...,256 --warmup 10m -T 5m ...         a sweep that finds the knee
+  pgfathom run --read-update 100/0,50/50,0/100 -c 1,4,16 -T 1m ...       mixes compared with pure reads and updates
   pgfathom run -b ycsb-a -c 12 --connect each --cluster cluster.toml    over all nodes of a cluster
   pgfathom run -b ycsb-a -c 12 --connect owner --cluster cluster.toml   each session where its rows are")]
 pub struct Run {
-    /// Which database.
+    /// The database.
     #[command(flatten)]
     pub connection: Connection,
     /// Built-in workload, with a weight after @; may be given several times. ycsb-a ... ycsb-f, ycsb-select and ycsb-update
-    /// on tables of `load ycsb`; tpcc on those of `load tpcc`; select-only, simple-update and tpcb-like on tables of pgbench -i. `-b list` names them all
+    /// on tables of `load ycsb`; tpcc and chbench on those of `load tpcc`; documents and documents-tx on those of `load documents`; tpcb,
+    /// select-only, simple-update and tpcb-like on those of `load tpcb` or pgbench -i. `-b list` names them all
     #[arg(short, long = "builtin", value_name = "NAME[@W]", value_parser = weighted, help_heading = "Workload")]
     pub builtin: Vec<Weighted>,
     /// pgbench script, with a weight after @; may be given several times
@@ -68,13 +56,13 @@ pub struct Run {
         help_heading = "Workload"
     )]
     pub file: Vec<Weighted>,
-    /// How YCSB workloads pick rows, instead of their own way: uniform, zipfian, latest
+    /// Distribution of the keys of YCSB workloads, instead of their own: uniform, zipfian, latest
     #[arg(long, value_name = "WAY", value_enum, hide_possible_values = true, help_heading = "Workload")]
     pub keys: Option<Keys>,
     /// Set a variable for scripts; may be given several times
     #[arg(short = 'D', long, value_name = "VAR=VALUE", value_parser = definition, help_heading = "Workload")]
     pub define: Vec<Definition>,
-    /// The variable :scale of your scripts [default: 1]; beside pgbench's own, which count pgbench_branches, it is ignored
+    /// The variable :scale of your scripts [default: 1]; pgbench's built-in scripts count pgbench_branches instead
     #[arg(short, long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Workload")]
     pub scale: Option<u64>,
     /// Do not vacuum pgbench's tables before the run
@@ -82,7 +70,7 @@ pub struct Run {
     pub no_vacuum: bool,
     /// Where sessions enter, and whose rows they ask for.
     #[command(flatten)]
-    pub route: route::Route,
+    pub route: RouteFlags,
     /// Number of sessions (database connections); several, as 1,2,4,8 or 1,2,4,...,256, make a sweep with a step for each
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = session_list, help_heading = "Load")]
     pub client: Sessions,
@@ -96,23 +84,23 @@ pub struct Run {
     #[arg(short, long, value_name = "N", value_parser = quantity::positive_count, conflicts_with = "time",
           help_heading = "Load")]
     pub transactions: Option<u64>,
-    /// Mean rate over all sessions in transactions per second, with Poisson arrivals; without it every session starts its next
-    /// transaction when the last one is done
+    /// Mean rate of all sessions in transactions per second, with Poisson arrivals; without it every session starts its next transaction when the
+    /// previous one ends
     #[arg(short = 'R', long, value_name = "RATE", value_parser = quantity::rate_per_s, help_heading = "Load")]
     pub rate: Option<f64>,
     /// With -R: arrivals at equal gaps instead of Poisson arrivals
     #[arg(long, requires = "rate", help_heading = "Load")]
     pub regular: bool,
-    /// Count transactions slower than this (milliseconds, or as 50ms, 2s); with -R also skip those already later than this
+    /// Count transactions slower than this (milliseconds, or as 50ms, 2s); with -R also skip those that would start later than this
     #[arg(short = 'L', long, value_name = "LIMIT", value_parser = quantity::duration_ms, help_heading = "Load")]
     pub latency_limit: Option<Duration>,
-    /// Drive without measuring first: seconds, or as 2m
+    /// Warm-up before the measurement: seconds, or as 2m
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = quantity::duration_or_zero, help_heading = "Load")]
     pub warmup: Duration,
-    /// Attempts at a transaction that meets a deadlock or a serialization failure; 0: until it succeeds or the time is over
+    /// Maximum number of attempts after a deadlock or a serialization failure; 0: until the transaction succeeds or the time is over
     #[arg(long, value_name = "N", default_value = MAX_TRIES_DEFAULT, value_parser = quantity::count, help_heading = "Load")]
     pub max_tries: u64,
-    /// Seed of every random choice: the same seed drives the same keys in the same order per session; or time, rand
+    /// Seed of every random choice: with the same seed each session uses the same keys in the same order; or time, rand
     #[arg(long, value_name = "SEED", value_parser = seed, help_heading = "Load")]
     pub random_seed: Option<u64>,
     /// How statements are sent: simple, extended, prepared [default: simple for scripts, as pgbench; prepared for ycsb and tpcc]
@@ -125,8 +113,8 @@ pub struct Run {
         help_heading = "Load"
     )]
     pub protocol: Option<Protocol>,
-    /// Messages of a prepared statement: libpq sends what pgbench and most drivers send; lean leaves Describe out and uses binary
-    /// values, which spares client and server. Every result carries the mode
+    /// Protocol messages of a prepared statement: libpq sends those of pgbench and most drivers; lean omits Describe and uses binary values, which
+    /// costs client and server less. Every result records the mode
     #[arg(
         long,
         value_name = "MODE",
@@ -136,7 +124,7 @@ pub struct Run {
         help_heading = "Load"
     )]
     pub wire: Wire,
-    /// How workers wait for sockets: auto takes io_uring where the kernel has it, which costs the client less; epoll, io_uring
+    /// How workers wait for sockets: auto (io_uring if the kernel has it, which costs the client less), epoll, io_uring
     #[arg(
         long,
         value_name = "POLLER",
@@ -149,33 +137,40 @@ pub struct Run {
     /// What belongs to TPC-C.
     #[command(flatten)]
     pub tpcc: tpcc::Flags,
+    /// What belongs to the other benchmarks.
+    #[command(flatten)]
+    pub families: families::Flags,
     /// What makes several runs of it.
     #[command(flatten)]
     pub sweep: sweep::Flags,
-    /// The workload, once it has been read.
-    #[arg(skip)]
-    pub scripts: scripts::Once,
-    /// What is told in front of the progress of a step.
-    #[arg(skip)]
-    pub told: String,
-    /// It is a step of a sweep.
-    #[arg(skip)]
-    pub is_step: bool,
-    /// Progress every so many seconds
+    /// Seconds between progress lines
     #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
     pub progress: Option<Duration>,
-    /// What is sampled meanwhile.
+    /// Monitoring during the run.
     #[command(flatten)]
     pub watching: Watching,
-    /// Where results go.
+    /// Destination of results.
     #[command(flatten)]
     pub directory: RunDirectory,
+}
+
+/// The flags about the nodes of a cluster.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Cluster")]
+pub struct RouteFlags {
+    /// Where sessions enter a cluster: each node by turns, random, owner (each session asks the node it enters at for that node's own
+    /// rows; what -b tpcc does by itself), or NODE[,NODE...] by turns. Nodes are those of the cluster file, or of the target's own catalog
+    #[arg(long, value_name = "WHERE", value_parser = way)]
+    pub connect: Option<Way>,
+    /// Draw only keys whose rows live on this node
+    #[arg(long, value_name = "NODE")]
+    pub data: Option<String>,
 }
 
 /// How statements are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Protocol {
-    /// One text per statement, values written into it
+    /// One text per statement, with the values in it
     Simple,
     /// Parsed and bound every time
     Extended,
@@ -184,12 +179,11 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The word after -M.
-    pub(crate) fn name(self) -> &'static str {
+    fn value(self) -> app::run::Protocol {
         match self {
-            Protocol::Simple => "simple",
-            Protocol::Extended => "extended",
-            Protocol::Prepared => "prepared",
+            Protocol::Simple => app::run::Protocol::Simple,
+            Protocol::Extended => app::run::Protocol::Extended,
+            Protocol::Prepared => app::run::Protocol::Prepared,
         }
     }
 }
@@ -197,11 +191,11 @@ impl Protocol {
 /// How rows are picked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Keys {
-    /// All alike
+    /// All keys with equal probability
     Uniform,
-    /// Some are much more popular than others
+    /// Some keys are much more frequent than others
     Zipfian,
-    /// The newest are the most popular
+    /// The newest keys are the most frequent
     Latest,
 }
 
@@ -217,136 +211,49 @@ impl From<Keys> for run::workload::ycsb::Distribution {
 
 impl Run {
     /// Drives the target and writes the run directory.
-    ///
-    /// # Errors
-    /// When the flags or scripts are wrong, or no session could start.
-    pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
+    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         if self.builtin.iter().any(|builtin| builtin.name == "list") {
-            context.terminal.data(&mix::list());
+            context.terminal.data(&app::run::list());
             return Ok(Exit::Ok);
         }
-        // Scripts may come from a pipe that nobody writes, tables may be locked: no reason to go on after a signal.
-        let idle = context.stop.nothing_in_flight();
-        self.check_sweep()?;
-        if self.is_sweep() {
-            self.check_tpcc_sweep()?;
-        }
-        if self.is_sweep() { self.check_first_step() } else { self.check_workload() }?;
-        for taken in self.builtin.iter().filter_map(|builtin| mix::taken_for(&builtin.name)) {
-            context.terminal.say(&taken);
-        }
-        if self.tpcc.simulate.is_some() {
-            drop(idle);
-            return self.run_simulated(context);
-        }
-        let drives_tpcc = self
-            .builtin
-            .iter()
-            .any(|builtin| mix::builtin_name(&builtin.name).is_ok_and(|name| name == tpcc::NAME));
-        let spec = self.route.resolve(&self.connection, context, drives_tpcc)?;
-        if self.tpcc.until_slo {
-            drop(idle);
-            return self.run_until_slo(context, &spec);
-        }
-        if self.is_sweep() {
-            return self.run_sweep(context, &spec, idle);
-        }
-        let mut control = target::control::connect_shared(&spec)?;
-        let seed = self.seed();
-        let assembled = self.assemble(&mut control, &spec, seed, &context.terminal)?;
-        let recording = Recording::begin(context, &self.directory, "run", &assembled.name)?;
-        let unbegun = recording.discard_on_forced_exit();
-        self.watch(&recording, &spec)?;
-        let fingerprint = fingerprint::take(&mut control, &spec);
-        recording.dir().edit(|run| run.target = Some(fingerprint))?;
-        if assembled.uses_pgbench_tables && !self.no_vacuum {
-            vacuum_pgbench(&mut control, &spec)?;
-        }
-        let step = recording.dir().begin_step("run", &assembled.name)?;
-        drop((idle, unbegun));
-        let measured = match self.measure(&recording, &step, &spec, Some(&mut control), assembled, seed) {
-            Ok(measured) => measured,
-            // It broke down in the midst of it: what was measured until then is there.
-            Err(failure) if failure.exit() == Exit::Errors => {
-                recording.fail(&step, &std::io::Error::other(failure.message()));
-                return Err(failure);
-            }
-            Err(failure) => {
-                recording.discard();
-                return Err(failure);
-            }
+        self.plan()?.run(context)
+    }
+
+    fn plan(self) -> Result<Plan, Failure> {
+        let address = match self.tpcc.simulate {
+            Some(_) => Address::nowhere(),
+            None => self.connection.address()?,
         };
-        recording.end_watch();
-        // Closed before it is told: the page speaks of a run that has ended.
-        recording.dir().finish(measured.state)?;
-        if context.format == Format::Text {
-            context.terminal.data(&recording.text()?);
-        }
-        recording.finish(measured.state)?;
-        Ok(measured.exit)
+        Ok(Plan {
+            builtin: self.builtin,
+            file: self.file,
+            keys: self.keys.map(Into::into),
+            define: self.define,
+            scale: self.scale,
+            no_vacuum: self.no_vacuum,
+            route: Route::new(self.route.connect, self.route.data),
+            client: self.client,
+            jobs: self.jobs,
+            time: self.time,
+            transactions: self.transactions,
+            rate: self.rate,
+            regular: self.regular,
+            latency_limit: self.latency_limit,
+            warmup: self.warmup,
+            max_tries: self.max_tries,
+            random_seed: self.random_seed,
+            protocol: self.protocol.map(Protocol::value),
+            wire: self.wire.into(),
+            poller: self.poller.into(),
+            tpcc: self.tpcc.value(),
+            families: self.families.value(),
+            sweep: self.sweep.value(),
+            progress: self.progress,
+            watching: self.watching.value(),
+            directory: self.directory.output_dir,
+            ..Plan::new(address)
+        })
     }
-
-    /// Begins to watch what is driven, unless it shall not be.
-    pub(super) fn watch(&self, recording: &Recording<'_>, spec: &ConnSpec) -> Result<(), Failure> {
-        match self.connection.cluster_of_file()? {
-            Some(cluster) => self.watching.begin(recording, &cluster.nodes),
-            None => self.watching.begin_single(recording, spec),
-        }
-        Ok(())
-    }
-
-    /// These flags, for a command that runs a workload among other things.
-    ///
-    /// # Errors
-    /// When the flags are not those of `run`.
-    pub(crate) fn of(flags: &[&str]) -> Result<Run, Failure> {
-        let command = clap::Command::new("run").no_binary_name(true).disable_help_flag(true);
-        Run::augment_args(command)
-            .try_get_matches_from(flags)
-            .and_then(|matches| Run::from_arg_matches(&matches))
-            .map_err(|error| Failure::caused("the flags of a step are wrong", error))
-    }
-
-    /// Drives the target as one step of a run directory; the step is ended, except after an error.
-    ///
-    /// # Errors
-    /// When the target lacks the data, or no session could start.
-    pub(crate) fn step(
-        &self,
-        recording: &Recording<'_>,
-        step: &StepId,
-        spec: &ConnSpec,
-        control: &mut Control,
-    ) -> Result<Exit, Failure> {
-        let seed = self.seed();
-        let assembled = self.assemble(control, spec, seed, &recording.context().terminal)?;
-        Ok(self.measure(recording, step, spec, Some(control), assembled, seed)?.exit)
-    }
-
-    fn workers(&self) -> usize {
-        match self.jobs {
-            Some(jobs) => jobs as usize,
-            None => (self.client.first().div_ceil(SESSIONS_PER_WORKER) as usize).clamp(1, cpus()),
-        }
-    }
-
-    /// The seed asked for, or one from the clock: it stands in run.json, so any run can be repeated.
-    fn seed(&self) -> u64 {
-        self.random_seed.unwrap_or_else(record::clock::wall_us)
-    }
-}
-
-/// What pgbench does before its built-in scripts, but without emptying pgbench_history: rows are the user's.
-fn vacuum_pgbench(control: &mut target::control::Control, spec: &ConnSpec) -> Result<(), Failure> {
-    for table in ["pgbench_branches", "pgbench_tellers"] {
-        let relation = users_relation(spec, table)?;
-        let vacuumed =
-            control.outside().and_then(|client| client.batch_execute(&format!("vacuum {relation}")));
-        vacuumed.map_err(|error| {
-            Failure::caused(format!("cannot vacuum {table}"), error).hint("leave it out with -n")
-        })?;
-    }
-    Ok(())
 }
 
 /// Which messages a prepared statement costs.
@@ -389,24 +296,6 @@ impl From<Poller> for run::engine::poller::Choice {
     }
 }
 
-/// A workload and its share: `ycsb-a@3`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Weighted {
-    /// Name or file.
-    pub name: String,
-    /// Share of it among all weights.
-    pub weight: u64,
-}
-
-/// `-D name=value`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Definition {
-    /// Variable.
-    pub name: String,
-    /// Value, kept as text.
-    pub value: String,
-}
-
 fn weighted(text: &str) -> Result<Weighted, ValueError> {
     let hint = "write NAME or NAME@WEIGHT, as ycsb-a@3";
     // The last @ is the separator, as for pgbench: a path may contain others.
@@ -420,7 +309,7 @@ fn weighted(text: &str) -> Result<Weighted, ValueError> {
         }
     };
     if name.is_empty() {
-        return Err(ValueError::new(format!("{text:?} names nothing"), hint));
+        return Err(ValueError::new(format!("{text:?} has no name"), hint));
     }
     Ok(Weighted { name: name.to_string(), weight })
 }
@@ -465,7 +354,7 @@ pub(crate) fn clients(text: &str) -> Result<u64, ValueError> {
     if text.contains(',') {
         return Err(ValueError::new(
             format!("{text:?} is several numbers"),
-            "give one number of sessions; a sweep over several is made by pgfathom run -c 1,2,4,8",
+            "give one number of sessions; pgfathom run -c 1,2,4,8 makes a sweep over several",
         ));
     }
     limited(text, run::drive::SESSIONS_MAX, "sessions")
@@ -474,4 +363,13 @@ pub(crate) fn clients(text: &str) -> Result<u64, ValueError> {
 /// A number of worker threads.
 pub(crate) fn jobs(text: &str) -> Result<u64, ValueError> {
     limited(text, run::drive::WORKERS_MAX as u64, "worker threads")
+}
+
+fn way(text: &str) -> Result<Way, ValueError> {
+    Way::parse(text).ok_or_else(|| {
+        ValueError::new(
+            format!("{text:?} contains an empty name"),
+            "write each, random, owner, or names of nodes as n1,n2",
+        )
+    })
 }

@@ -1,18 +1,12 @@
 //! `up`: start a local cluster from installed PostgreSQL binaries.
 
-use crate::cli::Format;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::human;
 use crate::quantity::ValueError;
 use clap::{Args, ValueEnum};
+use lab::local::{self, CommitLevel, PARTITIONS_PER_NODE_DEFAULT, Replication, SyncStandbys, Topology};
 use record::Exit;
-use serde_json::json;
 use std::path::PathBuf;
-use target::local::{
-    self, CLUSTER_FILE_NAME, CommitLevel, LocalCluster, PARTITIONS_PER_NODE_DEFAULT, Replication, Search,
-    SyncStandbys, Topology, UpOptions,
-};
 
 /// Nodes of a cluster of several, unless said otherwise.
 const NODES_DEFAULT: u32 = 3;
@@ -28,8 +22,8 @@ Examples:
   pgfathom up sharded --nodes 3 --partitions 12
   pgfathom up replicated --standbys 2 --sync \"ANY 1 (s1, s2)\" --synchronous-commit remote_apply
   pgfathom up multimaster --nodes 2 --preset laptop
-Presets: tuned, sized for this machine and the number of servers on it; stock, PostgreSQL's own defaults; careless, tuned, and a
-crash of the machine loses data; nowal, as careless with as little WAL as can be; hugewal, no checkpoint during a run;
+Presets: tuned, sized for this host and the number of servers on it; stock, PostgreSQL's own defaults; careless, tuned, and a
+crash of the host loses data; nowal, like careless with as little WAL as possible; hugewal, no checkpoint during a run;
 replication-1 and -2, commits wait for the standbys' disks, or until they have applied them; laptop, little memory and disk.
 pgfathom down stops and deletes it.")]
 pub struct Up {
@@ -52,7 +46,7 @@ pub struct Up {
     /// How far a commit waits: off, local, remote_write, on or remote_apply [default: on, or the preset's]
     #[arg(long, value_name = "LEVEL", value_parser = commit_level, help_heading = "Topology")]
     pub synchronous_commit: Option<CommitLevel>,
-    /// Folder of the cluster: new or empty, or of a stopped cluster of ours [default: /var/lib/pgfathom/KIND for root, else
+    /// Folder of the cluster: new, empty, or that of a stopped cluster of pgfathom [default: /var/lib/pgfathom/KIND for root, else
     /// ~/.local/share/pgfathom/KIND]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     pub dir: Option<PathBuf>,
@@ -63,11 +57,11 @@ pub struct Up {
     /// Folder of the Unix socket [default: run, inside the cluster's folder]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     pub socket_dir: Option<PathBuf>,
-    /// Listen on 127.0.0.1 too, and let the servers of a cluster talk to each other that way; TCP asks for a password, which you
-    /// set first
+    /// Also listen on 127.0.0.1, and let the servers of a cluster connect to each other through it; TCP connections need a password, which you
+    /// must set first
     #[arg(long, help_heading = "Cluster")]
     pub tcp: bool,
-    /// Folder of the PostgreSQL programs (initdb, postgres) [default: PGFATHOM_PG_BIN, else the newest found]
+    /// Folder of the PostgreSQL programs (initdb, postgres) [default: PGFATHOM_PG_BIN, else the newest one found]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     pub pg_bin: Option<PathBuf>,
     /// Settings to start from, see below: tuned, stock, careless, nowal, hugewal, replication-1, replication-2 or laptop
@@ -79,7 +73,7 @@ pub struct Up {
         help_heading = "Cluster"
     )]
     pub preset: local::Preset,
-    /// A setting for postgresql.conf, stronger than the preset's; may be given several times
+    /// A setting for postgresql.conf, overriding the preset; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting, help_heading = "Cluster")]
     pub set: Vec<(String, String)>,
     /// Data checksums: on or off [default: as initdb does, on since PostgreSQL 18]
@@ -141,7 +135,7 @@ fn commit_level(text: &str) -> Result<CommitLevel, ValueError> {
     let names: Vec<&str> = CommitLevel::ALL.iter().map(|(name, _)| *name).collect();
     CommitLevel::parse(text).ok_or_else(|| {
         ValueError::new(
-            format!("{text:?} is no level of synchronous_commit"),
+            format!("{text:?} is not a level of synchronous_commit"),
             format!("choose one of {}", names.join(", ")),
         )
     })
@@ -172,8 +166,8 @@ impl Up {
             if given && !kinds.contains(&self.kind) {
                 let names: Vec<String> =
                     kinds.iter().map(|kind| format!("pgfathom up {}", kind.name())).collect();
-                return Err(Failure::usage(format!("{flag} means nothing to up {}", self.kind.name()))
-                    .hint(format!("leave it out, or: {}", names.join(", or: "))));
+                return Err(Failure::usage(format!("{flag} does not apply to up {}", self.kind.name()))
+                    .hint(format!("omit it, or: {}", names.join(", or: "))));
             }
         }
         let nodes = self.nodes.unwrap_or(NODES_DEFAULT);
@@ -197,116 +191,19 @@ impl Up {
         })
     }
 
-    /// Starts the cluster and says how to reach it.
-    ///
-    /// # Errors
-    /// When there are no binaries, the folder or port is taken, or the server does not start.
+    /// Starts the cluster and prints how to connect to it.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let topology = self.topology()?;
-        let search = Search { pg_bin: self.pg_bin.clone() };
-        let found = local::find_installations(&search, |name| std::env::var_os(name))?;
-        let installation =
-            found.into_iter().next().ok_or_else(|| Failure::usage("no PostgreSQL server was found"))?;
-        let dir = self.dir.clone().unwrap_or_else(|| local::default_dir(self.kind.name()));
-        context.terminal.detail(&format!("up: {installation}"));
-        let options = UpOptions {
-            topology,
+        let plan = app::up::Plan {
+            topology: self.topology()?,
+            dir: self.dir,
             port: self.port,
             socket_dir: self.socket_dir,
             tcp: self.tcp,
+            pg_bin: self.pg_bin,
             preset: self.preset,
             settings: self.set,
             checksums: self.checksums.map(|checksums| checksums == Switch::On),
-            ..UpOptions::new(&dir, installation)
         };
-        let cluster = match local::up(&options) {
-            // A Ctrl-C on the terminal reaches initdb as well, and what failed is removed already.
-            Err(_) if context.stop.is_requested() => {
-                context.terminal.say("interrupted: nothing was left");
-                return Ok(Exit::Interrupted);
-            }
-            result => result?,
-        };
-        if context.stop.is_requested() {
-            local::down(&cluster.dir, &options.registry)?;
-            context.terminal.say("interrupted: the cluster is removed again");
-            return Ok(Exit::Interrupted);
-        }
-        for note in &cluster.notes {
-            context.terminal.warn(note);
-        }
-        match context.format {
-            Format::Text => context.terminal.data(&text(&cluster)),
-            Format::Json => context.terminal.data(&json(&cluster).to_string()),
-        }
-        Ok(Exit::Ok)
+        plan.run(context)
     }
-}
-
-fn version(cluster: &LocalCluster) -> &str {
-    cluster.file.made.as_ref().map_or("", |made| made.version.as_str())
-}
-
-fn kind(cluster: &LocalCluster) -> &str {
-    cluster.file.made.as_ref().map_or("", |made| made.kind.as_str())
-}
-
-fn text(cluster: &LocalCluster) -> String {
-    let file = cluster.dir.join(CLUSTER_FILE_NAME);
-    let nodes = &cluster.file.node;
-    let mut first = format!("up       {}   PostgreSQL {}", kind(cluster), version(cluster));
-    if nodes.len() > 1 {
-        first.push_str(&format!("   {} nodes", nodes.len()));
-    }
-    if let Some(partitions) = cluster.file.made.as_ref().and_then(|made| made.partitions) {
-        first.push_str(&format!("   {partitions} partitions"));
-    }
-    if let Some(sync) = cluster.file.made.as_ref().and_then(|made| made.sync.as_deref()) {
-        first.push_str(&format!("   sync {sync}"));
-    }
-    for (what, seconds) in [("initdb", cluster.initdb_s), ("connect", cluster.connect_s)] {
-        if seconds > 0.0 {
-            first.push_str(&format!("   {what} {}", human::seconds(seconds)));
-        }
-    }
-    first.push_str(&format!("   start {}", human::seconds(cluster.start_s)));
-    let mut lines = vec![first];
-    lines.push(format!("cluster  {}", file.display()));
-    if nodes.len() > 1 {
-        let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
-        lines.extend(nodes.iter().map(|node| {
-            format!("node     {:width$}   {:8}   psql '{}'", node.name, node.role, node.connection)
-        }));
-    }
-    if nodes.len() == 1 || cluster.spec.hosts.len() > 1 {
-        lines.push(format!("connect  psql '{}'", cluster.spec.describe()));
-    }
-    // The rest of the WAL is the tables' own, and it is they that leave it out.
-    let preset = cluster.file.made.as_ref().map(|made| made.preset.as_str());
-    let unlogged = if preset == Some(local::Preset::NoWal.name()) { " --unlogged" } else { "" };
-    lines.push(format!("next     pgfathom load ycsb --rows 1M{unlogged} --cluster {}", file.display()));
-    lines.push(format!("remove   pgfathom down {}", cluster.dir.display()));
-    lines.join("\n")
-}
-
-fn json(cluster: &LocalCluster) -> serde_json::Value {
-    let nodes: Vec<serde_json::Value> = cluster
-        .file
-        .node
-        .iter()
-        .map(|node| json!({"name": node.name, "role": node.role, "connection": node.connection}))
-        .collect();
-    json!({
-        "verb": "up",
-        "kind": kind(cluster),
-        "engine": cluster.file.engine,
-        "version": version(cluster),
-        "dir": cluster.dir.display().to_string(),
-        "cluster_file": cluster.dir.join(CLUSTER_FILE_NAME).display().to_string(),
-        "connection": cluster.spec.describe(),
-        "nodes": nodes,
-        "initdb_s": cluster.initdb_s,
-        "connect_s": cluster.connect_s,
-        "start_s": cluster.start_s,
-    })
 }

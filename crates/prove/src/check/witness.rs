@@ -1,5 +1,7 @@
 //! Anomalies in words: the transactions as SQL, and why they cannot be put in order.
 
+use connect::sql;
+
 use super::anomaly::{Class, Finding, Reason, Step};
 use super::versions::{INITIAL, NONE, Versions};
 use crate::history::{History, Kind, Model, Op, Txn};
@@ -329,8 +331,9 @@ fn statement(history: &History, op: &Op, txn: &Txn) -> String {
             format!("SELECT val FROM lists WHERE k = {key};  -- {dots}[{}]{place}", shown.join(","))
         }
         (Model::Append, _) => format!(
-            "INSERT INTO lists AS t (k, val) VALUES ({key}, '{plain}') ON CONFLICT (k) DO UPDATE SET val = t.val || ',{plain}';{}",
+            "INSERT INTO lists AS t (k, val) VALUES ({key}, {whole}) ON CONFLICT (k) DO UPDATE SET val = t.val || ',{plain}';{}",
             comment(&place),
+            whole = sql::literal(&history.names.value(op.tok)),
             plain = history.names.value(op.tok).replace('\'', "''")
         ),
         (Model::Register, Kind::Read) => {
@@ -348,7 +351,7 @@ fn statement(history: &History, op: &Op, txn: &Txn) -> String {
 fn literal(name: &str) -> String {
     match name.parse::<i64>() {
         Ok(_) => name.to_string(),
-        Err(_) => format!("'{}'", name.replace('\'', "''")),
+        Err(_) => sql::literal(name),
     }
 }
 

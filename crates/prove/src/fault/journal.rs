@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use connect::conninfo::{self, Sources};
+use connect::sql;
+use lab::local::{Instance, servers_in};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
-use target::conninfo::{self, Sources};
-use target::local::{Instance, servers_in};
 
 use super::{FaultError, disk};
 use crate::client::Client;
@@ -113,11 +114,11 @@ impl Undo {
             Undo::RollBack { connection, name } => {
                 let mut client = client(connection)?;
                 let there = client.tell(&format!(
-                    "select count(*) from pg_catalog.pg_prepared_xacts where gid = '{}'",
-                    name.replace('\'', "''")
+                    "select count(*) from pg_catalog.pg_prepared_xacts where gid = {}",
+                    sql::literal(name)
                 ))?;
                 if there.number() == Some(1) {
-                    client.tell(&format!("rollback prepared '{}'", name.replace('\'', "''")))?;
+                    client.tell(&format!("rollback prepared {}", sql::literal(name)))?;
                 }
                 Ok(())
             }
@@ -180,7 +181,7 @@ pub struct Journal {
 impl Journal {
     /// The folder of all journals: `faults` in the state folder.
     pub fn default_dir() -> PathBuf {
-        target::local::state_dir().join("faults")
+        lab::local::state_dir().join("faults")
     }
 
     /// Begins a journal in `dir`.

@@ -14,7 +14,10 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use target::{ConnSpec, Engine, Role};
+use connect::sql::{identifier, literal};
+use connect::{ConnSpec, cluster_file::Role};
+use engines::Engine;
+use engines::profile::NodeLinks;
 
 use super::{Fault, Journal, Node, Proxy, Undo};
 use crate::client::{Client, ClientError, text};
@@ -51,19 +54,24 @@ impl Links {
     ///
     /// # Errors
     /// Why that cannot be done here, in words; what was done of it is undone.
-    pub fn lay(engine: Engine, nodes: &[Node], journal: &Arc<Journal>) -> Result<Links, String> {
+    pub(crate) fn lay(engine: Engine, nodes: &[Node], journal: &Arc<Journal>) -> Result<Links, String> {
         if nodes.len() < 2 {
             return Err("there is no other node".to_owned());
         }
         if let Some(node) = nodes.iter().find(|node| node.instance.is_none()) {
             return Err(format!("{} is not ours to reconnect: {}", node.name, node.spared));
         }
+        if !engine.tried.is_live() {
+            return Err(format!("how the nodes of {engine} connect to each other was never tried"));
+        }
         let has_standbys = nodes.iter().any(|node| node.role == Role::Standby);
-        let lead = match engine {
-            Engine::Postgres if has_standbys => follow,
-            Engine::FdwSharded => refer,
-            Engine::Multimaster => subscribe,
-            _ => return Err(format!("how the nodes of {} reach each other is not known", engine.name())),
+        let lead = match engine.links {
+            NodeLinks::Streaming if has_standbys => follow,
+            NodeLinks::ForeignServers => refer,
+            NodeLinks::Subscriptions => subscribe,
+            NodeLinks::Streaming | NodeLinks::Own => {
+                return Err(format!("how the nodes of {engine} connect to each other is not known"));
+            }
         };
         let mut links = Links {
             ways: Vec::new(),
@@ -72,8 +80,8 @@ impl Links {
             parted: Mutex::default(),
         };
         for dialer in 0..nodes.len() {
-            let dials = match engine {
-                Engine::Postgres => nodes[dialer].role == Role::Standby,
+            let dials = match engine.links {
+                NodeLinks::Streaming => nodes[dialer].role == Role::Standby,
                 _ => matches!(nodes[dialer].role, Role::Shard | Role::Peer),
             };
             if dials {
@@ -175,10 +183,6 @@ enum LinkError {
     Client(#[from] ClientError),
 }
 
-fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
-}
-
 fn client(node: &Node) -> Result<Client, LinkError> {
     Ok(Client::connect(&node.spec, PATIENCE).map_err(ClientError::Connect)?)
 }
@@ -257,9 +261,9 @@ fn refer(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), LinkErr
             return Err(LinkError::Words(format!("it has no foreign server {name} with a host and a port")));
         };
         let set = |host: &str, port: &str| {
-            let name = name.replace('"', "\"\"");
             format!(
-                "alter server \"{name}\" options (set host {}, set port {})",
+                "alter server {} options (set host {}, set port {})",
+                identifier(name),
                 literal(host),
                 literal(port)
             )
@@ -276,7 +280,7 @@ fn subscribe(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), Lin
     let node = &nodes[dialer];
     let mut client = client(node)?;
     for to in (0..nodes.len()).filter(|to| *to != dialer) {
-        let name = target::local::subscription(&node.name, &nodes[to].name);
+        let name = lab::local::subscription(&node.name, &nodes[to].name);
         let conninfo = value(
             &mut client,
             &format!("select subconninfo from pg_catalog.pg_subscription where subname = {}", literal(&name)),

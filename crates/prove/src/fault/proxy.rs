@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use connect::ConnSpec;
+use connect::conninfo::{Host, HostSpec};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use target::ConnSpec;
-use target::conninfo::{Host, HostSpec};
 use wire::backend::{self, HEADER_BYTES, tag};
 
 use super::Fault;

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use connect::conninfo::SessionAttrs;
+use connect::{ConnSpec, cluster_file::Role};
+use engines::{Cluster, Engine};
+use lab::local::{Instance, StopMode};
 use record::clock::monotonic_ns;
-use target::conninfo::SessionAttrs;
-use target::local::{Instance, StopMode};
-use target::{Cluster, ConnSpec, Engine, Role};
 
 use super::{Disk, Fault, FaultError, Journal, Links, Plan, Proxy, Step, Undo, disk};
 use crate::client::{Client, ClientError};
@@ -67,7 +68,7 @@ impl Node {
     }
 
     /// The way that clients take.
-    pub fn client_spec(&self) -> ConnSpec {
+    pub(crate) fn client_spec(&self) -> ConnSpec {
         self.proxy.as_ref().map_or_else(|| self.spec.clone(), |proxy| proxy.through(&self.spec))
     }
 }
@@ -142,11 +143,25 @@ pub struct Site {
     notes: Mutex<Vec<String>>,
 }
 
+/// What the user has to know before verdicts about an engine that no version of pgfathom has met.
+fn untried(engine: Engine) -> String {
+    format!(
+        "pgfathom knows {} from {}; known limits: {}",
+        engine.title,
+        engine.tried,
+        engine.limits.join("; ")
+    )
+}
+
 impl Site {
     /// A site of these nodes; what is done to them is noted in `journal` first.
     pub fn new(engine: Engine, nodes: Vec<Node>, journal: Arc<Journal>) -> Site {
         let primary = nodes.iter().position(|node| node.role == Role::Primary).unwrap_or(0);
         let links = Err("nodes do not reach each other through proxies".to_owned());
+        let notes = match engine.tried.is_live() {
+            true => Vec::new(),
+            false => vec![untried(engine)],
+        };
         Site {
             engine,
             nodes,
@@ -158,7 +173,7 @@ impl Site {
             does_not_start: AtomicBool::new(false),
             disturbed_until_ns: AtomicU64::new(0),
             proof: Proof::new(),
-            notes: Mutex::default(),
+            notes: Mutex::new(notes),
         }
     }
 
@@ -238,7 +253,7 @@ impl Site {
     }
 
     /// Finds the node that takes writes now, whoever has made it so: the cluster may have a manager of its own. When none does, nothing changes.
-    pub fn follow_primary(&self) {
+    pub(crate) fn follow_primary(&self) {
         if self.nodes.iter().any(|node| node.role == Role::Standby)
             && let Ok(client) = Client::connect(&self.entry(), FOLLOW_PATIENCE)
         {
@@ -596,7 +611,7 @@ impl Site {
     ///
     /// # Errors
     /// When it does not come to that in time.
-    pub fn quiesce(&self) -> Result<(), FaultError> {
+    pub(crate) fn quiesce(&self) -> Result<(), FaultError> {
         let begin = Instant::now();
         loop {
             let asked = Client::connect(&self.entry(), PATIENCE).map_err(ClientError::Connect).and_then(

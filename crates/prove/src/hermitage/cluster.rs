@@ -12,7 +12,7 @@
 //! | RYW | standby, peers | a write that was acknowledged on one node is not there on another |
 //! | MC | peers | the same row, the same key, the same unique value from two nodes at once |
 //!
-//! What is expected of which engine is one table ([`RULES`]). Cases that change a setting, pause a standby's replay or stop replication are played only where a
+//! What is expected is a value of the engine's profile ([`engines::profile::Expectation`]). Cases that change a setting, pause a standby's replay or stop replication are played only where a
 //! node may be hurt ([`crate::fault::Node::spared`]); what has to be undone is in the journal before it is done.
 
 mod peers;
@@ -22,8 +22,10 @@ mod standby;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use connect::cluster_file::Role;
+use engines::Engine;
+use engines::profile::Case;
 use record::promise::Control;
-use target::{Engine, Role};
 
 use super::{Answer, HermitageError};
 use crate::fault::{Node, Site, Undo};
@@ -53,162 +55,16 @@ pub struct Chance {
     pub seed: u64,
 }
 
-/// What is expected of a case on some engines.
-struct Rule {
-    case: &'static str,
-    engines: &'static [Engine],
-    /// Whether the anomaly may happen; `None`: nobody has written it down.
-    expected: Option<bool>,
-    why: &'static str,
-    change: &'static str,
-}
-
-const SPREAD: [Engine; 7] = [
-    Engine::FdwSharded,
-    Engine::Citus,
-    Engine::Shardman,
-    Engine::Greenplum,
-    Engine::Cockroach,
-    Engine::Yugabyte,
-    Engine::Ydb,
-];
-
-/// The table of what is expected. Fractured sums are not in it: an engine's profile says at which level it has a snapshot for all nodes.
-static RULES: &[Rule] = &[
-    Rule {
-        case: "DD",
-        engines: &[Engine::FdwSharded],
-        expected: Some(true),
-        why: "each server looks for deadlocks among its own sessions only",
-        change: "lock in the same order everywhere, and give the foreign servers a lock_timeout",
-    },
-    Rule {
-        case: "DD",
-        engines: &[Engine::Citus, Engine::Cockroach, Engine::Yugabyte, Engine::Ydb],
-        expected: Some(false),
-        why: "the engine looks for deadlocks over all nodes, or lets nobody wait",
-        change: "look for the detector's settings",
-    },
-    Rule {
-        case: "DD",
-        engines: &[Engine::Shardman, Engine::Greenplum],
-        expected: None,
-        why: "a detector for all nodes is a setting of its own",
-        change: "lock in the same order everywhere, or turn the detector on",
-    },
-    Rule {
-        case: "DD",
-        engines: &[Engine::Multimaster],
-        expected: None,
-        why: "no promise was found: row locks are of one node",
-        change: "let each row be written on one node only",
-    },
-    Rule {
-        case: "ID",
-        engines: &[Engine::FdwSharded],
-        expected: Some(true),
-        why: "what is prepared keeps its locks and stays invisible until somebody decides; nobody does so by himself",
-        change: "watch pg_prepared_xacts, and let a coordinator that outlives a crash decide",
-    },
-    Rule {
-        case: "LF",
-        engines: &[Engine::Postgres],
-        expected: Some(true),
-        why: "a primary shows a commit when its wait is over, a standby when it has replayed it: the orders differ",
-        change: "read on one node what must be seen in order",
-    },
-    Rule {
-        case: "LF",
-        engines: &[Engine::Multimaster],
-        expected: Some(true),
-        why: "each node shows its own commits first and the others' when they arrive",
-        change: "read on one node what must be seen in order",
-    },
-    Rule {
-        case: "SC",
-        engines: &[Engine::Postgres],
-        expected: Some(true),
-        why: "synchronous replication is a wait and no lock: cancelled, the commit stays, and the warning is all that says so",
-        change: "let clients read warnings at COMMIT, and no timeout of theirs cancel one",
-    },
-    Rule {
-        case: "SC-silent",
-        engines: &[Engine::Postgres],
-        expected: Some(false),
-        why: "a cancelled wait has to come back with WARNING 01000",
-        change: "look for what swallows warnings between the client and the server",
-    },
-    Rule {
-        case: "ST",
-        engines: &[Engine::Postgres],
-        expected: Some(false),
-        why: "a standby cannot take part in the bookkeeping of SERIALIZABLE, so it is refused there",
-        change: "run SERIALIZABLE on the primary only",
-    },
-    Rule {
-        case: "ST",
-        engines: &[Engine::Multimaster],
-        expected: Some(true),
-        why: "SERIALIZABLE watches what one node's transactions read",
-        change: "run what must be serializable on one node",
-    },
-    Rule {
-        case: "RYW",
-        engines: &[Engine::Postgres],
-        expected: Some(true),
-        why: "an acknowledgement does not wait until the standby has replayed",
-        change: "read your own writes on the primary, or set synchronous_commit = remote_apply with the standby as a synchronous one",
-    },
-    Rule {
-        case: "RYW-applied",
-        engines: &[Engine::Postgres],
-        expected: Some(false),
-        why: "remote_apply waits until the synchronous standbys have replayed the commit",
-        change: "look whether the standby is among the synchronous ones",
-    },
-    Rule {
-        case: "RYW",
-        engines: &[Engine::Multimaster],
-        expected: Some(true),
-        why: "replication is asynchronous: an acknowledgement is of one node",
-        change: "read your own writes on the node that took them",
-    },
-    Rule {
-        case: "MC",
-        engines: &[Engine::Multimaster],
-        expected: Some(true),
-        why: "nobody resolves conflicts: what arrives overwrites what is there, and what cannot be applied stops replication",
-        change: "let each row be written on one node only, and draw keys that no other node draws",
-    },
-    Rule {
-        case: "MC-resolved",
-        engines: &[Engine::Multimaster],
-        expected: Some(false),
-        why: "Multimaster commits on a majority: of two that conflict one is refused (40001), or waits",
-        change: "look for nodes that are not in the majority",
-    },
-];
-
-fn rule(case: &str, engine: Engine) -> Option<&'static Rule> {
-    RULES.iter().find(|rule| rule.case == case && rule.engines.contains(&engine))
-}
-
-/// An answer as the table has it.
-fn expected(
-    case: &'static str,
-    rule_of: &str,
-    engine: Engine,
-    title: &'static str,
-    promise: &'static str,
-) -> Answer {
-    let rule = rule(rule_of, engine);
+/// An answer as the engine's profile expects it.
+fn expected(case: Case, engine: Engine, title: &'static str, promise: &'static str) -> Answer {
+    let expectation = engine.expectation(case);
     Answer {
-        case,
+        case: case.code(),
         title,
         promise,
-        expected: rule.and_then(|rule| rule.expected),
-        why: rule.map_or("no promise was found", |rule| rule.why),
-        change: rule.map_or("", |rule| rule.change),
+        expected: expectation.and_then(|expectation| expectation.may_happen),
+        why: expectation.map_or("no promise was found", |expectation| expectation.why),
+        change: expectation.map_or("", |expectation| expectation.change),
         ..Answer::default()
     }
 }
@@ -358,7 +214,7 @@ pub fn run(
     }
     if of_role(site, Role::Peer).len() > 1 {
         peers::play(&mut stage)?;
-    } else if SPREAD.contains(&site.engine) {
+    } else if site.engine.layout.is_spread() {
         shards::play(&mut stage)?;
     }
     Ok(stage.answers)
@@ -484,28 +340,4 @@ fn stale_reads(
         ),
     };
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_rule_says_why_and_what_to_change() {
-        for rule in RULES {
-            assert!(
-                !rule.why.is_empty() && !rule.change.is_empty() && !rule.engines.is_empty(),
-                "{}",
-                rule.case
-            );
-            let same = RULES.iter().filter(|other| {
-                other.case == rule.case && other.engines.iter().any(|one| rule.engines.contains(one))
-            });
-            assert_eq!(same.count(), 1, "{} is told twice of one engine", rule.case);
-        }
-        // Every engine with shards has an answer about deadlocks, if only that nobody knows.
-        for engine in SPREAD {
-            assert!(rule("DD", engine).is_some(), "{engine}");
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use target::ConnSpec;
+use connect::ConnSpec;
 
 use super::cases::Case;
 use super::{HermitageError, TABLE};

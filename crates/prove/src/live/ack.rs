@@ -10,8 +10,9 @@ pub use judge::{Entry, Findings, Outcomes, Rows, Span, judge};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use connect::{ConnSpec, cluster_file::Role};
+use engines::Engine;
 use record::clock::monotonic_ns;
-use target::{ConnSpec, Engine, Role};
 use wire::error::SqlState;
 
 use super::failures::Failures;
@@ -76,8 +77,7 @@ impl Report {
 pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, LiveError> {
     let tables = Tables::make(site, &[SHAPE])?;
     let entry = options.dressed(site.entry());
-    let has_lsn = matches!(site.engine, Engine::Postgres | Engine::FdwSharded | Engine::Multimaster)
-        && site.nodes.iter().all(|node| node.role != Role::Coordinator);
+    let has_lsn = site.engine.has_wal && site.nodes.iter().all(|node| node.role != Role::Coordinator);
     let clients = options.clients.max(1);
     let dropped = || -> u64 {
         site.nodes.iter().filter_map(|node| node.proxy.as_ref()).map(|proxy| proxy.dropped()).sum()

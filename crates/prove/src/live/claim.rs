@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use target::ConnSpec;
+use connect::ConnSpec;
 
 use super::LiveError;
 use crate::client::{Broken, Client, ClientError, text};

@@ -8,7 +8,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use target::{Engine, Role};
+use connect::cluster_file::Role;
+use engines::Engine;
+use engines::profile::Layout;
 
 use super::failures::Failures;
 use super::tables::{self, SCHEMA, Shape, Tables, converge};
@@ -90,8 +92,8 @@ pub struct Report {
 /// # Errors
 /// When the tables cannot be made or read.
 pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, LiveError> {
-    let nodes: Vec<usize> = match site.engine {
-        Engine::Multimaster => {
+    let nodes: Vec<usize> = match site.engine.layout {
+        Layout::Copies(_) => {
             (0..site.nodes.len()).filter(|node| site.nodes[*node].role == Role::Peer).collect()
         }
         _ => vec![site.primary()],

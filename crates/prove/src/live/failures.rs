@@ -28,7 +28,7 @@ pub struct Failures {
 
 impl Failures {
     /// The share of refusals while nothing was broken by us.
-    pub fn calm_share(&self) -> f64 {
+    pub(crate) fn calm_share(&self) -> f64 {
         let [tried, refused] = self.calm;
         refused as f64 / tried.max(1) as f64
     }

@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use connect::{ConnSpec, cluster_file::Role};
+use engines::Engine;
 use record::clock::monotonic_ns;
-use target::{ConnSpec, Engine, Role};
 
 use self::measure::{ends, outage, windows};
 use super::ack::Span;
@@ -122,7 +123,9 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let others: Vec<usize> = (0..site.nodes.len())
         .filter(|node| {
             let role = site.nodes[*node].role;
-            *node != site.primary() && matches!(role, Role::Standby | Role::Peer) && shows_rows(site.engine)
+            *node != site.primary()
+                && matches!(role, Role::Standby | Role::Peer)
+                && !site.engine.layout.is_spread()
         })
         .collect();
     let acknowledged = AtomicI64::new(0);
@@ -261,11 +264,6 @@ fn numbers(reader: &mut Client, shard: usize) -> Result<HashSet<u64>, LiveError>
 enum Part {
     Probes(usize, usize, Vec<Probe>),
     Looks(Option<usize>, Staleness),
-}
-
-/// Whether other nodes hold the same rows, so that reading them there says something.
-fn shows_rows(engine: Engine) -> bool {
-    matches!(engine, Engine::Postgres | Engine::Multimaster)
 }
 
 /// One kind of probe.

@@ -6,9 +6,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use connect::cluster_file::Role;
+use connect::hot::TextRow;
+use engines::profile::NodeLinks;
 use record::clock::monotonic_ns;
-use target::hot::TextRow;
-use target::{Engine, Role};
 
 use super::{Lasting, Watch};
 use crate::client::{Client, text};
@@ -37,11 +38,6 @@ const STANDBY_NAME: &str = "select case when pg_catalog.pg_has_role(current_user
      (select pg_catalog.substring(conninfo, '(?:^|\\s)application_name=''?([^''\\s]+)') from pg_catalog.pg_stat_wal_receiver), \
      (select pg_catalog.substring(setting, '(?:^|\\s)application_name\\s*=\\s*''?([^''\\s]+)') from pg_catalog.pg_settings where name = 'primary_conninfo'), \
      (select nullif(setting, '') from pg_catalog.pg_settings where name = 'cluster_name'), 'walreceiver') end";
-
-/// Whether the engine's servers answer these questions.
-fn is_known(engine: Engine) -> bool {
-    matches!(engine, Engine::Postgres | Engine::FdwSharded | Engine::Multimaster)
-}
 
 /// One life of a server: from its start, a crash or a promotion to the next.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -107,7 +103,7 @@ impl Observed {
     }
 
     /// Whether the commits waited for this standby until its primary was replaced, if it was.
-    pub fn waited_for(&self, name: Option<&str>) -> Waited {
+    pub(crate) fn waited_for(&self, name: Option<&str>) -> Waited {
         let last = self.lives.iter().map(|life| life.timeline).max();
         let before = |period: &&Period| {
             !self.has_failed_over() || self.lives.get(period.life).map(|life| life.timeline) < last
@@ -116,7 +112,7 @@ impl Observed {
     }
 
     /// Whether they waited for it all the time, on whatever primary.
-    pub fn always_waited_for(&self, name: Option<&str>) -> Waited {
+    pub(crate) fn always_waited_for(&self, name: Option<&str>) -> Waited {
         waited(name, self.periods.iter())
     }
 
@@ -133,7 +129,7 @@ impl Observed {
 
 impl Period {
     /// Whether a commit of this time waits for the standby of this name, whatever becomes of the others.
-    pub fn waits_for(&self, name: &str) -> Waited {
+    pub(crate) fn waits_for(&self, name: &str) -> Waited {
         let Some(set) = Set::parse(&self.names) else {
             return Waited::No("synchronous_standby_names was empty".to_owned());
         };
@@ -256,7 +252,7 @@ fn standby_name(client: &mut Client) -> Option<String> {
 /// The names of all standbys of a site, by node.
 pub(super) fn names(site: &Site) -> Vec<Option<String>> {
     let name = |role: Role, spec| match role {
-        Role::Standby if site.engine == Engine::Postgres => {
+        Role::Standby if site.engine.links == NodeLinks::Streaming => {
             Client::connect(spec, PATIENCE).ok().and_then(|mut client| standby_name(&mut client))
         }
         _ => None,
@@ -267,7 +263,7 @@ pub(super) fn names(site: &Site) -> Vec<Option<String>> {
 /// Asks until the end.
 pub(super) fn observe(site: &Site, registry: &Registry, watch: &Watch<'_>) -> Vec<Period> {
     let mut periods: Vec<Period> = Vec::new();
-    if !is_known(site.engine) {
+    if !site.engine.has_wal {
         return periods;
     }
     let mut session = Lasting::new(site.entry(), PATIENCE);

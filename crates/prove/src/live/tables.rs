@@ -5,8 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use target::trust::TRUSTED;
-use target::{Engine, Role};
+use connect::cluster_file::Role;
+use engines::profile::Layout;
+use engines::trust::TRUSTED;
 
 use super::LiveError;
 use crate::client::{Client, ClientError, text};
@@ -60,57 +61,35 @@ impl Tables {
     ///
     /// # Errors
     /// As [`Tables::make`].
-    pub fn make_for(site: &Site, entries: &[usize], shapes: &[Shape]) -> Result<Tables, LiveError> {
+    pub(crate) fn make_for(site: &Site, entries: &[usize], shapes: &[Shape]) -> Result<Tables, LiveError> {
         site.follow_primary();
         let entry = site.primary();
-        let holders: Vec<usize> = match site.engine {
-            Engine::FdwSharded => {
-                (0..site.nodes.len()).filter(|node| site.nodes[*node].role == Role::Shard).collect()
-            }
-            Engine::Multimaster => (0..site.nodes.len()).collect(),
-            _ => vec![entry],
-        };
+        let layout = site.engine.layout;
+        let mut holders: Vec<usize> =
+            (0..site.nodes.len()).filter(|node| holds_tables(site, *node)).collect();
+        if holders.is_empty() {
+            holders.push(entry);
+        }
         for node in &holders {
             make_schema(&mut client(site, *node)?, site.proof().token())?;
         }
-        let shards: Vec<String> = match site.engine {
-            Engine::FdwSharded => holders.iter().map(|node| site.nodes[*node].name.clone()).collect(),
+        let shards: Vec<String> = match layout {
+            Layout::ForeignPartitions => holders.iter().map(|node| site.nodes[*node].name.clone()).collect(),
             _ => (1..=SHARDS_OF_ONE).map(|number| format!("part {number}")).collect(),
         };
         for shape in shapes {
-            match site.engine {
-                Engine::FdwSharded => spread(site, entries, &holders, shape)?,
-                Engine::Multimaster => {
-                    for node in &holders {
-                        client(site, *node)?.tell(&plain(shape))?;
-                    }
-                }
-                engine => {
-                    let mut client = client(site, entry)?;
-                    client.tell(&plain(shape))?;
-                    if engine == Engine::Citus {
-                        client.tell(&format!(
-                            "select create_distributed_table('{SCHEMA}.{}', 'shard')",
-                            shape.name
-                        ))?;
-                    }
-                }
+            if layout == Layout::ForeignPartitions {
+                spread(site, entries, &holders, shape)?;
+                continue;
+            }
+            for node in &holders {
+                create(&mut client(site, *node)?, layout, shape)?;
             }
         }
-        if site.engine == Engine::Multimaster {
+        if layout.publishes() {
             publish(site, &holders, shapes)?;
         }
-        let is_spread = matches!(
-            site.engine,
-            Engine::FdwSharded
-                | Engine::Citus
-                | Engine::Shardman
-                | Engine::Greenplum
-                | Engine::Cockroach
-                | Engine::Yugabyte
-                | Engine::Ydb
-        );
-        Ok(Tables { shards, is_spread })
+        Ok(Tables { shards, is_spread: layout.is_spread() })
     }
 
     /// Whether the tables are still those of this proof: asked before anything is judged by what is in them. `client` is connected to the entry.
@@ -131,7 +110,7 @@ impl Tables {
 
     /// Drops our schema everywhere. What cannot be dropped is noted: it is no reason to give up what was found.
     pub fn remove(&self, site: &Site) {
-        if site.engine == Engine::Multimaster {
+        if site.engine.layout.publishes() {
             // Rows that arrive for a table that is gone would stop the subscription. Who is stuck is no reason to leave the tables.
             let peers: Vec<usize> = (0..site.nodes.len()).collect();
             let _ = converge(site, &peers);
@@ -154,11 +133,11 @@ impl Tables {
     }
 }
 
+/// Whether tables have to be created on this node, beside the entry.
 fn holds_tables(site: &Site, node: usize) -> bool {
-    match site.engine {
-        Engine::FdwSharded => site.nodes[node].role == Role::Shard,
-        Engine::Multimaster => true,
-        _ => false,
+    match site.engine.layout {
+        Layout::ForeignPartitions => site.nodes[node].role == Role::Shard,
+        layout => layout.publishes(),
     }
 }
 
@@ -178,10 +157,7 @@ fn remove_from(site: &Site, node: usize) -> Result<(), LiveError> {
         Some(None) | None => false,
     };
     if is_ours {
-        if site.engine == Engine::Multimaster {
-            client.tell("set client_min_messages = error")?;
-        }
-        client.tell(&format!("drop schema if exists {SCHEMA} cascade"))?;
+        client.tell(&format!("set client_min_messages = error; drop schema if exists {SCHEMA} cascade"))?;
     }
     Ok(())
 }
@@ -228,21 +204,24 @@ pub(crate) fn drop_schema(client: &mut Client, proof: &str) -> Result<(), Client
     Ok(())
 }
 
-fn plain(shape: &Shape) -> String {
+/// Creates a table whose rows the engine places by their shard, where it places them at all.
+fn create(client: &mut Client, layout: Layout, shape: &Shape) -> Result<(), ClientError> {
+    let table = format!("{SCHEMA}.{}", shape.name);
+    let Layout::Spread(spread) = layout else { return client.tell(&plain(&table, shape)).map(drop) };
+    client.tell(&(plain(&table, shape) + &spread.clause("shard")))?;
+    spread.statement(&table, "shard").map_or(Ok(()), |statement| client.tell(&statement).map(drop))
+}
+
+fn plain(table: &str, shape: &Shape) -> String {
     let key = shape.key.map(|key| format!(", primary key ({key})")).unwrap_or_default();
-    format!("create table {SCHEMA}.{} (shard int not null, {}{key})", shape.name, shape.columns)
+    format!("create table {table} (shard int not null, {}{key})", shape.columns)
 }
 
 /// A leaf on each node, and at each entry a parent by list whose partitions the leaves are.
 fn spread(site: &Site, entries: &[usize], holders: &[usize], shape: &Shape) -> Result<(), LiveError> {
     let leaf = |number: usize| format!("{}_{number}", shape.name);
     for (at, node) in holders.iter().enumerate() {
-        let key = shape.key.map(|key| format!(", primary key ({key})")).unwrap_or_default();
-        client(site, *node)?.tell(&format!(
-            "create table {SCHEMA}.{} (shard int not null, {}{key})",
-            leaf(at + 1),
-            shape.columns
-        ))?;
+        client(site, *node)?.tell(&plain(&format!("{SCHEMA}.{}", leaf(at + 1)), shape))?;
     }
     for entry in entries {
         let mut client = client(site, *entry)?;
@@ -273,7 +252,7 @@ fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveE
     for node in holders {
         let mut client = client(site, *node)?;
         for shape in shapes {
-            let publication = target::local::PUBLICATION;
+            let publication = lab::local::PUBLICATION;
             if shape.key.is_none() {
                 // Without a key a row is found by all of its columns.
                 client.tell(&format!("alter table {SCHEMA}.{} replica identity full", shape.name))?;

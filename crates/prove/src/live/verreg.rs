@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use target::{ConnSpec, Engine, Role};
+use connect::{ConnSpec, cluster_file::Role};
+use engines::profile::{EntryPoints, Statements};
 
 use super::ack::Outcomes;
 use super::failures::Failures;
@@ -202,13 +203,14 @@ impl Shared<'_> {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Whether a transaction through this node, which wrote on these shards (bits), has a commit of several steps. With postgres_fdw one foreign shard is enough: that
-    /// node commits first, and then the entry may still refuse.
+    /// Whether a transaction through this node, which wrote on these shards (bits), has a commit of several steps. Where the nodes commit one after another, one
+    /// foreign shard is enough: that node commits first, and then the entry may still refuse.
     fn is_wide(&self, entry: &Entry, wrote: u64) -> bool {
         let name = &self.site.nodes[usize::from(entry.node)].name;
         let own = self.places.iter().position(|place| place == name).map_or(0, |at| 1 << ((at + 1) % 64));
         self.is_spread
-            && (wrote.count_ones() > 1 || (self.site.engine == Engine::FdwSharded && wrote & !own != 0))
+            && (wrote.count_ones() > 1
+                || (!self.site.engine.commit.protocol.is_atomic() && wrote & !own != 0))
     }
 
     fn shard(&self, key: u32) -> u32 {
@@ -250,8 +252,7 @@ pub fn run(
     let how = check::Options { threads: paper.threads, ..check::Options::default() };
     let mut history = History::read(paper.history).map_err(unfit)?;
     report.report = check::check(&history, &how);
-    // With postgres_fdw and its like the other nodes keep the snapshot of a transaction's first statement, at every level.
-    let is_by_statement = site.engine == Engine::Postgres;
+    let is_by_statement = site.engine.statements == Statements::Fresh;
     let look = |history: &History| {
         (options.level == Level::ReadCommitted).then(|| late::find(history, is_by_statement))
     };
@@ -310,12 +311,16 @@ fn entries(site: &Site, options: &Options) -> Vec<Entry> {
         spec: options.dressed(site.nodes[node].client_spec()),
         is_standby,
     };
-    let writers: Vec<Entry> = match site.engine {
-        Engine::FdwSharded => of(Role::Shard).map(|node| entry(node, false)).collect(),
-        Engine::Multimaster => of(Role::Peer).map(|node| entry(node, false)).collect(),
-        // Whoever takes writes, also after a promotion.
-        _ => vec![Entry { spec: options.dressed(site.entry()), ..entry(site.primary(), false) }],
+    let mut writers: Vec<Entry> = match site.engine.entry {
+        EntryPoints::EveryNode => {
+            of(Role::Shard).chain(of(Role::Peer)).map(|node| entry(node, false)).collect()
+        }
+        EntryPoints::Primary | EntryPoints::Coordinator => Vec::new(),
     };
+    if writers.is_empty() {
+        // Whoever takes writes, also after a promotion.
+        writers.push(Entry { spec: options.dressed(site.entry()), ..entry(site.primary(), false) });
+    }
     writers.into_iter().chain(of(Role::Standby).map(|node| entry(node, true))).collect()
 }
 
@@ -351,7 +356,7 @@ fn load(
         unwritten: AtomicU64::new(0),
     };
     fill(&shared, keys as u32)?;
-    if site.engine == Engine::Multimaster {
+    if site.engine.layout.publishes() {
         let stuck = converge(site, &holders)?;
         if !stuck.is_empty() {
             return Err(LiveError::Unfit(format!("replication does not work: {}", stuck.join("; "))));

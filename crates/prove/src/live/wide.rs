@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use target::Engine;
+use engines::profile::NodeLinks;
 
 use super::tables::{SCHEMA, Shape, Tables};
 use super::{LiveError, Options};
@@ -22,59 +22,15 @@ const COMMITS_MIN: usize = 7;
 /// Queries that measure a round trip.
 const PINGS: usize = 15;
 
-/// How commits over several nodes are made, in round trips between the nodes.
-///
-/// After the cost model of a talk about distributed PostgreSQL and YDB (a synchronous standby 1, two-phase commit 2, YDB 4.5) and the documentation
-/// of the engines. `None`: not known.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Protocol {
-    /// What it is, in words.
-    pub says: &'static str,
-    /// Round trips, one after another.
-    pub round_trips: f64,
-}
-
-/// The protocol of a commit that writes on `others` nodes beside the one that the client is connected to. `is_parallel`: postgres_fdw commits its nodes at once.
-pub fn protocol(
-    engine: Engine,
-    others: usize,
-    waits_for_standbys: bool,
-    is_parallel: bool,
-) -> Option<Protocol> {
-    let of = |says, round_trips| Some(Protocol { says, round_trips });
-    match engine {
-        Engine::Postgres if waits_for_standbys => {
-            of("the WAL goes to the standby, its answer comes back", 1.0)
-        }
-        Engine::Postgres => of("nobody is waited for", 0.0),
-        // Logical replication comes after the commit.
-        Engine::Multimaster => of("other nodes get it after the commit", 0.0),
-        _ if others == 0 => of("only this node takes part", 0.0),
-        Engine::FdwSharded if is_parallel => {
-            of("postgres_fdw sends COMMIT to all nodes at once (parallel_commit)", 1.0)
-        }
-        Engine::FdwSharded => of("postgres_fdw sends COMMIT to one node after another", others as f64),
-        Engine::Citus | Engine::Greenplum if others == 1 => of("one node commits by itself", 1.0),
-        Engine::Citus | Engine::Greenplum | Engine::Shardman => {
-            of("PREPARE TRANSACTION, then COMMIT PREPARED, each to all nodes at once", 2.0)
-        }
-        Engine::Cockroach => of("parallel commits: one round of consensus", 1.0),
-        Engine::Yugabyte => of("the status record, then the answers of the tablets", 2.0),
-        Engine::Ydb => {
-            of("a distributed transaction through coordinator and mediator, as its authors count", 4.5)
-        }
-    }
-}
-
 /// What one kind of commit costs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cost {
     /// Which nodes it writes on.
     pub nodes: Vec<String>,
-    /// How it is made, in words; `None`: not known.
-    pub protocol: Option<&'static str>,
+    /// How it is made, in words.
+    pub protocol: &'static str,
     /// Round trips between nodes that its protocol takes.
-    pub predicted: Option<f64>,
+    pub predicted: f64,
     /// Round trips measured; `None` where the ways cannot be delayed.
     pub measured: Option<f64>,
     /// Commits that were timed, without and with the delay.
@@ -161,7 +117,7 @@ pub fn run(
             }
         }
     }
-    let is_parallel = site.engine == Engine::FdwSharded && commits_at_once(&mut client)?;
+    let is_parallel = site.engine.links == NodeLinks::ForeignServers && commits_at_once(&mut client)?;
     let mut base = [0, 0];
     // The client's own way to the entry node is in every time; what is left of the base is a flush.
     let flush = median(&plain[0]).saturating_sub(median(&ping(&mut client)?));
@@ -172,14 +128,13 @@ pub fn run(
             continue;
         }
         let away = kind.shards.iter().filter(|shard| tables.is_spread && **shard != own).count();
-        let protocol = protocol(site.engine, away, waits_for_standbys, is_parallel);
-        let trips = protocol.map(|protocol| protocol.round_trips);
+        let cost = site.engine.commit.protocol.cost(away, waits_for_standbys, is_parallel);
         let unit = report.round_trip_us[1].saturating_sub(report.round_trip_us[0]);
         let longer = |now: u64, before: u64| now as f64 - before as f64;
         report.costs.push(Cost {
             nodes: kind.shards.iter().map(|shard| node_name(site, &tables, *shard)).collect(),
-            protocol: protocol.map(|protocol| protocol.says),
-            predicted: trips,
+            protocol: cost.words,
+            predicted: cost.round_trips,
             // The base tells what the delay changes for a commit that waits for nobody: nothing, or the machine has changed meanwhile.
             measured: (unit > 0 && !delayed.is_empty())
                 .then(|| (longer(medians[1], medians[0]) - longer(base[1], base[0])) / unit as f64),
@@ -187,10 +142,9 @@ pub fn run(
             commit_us_p50: medians,
             predicted_us: [0, 1].map(|phase| {
                 let trip = report.round_trip_us[phase];
-                let is_known = trip > 0 || trips == Some(0.0);
-                trips
-                    .filter(|_| is_known && base[phase] > 0)
-                    .map(|trips| base[phase] + (trips * (trip + flush) as f64) as u64)
+                let is_known = trip > 0 || cost.round_trips == 0.0;
+                (is_known && base[phase] > 0)
+                    .then(|| base[phase] + (cost.round_trips * (trip + flush) as f64) as u64)
             }),
         });
     }
@@ -252,9 +206,7 @@ fn ping(client: &mut Client) -> Result<Vec<u64>, LiveError> {
 }
 
 fn median(times: &[u64]) -> u64 {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or(0)
+    record::statistics::median(times.iter().map(|time| *time as f64)).unwrap_or(0.0) as u64
 }
 
 /// Whether every foreign server has `parallel_commit`.
@@ -271,18 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_trips_follow_the_protocol() {
-        let trips = |engine, others, standbys, parallel| {
-            protocol(engine, others, standbys, parallel).map(|protocol| protocol.round_trips)
-        };
-        assert_eq!(trips(Engine::Postgres, 0, false, false), Some(0.0));
-        assert_eq!(trips(Engine::Postgres, 0, true, false), Some(1.0));
-        assert_eq!(trips(Engine::FdwSharded, 0, false, true), Some(0.0));
-        assert_eq!(trips(Engine::FdwSharded, 3, false, true), Some(1.0));
-        assert_eq!(trips(Engine::FdwSharded, 3, false, false), Some(3.0));
-        assert_eq!(trips(Engine::Citus, 1, false, false), Some(1.0));
-        assert_eq!(trips(Engine::Citus, 2, false, false), Some(2.0));
-        assert_eq!(trips(Engine::Ydb, 2, false, false), Some(4.5));
+    fn the_median_is_the_middle_one() {
         assert_eq!(median(&[5, 1, 9]), 5);
         assert_eq!(median(&[]), 0);
     }

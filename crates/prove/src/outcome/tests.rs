@@ -49,99 +49,100 @@ const WIDE: At = At::Commit { wide: true };
 
 #[test]
 fn tags_warnings_codes_and_engines_decide() {
-    use Engine::{Citus, Cockroach, FdwSharded, Postgres};
+    let [postgres, fdw_sharded, citus, cockroach] =
+        ["postgres", "fdw-sharded", "citus", "cockroach"].map(|name| Engine::parse(name).unwrap());
     use Outcome::{Fail, Info, Ok, OkWeak, Partial};
     let e = |severity: &str, code: &str| said(b'E', severity, code);
     let n = |severity: &str, code: &str| said(b'N', severity, code);
     type Row = (&'static str, Engine, At, Vec<Vec<u8>>, Outcome);
     let rows: [Row; 27] = [
-        ("a plain commit", Postgres, NARROW, vec![complete("COMMIT"), ready(b'I')], Ok),
+        ("a plain commit", postgres, NARROW, vec![complete("COMMIT"), ready(b'I')], Ok),
         (
             "a statement that commits by itself",
-            Postgres,
+            postgres,
             NARROW,
             vec![complete("INSERT 0 1"), ready(b'I')],
             Ok,
         ),
-        ("a failed block", Postgres, NARROW, vec![complete("ROLLBACK"), ready(b'I')], Fail),
+        ("a failed block", postgres, NARROW, vec![complete("ROLLBACK"), ready(b'I')], Fail),
         (
             "a failed block on an engine that is never sure",
-            Citus,
+            citus,
             WIDE,
             vec![complete("ROLLBACK"), ready(b'I')],
             Fail,
         ),
         (
             "a cancelled wait",
-            Postgres,
+            postgres,
             NARROW,
             vec![n("WARNING", "01000"), complete("COMMIT"), ready(b'I')],
             OkWeak,
         ),
         (
             "words that are no warning",
-            Postgres,
+            postgres,
             NARROW,
             vec![n("NOTICE", "00000"), complete("COMMIT"), ready(b'I')],
             Ok,
         ),
         (
             "Citus could not commit on a worker yet",
-            Citus,
+            citus,
             WIDE,
             vec![n("WARNING", "08006"), complete("COMMIT"), ready(b'I')],
             OkWeak,
         ),
         (
             "the block was lost by a pooler",
-            Postgres,
+            postgres,
             NARROW,
             vec![n("WARNING", "25P01"), complete("COMMIT"), ready(b'I')],
             Info,
         ),
-        ("refused at COMMIT", Postgres, NARROW, vec![e("ERROR", "40001"), ready(b'I')], Fail),
-        ("a deferred constraint", Postgres, NARROW, vec![e("ERROR", "23503"), ready(b'I')], Fail),
+        ("refused at COMMIT", postgres, NARROW, vec![e("ERROR", "40001"), ready(b'I')], Fail),
+        ("a deferred constraint", postgres, NARROW, vec![e("ERROR", "23503"), ready(b'I')], Fail),
         (
             "any error of PostgreSQL's own commit",
-            Postgres,
+            postgres,
             NARROW,
             vec![e("ERROR", "53100"), ready(b'I')],
             Fail,
         ),
-        ("a demoted server", Postgres, NARROW, vec![e("ERROR", "25006"), ready(b'I')], Fail),
+        ("a demoted server", postgres, NARROW, vec![e("ERROR", "25006"), ready(b'I')], Fail),
         (
             "an engine whose errors are not known",
-            Cockroach,
+            cockroach,
             WIDE,
             vec![e("ERROR", "XXUUU"), ready(b'I')],
             Info,
         ),
-        ("ambiguous in so many words", Cockroach, WIDE, vec![e("ERROR", "40003"), ready(b'I')], Info),
-        ("a retry of CockroachDB", Cockroach, WIDE, vec![e("ERROR", "40001"), ready(b'I')], Fail),
-        ("fdw, several nodes", FdwSharded, WIDE, vec![e("ERROR", "40001"), ready(b'I')], Partial),
+        ("ambiguous in so many words", cockroach, WIDE, vec![e("ERROR", "40003"), ready(b'I')], Info),
+        ("a retry of CockroachDB", cockroach, WIDE, vec![e("ERROR", "40001"), ready(b'I')], Fail),
+        ("fdw, several nodes", fdw_sharded, WIDE, vec![e("ERROR", "40001"), ready(b'I')], Partial),
         (
             "fdw, several nodes, one of them gone",
-            FdwSharded,
+            fdw_sharded,
             WIDE,
             vec![e("ERROR", "08006"), ready(b'I')],
             Partial,
         ),
-        ("fdw, one node", FdwSharded, NARROW, vec![e("ERROR", "40001"), ready(b'I')], Fail),
+        ("fdw, one node", fdw_sharded, NARROW, vec![e("ERROR", "40001"), ready(b'I')], Fail),
         (
             "fdw, one node, and that one gone",
-            FdwSharded,
+            fdw_sharded,
             NARROW,
             vec![e("ERROR", "08006"), ready(b'I')],
             Info,
         ),
-        ("no reply at all", Postgres, NARROW, vec![], Info),
-        ("the tag came, the end did not", Postgres, NARROW, vec![complete("COMMIT")], Info),
-        ("terminated, with the last words", Postgres, NARROW, vec![e("FATAL", "57P01")], Info),
-        ("terminated in the wait for a standby", Postgres, NARROW, vec![n("WARNING", "57P01")], Info),
-        ("another backend crashed", Postgres, NARROW, vec![n("WARNING", "57P02")], Info),
-        ("shutting down at COMMIT", Postgres, NARROW, vec![e("FATAL", "57P02")], Info),
-        ("an error before COMMIT", Postgres, At::BeforeCommit, vec![e("ERROR", "57014"), ready(b'E')], Fail),
-        ("the end before COMMIT", FdwSharded, At::BeforeCommit, vec![e("FATAL", "57P01")], Fail),
+        ("no reply at all", postgres, NARROW, vec![], Info),
+        ("the tag came, the end did not", postgres, NARROW, vec![complete("COMMIT")], Info),
+        ("terminated, with the last words", postgres, NARROW, vec![e("FATAL", "57P01")], Info),
+        ("terminated in the wait for a standby", postgres, NARROW, vec![n("WARNING", "57P01")], Info),
+        ("another backend crashed", postgres, NARROW, vec![n("WARNING", "57P02")], Info),
+        ("shutting down at COMMIT", postgres, NARROW, vec![e("FATAL", "57P02")], Info),
+        ("an error before COMMIT", postgres, At::BeforeCommit, vec![e("ERROR", "57014"), ready(b'E')], Fail),
+        ("the end before COMMIT", fdw_sharded, At::BeforeCommit, vec![e("FATAL", "57P01")], Fail),
     ];
     for (what, engine, at, messages, expected) in rows {
         assert_eq!(judge(engine, at, &messages), expected, "{what}");
@@ -153,9 +154,9 @@ fn tags_warnings_codes_and_engines_decide() {
 fn a_commit_that_was_not_sent_has_failed() {
     let broken =
         |was_sent| Broken { was_sent, reply: Box::default(), cause: std::io::ErrorKind::BrokenPipe.into() };
-    assert_eq!(of_broken(Engine::Postgres, NARROW, &broken(false)).outcome, Outcome::Fail);
-    assert_eq!(of_broken(Engine::Postgres, NARROW, &broken(true)).outcome, Outcome::Info);
-    assert_eq!(of_broken(Engine::Postgres, At::BeforeCommit, &broken(true)).outcome, Outcome::Fail);
+    assert_eq!(of_broken(Engine::default(), NARROW, &broken(false)).outcome, Outcome::Fail);
+    assert_eq!(of_broken(Engine::default(), NARROW, &broken(true)).outcome, Outcome::Info);
+    assert_eq!(of_broken(Engine::default(), At::BeforeCommit, &broken(true)).outcome, Outcome::Fail);
 }
 
 /// Rows and tags of several statements in one request belong together, and the rows of a statement that failed to none.

@@ -1,22 +1,22 @@
 //! What scripted interleavings come to, as promises: a level keeps what it prevents, lets happen what it does not, and a cluster's cases each have a line.
 
+use engines::Engine;
 use record::promise::{Control, Promise, Reading, Standing, bound};
 use serde_json::{Map, json};
-use target::Engine;
 
 use crate::hermitage::{Answer, LEVELS, Verdict};
 use crate::history::Isolation;
 
 /// What a level is for, in the words of a witness.
 fn why(engine: Engine, level: Isolation) -> &'static str {
-    match (engine, level) {
-        (Engine::Cockroach | Engine::Yugabyte | Engine::Ydb, _) => {
-            "the engine's own levels, by their PostgreSQL names"
-        }
-        (_, Isolation::Serializable) => {
+    if engine.levels.are_own() {
+        return "the engine's own levels, by their PostgreSQL names";
+    }
+    match level {
+        Isolation::Serializable => {
             "SERIALIZABLE watches what transactions read of what others write, and refuses one of a dangerous pair"
         }
-        (_, Isolation::RepeatableRead) => {
+        Isolation::RepeatableRead => {
             "each transaction has one snapshot, and of two that overwrite each other the second is refused; what one reads and the other writes is not watched"
         }
         _ => "each statement has a snapshot of its own; only writes of one row wait for each other",
@@ -256,7 +256,7 @@ mod tests {
             answer("G2-item", Isolation::Serializable, Some(false), Some(true)),
             answer("G0", Isolation::Serializable, Some(false), None),
         ];
-        let promises = hermitage(Engine::Postgres, &answers, "single");
+        let promises = hermitage(Engine::default(), &answers, "single");
         let found: Vec<(Standing, &str, &str)> = promises
             .iter()
             .map(|promise| (promise.standing, promise.promise.as_str(), promise.setting.as_str()))
@@ -293,7 +293,7 @@ mod tests {
             answer("P4", Isolation::RepeatableRead, Some(false), Some(false)),
         ];
         let standing = |answers: &[Answer]| {
-            let promises = hermitage(Engine::Postgres, answers, "");
+            let promises = hermitage(Engine::default(), answers, "");
             let prevents = |promise: &&Promise| promise.promise.starts_with("REPEATABLE READ prevents");
             promises.iter().find(prevents).unwrap().standing
         };
@@ -313,7 +313,10 @@ mod tests {
         sums.promise = "one SELECT sees all or nothing";
         sums.counted = Some((300, 2, "sums"));
         let standings = |answers: &[Answer]| -> Vec<Standing> {
-            hermitage(Engine::Citus, answers, "").iter().map(|promise| promise.standing).collect()
+            hermitage(Engine::parse("citus").unwrap(), answers, "")
+                .iter()
+                .map(|promise| promise.standing)
+                .collect()
         };
         assert_eq!(standings(&[half.clone(), sums]), [Standing::ByDesign, Standing::ByDesign]);
         assert_eq!(standings(&[half]), [Standing::Kept]);
@@ -324,11 +327,11 @@ mod tests {
         let mut stale = answer("RYW", Isolation::Unknown, Some(true), Some(false));
         stale.promise = "a standby shows at once what was acknowledged";
         stale.counted = Some((300, 0, "reads"));
-        let promises = hermitage(Engine::Postgres, std::slice::from_ref(&stale), "");
+        let promises = hermitage(Engine::default(), std::slice::from_ref(&stale), "");
         assert_eq!((promises[0].standing, promises[0].bound), (Standing::AllowedNotSeen, Some(0.01)));
         stale.happened = None;
         stale.is_impossible = true;
-        let promises = hermitage(Engine::Postgres, &[stale], "");
+        let promises = hermitage(Engine::default(), &[stale], "");
         assert_eq!((promises[0].standing, promises[0].why.as_str()), (Standing::NotPossible, "as it came"));
     }
 }

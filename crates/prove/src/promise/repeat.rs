@@ -152,11 +152,7 @@ fn distribution(values: &[&Value]) -> Value {
         true => json!(value as i64),
         false => json!(value),
     };
-    let middle = match all.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(all[odd / 2]),
-        even => Some((all[even / 2 - 1] + all[even / 2]) / 2.0),
-    };
+    let middle = record::statistics::median(all.iter().copied());
     let mut map = Map::new();
     let named = [("min", all.first().copied()), ("median", middle), ("max", all.last().copied())];
     for (name, value) in named {

@@ -1,7 +1,7 @@
 //! The settings that take promises back.
 
-use target::profile::{Anomaly, Arrangement, Level, Place, Rule, Setting};
-use target::{ConnSpec, Engine, Role};
+use connect::{ConnSpec, cluster_file::Role};
+use engines::profile::{Anomaly, Arrangement, Level, Place, Rule, Setting};
 
 use crate::client::{Client, text};
 use crate::fault::{Fault, Site};
@@ -19,8 +19,6 @@ pub struct Settings {
     pub fsync: String,
     /// `enable_csn_snapshot` of Shardman; empty: there is none.
     pub csn_snapshot: String,
-    /// Whether commits wait for a majority of nodes (Postgres Pro Multimaster).
-    pub has_majority: bool,
     /// Whether every standby is a synchronous one.
     pub are_all_synchronous: bool,
 }
@@ -37,16 +35,15 @@ pub enum Span {
 /// What the engine's profile says about an anomaly, at this level and with these settings.
 pub fn rule(site: &Site, settings: &Settings, span: Span, level: Level, anomaly: Anomaly) -> Rule {
     let has_standbys = site.nodes.iter().any(|node| node.role == Role::Standby);
-    let at = match (site.engine, span) {
-        (Engine::Multimaster, _) if settings.has_majority => Arrangement::Majority,
-        (Engine::Multimaster, _) => Arrangement::Asynchronous,
-        (Engine::Postgres, Span::Everywhere) if has_standbys => Arrangement::Standbys,
-        _ => Arrangement::Plain,
+    let is_about_standbys = site.engine.promises.iter().any(|promise| promise.at == Arrangement::Standbys);
+    let at = match span {
+        Span::Everywhere if has_standbys && is_about_standbys => Arrangement::Standbys,
+        Span::Everywhere | Span::Entry => Arrangement::Plain,
     };
     let is_set = |setting: Setting| settings.is_set(setting);
     // Our tables are spread over all shards there are.
-    let is_spread = !matches!(site.engine, Engine::Postgres | Engine::Multimaster);
-    site.engine.profile().rule(&Place { level, at, is_spread, is_set: &is_set }, anomaly)
+    let is_spread = site.engine.layout.is_spread();
+    site.engine.rule(&Place { level, at, is_spread, is_set: &is_set }, anomaly)
 }
 
 impl Settings {
@@ -61,8 +58,6 @@ impl Settings {
             let reply = client.ask(sql)?;
             Ok(reply.rows().first().and_then(|row| text(row.first()?)).is_some_and(|value| value == "t"))
         };
-        let has_majority =
-            is_true("select exists (select from pg_catalog.pg_extension where extname = 'multimaster')")?;
         let are_all_synchronous = is_true(
             "select count(*) > 0 and bool_and(sync_state = 'sync') from pg_catalog.pg_stat_replication",
         )?;
@@ -79,7 +74,6 @@ impl Settings {
             standby_names: ask("synchronous_standby_names")?,
             fsync: ask("fsync")?,
             csn_snapshot: ask("enable_csn_snapshot")?,
-            has_majority,
             are_all_synchronous,
         })
     }

@@ -1,11 +1,12 @@
 //! Rules and standings by known cases.
 
 use super::*;
+use engines::Engine;
 
 fn site(engine: Engine, roles: &[Role]) -> Site {
     let dir = std::env::temp_dir().join(format!("pgfathom-rules-{}", std::process::id()));
     let journal = std::sync::Arc::new(crate::fault::Journal::begin(&dir).unwrap());
-    let spec = target::ConnSpec::new("localhost", 5432, "nobody", "nothing");
+    let spec = connect::ConnSpec::new("localhost", 5432, "nobody", "nothing");
     let node = |role: &Role| crate::fault::Node::spared("n", *role, spec.clone(), "it is no server");
     Site::new(engine, roles.iter().map(node).collect(), journal)
 }
@@ -15,13 +16,13 @@ fn rules_come_from_the_profiles() {
     use Anomaly::{FracturedRead, LongFork, LostUpdate, ReadSkew, StaleRead, TornCommit, WriteSkew};
     use Level::{ReadCommitted, RepeatableRead, Serializable};
     let no_settings = Settings::default();
-    let one = site(Engine::Postgres, &[Role::Primary]);
+    let one = site(Engine::default(), &[Role::Primary]);
     let of = |level, anomaly| rule(&one, &no_settings, Span::Entry, level, anomaly);
     assert_eq!(of(RepeatableRead, WriteSkew), Rule::Allowed);
     assert_eq!(of(Serializable, WriteSkew), Rule::Forbidden);
     assert_eq!(of(ReadCommitted, LostUpdate), Rule::Allowed);
     assert_eq!(of(ReadCommitted, LongFork), Rule::Forbidden);
-    let standby = site(Engine::Postgres, &[Role::Primary, Role::Standby]);
+    let standby = site(Engine::default(), &[Role::Primary, Role::Standby]);
     // What goes through the entry alone is as on one server.
     assert_eq!(rule(&standby, &no_settings, Span::Entry, Serializable, WriteSkew), Rule::Forbidden);
     assert_eq!(rule(&standby, &no_settings, Span::Everywhere, Serializable, WriteSkew), Rule::Allowed);
@@ -33,12 +34,12 @@ fn rules_come_from_the_profiles() {
     };
     assert_eq!(rule(&standby, &applied(true), Span::Everywhere, ReadCommitted, StaleRead), Rule::Forbidden);
     assert_eq!(rule(&standby, &applied(false), Span::Everywhere, ReadCommitted, StaleRead), Rule::Allowed);
-    let shards = site(Engine::FdwSharded, &[Role::Shard, Role::Shard]);
+    let shards = site(Engine::parse("fdw-sharded").unwrap(), &[Role::Shard, Role::Shard]);
     assert_eq!(rule(&shards, &no_settings, Span::Everywhere, Serializable, FracturedRead), Rule::Allowed);
     assert_eq!(rule(&shards, &no_settings, Span::Everywhere, ReadCommitted, TornCommit), Rule::Allowed);
     let csn = |value: &str| {
         let settings = Settings { csn_snapshot: value.into(), ..Settings::default() };
-        let shardman = site(Engine::Shardman, &[Role::Shard, Role::Shard]);
+        let shardman = site(Engine::parse("shardman").unwrap(), &[Role::Shard, Role::Shard]);
         rule(&shardman, &settings, Span::Entry, RepeatableRead, ReadSkew)
     };
     assert_eq!([csn("on"), csn("off"), csn("")], [Rule::Forbidden, Rule::Allowed, Rule::Measured]);

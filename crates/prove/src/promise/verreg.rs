@@ -1,9 +1,9 @@
 //! What a random history comes to: a level that is not refuted is kept, and one that is refuted is broken unless the engine allows each of the anomalies.
 
+use connect::cluster_file::Role;
+use engines::profile::{Anomaly, Rule};
 use record::promise::{Control, Promise, Reading, Standing, bound};
 use serde_json::{Map, Value, json};
-use target::profile::{Anomaly, Rule};
-use target::{Engine, Role};
 
 use super::settings::Excuse;
 use super::{Settings, Span, bound_by, explain_missing, faults_of, rule};
@@ -95,7 +95,7 @@ fn judge(court: &Court<'_>, class: Class, is_ordered: bool) -> Rule {
             | Class::AbortedRead
             | Class::IntermediateRead
     );
-    if peers > 1 && needs_order {
+    if peers > 1 && site.engine.layout.has_unresolved_conflicts() && needs_order {
         return of(Anomaly::LostUpdate);
     }
     // The same where a setting lets a crash take acknowledged transactions away: versions are counted again.
@@ -181,9 +181,7 @@ fn of_fork(court: &Court<'_>, report: &Report, base: &Promise) -> Promise {
     let rules = [(class, judge(court, class, false))];
     let (standing, why) = match (rules[0].1, seen) {
         _ if base.n == 0 => (Standing::NotTested, "no transaction was acknowledged".to_owned()),
-        (Rule::Forbidden, 1..) => {
-            (Standing::Broken, format!("{} promises one order", site.engine.profile().title))
-        }
+        (Rule::Forbidden, 1..) => (Standing::Broken, format!("{} promises one order", site.engine.title)),
         (_, 1..) => (Standing::ByDesign, reason(court, &rules[0])),
         _ if is_blind => (Standing::NotTested, blind(report, "a fork")),
         (Rule::Forbidden, 0) => (Standing::Kept, "commits become visible in one order".to_owned()),
@@ -323,14 +321,7 @@ fn reason(court: &Court<'_>, (class, rule): &(Class, Rule)) -> String {
         return format!("{}: {}", class.says(), excuse.why);
     }
     let allowed = if *rule == Rule::Allowed { "allows it" } else { "promises nothing about it" };
-    let why = match court.site.engine {
-        Engine::FdwSharded => "each node has a snapshot of its own, which begins with its first use",
-        Engine::Multimaster => {
-            "nobody resolves conflicts, and each node applies the others' writes in its own order"
-        }
-        Engine::Postgres => "a primary and its standbys show a commit at different moments",
-        _ => "the engine's documentation",
-    };
+    let why = court.site.engine.reasons.order;
     format!("{}, and the engine {allowed}: {why}", class.says())
 }
 
@@ -342,7 +333,7 @@ fn standing(
     is_ordered: bool,
 ) -> (Standing, String) {
     if let Some((class, _)) = rules.iter().find(|(_, rule)| *rule == Rule::Forbidden) {
-        let title = court.site.engine.profile().title;
+        let title = court.site.engine.title;
         return (Standing::Broken, format!("{title} does not allow that {}", class.says()));
     }
     if let Some(first) = rules.first() {
@@ -397,14 +388,7 @@ fn change(court: &Court<'_>, rules: &[(Class, Rule)]) -> &'static str {
     if rules.iter().any(|(_, rule)| *rule == Rule::Forbidden) {
         return "look whether a pooler, a proxy or a setting is in between; then report it with the history";
     }
-    match court.site.engine {
-        _ if court.excuse.is_some() => court.excuse.as_ref().map_or("", |it| it.change),
-        Engine::FdwSharded => {
-            "keep what must agree on one shard, or take an engine with a snapshot for all nodes"
-        }
-        Engine::Multimaster => "let each row be written on one node only (ownership)",
-        _ => "read what must be in order on one node",
-    }
+    court.excuse.as_ref().map_or(court.site.engine.reasons.order_change, |excuse| excuse.change)
 }
 
 fn late_figures(report: &Report) -> Map<String, Value> {

@@ -17,25 +17,23 @@ pub fn wide(report: &Report, setting: &str) -> Vec<Promise> {
 fn one(report: &Report, cost: &Cost, setting: &str) -> Promise {
     let nodes = cost.nodes.join(", ");
     let trips = match cost.predicted {
-        None => "some round trips".to_owned(),
-        Some(1.0) => "1 round trip".to_owned(),
-        Some(count) => format!("{count} round trips"),
+        1.0 => "1 round trip".to_owned(),
+        count => format!("{count} round trips"),
     };
-    let (standing, why) = match (cost.predicted, cost.measured, &report.undelayed) {
-        (None, _, _) => (Standing::NotTested, "how this engine commits is not known".to_owned()),
-        (_, None, Some(why)) => (
+    let (standing, why) = match (cost.measured, &report.undelayed) {
+        (None, Some(why)) => (
             Standing::NotTested,
             format!("the ways between the nodes cannot be delayed, so there are only times: {why}"),
         ),
-        (_, None, None) => (Standing::NotTested, "the delay did not show".to_owned()),
-        (Some(predicted), Some(measured), _) if (predicted - measured).abs() <= OFF_MAX => {
-            (Standing::Kept, cost.protocol.unwrap_or_default().to_owned())
+        (None, None) => (Standing::NotTested, "the delay did not show".to_owned()),
+        (Some(measured), _) if (cost.predicted - measured).abs() <= OFF_MAX => {
+            (Standing::Kept, cost.protocol.to_owned())
         }
-        (Some(_), Some(measured), _) => (
+        (Some(measured), _) => (
             Standing::NotTested,
             format!(
                 "{measured:.2} round trips were measured: something else waits, or the machine was busy ({})",
-                cost.protocol.unwrap_or_default()
+                cost.protocol
             ),
         ),
     };

@@ -10,10 +10,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use target::Engine;
-use target::conninfo::Pinned;
-use target::hot::{self, HotConnection, QueryError};
-use target::{Cluster, ConnSpec, trust};
+use connect::ConnSpec;
+use connect::conninfo::Pinned;
+use connect::hot::{self, HotConnection, QueryError};
+use connect::sql;
+use engines::{Cluster, trust};
 
 use super::condition::{Condition, Names};
 use super::{
@@ -41,7 +42,7 @@ pub(super) struct Opened {
 /// Connects to the nodes that have to be asked, opens their snapshots as close to each other as can be, and finds the tables.
 pub(super) fn open(cluster: &Cluster, watch: &Watch<'_>) -> Result<Opened, ProveError> {
     let data: Vec<usize> = cluster.data_nodes().collect();
-    let node_wise = cluster.engine == Engine::FdwSharded && data.len() > 1;
+    let node_wise = cluster.has_foreign_partitions();
     if !node_wise {
         // Any other cluster answers through its first node, as a single server does.
         let spec = cluster.nodes[0].spec.clone();
@@ -107,8 +108,8 @@ fn names(spec: &ConnSpec, connection: &mut HotConnection) -> Result<Names, Prove
 fn tables_of(connection: &mut HotConnection, schema: &str) -> Result<BTreeMap<String, u32>, QueryError> {
     let sql = format!(
         "select c.relname, c.oid from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-         where n.nspname = '{}' and c.relkind in ('r', 'p', 'f')",
-        schema.replace('\'', "''")
+         where n.nspname = {} and c.relkind in ('r', 'p', 'f')",
+        sql::literal(schema)
     );
     let rows = connection.simple_query(&sql)?;
     let text = |row: &[Option<Vec<u8>>], at: usize| text_of(row.get(at).and_then(|value| value.as_deref()));
@@ -124,7 +125,7 @@ fn names_in(schema: &str, found: &BTreeMap<String, u32>) -> Result<(Names, Vec<u
         match table {
             Some((table, oid)) => {
                 oids.push(*oid);
-                format!("\"{}\".\"{}\"", schema.replace('"', "\"\""), table.replace('"', "\"\""))
+                sql::qualified(schema, table)
             }
             None => {
                 missing.push(names[0]);
@@ -190,18 +191,18 @@ fn local_names(spec: &ConnSpec, connection: &mut HotConnection) -> Result<Names,
 /// A table's rows on this node, as something to select from.
 fn local(connection: &mut HotConnection, name: &str) -> Result<String, ProveError> {
     const DOING: &str = "looking for this node's partitions";
-    let literal = name.replace('\'', "''");
+    let literal = sql::literal(name);
     let alias = name.rsplit_once("\".\"").map_or_else(|| name.to_owned(), |(_, table)| format!("\"{table}"));
     // A table that is not partitioned is its own only leaf.
     let sql = format!(
-        "select t.relid::text from pg_catalog.pg_partition_tree('{literal}') t
+        "select t.relid::text from pg_catalog.pg_partition_tree({literal}) t
          join pg_catalog.pg_class c on c.oid = t.relid where t.isleaf and c.relkind = 'r' order by c.relname"
     );
     let rows = connection.simple_query(&sql).map_err(sql_error(DOING))?;
     let mut leaves: Vec<String> =
         rows.iter().map(|row| text_of(row.first().and_then(|value| value.as_deref()))).collect();
     if leaves.is_empty() {
-        let kind = format!("select relkind::text from pg_catalog.pg_class where oid = '{literal}'::regclass");
+        let kind = format!("select relkind::text from pg_catalog.pg_class where oid = {literal}::regclass");
         match text(connection, &kind).map_err(sql_error(DOING))?.as_str() {
             "p" => return Ok(format!("(select * from {name} where false) {alias}")),
             _ => leaves.push(name.to_owned()),

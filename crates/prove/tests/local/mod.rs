@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use connect::cluster_file::Role;
+use engines::Engine;
+use lab::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
 use prove::fault::{Journal, Node, Site};
-use target::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
-use target::{Engine, Role};
 
 /// Runs `test` on every installation, one after the other: the machine is shared, and what these tests wait for is load.
 pub(crate) fn on_each(test: impl Fn(&Installation)) {
@@ -55,7 +56,7 @@ pub(crate) fn site_of(cluster: &ThrowawayCluster, journal: &Arc<Journal>) -> Sit
 /// One server likewise.
 pub(crate) fn site_of_one(server: &Throwaway, journal: &Arc<Journal>) -> Site {
     let node = Node::hurtable("single", Role::Primary, server.spec(), server.instance());
-    Site::new(Engine::Postgres, vec![node], Arc::clone(journal))
+    Site::new(Engine::default(), vec![node], Arc::clone(journal))
 }
 
 /// Waits for something that must come.

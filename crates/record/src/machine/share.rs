@@ -95,7 +95,7 @@ impl Shares {
             let stolen = share(self.stolen.saturating_sub(before.stolen));
             if stolen >= STEAL_SHARE_NOTED {
                 notes.push(format!(
-                    "the hypervisor took {} % of this machine's CPU time away (steal): rates are lower and latencies longer by that",
+                    "the hypervisor took {} % of this host's CPU time away (steal): rates are lower and latencies higher because of it",
                     percent(stolen)
                 ));
             }
@@ -103,7 +103,7 @@ impl Shares {
                 self.others_since(before).map(share).filter(|share| *share >= OTHERS_SHARE_NOTED)
             {
                 notes.push(format!(
-                    "other programs than pgfathom and PostgreSQL took {} % of this machine's CPU time",
+                    "other programs than pgfathom and PostgreSQL took {} % of this host's CPU time",
                     percent(others)
                 ));
             }

@@ -1,14 +1,12 @@
 //! What a matrix says, in sentences: claims with their numbers, the same for the terminal, the page and `run.json`.
 
-use super::{Matrix, Operation, Outlier, Part, RoundTripsBy, polish};
-use crate::model::Finding;
+use super::{Matrix, Operation, Outlier, Part, RoundTripsBy};
+use crate::finding::{Finding, Level, Remedy, Severity};
+use crate::number;
+use crate::statistics::median;
 
-/// Proof level of a comparison of equals.
-const PEER_CONTRAST: &str = "peer contrast";
-/// Proof level of a counter that only one explanation moves.
-const COUNTER: &str = "discriminating counter";
-/// Proof level of two things that go together.
-const CO_OCCURRENCE: &str = "co-occurrence";
+/// The rule that tells what the rows of other nodes cost; the others name a node or path that is odd.
+pub const DISTANCE: &str = "matrix-distance";
 /// A node's own rows must be this many times as fast before that is worth a sentence.
 const OWN_PER_REMOTE_TOLD: f64 = 1.25;
 /// A prediction this close to the measurement explains it.
@@ -38,7 +36,7 @@ impl Matrix {
             odd.iter().find(|odd| odd.outlier.what == Part::Own && odd.outlier.connect == *name)
         };
         for one in &odd {
-            let Outlier { what, connect, data, ratio, .. } = one.outlier;
+            let Outlier { what, connect, data, ratio, deviations } = one.outlier;
             let name = connect.as_ref().or(data.as_ref()).cloned();
             let node = name.as_deref().unwrap_or_default();
             let pace = if *ratio < 1.0 { "slow" } else { "fast" };
@@ -49,44 +47,44 @@ impl Matrix {
                         .map(|own| format!(", and its own rows through itself at {}", own.told()))
                         .unwrap_or_default();
                     let claim = format!(
-                        "{} is {pace}: sessions that enter there work at {ratios} times the rate of the others, its rows are served at {}{own}",
+                        "{} is {pace}: sessions that connect to it reach {ratios} times the rate of the others, and its rows are served at {}{own}",
                         called(node),
                         column.told()
                     );
-                    finding("matrix-node", "high", claim, self.look_at(node))
+                    finding("matrix-node", Severity::High, claim, self.look_at(node))
                 }
                 // Told with its row.
                 (Part::Column, Some(_)) => continue,
                 (Part::Own, Some(_)) => continue,
                 (Part::Row, None) => finding(
                     "matrix-row",
-                    "medium",
+                    Severity::Medium,
                     format!(
-                        "sessions that enter at {node} work at {ratios} times the rate of the others, whatever rows they ask for"
+                        "sessions that connect to {node} reach {ratios} times the rate of the others, for the rows of every node"
                     ),
                     format!(
-                        "look at what only an entry does on {node}: its CPU, its planner settings, its network"
+                        "check what only an entry node does on {node}: its CPU, its planner settings, its network"
                     ),
                 ),
                 (Part::Column, None) => finding(
                     "matrix-column",
-                    "medium",
+                    Severity::Medium,
                     format!(
-                        "rows of {node} are served at {ratios} times the rate of the others, from every entry"
+                        "rows of {node} are served at {ratios} times the rate of the others, from every entry node"
                     ),
                     format!(
-                        "look at what only an owner of rows does on {node}: its disks, its cache, its locks"
+                        "check what only an owner of rows does on {node}: its disks, its cache, its locks"
                     ),
                 ),
                 (Part::Own, None) => finding(
                     "matrix-own",
-                    "medium",
+                    Severity::Medium,
                     format!(
                         "{} serves its own rows at {ratios} times the rate at which the others serve theirs",
                         called(node)
                     ),
                     format!(
-                        "the network has no part in it: compare hardware, settings and disks of {node} with the others"
+                        "the network is not involved: compare hardware, settings and disks of {node} with the others"
                     ),
                 ),
                 (Part::Path, _) => {
@@ -94,22 +92,20 @@ impl Matrix {
                     let (connect, data) = (connect.unwrap_or_default(), data.unwrap_or_default());
                     finding(
                         "matrix-path",
-                        "medium",
+                        Severity::Medium,
                         format!(
                             "the path from {connect} to {data} runs at {ratios} times the rate that both nodes have on other paths"
                         ),
-                        format!("look at the network between {connect} and {data}"),
+                        format!("check the network between {connect} and {data}"),
                     )
                 }
             };
-            findings.push(finding);
+            let node = Some(node.to_string()).filter(|node| !node.is_empty());
+            let numbers = [("ratio".to_string(), *ratio), ("deviations".to_string(), *deviations)].into();
+            findings.push(Finding { node, numbers, ..finding });
         }
         findings.extend(self.operations.iter().filter_map(cost_of_distance));
-        findings.sort_by_key(|finding| match finding.severity.as_str() {
-            "high" => 0,
-            "medium" => 1,
-            _ => 2,
-        });
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         findings
     }
 
@@ -155,13 +151,15 @@ fn called(node: &str) -> String {
     if node.starts_with("node") { node.to_string() } else { format!("node {node}") }
 }
 
-fn finding(code: &str, severity: &str, claim: String, remedy: String) -> Finding {
+fn finding(rule: &str, severity: Severity, claim: String, remedy: String) -> Finding {
     Finding {
-        code: code.to_string(),
-        severity: severity.to_string(),
-        proof: PEER_CONTRAST.to_string(),
+        id: rule.to_string(),
+        rule: rule.to_string(),
+        severity,
+        level: Level::PeerContrast,
         claim,
-        remedy: Some(remedy),
+        remedy: Remedy { text: remedy, ..Remedy::default() },
+        ..Finding::default()
     }
 }
 
@@ -171,64 +169,38 @@ fn cost_of_distance(operation: &Operation) -> Option<Finding> {
     let mut claim = format!(
         "{}: a node's own rows are {} times as fast as another node's ({} against {} transactions/s)",
         operation.name,
-        short(times),
-        short(operation.own_median?),
-        short(operation.remote_median?),
+        number::three(times),
+        number::three(operation.own_median?),
+        number::three(operation.remote_median?),
     );
     let remote = || operation.cells.iter().filter(|cell| !cell.is_own());
     let counted = remote().filter(|cell| cell.round_trips_by == Some(RoundTripsBy::Counted));
-    let round_trips = polish::median(counted.clone().filter_map(|cell| cell.round_trips));
+    let round_trips = median(counted.clone().filter_map(|cell| cell.round_trips));
     let shares = counted.filter_map(|cell| Some(cell.predicted_us_p50? / (cell.latency_us_p50 as f64)));
-    let mut proof = PEER_CONTRAST;
+    let mut level = Level::PeerContrast;
     if let Some(round_trips) = round_trips {
-        proof = CO_OCCURRENCE;
+        level = Level::CoOccurrence;
         claim.push_str(&format!("; each takes {} between the nodes", trips(round_trips)));
-        match polish::median(shares.filter(|share| share.is_finite())) {
+        match median(shares.filter(|share| share.is_finite())) {
             Some(share) if EXPLAINED.contains(&share) => {
-                proof = COUNTER;
-                claim.push_str(&format!(", which times the ping predicts {} of its median", percent(share)));
+                level = Level::DiscriminatingCounter;
+                claim.push_str(&format!(
+                    "; multiplied by the ping this predicts {} of its median",
+                    number::percent(share)
+                ));
             }
             Some(share) => claim.push_str(&format!(
-                ", but these times the ping predict {} of its median: something else takes part",
-                percent(share)
+                ", but multiplied by the ping they predict {} of its median: there is another cause",
+                number::percent(share)
             )),
             None => {}
         }
     }
-    let remedy = "send each session to the node that owns its rows (run --connect owner shows what that gives), or batch statements into transactions";
-    Some(Finding {
-        code: "matrix-distance".to_string(),
-        severity: "low".to_string(),
-        proof: proof.to_string(),
-        claim,
-        remedy: Some(remedy.to_string()),
-    })
+    let remedy = "send each session to the node that owns its rows (run --connect owner shows the gain), or batch statements into transactions";
+    Some(Finding { level, ..finding(DISTANCE, Severity::Low, claim, remedy.to_string()) })
 }
 
 fn trips(count: f64) -> String {
-    if (count - count.round()).abs() < 0.05 {
-        format!("{count:.0} round trip{}", if count.round() == 1.0 { "" } else { "s" })
-    } else {
-        format!("{count:.1} round trips")
-    }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
-}
-
-/// Three digits, thousands separated.
-fn short(value: f64) -> String {
-    if value < 99.95 {
-        return if value < 9.995 { format!("{value:.2}") } else { format!("{value:.1}") };
-    }
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let count = if (count - count.round()).abs() < 0.05 { count.round() } else { count };
+    format!("{} round trip{}", number::three(count), if count == 1.0 { "" } else { "s" })
 }

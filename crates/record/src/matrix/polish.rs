@@ -1,6 +1,7 @@
 //! Rows, columns and single cells told apart: a two-way fit of logarithms by medians.
 
 use super::{DEVIATIONS_MIN, NODES_MIN, Outlier, Part, RATIO_MIN, REPEATED_MIN};
+use crate::statistics::median;
 
 /// Rounds of the polish. With two cells to a row its steps halve the error, so these are enough for doubles.
 const ROUNDS_MAX: usize = 60;
@@ -202,16 +203,4 @@ fn odd(values: &[Option<f64>], rounds: &[&Vec<Option<f64>>]) -> Vec<(usize, Outl
         is_odd.then(|| (at, Outlier { ratio: difference.exp(), deviations, ..Outlier::default() }))
     };
     values.iter().enumerate().filter_map(odd).collect()
-}
-
-/// The middle value, or the mean of the two in the middle.
-pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
 }

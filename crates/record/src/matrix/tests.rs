@@ -1,6 +1,7 @@
 //! Recorded matrices, a published one among them, and planted faults: the right node is named, and nobody else.
 
 use super::*;
+use crate::finding::{Level, Severity};
 use crate::summary::{LatencySummary, Summary};
 use serde_json::json;
 
@@ -63,16 +64,16 @@ fn the_published_matrix_names_node_7_and_the_diagonal() {
     assert!((0.25..0.40).contains(&row.ratio), "{row:?}");
     assert!((10.0..20.0).contains(&select.own_per_remote().unwrap()), "{:?}", select.own_per_remote());
     let findings = matrix.findings();
-    assert_eq!((findings[0].code.as_str(), findings[0].severity.as_str()), ("matrix-node", "high"));
+    assert_eq!((findings[0].rule.as_str(), findings[0].severity), ("matrix-node", Severity::High));
     assert!(
-        findings[0].claim.starts_with("node 7 is slow: sessions that enter there work at 0.3"),
+        findings[0].claim.starts_with("node 7 is slow: sessions that connect to it reach 0.3"),
         "{findings:#?}"
     );
-    assert_eq!(findings[0].proof, "peer contrast");
+    assert_eq!(findings[0].level, Level::PeerContrast);
     let last = findings.last().unwrap();
-    assert_eq!(last.code, "matrix-distance");
+    assert_eq!(last.rule, "matrix-distance");
     assert!(last.claim.starts_with("select: a node's own rows are 15"), "{}", last.claim);
-    assert_eq!(findings.iter().filter(|finding| finding.code == "matrix-node").count(), 1);
+    assert_eq!(findings.iter().filter(|finding| finding.rule == "matrix-node").count(), 1);
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn a_healthy_cluster_names_nobody() {
         for own in [1.0, 12.0] {
             let matrix = healthy(n, own, |_, _| 1.0);
             assert_eq!(parts(&matrix), [], "{n} nodes, own rows {own} times as fast");
-            let distance = matrix.findings().iter().any(|finding| finding.code == "matrix-distance");
+            let distance = matrix.findings().iter().any(|finding| finding.rule == "matrix-distance");
             assert_eq!(distance, own > 1.0 && n > 1, "{n} nodes, own rows {own} times as fast");
         }
     }
@@ -131,7 +132,7 @@ fn a_planted_slow_node_is_named_at_any_size_and_place() {
             let findings = matrix.findings();
             let nodes: Vec<&str> = findings
                 .iter()
-                .filter(|finding| finding.code != "matrix-distance")
+                .filter(|finding| finding.rule != "matrix-distance")
                 .map(|finding| finding.claim.as_str())
                 .collect();
             assert_eq!(nodes.len(), 1, "{n} nodes: {findings:#?}");
@@ -180,7 +181,7 @@ fn rows_columns_owners_and_paths_are_told_apart() {
     for (name, change, expected, code) in cases {
         let matrix = healthy(5, 10.0, change);
         assert_eq!(parts(&matrix), [expected], "{name}");
-        assert_eq!(matrix.findings()[0].code, code, "{name}");
+        assert_eq!(matrix.findings()[0].rule, code, "{name}");
     }
 }
 
@@ -255,10 +256,10 @@ fn steps_become_cells_and_round_trips_explain_them() {
     assert_eq!(findings.len(), 1);
     assert_eq!(
         findings[0].claim,
-        "select: a node's own rows are 6.00 times as fast as another node's (9,000 against 1,500 transactions/s); each takes 5 round \
-         trips between the nodes, which times the ping predicts 95 % of its median"
+        "select: a node's own rows are 6 times as fast as another node's (9,000 against 1,500 transactions/s); each takes 5 round \
+         trips between the nodes; multiplied by the ping this predicts 95 % of its median"
     );
-    assert_eq!(findings[0].proof, "discriminating counter");
+    assert_eq!(findings[0].level, Level::DiscriminatingCounter);
     let text = serde_json::to_string(&matrix).unwrap();
     assert_eq!(serde_json::from_str::<Matrix>(&text).unwrap(), matrix);
 }
@@ -273,10 +274,10 @@ fn a_prediction_that_misses_is_not_called_an_explanation() {
     ];
     let findings = Matrix::of_steps(&steps).unwrap().findings();
     assert!(
-        findings[0].claim.ends_with("predict 10 % of its median: something else takes part"),
+        findings[0].claim.ends_with("predict 10 % of its median: there is another cause"),
         "{findings:?}"
     );
-    assert_eq!(findings[0].proof, "co-occurrence");
+    assert_eq!(findings[0].level, Level::CoOccurrence);
 }
 
 #[test]

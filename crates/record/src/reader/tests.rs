@@ -42,7 +42,7 @@ fn a_folder_without_files_of_a_run_is_refused() {
 #[test]
 fn each_missing_file_is_named_with_its_consequence() {
     let reader = Folder::of(&[("run.json", r#"{"schema_version":1,"state":"finished"}"#)]).open();
-    assert!(says(&reader, "samples.ndjson is missing: no development over time"));
+    assert!(says(&reader, "samples.ndjson is missing: no charts over time"));
     assert!(says(&reader, "events.ndjson is missing"));
     assert!(says(&reader, "latency.hlog is missing: no heatmap and no percentile curve"));
     let header = r#"{"schema":"pgfathom.samples","schema_version":1}"#;
@@ -80,7 +80,7 @@ fn damage_is_said_and_the_rest_is_read() {
     .open();
     assert!(reader.has_run);
     assert_eq!((reader.samples.len(), reader.events.len()), (2, 1));
-    assert!(says(&reader, "samples.ndjson: 1 lines are not understood"));
+    assert!(says(&reader, "samples.ndjson: 1 lines were not understood"));
     assert_eq!(reader.last_us(), 2);
 }
 
@@ -148,7 +148,9 @@ fn what_a_killed_writer_leaves_is_read() {
     .open();
     let empty = Folder::of(&[("run.json", "\0\0\0"), ("events.ndjson", "{\"schema_version\":1}\n")]).open();
     assert!(!empty.has_run && says(&empty, "run.json is empty"));
-    assert!(says(&reader, "run.json is missing") && says(&reader, "samples.ndjson: the last line is torn"));
+    assert!(
+        says(&reader, "run.json is missing") && says(&reader, "samples.ndjson: the last line is incomplete")
+    );
     let bare = Folder::of(&[("latency.hlog", ""), ("events.ndjson", "{\"sch")]).open();
     assert!(bare.events.is_empty() && says(&bare, "latency.hlog is empty"));
     assert!(!says(&reader, "latency.hlog is empty"));

@@ -185,11 +185,11 @@ fn a_run_of_a_sweep_stands_while_one_step_does() {
     assert_eq!(
         run.verdict.notes,
         [
-            "run-ycsb-c-c128-r1 is left out: this client was the limit",
-            "1 step was not begun",
-            "throughput had not settled when the measuring began, in 1 of 8 steps",
+            "run-ycsb-c-c128-r1 does not count: this client was the limit",
+            "1 step was not started",
+            "throughput had not settled when the measurement began, in 1 of 8 steps",
             "no checkpoint: permission denied",
-            "1 of 8 steps have notes of their own",
+            "1 of 8 steps have their own notes",
         ]
     );
     assert_eq!((run.summary.tps, run.summary.steps.len()), (None, 8));

@@ -56,21 +56,21 @@ impl Cost {
         (all_us > 0).then(|| self.cpu_us() as f64 / all_us as f64)
     }
 
-    /// `watching took 0.6 % of the CPU: 11.8 ms a second of 2 processors (looking 2.1, the server's answers 8.6, perf 1.1)`; `None` if nobody
+    /// `monitoring took 0.6 % of the CPU: 11.8 ms a second of 2 processors (sampling 2.1, queries in the server 8.6, perf 1.1)`; `None` if nobody
     /// kept an account.
     pub fn words(&self) -> Option<String> {
         const US_PER_MS: f64 = 1000.0;
         let share = self.share()?;
         let per_second = |us: u64| us as f64 / US_PER_MS / (self.watched_us() as f64 / 1e6);
-        let mut parts = vec![format!("looking {:.1}", per_second(self.threads_us))];
+        let mut parts = vec![format!("sampling {:.1}", per_second(self.threads_us))];
         if self.server_us > 0 {
-            parts.push(format!("the server's answers {:.1}", per_second(self.server_us)));
+            parts.push(format!("queries in the server {:.1}", per_second(self.server_us)));
         }
         if self.programs_us > 0 {
             parts.push(format!("perf {:.1}", per_second(self.programs_us)));
         }
         let mut words = format!(
-            "watching took {:.1} % of the CPU: {:.1} ms a second of {} ({})",
+            "monitoring took {:.1} % of the CPU: {:.1} ms a second of {} ({})",
             share * 100.0,
             per_second(self.cpu_us()),
             if self.cores == 1 { "1 processor".to_string() } else { format!("{} processors", self.cores) },
@@ -78,7 +78,7 @@ impl Cost {
         );
         if self.asked_elsewhere_us > 0 {
             words.push_str(&format!(
-                "; servers on other machines took {:.1} ms a second to answer",
+                "; servers on other hosts took {:.1} ms a second for its queries",
                 per_second(self.asked_elsewhere_us)
             ));
         }
@@ -116,10 +116,10 @@ mod tests {
         assert_eq!(
             cost.words().as_deref(),
             Some(
-                "watching took 0.6 % of the CPU: 12.0 ms a second of 2 processors (looking 4.0, the server's answers 6.0, perf 2.0)"
+                "monitoring took 0.6 % of the CPU: 12.0 ms a second of 2 processors (sampling 4.0, queries in the server 6.0, perf 2.0)"
             )
         );
         cost.add(20_000_000, &Watching { node: "n2".into(), asked_us: Some(100_000), ..line("views", 0) });
-        assert!(cost.words().is_some_and(|words| words.ends_with("took 5.0 ms a second to answer")));
+        assert!(cost.words().is_some_and(|words| words.ends_with("took 5.0 ms a second for its queries")));
     }
 }

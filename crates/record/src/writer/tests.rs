@@ -206,7 +206,7 @@ fn a_killed_process_leaves_a_readable_directory() {
         "{:?}",
         reader.missing()
     );
-    assert!(reader.missing().iter().any(|text| text.contains("torn")), "{:?}", reader.missing());
+    assert!(reader.missing().iter().any(|text| text.contains("incomplete")), "{:?}", reader.missing());
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub(super) fn groups(facts: &Facts, step: &StepFacts, first: &Side, second: &Sid
     let (left, right) = (lines(step, first), lines(step, second));
     let groups = [
         ("Clients", clients(step, first, second)),
-        ("Sessions by what they wait for", waits(&left, &right)),
+        ("Active sessions by wait event", waits(&left, &right)),
         ("Server", server(&left, &right)),
         ("Statements", statements(facts, &left, &right)),
         ("Machines", machines(&left, &right)),

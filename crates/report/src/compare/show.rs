@@ -3,8 +3,8 @@
 use super::{Comparison, Figure};
 use crate::findings::plain;
 use crate::html::markup::{Cell, Row, escape, table};
-use crate::number;
 use crate::text::{columns, fold, push};
+use record::number;
 
 /// From this ratio on, either way, a difference is marked.
 const RATIO_MARKED: f64 = 1.5;
@@ -94,7 +94,7 @@ pub(crate) fn section(out: &mut String, comparison: &Comparison) {
         return;
     }
     out.push_str(&format!(
-        "<section id=\"comparison\"><h2>Compared</h2>\n<p class=\"under\">{}. Marked: {RATIO_MARKED} times as much, or as little, as in the second.</p>\n",
+        "<section id=\"comparison\"><h2>Compared</h2>\n<p class=\"under\">{}. Marked: differs from the second by a factor of {RATIO_MARKED} or more.</p>\n",
         escape(&heading(comparison))
     ));
     let head = [

@@ -47,7 +47,7 @@ pub(super) fn read(reader: &RunReader) -> (Vec<Slice>, Vec<String>) {
     let mut paths = file::list(&folder);
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "perf"));
     if paths.len() > SLICES_MAX {
-        problems.push(format!("of {} slices the first {SLICES_MAX} are drawn", paths.len()));
+        problems.push(format!("only the first {SLICES_MAX} of {} slices are drawn", paths.len()));
         paths.truncate(SLICES_MAX);
     }
     let mut room = STACKS_MAX;

@@ -3,11 +3,11 @@
 use super::markup::escape;
 use crate::answer;
 use crate::facts::{Badge, Facts};
-use crate::number;
 use crate::text::server;
 use record::files;
 use record::histogram::SAMPLES_BEYOND_MIN;
 use record::model::{Dataset, Setting, Target};
+use record::number;
 use serde_json::Value;
 
 /// Settings shown at once; more are folded away.
@@ -148,17 +148,8 @@ fn findings(out: &mut String, facts: &Facts) {
     if findings.is_empty() || facts.directory.findings.is_some() {
         return;
     }
-    out.push_str("<section aria-label=\"Findings\"><h2>Findings</h2><ol>");
-    for finding in findings {
-        let remedy =
-            finding.remedy.as_deref().map(|remedy| format!(" Try: {}", escape(remedy))).unwrap_or_default();
-        out.push_str(&format!(
-            "<li><b>{}</b> {} <small>({})</small>{remedy}</li>",
-            escape(&finding.severity),
-            escape(&finding.claim),
-            escape(&finding.proof)
-        ));
-    }
+    out.push_str("<section aria-label=\"Findings\"><h2>Findings</h2><ol class=\"findings\">\n");
+    findings.iter().for_each(|finding| crate::findings::one(out, facts, finding));
     out.push_str("</ol></section>\n");
 }
 
@@ -306,28 +297,28 @@ pub(super) fn method(out: &mut String, facts: &Facts) {
     if driven {
         out.push_str(&format!(
             "<p><b>Response time</b> counts from the moment a transaction was scheduled, <b>service time</b> from the moment it really \
-             started; the difference is waiting. <b>Lag</b> is the client's own lateness: a session was free, and the client started \
-             late; much of it makes a run invalid. <b>Backlog</b> is the target's doing: every session was busy.</p>\n\
+             started; the difference is waiting. <b>Lag</b> is the client's own delay: a session was free, but the client started \
+             late; too much lag makes a run invalid. <b>Backlog</b> is caused by the target: every session was busy.</p>\n\
              <p>Latencies are counted in HdrHistograms with three significant digits; mean and maximum are exact. Percentiles of several \
-             seconds or sessions come from merged counts and are never averaged. A curve ends where fewer than {SAMPLES_BEYOND_MIN} \
-             samples lie beyond it. Warm-up and drain are drawn (hatched) but counted nowhere.</p>\n"
+             seconds or sessions come from merged counts; they are never averaged. A curve ends where fewer than {SAMPLES_BEYOND_MIN} \
+             samples lie beyond it. Warm-up and drain are drawn (hatched) but not counted.</p>\n"
         ));
     }
     if facts.steps.iter().any(|step| !step.watched.is_empty()) {
         out.push_str(
-            "<p><b>Waits</b> are samples: sessions that were in a state when somebody looked, on average. Ten sessions always seen in one \
-             event are ten seconds lost in every second. Counters are differences of the interval they are drawn in. What stands out is \
-             named when its mean is more than 1.5 times the median of its peers.</p>\n",
+            "<p><b>Waits</b> are samples: the mean number of sessions in a state. Ten sessions always seen in one \
+             event lose ten seconds in every second. Counters are differences over the interval in which they are drawn. An outlier is \
+             named if its mean is more than 1.5 times the median of its peers.</p>\n",
         );
     }
     if let Some(words) = crate::unseen::cost(facts).words() {
-        out.push_str(&format!("<p><b>The instrument</b>: {}.</p>\n", escape(&words)));
+        out.push_str(&format!("<p><b>Cost of monitoring</b>: {}.</p>\n", escape(&words)));
     }
     out.push_str(
         "<p>Times are CLOCK_MONOTONIC of the client. A chart column that covers several samples shows their total, with lowest and \
          highest as a band.</p>\n",
     );
-    out.push_str("<p>Everything here is read from the run directory; this page adds nothing:</p>\n<ul>");
+    out.push_str("<p>All data on this page comes from the run directory:</p>\n<ul>");
     let about = [
         (files::RUN, "what was done, verdict, totals"),
         (files::SAMPLES, "one line per second and source"),
@@ -338,7 +329,7 @@ pub(super) fn method(out: &mut String, facts: &Facts) {
         .directory
         .findings
         .iter()
-        .map(|_| (files::FINDINGS, "what was claimed, and what was looked for in vain"));
+        .map(|_| (files::FINDINGS, "findings, and the rules that found nothing"));
     for (name, what) in about.into_iter().chain(explained) {
         let size =
             std::fs::metadata(facts.reader.path().join(name)).map(|data| number::bytes(data.len() as f64));

@@ -4,12 +4,12 @@ use super::markup::{Cell, Row, escape, table};
 use super::sections::{badge, parameter};
 use crate::chart::{AREAS_MAX, Chart, ChartKind, Dash, Series, Tone, Unit};
 use crate::facts::{Facts, StepFacts};
-use crate::number::{self, Letters};
 use record::LatencySummary;
 use record::event;
 use record::histogram::SAMPLES_BEYOND_MIN;
 use record::hlog::tag_part;
 use record::model::{Check, CheckResult, TypeStatistics};
+use record::number;
 use serde_json::Value;
 
 /// Most lines of a table; the rest is counted and left to the files.
@@ -56,7 +56,7 @@ pub(super) fn section(
     facts_line(out, step);
     verdict(out, facts, step);
     if !with_charts {
-        out.push_str("<p class=\"under\">The charts of this step are left out to keep the page small; its files have everything.</p>\n");
+        out.push_str("<p class=\"under\">The charts of this step are omitted to keep the page small; its files have all the data.</p>\n");
     }
     let mut before_curve = true;
     for chart in charts {
@@ -73,6 +73,7 @@ pub(super) fn section(
     crate::statements::section(out, facts, step);
     crate::vacuum::section(out, step);
     tpcc(out, step);
+    benchmarks(out, step);
     checks(out, step);
     totals(out, step);
     errors(out, step);
@@ -239,7 +240,7 @@ fn types(out: &mut String, step: &StepFacts) {
     table(out, "Transaction types", &head, &rows);
     if types.iter().any(|one| one.transactions / 1000 < SAMPLES_BEYOND_MIN) {
         out.push_str(&format!(
-            "<p class=\"under\">A grey percentile in parentheses has fewer than {SAMPLES_BEYOND_MIN} samples beyond it: a matter of chance.</p>\n"
+            "<p class=\"under\">A grey percentile in parentheses has fewer than {SAMPLES_BEYOND_MIN} samples beyond it, too few to be reliable.</p>\n"
         ));
     }
     more(out, types.len());
@@ -248,7 +249,7 @@ fn types(out: &mut String, step: &StepFacts) {
 
 fn latency_cells(latency: Option<LatencySummary>, count: u64) -> Vec<Cell> {
     let Some(latency) = latency else { return vec![Cell::number("-"); 6] };
-    let time = |us: u64| number::latency(us as f64, Letters::Unicode);
+    let time = |us: u64| number::latency(us as f64);
     let percentile = |us: u64, samples_per_beyond: u64| {
         if count / samples_per_beyond < SAMPLES_BEYOND_MIN {
             Cell::number(format!("({})", time(us))).class("few")
@@ -257,7 +258,7 @@ fn latency_cells(latency: Option<LatencySummary>, count: u64) -> Vec<Cell> {
         }
     };
     vec![
-        Cell::number(number::latency((latency.mean * 10.0).round() / 10.0, Letters::Unicode)),
+        Cell::number(number::latency((latency.mean * 10.0).round() / 10.0)),
         percentile(latency.p50, 2),
         percentile(latency.p90, 10),
         percentile(latency.p99, 100),
@@ -290,6 +291,21 @@ fn more(out: &mut String, all: usize) {
 }
 
 /// Named numbers of the verb that have no place of their own.
+/// What benchmarks found about themselves.
+fn benchmarks(out: &mut String, step: &StepFacts) {
+    for benchmark in &step.step.summary.benchmarks {
+        out.push_str(&format!("<div class=\"block\"><h3>{}</h3>", escape(&benchmark.name)));
+        let rows: Vec<Row> = crate::benchmark::lines(benchmark)
+            .into_iter()
+            .map(|[what, value, found]| {
+                Row::new(vec![Cell::words(what), Cell::number(value), Cell::words(found)])
+            })
+            .collect();
+        table(out, &benchmark.name, &[("", true), ("measured", false), ("", true)], &rows);
+        out.push_str("</div>\n");
+    }
+}
+
 /// What a run of TPC-C found.
 fn tpcc(out: &mut String, step: &StepFacts) {
     let Some(tpcc) = &step.step.summary.tpcc else { return };
@@ -298,7 +314,7 @@ fn tpcc(out: &mut String, step: &StepFacts) {
         escape(&tpcc.disclaimer),
         escape(&crate::tpcc::kind(tpcc))
     ));
-    let rows: Vec<Row> = crate::tpcc::lines(tpcc, Letters::Unicode)
+    let rows: Vec<Row> = crate::tpcc::lines(tpcc)
         .into_iter()
         .map(|[what, value, asked, met]| {
             Row::new(vec![Cell::words(what), Cell::number(value), Cell::words(asked), Cell::words(met)])
@@ -371,8 +387,7 @@ fn checks(out: &mut String, step: &StepFacts) {
         CheckResult::Skipped | CheckResult::Unknown => 1,
         CheckResult::Ok => 2,
     });
-    let head =
-        [("check", false), ("scope", true), ("rows", false), ("result", true), ("what was found", true)];
+    let head = [("check", false), ("scope", true), ("rows", false), ("result", true), ("result", true)];
     let rows: Vec<Row> = sorted
         .into_iter()
         .take(LINES_MAX)
@@ -450,8 +465,7 @@ fn events(out: &mut String, step: &StepFacts) {
         .take(LINES_MAX)
         .map(|event| {
             let at_s = event.t_us.saturating_sub(step.step.start_us) as f64 / 1e6;
-            let lasted =
-                event.duration_us.map(|us| number::latency(us as f64, Letters::Unicode)).unwrap_or_default();
+            let lasted = event.duration_us.map(|us| number::latency(us as f64)).unwrap_or_default();
             Row::new(vec![
                 Cell::number(number::duration(at_s)),
                 Cell::word(&event.kind),

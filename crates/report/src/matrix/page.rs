@@ -4,9 +4,9 @@ use super::{KEY, STEPS, odd, prediction_words, ratio, shade, trips_words};
 use crate::answer::capital;
 use crate::facts::Facts;
 use crate::html::markup::{Cell as Td, Row, escape, table};
-use crate::number::{self, Letters};
 use record::Matrix;
 use record::matrix::{Cell, Operation, Part};
+use record::number;
 use serde_json::Value;
 
 /// Most rows of a table of distances; the rest is in `run.json`.
@@ -36,14 +36,14 @@ fn how(out: &mut String, facts: &Facts, matrix: &Matrix) {
         step.parameter_u64("sessions").map(|count| format!("{} each", number::counted(count, "session"))),
     );
     if let (Some(time), Some(rounds)) = (number("time_s"), step.parameter_u64("rounds")) {
-        let order = if rounds > 1 { ", each in another order" } else { "" };
+        let order = if rounds > 1 { ", each in a different order" } else { "" };
         words.push(format!(
             "{} measured in {}{order}",
             number::duration(time),
             number::counted(rounds, "round")
         ));
     }
-    words.extend(number("warmup_s").map(|warmup| format!("warm-up {} a visit", number::duration(warmup))));
+    words.extend(number("warmup_s").map(|warmup| format!("warm-up {} per cell", number::duration(warmup))));
     words.extend(step.step.parameters.get("wire").and_then(Value::as_str).map(|wire| format!("wire {wire}")));
     let words: Vec<String> = words.iter().map(|word| format!("<span>{}</span>", escape(word))).collect();
     out.push_str(&format!("<p class=\"facts-line\">{}</p>\n", words.join("")));
@@ -77,7 +77,7 @@ fn heat(out: &mut String, matrix: &Matrix, operation: &Operation) {
         out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
-    for words in [trips_words(operation, Letters::Unicode), prediction_words(operation, Letters::Unicode)] {
+    for words in [trips_words(operation), prediction_words(operation)] {
         words
             .iter()
             .for_each(|words| out.push_str(&format!("<p class=\"under\">{}.</p>", escape(&capital(words)))));
@@ -112,7 +112,7 @@ fn coloured(operation: &Operation, cell: &Cell) -> String {
         3 => "fast3",
         _ => "even",
     };
-    let time = |us: f64| number::latency(us, Letters::Unicode);
+    let time = |us: f64| number::latency(us);
     let mut told = vec![format!("{} to {}", cell.connect, cell.data)];
     told.extend(ratio.map(|ratio| format!("{ratio:.2} times its peers' median")));
     told.push(format!("p50 {}", time(cell.latency_us_p50 as f64)));
@@ -145,10 +145,10 @@ fn legend(out: &mut String, matrix: &Matrix) {
     ];
     let square = matrix.operations.iter().any(|operation| operation.own_median.is_some());
     let peers = if square {
-        "Colour is a cell's rate against the median of its peers: own rows (framed) against own rows, all other cells among themselves. \
-         Medians of rows and columns leave own rows out."
+        "Colour shows a cell's rate relative to the median of its peers: own rows (framed) are compared with own rows, all other cells with each other. \
+         Medians of rows and columns exclude own rows."
     } else {
-        "Colour is a node's rate against the median of all."
+        "Colour shows a node's rate relative to the median of all."
     };
     out.push_str(&format!(
         "<p class=\"under swatches\">{}</p><p class=\"under\">{peers}</p>\n",
@@ -167,7 +167,7 @@ fn distances(out: &mut String, operation: &Operation) {
     // Least explained first.
     let order = |cell: &Cell| share(cell).map_or(0.0, |share| share.max(f64::MIN_POSITIVE).ln().abs());
     cells.sort_by(|left, right| order(right).total_cmp(&order(left)));
-    let time = |us: Option<f64>| us.map_or("-".to_string(), |us| number::latency(us, Letters::Unicode));
+    let time = |us: Option<f64>| us.map_or("-".to_string(), number::latency);
     let head = [
         ("from, to", true),
         ("p50", false),
@@ -196,7 +196,7 @@ fn distances(out: &mut String, operation: &Operation) {
         .collect();
     let name = escape(&operation.name);
     out.push_str(&format!(
-        "<details class=\"block\"><summary>{name}: {} between nodes, and what explains them</summary>",
+        "<details class=\"block\"><summary>{name}: {} between nodes, and their explanation</summary>",
         number::counted(cells.len() as u64, "cell")
     ));
     table(

@@ -2,10 +2,10 @@
 //! brackets; signs say how far a cell is from its peers.
 
 use super::{odd, prediction_words, ratio, shade, trips_words};
-use crate::number::{self, Letters};
 use crate::text::{fold, push};
 use record::Matrix;
 use record::matrix::{Cell, Operation, Part};
+use record::number;
 
 /// Tables of more columns than this are not printed: no terminal is that wide.
 const COLUMNS_MAX: usize = 16;
@@ -19,7 +19,7 @@ pub(crate) fn print(out: &mut String, matrix: &Matrix) {
         rates(out, matrix, operation);
         out.push('\n');
         latencies(out, matrix, operation);
-        for words in [trips_words(operation, Letters::Ascii), prediction_words(operation, Letters::Ascii)] {
+        for words in [trips_words(operation), prediction_words(operation)] {
             words.iter().for_each(|words| fold(out, "  ", words));
         }
     }
@@ -28,10 +28,12 @@ pub(crate) fn print(out: &mut String, matrix: &Matrix) {
         out.push('\n');
     }
     for finding in findings {
-        fold(out, "finding  ", &format!("{} ({}, {})", finding.claim, finding.severity, finding.proof));
-        if let Some(remedy) = finding.remedy {
-            fold(out, "    try  ", &remedy);
-        }
+        fold(
+            out,
+            "finding  ",
+            &format!("{} ({}, {})", finding.claim, finding.severity.word(), finding.level.words()),
+        );
+        fold(out, "    try  ", &finding.remedy.text);
     }
 }
 
@@ -56,13 +58,13 @@ fn rates(out: &mut String, matrix: &Matrix, operation: &Operation) {
         }
     }
     if !odd_ones.is_empty() {
-        fold(out, "  ", &format!("against the others: {}", odd_ones.join(", ")));
+        fold(out, "  ", &format!("relative to the others: {}", odd_ones.join(", ")));
     }
 }
 
 fn latencies(out: &mut String, matrix: &Matrix, operation: &Operation) {
     let title = "latency p50/p99";
-    let time = |us: u64| number::latency(us as f64, Letters::Ascii).replace(' ', "");
+    let time = |us: u64| number::latency(us as f64).replace(' ', "");
     let cell = |cell: &Cell| format!("{}/{}", time(cell.latency_us_p50), time(cell.latency_us_p99));
     table(out, matrix, operation, title, cell, None);
 }
@@ -84,7 +86,7 @@ fn table(
 ) {
     fold(out, "", &format!("{}: {title}", operation.name));
     if matrix.data.len() > COLUMNS_MAX {
-        push(out, &format!("  {} columns are too many here: see the page or run.json", matrix.data.len()));
+        push(out, &format!("  {} columns do not fit here: see the page or run.json", matrix.data.len()));
         return;
     }
     let mut rows = vec![vec![String::new()]];

@@ -3,7 +3,7 @@
 
 use super::{KEY, knee_clause, latency_words, law_words, mix_clause, range, worst};
 use crate::chart::{Axis, Chart, ChartKind, Dash, Law, Mark, Range, Series, Tone, Unit, tidy};
-use crate::number;
+use record::number;
 use record::sweep::{Curve, Sweep};
 
 /// From this ratio between the most and the fewest sessions on, the axis is logarithmic.
@@ -128,7 +128,7 @@ fn throughput(sweep: &Sweep, sessions: &[u64]) -> Chart {
         [curve] => {
             let law = curve.fit.filter(|_| curve.cannot_tell.is_none());
             let law = law
-                .map(|fit| format!(" Points are measured, the line is the fitted law {}.", law_words(&fit)));
+                .map(|fit| format!(" Points are measured; the line is the fitted law {}.", law_words(&fit)));
             format!("{}.{}", capital(&knee_clause(curve)), law.unwrap_or_default())
         }
         curves => {
@@ -196,14 +196,14 @@ fn hockey_stick(curve: &Curve) -> Option<Chart> {
         Series::new("p99", Tone::Second, Dash::Solid, points.iter().map(|(_, p99, _)| Some(*p99)).collect());
     series.joined = false;
     chart.series.push(series);
-    chart.sentence = "Each point is a number of sessions. Up without going right is waiting, and back to the left is harm.".to_string();
+    chart.sentence = "Each point is a number of sessions. A curve that rises without moving right shows waiting; one that turns left shows falling throughput.".to_string();
     Some(chart)
 }
 
 fn factors(sweep: &Sweep, sessions: &[u64]) -> Chart {
     let mut chart = chart(
         "factors",
-        "Mixes against their pure ones",
+        "Mixes compared with their pure mixes",
         Unit::Factor,
         xs(sessions),
         sessions_axis(sessions),

@@ -7,7 +7,7 @@ use crate::chart::Chart;
 use crate::facts::Facts;
 use crate::html::markup::{Cell, Row, escape, table};
 use crate::html::steps::figure;
-use crate::number::{self, Letters};
+use record::number;
 use record::sweep::{Curve, Outcome, Plan, Repeat, Sweep};
 
 /// The section.
@@ -34,10 +34,10 @@ pub(crate) fn section(out: &mut String, facts: &Facts, sweep: &Sweep, charts: &[
 fn how(out: &mut String, plan: &Plan) {
     let mut words = vec![number::counted(plan.steps, "step")];
     if plan.repeats > 1 {
-        words.push(format!("{} passes, every second one backwards", plan.repeats));
+        words.push(format!("{} passes, every second one in reverse order", plan.repeats));
     }
     words.push(match plan.analyzed.as_slice() {
-        [] => "no statistics gathered".to_string(),
+        [] => "statistics not gathered".to_string(),
         tables if tables.len() > 4 => {
             format!("statistics of {} gathered", number::counted(tables.len() as u64, "table"))
         }
@@ -63,7 +63,7 @@ fn fit(out: &mut String, curve: &Curve) {
     let mut row = |name: &str, text: String| {
         out.push_str(&format!("<dt>{name}</dt><dd>{}.</dd>", escape(&text)));
     };
-    row("Fit", fit_words(fit, Letters::Unicode));
+    row("Fit", fit_words(fit));
     if curve.cannot_tell.is_none() {
         row("Limit", peak_words(curve, fit));
     }
@@ -169,14 +169,11 @@ fn steps(out: &mut String, facts: &Facts, curve: &Curve) {
             if let Some(fit) = fitted {
                 cells.push(Cell::number(number::three(fit.usl().at(point.sessions as f64))).class("second"));
             }
-            let time = |us: Option<u64>| {
-                us.map_or("-".to_string(), |us| number::latency(us as f64, Letters::Unicode))
-            };
+            let time = |us: Option<u64>| us.map_or("-".to_string(), |us| number::latency(us as f64));
             let cost = step.and_then(|step| step.step.summary.client_cpu_us_per_transaction);
             cells.push(Cell::number(time(repeat.p50_us)));
             cells.push(Cell::number(time(repeat.p99_us)));
-            cells
-                .push(Cell::number(cost.map_or("-".to_string(), |us| number::latency(us, Letters::Unicode))));
+            cells.push(Cell::number(cost.map_or("-".to_string(), number::latency)));
             cells.push(Cell::word(warm_up(facts, std::slice::from_ref(repeat))));
             cells.push(remark(repeat));
             rows.push(Row { class: if repeat.left_out.is_some() { "aside" } else { "" }, cells });

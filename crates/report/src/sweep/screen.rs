@@ -5,8 +5,8 @@ use super::{
     range, slowdown, warm_up,
 };
 use crate::facts::Facts;
-use crate::number::{self, Letters};
 use crate::text::{columns, fold, push};
+use record::number;
 use record::sweep::{Curve, Point, Sweep};
 
 /// Characters of the longest bar.
@@ -41,14 +41,16 @@ fn table(out: &mut String, facts: &Facts, curve: &Curve, highest: f64) {
         head.push("fit");
     }
     head.extend(["p50", "p99", "client/tx", "warm-up"]);
-    let time = |us: Option<u64>| us.map_or("-".to_string(), |us| number::latency(us as f64, Letters::Ascii));
+    let time = |us: Option<u64>| us.map_or("-".to_string(), |us| number::latency(us as f64));
     let mut rows = vec![head.iter().map(ToString::to_string).collect::<Vec<_>>()];
     for point in &curve.points {
         let mut row = vec![number::count(point.sessions)];
         row.push(point.tps.map_or("-".to_string(), number::three));
         row.push(bar(point.tps, highest));
         if has_repeats {
-            row.push(range(point).map_or("-".to_string(), |(low, high)| number::percent(high - low, high)));
+            row.push(
+                range(point).map_or("-".to_string(), |(low, high)| number::percent_of(high - low, high)),
+            );
         }
         if let Some(fit) = fitted {
             row.push(number::three(fit.usl().at(point.sessions as f64)));
@@ -76,14 +78,14 @@ fn client_cost(facts: &Facts, point: &Point) -> String {
     };
     let keys: Vec<&str> = point.repeats.iter().map(|repeat| repeat.step.as_str()).collect();
     let dearest = keys.iter().filter_map(cost).reduce(f64::max);
-    dearest.map_or("-".to_string(), |us| number::latency(us, Letters::Ascii))
+    dearest.map_or("-".to_string(), number::latency)
 }
 
 fn conclusions(out: &mut String, curve: &Curve) {
     out.push('\n');
     if let Some(fit) = &curve.fit {
         push(out, &format!("  fit       {}", law_words(fit)));
-        fold(out, "            ", &fit_words(fit, Letters::Ascii));
+        fold(out, "            ", &fit_words(fit));
         if curve.cannot_tell.is_none() {
             fold(out, "            ", &peak_words(curve, fit));
         }

@@ -1,7 +1,7 @@
 //! Values per thing and column, and the lines that tell peers from the one that differs.
 
 use crate::chart::{Chart, Dash, Range, Series, Tone, tidy};
-use crate::number;
+use record::number;
 use std::collections::BTreeMap;
 
 /// Lines of a chart at most; more peers are drawn as their median and the range around it.
@@ -153,7 +153,7 @@ pub(super) fn peers(chart: &mut Chart, cells: &Cells, draw: Draw, what: &str) ->
             if stands_out && median > 0.0 {
                 let ratio = number::three(high / median);
                 format!(
-                    "{first} stands out: {} on average, {ratio} times the median of its {} peers ({})",
+                    "{first} is an outlier: {} on average, {ratio} times the median of its {} peers ({})",
                     say(*high),
                     rest.len(),
                     say(median)

@@ -2,9 +2,9 @@
 
 use super::Scene;
 use crate::chart::{Chart, ChartKind, Item, Lanes, Unit, tidy};
-use crate::number;
 use record::event::{self, Event};
 use record::finding::Findings;
+use record::number;
 use record::watched::{Progress, Sampled};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,7 +95,7 @@ pub(super) fn chart(scene: &Scene, findings: Option<&Findings>) -> Option<Chart>
     }
     things.sort_by_key(|thing| (thing.from_us, thing.lane));
     let used: Vec<usize> = (0..LANES.len()).filter(|lane| counts[*lane] > 0).collect();
-    let mut chart = scene.chart("lanes", "What happened", ChartKind::Lanes, Unit::Count);
+    let mut chart = scene.chart("lanes", "Events", ChartKind::Lanes, Unit::Count);
     let seconds =
         |t_us: u64| tidy(t_us.saturating_sub(scene.columns.origin_us) as f64 / 1e6).min(chart.x_max);
     let items = things

@@ -4,7 +4,7 @@ use super::cells::{Cells, Draw, peers};
 use super::{MULTIPLES_MAX, Scene, say};
 use crate::chart::{Chart, ChartKind, Dash, Series, Tone, Unit};
 use crate::directory::Line;
-use crate::number;
+use record::number;
 use record::watched::{Disk, Host, Sampled};
 use std::collections::{BTreeMap, BTreeSet};
 

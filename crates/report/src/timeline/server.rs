@@ -3,7 +3,7 @@
 use super::Scene;
 use super::cells::{Cells, Draw, peers};
 use crate::chart::{Chart, ChartKind, Dash, Series, Tone, Unit};
-use crate::number;
+use record::number;
 use record::watched::{Sampled, Server};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub(super) fn transactions(scene: &Scene) -> Option<Chart> {
             chart.series.push(Series::new("rollbacks", Tone::Bad, Dash::Dashed, rollbacks.means(only)));
         }
     }
-    chart.sentence = format!("As the server counts them: {clause}.");
+    chart.sentence = format!("Counted by the server: {clause}.");
     Some(chart)
 }
 
@@ -68,8 +68,10 @@ pub(super) fn wal(scene: &Scene) -> Vec<Chart> {
         if !images.is_empty() {
             let name = "of it full page images, at most";
             chart.series.push(Series::new(name, Tone::Second, Dash::Dotted, images.means(node)));
-            chart.sentence +=
-                &format!("; full page images are at most {} of it", number::percent(images.mean(node), mean));
+            chart.sentence += &format!(
+                "; full page images are at most {} of it",
+                number::percent_of(images.mean(node), mean)
+            );
         }
         if !buffers.is_empty() {
             chart.series.push(Series::new(
@@ -173,7 +175,7 @@ pub(super) fn blocked(scene: &Scene) -> Option<Chart> {
         _ => String::new(),
     };
     chart.sentence =
-        format!("{clause}; the longest wait seen was {} for a {kind}{root}.", number::duration(waited));
+        format!("{clause}; the longest sampled wait was {} for a {kind}{root}.", number::duration(waited));
     Some(chart)
 }
 
@@ -207,7 +209,7 @@ pub(super) fn horizon(scene: &Scene) -> Option<Chart> {
     }
     let name = if holder.name.is_empty() { String::new() } else { format!(" {}", holder.name) };
     chart.sentence = format!(
-        "How many transactions old the oldest rows are that vacuum may not remove: at most {}, held by {}{name}{}.",
+        "Age in transactions of the oldest rows that vacuum cannot remove: at most {}, held back by {}{name}{}.",
         number::count(age),
         holder.kind,
         holder.age_s.map(|age| format!(" for {}", number::duration(age))).unwrap_or_default(),

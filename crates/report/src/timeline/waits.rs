@@ -3,7 +3,7 @@
 use super::{MULTIPLES_MAX, Scene};
 use crate::chart::{AREAS_MAX, Chart, ChartKind, Dash, Series, Tone, Unit, tidy};
 use crate::directory::Line;
-use crate::number;
+use record::number;
 use record::watched::{Sampled, WAIT_CPU, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -162,7 +162,7 @@ pub(super) fn charts(scene: &Scene) -> Vec<Chart> {
             *by_node.entry(&wait.node).or_default() += wait.sessions as f64;
         }
     }
-    let title = "Sessions by what they wait for";
+    let title = "Active sessions by wait event";
     let busiest = by_node.iter().max_by(|left, right| left.1.total_cmp(right.1)).map(|(node, _)| *node);
     match by_node.len() {
         0 => vec![],
@@ -247,7 +247,7 @@ fn pile(scene: &Scene, name: &str, title: String, node: Option<&str>) -> Chart {
     let looks = (all_looks as f64 / together).max(1.0);
     active.by_class.values_mut().for_each(|sessions| *sessions /= looks);
     chart.sentence = format!(
-        "On average {} sessions and server processes at work: {}. Sampled every {}{}.",
+        "On average {} active sessions and server processes: {}. Sampled every {}{}.",
         number::three(active.sessions()),
         active.words(AREAS_MAX),
         number::duration(super::period_s(scene.lines)),

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use target::hot::CancelToken;
+use connect::hot::CancelToken;
 
 use crate::engine::link::Link;
 

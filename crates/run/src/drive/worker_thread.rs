@@ -23,7 +23,7 @@ use crate::random::Random;
 use crate::schedule::{Pace, Schedule};
 use crate::tally::{Shape, Slot, Tally};
 use crate::terminals::Groups;
-use crate::workload::tpcc::draw::Home;
+use crate::workload::Workload;
 
 /// What a worker thread and the collector share.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ impl Post {
 }
 
 /// What a worker thread is given.
-pub(super) struct Assignment {
-    pub(super) plan: Arc<Plan>,
+pub(super) struct Assignment<W> {
+    pub(super) plan: Arc<Plan<W>>,
     pub(super) post: Arc<Post>,
     pub(super) first_session: u64,
     pub(super) sessions: usize,
@@ -76,8 +76,8 @@ pub(super) struct Worked {
 }
 
 /// The thread's life: drives its sessions until all have ended.
-pub(super) fn work(
-    assignment: Assignment,
+pub(super) fn work<W: Workload>(
+    assignment: Assignment<W>,
     poller: Poller,
     epoll: EpollReactor,
     connector: Connector,
@@ -91,8 +91,8 @@ pub(super) fn work(
     }
 }
 
-fn run_worker(
-    assignment: Assignment,
+fn run_worker<W: Workload>(
+    assignment: Assignment<W>,
     reactor: impl Reactor,
     connector: Connector,
 ) -> std::io::Result<Worked> {
@@ -147,20 +147,13 @@ fn run_worker(
     })
 }
 
-/// Which terminals are whose: where sessions enter at the owner of what they ask for, those whose warehouses are there.
-fn groups(assignment: &Assignment) -> Groups {
-    let homes =
-        assignment.plan.workload.tpcc().and_then(|tpcc| tpcc.homes.as_ref()).filter(|homes| homes.is_held());
-    match (assignment.pace, homes) {
-        (Pace::Terminals(users), Some(homes)) => {
-            let terminals = users.first..users.first + users.count;
-            Groups::by_node(
-                terminals.map(|terminal| homes.node_of(Home::of_terminal(terminal).w_id)),
-                &assignment.nodes,
-            )
-        }
-        _ => Groups::one(),
-    }
+/// Which terminals are whose: where sessions enter at the owner of what they ask for, those whose rows are there.
+fn groups<W: Workload>(assignment: &Assignment<W>) -> Groups {
+    let Pace::Terminals(users) = assignment.pace else { return Groups::one() };
+    let terminals = users.first..users.first + users.count;
+    let nodes: Option<Vec<u16>> =
+        terminals.map(|terminal| assignment.plan.mix.node_of_terminal(terminal)).collect();
+    nodes.map_or_else(Groups::one, |nodes| Groups::by_node(nodes.into_iter(), &assignment.nodes))
 }
 
 /// The worker's own pace: publishes once a second, hears of begin, end and abandonment.

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use super::thin::{THIN_FROM, Thinned, thin};
+use connect::hot::CancelToken;
 use rustix::net::{RecvFlags, SendFlags};
 use rustls::ClientConnection;
-use target::hot::CancelToken;
 use wire::backend::{Frames, ProtocolError, ReplyScanner, Scan, TransactionStatus, tag};
 use wire::error::{ServerError, SqlState};
 

@@ -5,12 +5,19 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::workload::tpcc::pace::{DECK_CARDS, KEYING_S, THINK_MEAN_S, WEIGHTS};
-
 const SECOND: Nanos = NANOS_PER_SECOND;
+const KEYING_S: [u64; 3] = [18, 3, 2];
+const THINK_MEAN_S: [u64; 3] = [12, 12, 5];
+const HABITS: Habits = Habits {
+    keying_s: &KEYING_S,
+    think_mean_s: &THINK_MEAN_S,
+    think_means_max: 10,
+    weights: &[5, 4, 1],
+    is_dealt: false,
+};
 
 fn users(count: u32) -> Users {
-    Users { first: 0, count, seed: 11, mix: Mix::default() }
+    Users { first: 0, count, seed: 11, habits: HABITS }
 }
 
 /// Runs users whose transactions take no time; returns turns as (due, turn) in the order they came.
@@ -41,10 +48,10 @@ fn every_user_takes_turns_in_order_and_rests_between_them() {
     for (due, turn) in turns {
         if let Some((before, previous)) = last.insert(turn.terminal, (due, turn)) {
             assert_eq!(turn.number, previous.number + 1);
-            let keying = pace::keying(turn.profile);
+            let keying = HABITS.keying(turn.item);
             let rest = due - before;
             assert!(rest >= keying, "terminal {}: {rest} ns", turn.terminal);
-            let think_max = THINK_MEAN_S[previous.profile as usize] * 10 * SECOND;
+            let think_max = THINK_MEAN_S[previous.item] * 10 * SECOND;
             assert!(rest <= keying + think_max + 2 * TICK, "terminal {}: {rest} ns", turn.terminal);
         } else {
             assert_eq!(turn.number, 0);
@@ -55,8 +62,8 @@ fn every_user_takes_turns_in_order_and_rests_between_them() {
 
 /// Mean time from one turn to the next, by the weights.
 fn mean_cycle_s() -> f64 {
-    let cycle = |at: usize| (KEYING_S[at] + THINK_MEAN_S[at]) * WEIGHTS[at];
-    (0..5).map(cycle).sum::<u64>() as f64 / 100.0
+    let cycle = |at: usize| (KEYING_S[at] + THINK_MEAN_S[at]) * HABITS.weights[at];
+    (0..3).map(cycle).sum::<u64>() as f64 / 10.0
 }
 
 #[test]
@@ -72,29 +79,15 @@ fn the_rate_is_steady_from_the_first_second_on() {
     }
 }
 
-/// 12.86 New-Orders a minute and warehouse are the limit for response times of 0.1 s and less (clause 4.2.3 counts with it).
-#[test]
-fn a_warehouse_without_response_times_makes_what_the_specification_allows() {
-    let (warehouses, minutes) = (200, 20);
-    let turns = live(users(warehouses * 10), 0, minutes * 60);
-    let orders = turns.iter().filter(|(_, turn)| turn.profile == Profile::NewOrder).count();
-    let per_minute = orders as f64 / minutes as f64 / f64::from(warehouses);
-    // Mean cycle 21.09 s: 10 * 60 / 21.09 * 0.45.
-    assert!((12.6..13.0).contains(&per_minute), "{per_minute}");
-}
-
 #[test]
 fn a_deck_deals_exact_shares() {
-    let turns = live(Users { mix: Mix::Deck, ..users(5) }, 0, 3_000);
+    let turns = live(Users { habits: Habits { is_dealt: true, ..HABITS }, ..users(5) }, 0, 3_000);
     for terminal in 0..5 {
-        let own: Vec<Profile> = turns
-            .iter()
-            .filter(|(_, turn)| turn.terminal == terminal)
-            .map(|(_, turn)| turn.profile)
-            .collect();
-        for deck in own.chunks_exact(DECK_CARDS) {
-            let count = |profile| deck.iter().filter(|card| **card == profile).count() as u64;
-            assert_eq!(Profile::ALL.map(count), pace::DECK);
+        let of_terminal = turns.iter().filter(|(_, turn)| turn.terminal == terminal);
+        let own: Vec<usize> = of_terminal.map(|(_, turn)| turn.item).collect();
+        for deck in own.chunks_exact(10) {
+            let count = |item| deck.iter().filter(|card| **card == item).count() as u64;
+            assert_eq!([0, 1, 2].map(count), HABITS.weights);
         }
     }
 }
@@ -173,7 +166,7 @@ fn terminals_wait_for_a_session_of_their_node() {
     let groups = Groups::by_node((0..100).map(node), &[0, 1]);
     assert!(groups.are_several());
     let mut terminals = Terminals::new(users(100), 0, groups);
-    let (now, mut served) = (pace::REST_MAX, [0, 0]);
+    let (now, mut served) = (HABITS.rest_max(), [0, 0]);
     for session in [0, 1] {
         while let Some((_, turn)) = terminals.claim(now, session) {
             assert_eq!(usize::from(node(turn.terminal)), session);

@@ -1,44 +1,150 @@
-//! What a session does between one start and the next: one transaction of a weighted mix.
+//! What a session does between one start and the next: one transaction, of one type, of one workload.
+//!
+//! # The trait
+//!
+//! A [`Workload`] is a benchmark as the drive sees it. `run` knows none by name: it drives a [`Mix`] of them, and a mix has one path.
+//!
+//! | question | answered by |
+//! |---|---|
+//! | Which types of transactions are there, and how often does each come? | [`Workload::items`], by weight; or [`Workload::choose`] |
+//! | Which statements does a session prepare? | [`Workload::statements`]; a workload finds its own ones in [`Try::templates`] from 0 up |
+//! | What does a session remember? | [`Workload::Session`], made by [`Workload::session`] |
+//! | What does a transaction do? | [`Workload::transaction`]: an `async fn` that draws from [`Try::random`] and awaits replies |
+//! | What does a further try of it see? | the same random draws; what else has to be as before is put back by [`Workload::again`] |
+//! | What came of it? | [`Workload::ended`] for the session, [`Workload::audit`] and [`Workload::lost`] for the workload's own sums |
+//! | Who are its users? | [`crate::terminals::Habits`], where the pace is theirs; [`Workload::node_of_terminal`] |
+//!
+//! # Its price
+//!
+//! The drive is generic over the workload and calls it without a virtual call and without an allocation. A mix of several types of workloads is
+//! an enum of them, which [`crate::workloads!`] writes; its transaction is one future, as large as the largest of its members, made once per session.
+//! `tests/steady_state.rs` counts allocations, sends and receives of each.
+//!
+//! # How a transaction is chosen
+//!
+//! The first draw of a transaction's stream chooses among all items of the mix, by weight. `replay` repeats that draw, so it is part of what
+//! a run leaves behind: an order of items and their weights, nothing else.
 
+mod mix;
 pub mod replay;
 pub mod script;
 pub mod tpcc;
 pub mod ycsb;
 
+use std::fmt::Debug;
+use std::future::Future;
+
 use wire::backend::TransactionStatus;
 use wire::error::{ServerError, SqlState};
 use wire::prepared::Template;
 
+use crate::audit::Audits;
+use crate::engine::Nanos;
 use crate::engine::link::{LinkError, Reply};
 use crate::engine::session::Session;
 use crate::random::Random;
-use crate::schedule::Start;
-use crate::script::EvalError;
 use crate::statement::StatementSpec;
-use script::{ScriptSession, Scripts};
-use tpcc::{Profile, Tpcc, TpccSession};
-use ycsb::{Ycsb, YcsbSession};
+use crate::terminals::Turn;
 
-/// One kind of transaction in a mix; its place in the mix is its number in every table and chart.
-#[derive(Clone, Debug)]
+pub use mix::{Chooser, Mix, MixSession, Part};
+
+/// One type of transaction; its place in the mix is its number in every table and chart.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Its name, for example `ycsb-a.read` or `select-only`.
     pub name: String,
     /// How often it is chosen, against the sum of all weights.
     pub weight: u64,
-    /// What it does.
-    pub kind: Kind,
 }
 
-/// What a transaction does.
-#[derive(Clone, Copy, Debug)]
-pub enum Kind {
-    /// An operation of YCSB.
-    Ycsb(ycsb::Operation),
-    /// A pgbench script, by its place among the mix's scripts.
-    Script(usize),
-    /// A transaction of TPC-C.
-    Tpcc(Profile),
+/// One try of one transaction.
+#[derive(Debug)]
+pub struct Try<'a> {
+    /// The connection.
+    pub session: &'a Session,
+    /// The workload's statements, in the order of [`Workload::statements`].
+    pub templates: &'a [Template],
+    /// The transaction's number within its session.
+    pub sequence: u32,
+    /// The transaction's own stream: each try draws the same from it.
+    pub random: &'a mut Random,
+}
+
+/// A benchmark as the drive sees it, see the [module documentation](self).
+pub trait Workload: Debug + Send + Sync + 'static {
+    /// What a session keeps between transactions, and room for the next one: no transaction allocates.
+    type Session: Debug;
+
+    /// Its types of transactions. Asked for once.
+    fn items(&self) -> Vec<Item>;
+
+    /// The statements that every session lays out before it starts. Asked for once.
+    fn statements(&self) -> Vec<StatementSpec>;
+
+    /// The state of session number `session` of the whole run.
+    ///
+    /// # Errors
+    /// A message, when a session cannot begin.
+    fn session(&self, session: u64) -> Result<Self::Session, String>;
+
+    /// Runs one try of a transaction of type `item` to its end.
+    fn transaction(
+        &self,
+        item: usize,
+        state: &mut Self::Session,
+        attempt: Try<'_>,
+    ) -> impl Future<Output = Result<(), TransactionError>>;
+
+    /// The type of transaction number `sequence` of a session. `drawn` was chosen by weight.
+    #[inline]
+    fn choose(&self, drawn: usize, _seed: u64, _session: u64, _sequence: u64) -> usize {
+        drawn
+    }
+
+    /// A transaction of the mix has its first try; it is the turn of a user, where there are users.
+    #[inline]
+    fn begin(&self, _state: &mut Self::Session, _turn: Option<Turn>) {}
+
+    /// The same transaction is tried again.
+    fn again(&self, _state: &mut Self::Session) {}
+
+    /// A transaction of type `item` has had its last try; `is_committed` is false also where nobody knows.
+    #[inline]
+    fn ended(&self, _item: usize, _state: &mut Self::Session, _is_committed: bool) {}
+
+    /// A transaction of type `item` has reached its end: adds what it did to the workload's own sums. `waited` is how long a user's turn
+    /// waited for a session.
+    #[inline]
+    fn audit(&self, _item: usize, _state: &Self::Session, _waited: Option<Nanos>, _audits: &mut Audits) {}
+
+    /// The connection of a transaction of type `item` was lost: nobody knows whether it has committed.
+    fn lost(&self, _item: usize, _state: &Self::Session, _audits: &mut Audits) {}
+
+    /// Rows that the session has tried to insert, where they are numbered.
+    #[inline]
+    fn inserted(&self, _state: &Self::Session) -> u64 {
+        0
+    }
+
+    /// What is wrong where a transaction has ended and the server reports an open transaction block, which may have failed.
+    fn left_open(&self, _has_failed: bool) -> &'static str {
+        "the transaction has ended, and the server says that a transaction block is open"
+    }
+
+    /// Statements of the user's are among its own: the session keeps the user's search path.
+    fn is_users(&self) -> bool {
+        false
+    }
+
+    /// No database is driven: transactions only take their time.
+    fn is_simulated(&self) -> bool {
+        false
+    }
+
+    /// The node of a user's rows, where sessions enter at the owner of what they ask for.
+    fn node_of_terminal(&self, _terminal: u32) -> Option<u16> {
+        None
+    }
 }
 
 /// Why a transaction did not commit.
@@ -91,9 +197,9 @@ impl TransactionError {
         }
     }
 
-    /// A mix that was put together without what its items need: a mistake of the caller, told instead of a panic in mid-run.
-    fn incomplete() -> TransactionError {
-        TransactionError::Script("the mix lacks the dataset or the scripts its items need".into())
+    /// A session was given to another workload than its own: a mistake of the caller, reported instead of a panic in mid-run.
+    pub fn mismatched() -> TransactionError {
+        TransactionError::Script("the session's state belongs to another workload".into())
     }
 
     /// The session does not go on after it: every further transaction would be as wrong as this one.
@@ -116,220 +222,12 @@ impl From<LinkError> for TransactionError {
     }
 }
 
-/// A weighted mix of transactions: the plan all sessions share.
-#[derive(Clone, Debug)]
-pub struct Workload {
-    items: Vec<Item>,
-    /// Running sums of the weights.
-    thresholds: Vec<u64>,
-    ycsb: Option<Ycsb>,
-    scripts: Option<Scripts>,
-    tpcc: Option<Tpcc>,
-    statements: Vec<StatementSpec>,
-    /// How many of the statements are YCSB's; the scripts' follow.
-    ycsb_statements: usize,
-}
-
-impl Workload {
-    /// A mix of `items`. `ycsb` is the dataset that its YCSB operations work on, `scripts` holds its scripts. `None` when no item
-    /// has a weight.
-    pub fn new(items: Vec<Item>, ycsb: Option<Ycsb>, scripts: Option<Scripts>) -> Option<Workload> {
-        let thresholds: Vec<u64> = items
-            .iter()
-            .scan(0u64, |sum, item| {
-                *sum += item.weight;
-                Some(*sum)
-            })
-            .collect();
-        if thresholds.last().is_none_or(|total| *total == 0) {
-            return None;
-        }
-        let mut statements = ycsb.as_ref().map(ycsb::statements).unwrap_or_default();
-        let ycsb_statements = statements.len();
-        statements.extend(scripts.iter().flat_map(Scripts::statements));
-        Some(Workload { items, thresholds, ycsb, scripts, tpcc: None, statements, ycsb_statements })
-    }
-
-    /// Whether statements of the user's are among it.
-    pub fn has_scripts(&self) -> bool {
-        self.scripts.is_some()
-    }
-
-    /// The five transactions of TPC-C, each an item; how they are mixed is `tpcc`'s own.
-    pub fn of_tpcc(tpcc: Tpcc) -> Workload {
-        let items: Vec<Item> = Profile::ALL
-            .into_iter()
-            .zip(tpcc.mix.weights())
-            .map(|(profile, weight)| Item { name: profile.name().into(), weight, kind: Kind::Tpcc(profile) })
-            .collect();
-        let statements = tpcc.statements();
-        Workload {
-            items,
-            thresholds: Vec::new(),
-            ycsb: None,
-            scripts: None,
-            tpcc: Some(tpcc),
-            statements,
-            ycsb_statements: 0,
-        }
-    }
-
-    /// The kinds of transactions.
-    pub fn items(&self) -> &[Item] {
-        &self.items
-    }
-
-    /// The YCSB dataset, if the mix has YCSB operations.
-    pub fn ycsb(&self) -> Option<&Ycsb> {
-        self.ycsb.as_ref()
-    }
-
-    /// What TPC-C's transactions have in common, if the mix is theirs.
-    pub fn tpcc(&self) -> Option<&Tpcc> {
-        self.tpcc.as_ref()
-    }
-
-    /// No database is driven: transactions only take their time.
-    pub fn is_simulated(&self) -> bool {
-        self.tpcc.as_ref().is_some_and(|tpcc| tpcc.simulate.is_some())
-    }
-
-    /// The stream of draws of the transaction that begins with `start`, and the transaction: a terminal has a stream and choices of its
-    /// own, whichever session runs it.
-    #[inline]
-    pub fn draw(&self, seed: u64, session: u64, sequence: u32, start: Start) -> (Random, usize) {
-        if let Some(turn) = start.turn {
-            let random = Random::for_transaction(seed, turn.terminal.into(), turn.number.into());
-            return (random, turn.profile as usize);
-        }
-        let mut random = Random::for_transaction(seed, session, u64::from(sequence));
-        let item = match &self.tpcc {
-            Some(tpcc) => tpcc.mix.profile(seed, session, u64::from(sequence), &mut random) as usize,
-            None => self.choose(&mut random),
-        };
-        (random, item)
-    }
-
-    /// Whether a transaction that went well has also ended for the server. What the server says last is the truth: whatever a script or
-    /// a workload has sent, nothing is committed inside an open transaction block.
-    #[inline]
-    pub fn is_complete(&self, session: &Session, item: usize) -> Result<(), TransactionError> {
-        match session.transaction_status() {
-            TransactionStatus::Idle => Ok(()),
-            status => Err(self.left_open(item, status)),
-        }
-    }
-
-    #[cold]
-    fn left_open(&self, item: usize, status: TransactionStatus) -> TransactionError {
-        let what = match (self.items[item].kind, status) {
-            (Kind::Script(_), TransactionStatus::Failed) => {
-                "end of script reached inside a transaction block that has failed"
-            }
-            (Kind::Script(_), _) => "end of script reached without completing the last transaction",
-            _ => "the transaction has ended, and the server says that a transaction block is open",
-        };
-        TransactionError::Open(format!("{}: {what}", self.items[item].name))
-    }
-
-    /// The statements that every session lays out before it starts.
-    pub fn statements(&self) -> &[StatementSpec] {
-        &self.statements
-    }
-
-    /// Chooses a transaction by weight: the first draw of every transaction.
-    #[inline]
-    pub fn choose(&self, random: &mut Random) -> usize {
-        if self.items.len() == 1 {
-            return 0;
-        }
-        let total = self.thresholds[self.thresholds.len() - 1];
-        let draw = random.below(total);
-        self.thresholds.partition_point(|&threshold| threshold <= draw)
-    }
-
-    /// A session's own state. Fails when a `-D` value is longer than a variable may be.
-    pub fn session(&self, session: u64) -> Result<WorkloadSession, EvalError> {
-        let script = self.scripts.as_ref().map(|scripts| scripts.session(session)).transpose()?;
-        let tpcc = self.tpcc.as_ref().map(|_| Box::new(TpccSession::new(session)));
-        Ok(WorkloadSession { ycsb: YcsbSession::new(session), script, tpcc })
-    }
-}
-
-/// What one session keeps between transactions.
-#[derive(Clone, Debug)]
-pub struct WorkloadSession {
-    /// Its YCSB part.
-    pub ycsb: YcsbSession,
-    /// Its scripts' variables.
-    script: Option<ScriptSession>,
-    /// Its TPC-C part.
-    pub tpcc: Option<Box<TpccSession>>,
-}
-
-impl WorkloadSession {
-    /// Transaction `item` has had its last try; `is_committed` is false also where nobody knows.
-    pub fn ended(&mut self, workload: &Workload, item: usize, is_committed: bool) {
-        if let Kind::Ycsb(operation) = &workload.items[item].kind
-            && operation.verb == ycsb::Verb::Insert
-        {
-            self.ycsb.insert_ended(is_committed);
-        }
-    }
-
-    /// The transaction that begins with `start` has its first try.
-    #[inline]
-    pub fn begin(&mut self, start: Start) {
-        if let Some(tpcc) = &mut self.tpcc {
-            tpcc.take_turn(start.turn);
-        }
-        if let Some(script) = &mut self.script {
-            script.begin();
-        }
-    }
-
-    /// The same transaction is tried again.
-    pub fn again(&mut self) {
-        if let Some(script) = &mut self.script {
-            script.again();
-        }
-    }
-}
-
-/// One try of one transaction: draws its parameters from `random` and runs it to its end.
-pub async fn transaction(
-    workload: &Workload,
-    state: &mut WorkloadSession,
-    session: &Session,
-    templates: &[Template],
-    item: usize,
-    sequence: u32,
-    random: &mut Random,
-) -> Result<(), TransactionError> {
-    match workload.items[item].kind {
-        Kind::Ycsb(operation) => {
-            let Some(ycsb) = &workload.ycsb else { return Err(TransactionError::incomplete()) };
-            ycsb::transaction(ycsb, operation, &mut state.ycsb, session, templates, sequence, random).await
-        }
-        Kind::Script(number) => {
-            let (Some(scripts), Some(own)) = (&workload.scripts, &mut state.script) else {
-                return Err(TransactionError::incomplete());
-            };
-            script::transaction(scripts, number, own, session, &templates[workload.ycsb_statements..], random)
-                .await
-        }
-        Kind::Tpcc(profile) => {
-            let (Some(tpcc), Some(own)) = (&workload.tpcc, &mut state.tpcc) else {
-                return Err(TransactionError::incomplete());
-            };
-            tpcc::transaction(tpcc, profile, own, session, templates, random).await
-        }
-    }
-}
-
 /// The reply's error, if it has one.
+///
+/// # Errors
+/// What the server reported.
 #[inline]
-pub(crate) fn succeeded(session: &Session, reply: Reply) -> Result<(), TransactionError> {
+pub fn succeeded(session: &Session, reply: Reply) -> Result<(), TransactionError> {
     if reply.errors == 0 {
         return Ok(());
     }
@@ -337,4 +235,190 @@ pub(crate) fn succeeded(session: &Session, reply: Reply) -> Result<(), Transacti
         Some(error) => Err(TransactionError::Server(error)),
         None => Ok(()),
     }
+}
+
+/// Fails unless the server has ended the transaction, too. What the server says last is the truth: whatever a script or a workload has sent, nothing
+/// is committed inside an open transaction block.
+#[inline]
+fn is_complete<W: Workload>(workload: &W, session: &Session, name: &str) -> Result<(), TransactionError> {
+    match session.transaction_status() {
+        TransactionStatus::Idle => Ok(()),
+        status => {
+            let what = workload.left_open(status == TransactionStatus::Failed);
+            Err(TransactionError::Open(format!("{name}: {what}")))
+        }
+    }
+}
+
+/// Writes an enum of workloads that is a [`Workload`] itself: the list of benchmarks that a program can mix.
+///
+/// ```text
+/// run::workloads! {
+///     /// All that this program can drive.
+///     pub enum Benchmark, BenchmarkSession {
+///         /// Key and value.
+///         Ycsb(run::workload::ycsb::Ycsb),
+///         /// pgbench's language.
+///         Scripts(run::workload::script::Scripts),
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! workloads {
+    (
+        $(#[$about:meta])*
+        $public:vis enum $Name:ident, $Session:ident {
+            $($(#[$what:meta])* $Member:ident($Type:ty)),+ $(,)?
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug)]
+        #[allow(clippy::large_enum_variant, reason = "a run has a handful of them")]
+        $public enum $Name {
+            $($(#[$what])* $Member($Type)),+
+        }
+
+        /// What a session keeps for its workload.
+        #[derive(Debug)]
+        #[allow(clippy::large_enum_variant, reason = "a session has one for each workload of its mix")]
+        $public enum $Session {
+            $($(#[$what])* $Member(<$Type as $crate::workload::Workload>::Session)),+
+        }
+
+        $(impl From<$Type> for $Name {
+            fn from(workload: $Type) -> $Name {
+                $Name::$Member(workload)
+            }
+        })+
+
+        impl $crate::workload::Workload for $Name {
+            type Session = $Session;
+
+            fn items(&self) -> Vec<$crate::workload::Item> {
+                match self {
+                    $($Name::$Member(workload) => workload.items()),+
+                }
+            }
+
+            fn statements(&self) -> Vec<$crate::statement::StatementSpec> {
+                match self {
+                    $($Name::$Member(workload) => workload.statements()),+
+                }
+            }
+
+            fn session(&self, session: u64) -> Result<$Session, String> {
+                match self {
+                    $($Name::$Member(workload) => workload.session(session).map($Session::$Member)),+
+                }
+            }
+
+            async fn transaction(
+                &self,
+                item: usize,
+                state: &mut $Session,
+                attempt: $crate::workload::Try<'_>,
+            ) -> Result<(), $crate::workload::TransactionError> {
+                #[allow(unreachable_patterns, reason = "an enum may have one member")]
+                match (self, state) {
+                    $(($Name::$Member(workload), $Session::$Member(state)) => {
+                        workload.transaction(item, state, attempt).await
+                    })+
+                    _ => Err($crate::workload::TransactionError::mismatched()),
+                }
+            }
+
+            #[inline]
+            fn choose(&self, drawn: usize, seed: u64, session: u64, sequence: u64) -> usize {
+                match self {
+                    $($Name::$Member(workload) => workload.choose(drawn, seed, session, sequence)),+
+                }
+            }
+
+            #[inline]
+            fn begin(&self, state: &mut $Session, turn: Option<$crate::terminals::Turn>) {
+                #[allow(unreachable_patterns, reason = "an enum may have one member")]
+                match (self, state) {
+                    $(($Name::$Member(workload), $Session::$Member(state)) => workload.begin(state, turn),)+
+                    _ => {}
+                }
+            }
+
+            fn again(&self, state: &mut $Session) {
+                #[allow(unreachable_patterns, reason = "an enum may have one member")]
+                match (self, state) {
+                    $(($Name::$Member(workload), $Session::$Member(state)) => workload.again(state),)+
+                    _ => {}
+                }
+            }
+
+            #[inline]
+            fn ended(&self, item: usize, state: &mut $Session, is_committed: bool) {
+                #[allow(unreachable_patterns, reason = "an enum may have one member")]
+                match (self, state) {
+                    $(($Name::$Member(workload), $Session::$Member(state)) => {
+                        workload.ended(item, state, is_committed)
+                    })+
+                    _ => {}
+                }
+            }
+
+            #[inline]
+            fn audit(
+                &self,
+                item: usize,
+                state: &$Session,
+                waited: Option<$crate::engine::Nanos>,
+                audits: &mut $crate::audit::Audits,
+            ) {
+                #[allow(unreachable_patterns, reason = "an enum may have one member")]
+                match (self, state) {
+                    $(($Name::$Member(workload), $Session::$Member(state)) => {
+                        workload.audit(item, state, waited, audits)
+                    })+
+                    _ => {}
+                }
+            }
+
+            fn lost(&self, item: usize, state: &$Session, audits: &mut $crate::audit::Audits) {
+                #[allow(unreachable_patterns, reason = "an enum may have one member")]
+                match (self, state) {
+                    $(($Name::$Member(workload), $Session::$Member(state)) => workload.lost(item, state, audits),)+
+                    _ => {}
+                }
+            }
+
+            #[inline]
+            fn inserted(&self, state: &$Session) -> u64 {
+                #[allow(unreachable_patterns, reason = "an enum may have one member")]
+                match (self, state) {
+                    $(($Name::$Member(workload), $Session::$Member(state)) => workload.inserted(state),)+
+                    _ => 0,
+                }
+            }
+
+            fn left_open(&self, has_failed: bool) -> &'static str {
+                match self {
+                    $($Name::$Member(workload) => workload.left_open(has_failed)),+
+                }
+            }
+
+            fn is_users(&self) -> bool {
+                match self {
+                    $($Name::$Member(workload) => workload.is_users()),+
+                }
+            }
+
+            fn is_simulated(&self) -> bool {
+                match self {
+                    $($Name::$Member(workload) => workload.is_simulated()),+
+                }
+            }
+
+            fn node_of_terminal(&self, terminal: u32) -> Option<u16> {
+                match self {
+                    $($Name::$Member(workload) => workload.node_of_terminal(terminal)),+
+                }
+            }
+        }
+    };
 }

@@ -8,7 +8,7 @@ use data::ycsb::{Table, Version};
 use serde::{Deserialize, Serialize};
 
 use super::ycsb::{Distribution, Operation, Verb, Ycsb, YcsbSession};
-use super::{Item, Kind, Workload};
+use super::{Chooser, Item};
 use crate::client::SessionRecord;
 use crate::random::Random;
 use crate::routing::Homes;
@@ -73,17 +73,15 @@ pub struct WriterException {
 }
 
 impl WriterSpec {
-    /// Of a run that is about to begin.
-    pub fn new(workload: &Workload, ycsb: &Ycsb, seed: u64) -> WriterSpec {
-        let item = |item: &Item| WriterItem {
+    /// Of a run that is about to begin. `items` are those of its whole mix, of which YCSB's begin at `first`.
+    pub fn new(items: &[Item], first: usize, ycsb: &Ycsb, seed: u64) -> WriterSpec {
+        let operations = ycsb.operations();
+        let item = |(at, item): (usize, &Item)| WriterItem {
             name: item.name.clone(),
             weight: item.weight,
-            operation: match item.kind {
-                Kind::Ycsb(operation) => {
-                    Some((operation.verb.name().to_owned(), operation.distribution.name().to_owned()))
-                }
-                Kind::Script(_) | Kind::Tpcc(_) => None,
-            },
+            operation: at.checked_sub(first).and_then(|own| operations.get(own)).map(|(_, operation)| {
+                (operation.verb.name().to_owned(), operation.distribution.name().to_owned())
+            }),
         };
         WriterSpec {
             version: if ycsb.homes().is_some() { WRITER_SPEC_VERSION } else { WITHOUT_HOMES },
@@ -92,7 +90,7 @@ impl WriterSpec {
             rows: ycsb.rows(),
             first_insert: ycsb.first_insert(),
             homes: ycsb.homes().cloned(),
-            mix: workload.items().iter().map(item).collect(),
+            mix: items.iter().enumerate().map(item).collect(),
             exceptions: Vec::new(),
             insert_end: None,
             incomplete_sessions: Vec::new(),
@@ -126,25 +124,19 @@ impl WriterSpec {
         if self.inserts() { self.insert_end } else { Some(self.first_insert) }
     }
 
-    fn plan(&self, table: &Table, run: u16) -> Result<(Workload, Ycsb), ReplayError> {
+    fn plan(&self, table: &Table, run: u16) -> Result<Plan, ReplayError> {
         if !(WITHOUT_HOMES..=WRITER_SPEC_VERSION).contains(&self.version) {
             return Err(ReplayError::Version { run, version: self.version });
         }
-        let operation = |item: &WriterItem| match &item.operation {
-            None => Ok(Kind::Script(0)),
-            Some((verb, distribution)) => {
-                let verb = Verb::ALL.into_iter().find(|known| known.name() == verb);
-                match (verb, distribution.parse::<Distribution>()) {
-                    (Some(verb), Ok(distribution)) => Ok(Kind::Ycsb(Operation { verb, distribution })),
-                    _ => Err(ReplayError::Damaged { run, what: format!("operation {:?}", item.operation) }),
-                }
+        let operation = |item: &WriterItem| {
+            let Some((verb, distribution)) = &item.operation else { return Ok(None) };
+            let verb = Verb::ALL.into_iter().find(|known| known.name() == verb);
+            match (verb, distribution.parse::<Distribution>()) {
+                (Some(verb), Ok(distribution)) => Ok(Some(Operation { verb, distribution })),
+                _ => Err(ReplayError::Damaged { run, what: format!("operation {:?}", item.operation) }),
             }
         };
-        let items = self
-            .mix
-            .iter()
-            .map(|item| Ok(Item { name: item.name.clone(), weight: item.weight, kind: operation(item)? }))
-            .collect::<Result<Vec<Item>, ReplayError>>()?;
+        let operations = self.mix.iter().map(operation).collect::<Result<_, _>>()?;
         if self.rows == 0 || self.sessions == 0 {
             return Err(ReplayError::Damaged { run, what: "no rows or no sessions".into() });
         }
@@ -153,9 +145,25 @@ impl WriterSpec {
         }
         let ycsb = Ycsb::new(table.clone(), self.rows, self.first_insert, self.sessions, run)
             .with_homes(self.homes.clone());
-        let workload = Workload::new(items, Some(ycsb.clone()), None)
+        let chooser = Chooser::new(self.mix.iter().map(|item| item.weight))
             .ok_or(ReplayError::Damaged { run, what: "no weights".into() })?;
-        Ok((workload, ycsb))
+        Ok(Plan { chooser, operations, ycsb })
+    }
+}
+
+/// What is needed to draw a run's transactions again.
+#[derive(Clone, Debug)]
+struct Plan {
+    chooser: Chooser,
+    /// By item of the mix; `None` for what writes no versions.
+    operations: Vec<Option<Operation>>,
+    ycsb: Ycsb,
+}
+
+impl Plan {
+    /// The operation that a transaction begins with drawing.
+    fn operation(&self, random: &mut Random) -> Option<Operation> {
+        self.operations[self.chooser.choose(random)]
     }
 }
 
@@ -251,7 +259,7 @@ fn field_number(row: u64, column: u64) -> u64 {
 #[derive(Debug)]
 pub struct History {
     rows: u64,
-    writers: Vec<(Writer, Workload, Ycsb)>,
+    writers: Vec<(Writer, Plan)>,
     writes: Vec<Write>,
     /// The writes are not complete: too many.
     overflow: bool,
@@ -262,18 +270,17 @@ impl History {
     pub fn replay(table: &Table, rows: u64, writers: Vec<Writer>) -> Result<History, ReplayError> {
         let mut history = History { rows, writers: Vec::new(), writes: Vec::new(), overflow: false };
         for writer in writers {
-            let (workload, ycsb) = writer.spec.plan(table, writer.run)?;
-            history.writers.push((writer, workload, ycsb));
+            let plan = writer.spec.plan(table, writer.run)?;
+            history.writers.push((writer, plan));
         }
         let mut writes = Vec::new();
-        for (writer, workload, ycsb) in &history.writers {
+        for (writer, plan) in &history.writers {
             let Some(transactions) = &writer.transactions else { continue };
             for (session, &count) in transactions.iter().enumerate() {
                 if history.overflow {
                     break;
                 }
-                history.overflow =
-                    !replay_session(writer, workload, ycsb, session as u64, count, &mut writes);
+                history.overflow = !replay_session(writer, plan, session as u64, count, &mut writes);
             }
         }
         if history.overflow {
@@ -286,12 +293,7 @@ impl History {
 
     /// No row from here on was inserted by a finished run; at least the number of loaded rows.
     pub fn rows_end(&self) -> u64 {
-        self.writers
-            .iter()
-            .filter_map(|(writer, ..)| writer.spec.insert_end)
-            .max()
-            .unwrap_or(0)
-            .max(self.rows)
+        self.writers.iter().filter_map(|(writer, _)| writer.spec.insert_end).max().unwrap_or(0).max(self.rows)
     }
 
     /// Some run may have written into this row.
@@ -304,7 +306,7 @@ impl History {
     }
 
     fn has_unfinished(&self) -> bool {
-        self.writers.iter().any(|(writer, ..)| writer.transactions.is_none())
+        self.writers.iter().any(|(writer, _)| writer.transactions.is_none())
     }
 
     /// The writes of one field number.
@@ -315,7 +317,7 @@ impl History {
     }
 
     fn epoch(&self, run: u16) -> Option<u32> {
-        self.writers.iter().find(|(writer, ..)| writer.run == run).map(|(writer, ..)| writer.epoch)
+        self.writers.iter().find(|(writer, _)| writer.run == run).map(|(writer, _)| writer.epoch)
     }
 
     /// Judges the version found in a field that is otherwise undamaged.
@@ -370,9 +372,7 @@ impl History {
 
     /// The transaction named by `version` really writes this field: drawn again alone, in constant time where no inserts are mixed in.
     fn is_genuine(&self, row: u64, column: usize, version: Version) -> bool {
-        let Some((writer, workload, ycsb)) =
-            self.writers.iter().find(|(writer, ..)| writer.run == version.run())
-        else {
+        let Some((writer, plan)) = self.writers.iter().find(|(writer, _)| writer.run == version.run()) else {
             return false;
         };
         let session = u64::from(version.session());
@@ -395,14 +395,14 @@ impl History {
             None => {}
         }
         let mut random = Random::for_transaction(writer.spec.seed, session, u64::from(version.sequence()));
-        let Kind::Ycsb(operation) = workload.items()[workload.choose(&mut random)].kind else { return false };
+        let Some(operation) = plan.operation(&mut random) else { return false };
         match operation.verb {
             Verb::Read | Verb::Scan => false,
             // Which row an insert makes depends on how many came before it; the session it belongs to does not.
-            Verb::Insert => ycsb.inserter_of(row).is_some_and(|(inserter, _)| inserter == session),
+            Verb::Insert => plan.ycsb.inserter_of(row).is_some_and(|(inserter, _)| inserter == session),
             Verb::Update | Verb::ReadModifyWrite if operation.distribution == Distribution::Latest => true,
             Verb::Update | Verb::ReadModifyWrite => {
-                let draw = ycsb.draw(operation, &YcsbSession::new(session), &mut random);
+                let draw = plan.ycsb.draw(operation, &YcsbSession::new(session), &mut random);
                 draw.row == row && draw.column == column
             }
         }
@@ -418,7 +418,7 @@ impl History {
             return RowVerdict::Either;
         }
         // A run without a known end may have inserted any row of its own range.
-        let unknown = self.writers.iter().any(|(writer, ..)| {
+        let unknown = self.writers.iter().any(|(writer, _)| {
             let is_unknown = self.overflow || writer.transactions.is_none();
             let is_beyond = writer.spec.insert_end.is_some_and(|end| row >= end);
             is_unknown && writer.spec.inserts() && row >= writer.spec.first_insert && !is_beyond
@@ -438,8 +438,7 @@ impl Writer {
 /// Draws all writes of one session; false when there are too many to keep.
 fn replay_session(
     writer: &Writer,
-    workload: &Workload,
-    ycsb: &Ycsb,
+    plan: &Plan,
     session: u64,
     transactions: u64,
     writes: &mut Vec<Write>,
@@ -457,11 +456,11 @@ fn replay_session(
     for sequence in 0..transactions.min(u64::from(u32::MAX)) {
         let sequence = sequence as u32;
         let mut random = Random::for_transaction(writer.spec.seed, session, u64::from(sequence));
-        let Kind::Ycsb(operation) = workload.items()[workload.choose(&mut random)].kind else { continue };
+        let Some(operation) = plan.operation(&mut random) else { continue };
         if !operation.verb.writes() {
             continue;
         }
-        let draw = ycsb.draw(operation, &state, &mut random);
+        let draw = plan.ycsb.draw(operation, &state, &mut random);
         let exception = exceptions.get(&sequence);
         if exception != Some(&true) {
             if writes.len() == WRITES_MAX {

@@ -7,16 +7,21 @@ use wire::backend::{Columns, Frame, column_names, tag};
 use wire::frontend::{self, Format};
 use wire::prepared::{Execution, Template};
 
-use super::{TransactionError, succeeded};
+use super::{Item, TransactionError, Try, Workload, succeeded};
 use crate::engine::link::Reply;
 use crate::engine::session::{PauseDropped, Session};
 use crate::engine::{NANOS_PER_MICRO, Nanos};
-use crate::random::Random;
 use crate::script::{
     CaptureKind, Cursor, EvalError, Failure, Mix, Parameter, Predefined, QueryMode, Script, Slot, State,
     Statement, Step, Value,
 };
 use crate::statement::StatementSpec;
+use crate::terminals::Turn;
+
+/// What to type where the tables of pgbench's own scripts are missing.
+const FILL_PGBENCH: &str = "fill pgbench's tables first: pgfathom load tpcb -s 10, or pgbench -i";
+/// A script's weight counts so many times: shares of the workloads that are built in are percents.
+const WEIGHT_UNIT: u64 = 100;
 
 /// The scripts of a mix, and what their variables begin with.
 #[derive(Clone, Debug)]
@@ -43,7 +48,7 @@ impl Scripts {
     }
 
     /// What every session prepares: all statements, in the order of their numbers.
-    pub(super) fn statements(&self) -> Vec<StatementSpec> {
+    fn specs(&self) -> Vec<StatementSpec> {
         if self.mode != QueryMode::Prepared {
             return Vec::new();
         }
@@ -62,6 +67,7 @@ impl Scripts {
                     is_read: statement.capture().is_some(),
                     parameters: statement.parameters().len(),
                     place: Some(format!("{}:{}", script.name(), script.line(command))),
+                    fill: statement.prepared().contains("pgbench_").then_some(FILL_PGBENCH),
                 };
                 (statement.number(), spec)
             })
@@ -71,7 +77,7 @@ impl Scripts {
     }
 
     /// A session's variables.
-    pub(super) fn session(&self, session: u64) -> Result<ScriptSession, EvalError> {
+    fn variables(&self, session: u64) -> Result<ScriptSession, EvalError> {
         let state = self.mix.state(&Predefined { client_id: session as i64, ..self.predefined })?;
         Ok(ScriptSession {
             saved: state.clone(),
@@ -80,6 +86,61 @@ impl Scripts {
             text: Vec::new(),
         })
     }
+}
+
+impl Workload for Scripts {
+    type Session = ScriptSession;
+
+    fn items(&self) -> Vec<Item> {
+        let item = |script: &Script| Item {
+            name: short_name(script.name()),
+            weight: u64::from(script.weight()) * WEIGHT_UNIT,
+        };
+        self.mix.scripts().iter().map(item).collect()
+    }
+
+    fn statements(&self) -> Vec<StatementSpec> {
+        self.specs()
+    }
+
+    fn session(&self, session: u64) -> Result<ScriptSession, String> {
+        self.variables(session).map_err(|error| error.to_string())
+    }
+
+    async fn transaction(
+        &self,
+        item: usize,
+        state: &mut ScriptSession,
+        attempt: Try<'_>,
+    ) -> Result<(), TransactionError> {
+        interpret(self, item, state, attempt).await
+    }
+
+    #[inline]
+    fn begin(&self, state: &mut ScriptSession, _turn: Option<Turn>) {
+        state.saved.copy_from(&state.state);
+    }
+
+    fn again(&self, state: &mut ScriptSession) {
+        state.state.copy_from(&state.saved);
+    }
+
+    fn left_open(&self, has_failed: bool) -> &'static str {
+        match has_failed {
+            true => "end of script reached inside a transaction block that has failed",
+            false => "end of script reached without completing the last transaction",
+        }
+    }
+
+    fn is_users(&self) -> bool {
+        true
+    }
+}
+
+/// A file's name without its folders and its ending.
+pub fn short_name(path: &str) -> String {
+    let name = std::path::Path::new(path).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| path.to_string())
 }
 
 /// What one session keeps for its scripts.
@@ -94,18 +155,6 @@ pub struct ScriptSession {
     text: Vec<u8>,
 }
 
-impl ScriptSession {
-    /// A transaction begins.
-    pub(super) fn begin(&mut self) {
-        self.saved.copy_from(&self.state);
-    }
-
-    /// The same transaction begins again.
-    pub(super) fn again(&mut self) {
-        self.state.copy_from(&self.saved);
-    }
-}
-
 /// What the server still owes inside a pipeline.
 #[derive(Clone, Copy, Debug, Default)]
 struct Owed {
@@ -116,14 +165,13 @@ struct Owed {
 }
 
 /// Runs one script from its first command to its end.
-pub(super) async fn transaction(
+async fn interpret(
     scripts: &Scripts,
     number: usize,
     own: &mut ScriptSession,
-    session: &Session,
-    templates: &[Template],
-    random: &mut Random,
+    attempt: Try<'_>,
 ) -> Result<(), TransactionError> {
+    let Try { session, templates, random, .. } = attempt;
     let script = &scripts.mix.scripts()[number];
     let mut cursor = Cursor::default();
     let mut owed = Owed::default();

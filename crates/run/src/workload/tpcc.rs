@@ -17,11 +17,11 @@
 
 use data::tpcc::DISTRICTS_PER_WAREHOUSE;
 use data::tpcc::nurand::Constants;
-use wire::prepared::{Template, Wire};
+use wire::prepared::Wire;
 
-use super::TransactionError;
+use super::{Item, TransactionError, Try, Workload};
+use crate::audit::Audits;
 use crate::engine::Nanos;
-use crate::engine::session::Session;
 use crate::random::Random;
 use crate::statement::StatementSpec;
 use crate::terminals::Turn;
@@ -41,7 +41,7 @@ mod pipeline;
 mod statement;
 pub mod stock_level;
 
-use audit::Done;
+use audit::{Audit, Done};
 use draw::Home;
 use homes::Homes;
 use pace::Mix;
@@ -175,11 +175,6 @@ impl Tpcc {
         }
         count as u32
     }
-
-    /// The statements of all profiles, prepared once per session.
-    pub fn statements(&self) -> Vec<StatementSpec> {
-        statement::all(self)
-    }
 }
 
 /// What a session keeps between transactions, and room for the next one: no transaction allocates.
@@ -203,41 +198,84 @@ impl TpccSession {
             delivery: delivery::Room::default(),
         }
     }
-
-    /// The next transaction belongs to this terminal; `None`: to one of the session's own.
-    pub fn take_turn(&mut self, turn: Option<Turn>) {
-        self.turn = turn;
-    }
-
-    /// What the last try did.
-    pub fn done(&self) -> &Done {
-        &self.done
-    }
 }
 
-/// Runs one try of a transaction to its end.
-pub(super) async fn transaction(
-    tpcc: &Tpcc,
-    profile: Profile,
-    state: &mut TpccSession,
-    session: &Session,
-    templates: &[Template],
-    random: &mut Random,
-) -> Result<(), TransactionError> {
-    state.done = Done::of(profile);
-    let home = tpcc.home(state, random);
-    if let Some(takes) = tpcc.simulate {
-        draw::audit(tpcc, profile, home, random, &mut state.done);
-        session.sleep_until(session.now() + takes).await;
-        return Ok(());
+impl Workload for Tpcc {
+    type Session = Box<TpccSession>;
+
+    /// The five transactions of TPC-C, in the order of [`Profile`].
+    fn items(&self) -> Vec<Item> {
+        let item = |(profile, weight): (Profile, u64)| Item { name: profile.name().into(), weight };
+        Profile::ALL.into_iter().zip(self.mix.weights()).map(item).collect()
     }
-    let call = pipeline::Call { tpcc, session, templates };
-    match profile {
-        Profile::NewOrder => new_order::transaction(&call, home, state, random).await,
-        Profile::Payment => payment::transaction(&call, home, state, random).await,
-        Profile::OrderStatus => order_status::transaction(&call, home, state, random).await,
-        Profile::Delivery => delivery::transaction(&call, home, state, random).await,
-        Profile::StockLevel => stock_level::transaction(&call, home, state, random).await,
+
+    fn statements(&self) -> Vec<StatementSpec> {
+        statement::all(self)
+    }
+
+    fn session(&self, session: u64) -> Result<Box<TpccSession>, String> {
+        Ok(Box::new(TpccSession::new(session)))
+    }
+
+    async fn transaction(
+        &self,
+        item: usize,
+        state: &mut Box<TpccSession>,
+        attempt: Try<'_>,
+    ) -> Result<(), TransactionError> {
+        let Try { session, templates, random, .. } = attempt;
+        let profile = Profile::ALL[item];
+        state.done = Done::of(profile);
+        let home = self.home(state, random);
+        if let Some(takes) = self.simulate {
+            draw::audit(self, profile, home, random, &mut state.done);
+            session.sleep_until(session.now() + takes).await;
+            return Ok(());
+        }
+        let call = pipeline::Call { tpcc: self, session, templates };
+        match profile {
+            Profile::NewOrder => new_order::transaction(&call, home, state, random).await,
+            Profile::Payment => payment::transaction(&call, home, state, random).await,
+            Profile::OrderStatus => order_status::transaction(&call, home, state, random).await,
+            Profile::Delivery => delivery::transaction(&call, home, state, random).await,
+            Profile::StockLevel => stock_level::transaction(&call, home, state, random).await,
+        }
+    }
+
+    #[inline]
+    fn choose(&self, drawn: usize, seed: u64, session: u64, sequence: u64) -> usize {
+        match self.mix {
+            Mix::Weights => drawn,
+            Mix::Deck => {
+                let mut own = Random::for_transaction(seed, session, sequence);
+                self.mix.habits().choose(seed, session, sequence, &mut own)
+            }
+        }
+    }
+
+    #[inline]
+    fn begin(&self, state: &mut Box<TpccSession>, turn: Option<Turn>) {
+        state.turn = turn;
+    }
+
+    #[inline]
+    fn audit(&self, _: usize, state: &Box<TpccSession>, waited: Option<Nanos>, audits: &mut Audits) {
+        audits.entry::<Audit>().count(&state.done, waited);
+    }
+
+    fn lost(&self, item: usize, _: &Box<TpccSession>, audits: &mut Audits) {
+        if item == Profile::NewOrder as usize {
+            audits.entry::<Audit>().unknown_orders += 1;
+        }
+    }
+
+    fn is_simulated(&self) -> bool {
+        self.simulate.is_some()
+    }
+
+    fn node_of_terminal(&self, terminal: u32) -> Option<u16> {
+        let homes = self.homes.as_ref().filter(|homes| homes.is_held())?;
+        Some(homes.node_of(Home::of_terminal(terminal).w_id))
     }
 }
 

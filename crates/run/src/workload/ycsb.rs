@@ -11,9 +11,8 @@ use data::Permutation;
 use data::ycsb::{FIELD_BYTES, FIELD_COUNT, Table, Version};
 use wire::backend::{rows_affected, tag};
 use wire::frontend;
-use wire::prepared::Template;
 
-use super::{TransactionError, succeeded};
+use super::{Item, TransactionError, Try, Workload, succeeded};
 use crate::engine::link::Reply;
 use crate::engine::session::Session;
 use crate::random::Random;
@@ -24,6 +23,8 @@ use crate::statement::StatementSpec;
 
 /// YCSB's `maxscanlength`.
 pub const SCAN_ROWS_MAX: u64 = 100;
+/// What to type where its table is missing.
+const FILL: &str = "load it first: pgfathom load ycsb --rows 1M";
 /// Tells the stream that scatters popular ranks from the data crate's own uses of the seed.
 const POPULARITY_STREAM: u64 = 0x7963_7362_2d68_6f74;
 
@@ -160,9 +161,11 @@ pub const BUILTINS: &[Builtin] = &[
     },
 ];
 
-/// The dataset as a run sees it, and the run's place among the writers of that dataset.
+/// The dataset as a run sees it, what is done to it, and the run's place among the writers of that dataset.
 #[derive(Clone, Debug)]
 pub struct Ycsb {
+    /// The types of transactions, each with what it does.
+    items: Vec<(Item, Operation)>,
     table: Table,
     /// Rows loaded: what reads and updates choose from.
     rows: u64,
@@ -184,11 +187,12 @@ pub struct Ycsb {
 
 impl Ycsb {
     /// A run number `run` with `sessions` sessions over a table with `rows` loaded rows (at least one), inserting from row
-    /// `first_insert` on.
+    /// `first_insert` on. It does nothing until it is given operations.
     pub fn new(table: Table, rows: u64, first_insert: u64, sessions: u64, run: u16) -> Ycsb {
         assert!(rows > 0, "an empty table has no row to choose");
         let popularity = Permutation::new(table.spec().seed, POPULARITY_STREAM, rows);
         Ycsb {
+            items: Vec::new(),
             table,
             rows,
             first_insert,
@@ -202,10 +206,43 @@ impl Ycsb {
         }
     }
 
+    /// The same with these operations besides, each a type of transaction.
+    #[must_use]
+    pub fn with_items(mut self, items: impl IntoIterator<Item = (Item, Operation)>) -> Ycsb {
+        self.items.extend(items);
+        self
+    }
+
+    /// The same with a built-in workload besides, as often as `weight` says against others. `keys`: how rows are picked, instead of its
+    /// own way.
+    #[must_use]
+    pub fn with_builtin(self, builtin: &Builtin, weight: u64, keys: Option<Distribution>) -> Ycsb {
+        self.with_items(builtin.mix.iter().map(|&(verb, distribution, percent)| {
+            let item = Item { name: format!("{}.{}", builtin.name, verb.name()), weight: weight * percent };
+            (item, Operation { verb, distribution: keys.unwrap_or(distribution) })
+        }))
+    }
+
+    /// What it does, in the order of its items.
+    pub fn operations(&self) -> &[(Item, Operation)] {
+        &self.items
+    }
+
+    /// It changes the table.
+    pub fn writes(&self) -> bool {
+        self.items.iter().any(|(item, operation)| operation.verb.writes() && item.weight > 0)
+    }
+
     /// The same on the table in this schema, whatever the search path says.
     #[must_use]
     pub fn with_schema(self, schema: &str) -> Ycsb {
         Ycsb { schema: Some(schema.to_owned()), ..self }
+    }
+
+    /// The same as run number `run` of the dataset's writers, inserting from row `first_insert` on.
+    #[must_use]
+    pub fn as_writer(self, run: u16, first_insert: u64) -> Ycsb {
+        Ycsb { run, first_insert, ..self }
     }
 
     /// The same, with statements sent in this way instead of prepared ones.
@@ -383,7 +420,7 @@ mod statement {
 }
 
 /// The statements of all operations, laid out once per session.
-pub fn statements(ycsb: &Ycsb) -> Vec<StatementSpec> {
+fn statements(ycsb: &Ycsb) -> Vec<StatementSpec> {
     let table = match &ycsb.schema {
         Some(schema) => format!("\"{}\".usertable", schema.replace('"', "\"\"")),
         None => "usertable".to_owned(),
@@ -393,8 +430,11 @@ pub fn statements(ycsb: &Ycsb) -> Vec<StatementSpec> {
         Some(_) => ("OPERATOR(pg_catalog.=)", "OPERATOR(pg_catalog.>=)"),
         None => ("=", ">="),
     };
-    let spec =
-        |name: String, sql: String| StatementSpec { mode: ycsb.mode, ..StatementSpec::ours(name, sql) };
+    let spec = |name: String, sql: String| StatementSpec {
+        mode: ycsb.mode,
+        fill: Some(FILL),
+        ..StatementSpec::ours(name, sql)
+    };
     let fields: Vec<String> = (0..FIELD_COUNT).map(|field| format!("field{field}")).collect();
     let parameters: Vec<String> = (1..=FIELD_COUNT + 1).map(|number| format!("${number}")).collect();
     let mut statements = vec![
@@ -421,16 +461,51 @@ pub fn statements(ycsb: &Ycsb) -> Vec<StatementSpec> {
     statements
 }
 
+impl Workload for Ycsb {
+    type Session = YcsbSession;
+
+    fn items(&self) -> Vec<Item> {
+        self.items.iter().map(|(item, _)| item.clone()).collect()
+    }
+
+    fn statements(&self) -> Vec<StatementSpec> {
+        statements(self)
+    }
+
+    fn session(&self, session: u64) -> Result<YcsbSession, String> {
+        Ok(YcsbSession::new(session))
+    }
+
+    async fn transaction(
+        &self,
+        item: usize,
+        state: &mut YcsbSession,
+        attempt: Try<'_>,
+    ) -> Result<(), TransactionError> {
+        operate(self, self.items[item].1, state, attempt).await
+    }
+
+    #[inline]
+    fn ended(&self, item: usize, state: &mut YcsbSession, is_committed: bool) {
+        if self.items[item].1.verb == Verb::Insert {
+            state.insert_ended(is_committed);
+        }
+    }
+
+    #[inline]
+    fn inserted(&self, state: &YcsbSession) -> u64 {
+        state.inserted()
+    }
+}
+
 /// Runs one operation to its end.
-pub(super) async fn transaction(
+async fn operate(
     ycsb: &Ycsb,
     operation: Operation,
-    state: &mut YcsbSession,
-    session: &Session,
-    templates: &[Template],
-    sequence: u32,
-    random: &mut Random,
+    state: &YcsbSession,
+    attempt: Try<'_>,
 ) -> Result<(), TransactionError> {
+    let Try { session, templates, sequence, random } = attempt;
     let draw = ycsb.draw(operation, state, random);
     let key = ycsb.table.key(draw.row);
     if matches!(operation.verb, Verb::Read | Verb::ReadModifyWrite) {

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
 /// Entries of an archive at most.
-pub const ENTRIES_MAX: usize = 10_000;
+pub(crate) const ENTRIES_MAX: usize = 10_000;
 /// Bytes of all files of a bundle: samples and stacks may take 1 GiB, latencies of weeks as much again.
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;
 /// Bytes of samples, events or latencies.
@@ -43,7 +43,7 @@ fn foreign(why: impl Into<String>) -> ArchiveError {
 }
 
 /// How many bytes an archive of this size may unpack to.
-pub fn unpacked_bytes_max(packed_bytes: u64) -> u64 {
+pub(crate) fn unpacked_bytes_max(packed_bytes: u64) -> u64 {
     packed_bytes.saturating_mul(RATIO_MAX).clamp(RATIO_FROM_BYTES, UNPACKED_BYTES_MAX)
 }
 
@@ -94,12 +94,12 @@ pub fn unpack(
             continue;
         }
         if top.as_ref().is_some_and(|top| *top != folder) {
-            return Err(foreign("there is more than one run in it"));
+            return Err(foreign("it has more than one run"));
         }
         let limit = bytes_max(&name).unwrap_or(0);
         if entry.bytes > limit {
             return Err(foreign(format!(
-                "{name} would take {} bytes, a run's takes {limit} at most",
+                "{name} would take {} bytes, but in a run it has at most {limit}",
                 entry.bytes
             )));
         }
@@ -109,7 +109,7 @@ pub fn unpack(
     }
     match top {
         Some(folder) => Ok((into.join(folder), names)),
-        None => Err(foreign(if count == 0 { "it is empty" } else { "there is no run in it" })),
+        None => Err(foreign(if count == 0 { "it is empty" } else { "it has no run" })),
     }
 }
 
@@ -202,7 +202,7 @@ impl<R: Read> Reader<R> {
         let expected = sum(0..148) + 8 * u64::from(b' ') + sum(156..BLOCK);
         match number(&block[148..156]) {
             Ok(found) if found == expected => Ok(Some(block)),
-            _ => Err(foreign("it is no tar archive, or it is damaged")),
+            _ => Err(foreign("it is not a tar archive, or it is damaged")),
         }
     }
 
@@ -213,7 +213,7 @@ impl<R: Read> Reader<R> {
                 Ok(())
             }
             None => Err(foreign(format!(
-                "it would take more than {} MiB, which no bundle of its size does",
+                "it would take more than {} MiB, too much for a bundle of its size",
                 self.unpacked_max >> 20
             ))),
         }
@@ -271,11 +271,11 @@ fn rounded(bytes: u64) -> u64 {
 
 /// A number in octal digits, or in binary where the first bit is set (GNU).
 fn number(field: &[u8]) -> Result<u64, ArchiveError> {
-    let wrong = || foreign("it is no tar archive, or it is damaged");
+    let wrong = || foreign("it is not a tar archive, or it is damaged");
     if let Some((first, rest)) = field.split_first().filter(|(first, _)| **first & 0x80 != 0) {
         let (high, low) = rest.split_at(rest.len().saturating_sub(8));
         if *first != 0x80 || high.iter().any(|byte| *byte != 0) {
-            return Err(foreign("it would take more bytes than any bundle does"));
+            return Err(foreign("it would take more bytes than any bundle"));
         }
         return Ok(low.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
     }

@@ -14,7 +14,7 @@ pub enum CoreError {
     #[error("gcore is not installed")]
     NoProgram,
     /// The number is of no server process.
-    #[error("process {pid} is {what}, no server process of PostgreSQL")]
+    #[error("process {pid} is {what}, not a server process of PostgreSQL")]
     NotServer {
         /// As typed.
         pid: u32,
@@ -35,12 +35,12 @@ impl CoreError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            CoreError::NoProgram => "install gdb: gcore is a part of it".to_string(),
+            CoreError::NoProgram => "install gdb, which contains gcore".to_string(),
             CoreError::NotServer { .. } => {
-                "select pid, query from pg_stat_activity shows the server's processes".to_string()
+                "select pid, query from pg_stat_activity lists the server's processes".to_string()
             }
             CoreError::Failed { .. } => {
-                "run as root or as the server's user, and look at the space left".to_string()
+                "run as root or as the server's user, and check the free space".to_string()
             }
         })
     }
@@ -89,7 +89,7 @@ fn dump_by(program: &Path, pid: u32, folder: &Path) -> Result<PathBuf, CoreError
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use target::throwaway::{Throwaway, installations};
+    use lab::throwaway::{Throwaway, installations};
 
     use super::*;
 

@@ -213,7 +213,7 @@ fn strange_archives_are_refused_before_a_byte_of_them_is_written() {
         ("twice", [run.clone(), run.clone()].concat(), "twice"),
         ("many", many, "entries"),
         ("short", run[..512].to_vec(), "in the middle"),
-        ("noise", vec![b'n'; 2048], "no tar archive"),
+        ("noise", vec![b'n'; 2048], "not a tar archive"),
         ("empty", vec![0; 1024], "empty"),
     ] {
         let path = folder.0.join(format!("{name}.tar"));
@@ -309,7 +309,7 @@ fn what_is_no_bundle_is_said_with_a_hint() {
     for (error, part) in [
         (open(&text).expect_err("a text"), "neither a run directory nor a bundle"),
         (open(&broken).expect_err("broken"), "gzip failed"),
-        (open(&other).expect_err("another archive"), "there is no run in it"),
+        (open(&other).expect_err("another archive"), "it has no run"),
         (
             pack(&empty, &folder.0.join("x.tar.gz"), Redaction::default()).expect_err("no run"),
             "no file of a run",

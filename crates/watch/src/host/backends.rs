@@ -7,7 +7,7 @@ use record::watched::Backend;
 use std::collections::HashMap;
 
 /// Processes read in one tick at most: each costs the kernel about a tenth of a millisecond.
-pub const BACKENDS_MAX: usize = 128;
+pub(crate) const BACKENDS_MAX: usize = 128;
 /// A reading this old is no basis any more: the process slept in between, and its work belongs to no second.
 const BASIS_AGE_MAX_US: u64 = 5_000_000;
 

@@ -136,7 +136,7 @@ pub fn pressure(text: &str) -> Pressure {
 }
 
 /// The share of an interval in which tasks were stalled, 100 at most.
-pub fn stalled_pct(before: Option<u64>, now: Option<u64>, interval_us: u64) -> Option<f64> {
+pub(crate) fn stalled_pct(before: Option<u64>, now: Option<u64>, interval_us: u64) -> Option<f64> {
     let stalled_us = now?.checked_sub(before?)?;
     (interval_us > 0).then(|| rounded((100.0 * stalled_us as f64 / interval_us as f64).min(100.0)))
 }
@@ -154,7 +154,7 @@ pub struct Softnet {
 
 /// Reads `/proc/net/softnet_stat` by processor. Since 5.10 a line says its processor in column 13; before, lines of processors
 /// that are offline are missing and the number of the line is the best guess.
-pub fn softnet(text: &str) -> BTreeMap<u32, Softnet> {
+pub(crate) fn softnet(text: &str) -> BTreeMap<u32, Softnet> {
     const CPU_COLUMN: usize = 12;
     let mut found = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
@@ -169,7 +169,7 @@ pub fn softnet(text: &str) -> BTreeMap<u32, Softnet> {
 }
 
 /// Drops and squeezes of all processors between two readings.
-pub fn softnet_growth(before: &BTreeMap<u32, Softnet>, now: &BTreeMap<u32, Softnet>) -> (u64, u64) {
+pub(crate) fn softnet_growth(before: &BTreeMap<u32, Softnet>, now: &BTreeMap<u32, Softnet>) -> (u64, u64) {
     let mut sums = (0, 0);
     for (cpu, after) in now {
         let Some(earlier) = before.get(cpu) else { continue };
@@ -177,20 +177,6 @@ pub fn softnet_growth(before: &BTreeMap<u32, Softnet>, now: &BTreeMap<u32, Softn
         sums.1 += growth(earlier.squeezed, after.squeezed).unwrap_or(0);
     }
     sums
-}
-
-/// The receive interrupts (`NET_RX`) of each processor since boot, from `/proc/softirqs`.
-pub fn net_rx_softirqs(text: &str) -> BTreeMap<u32, u64> {
-    let mut lines = text.lines();
-    let names: Vec<u32> = lines
-        .next()
-        .unwrap_or_default()
-        .split_ascii_whitespace()
-        .filter_map(|name| name.strip_prefix("CPU")?.parse().ok())
-        .collect();
-    let row = lines.find_map(|line| line.trim_start().strip_prefix("NET_RX:"));
-    let counts = row.unwrap_or_default().split_ascii_whitespace().map_while(|word| word.parse().ok());
-    names.into_iter().zip(counts).collect()
 }
 
 #[cfg(test)]
@@ -248,12 +234,5 @@ mod tests {
         assert_eq!(old[&1], Softnet { processed: 255, dropped: 0, squeezed: 5 });
         let later = softnet("1 0 0 0 0 0 0 0 0 0 0\nff 4 8 0 0 0 0 0 0 0 0\n");
         assert_eq!(softnet_growth(&old, &later), (4, 3));
-    }
-
-    #[test]
-    fn receive_interrupts_by_processor() {
-        let text = "                    CPU0       CPU2       \n          HI:          1          2\n      NET_RX:        100          7\n";
-        assert_eq!(net_rx_softirqs(text).into_iter().collect::<Vec<_>>(), [(0, 100), (2, 7)]);
-        assert!(net_rx_softirqs("").is_empty());
     }
 }

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Nothing under /proc or /sys that is read here is longer; a file that is gets cut.
-pub const FILE_BYTES_MAX: usize = 4 << 20;
+pub(crate) const FILE_BYTES_MAX: usize = 4 << 20;
 /// First size of the read buffer; it grows to what the longest file needs and stays.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Handles kept open at most; files beyond that are opened for each read.
@@ -217,12 +217,12 @@ impl Shipped {
     }
 
     /// Puts a symbolic link.
-    pub fn put_link(&mut self, path: &str, target: &str) {
+    pub(crate) fn put_link(&mut self, path: &str, target: &str) {
         self.links.insert(path.to_string(), target.to_string());
     }
 
     /// Forgets the files and links whose path is one of these.
-    pub fn forget_where(&mut self, is_one: fn(&str) -> bool) {
+    pub(crate) fn forget_where(&mut self, is_one: fn(&str) -> bool) {
         self.texts.retain(|path, _| !is_one(path));
         self.links.retain(|path, _| !is_one(path));
     }

@@ -107,7 +107,7 @@ pub fn edac(files: &mut dyn Files) -> Vec<Counter> {
 }
 
 /// The total in a file like `aer_dev_correctable`: the line `TOTAL_ERR_...`.
-pub fn aer_total(text: &str) -> Option<u64> {
+pub(crate) fn aer_total(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("TOTAL_ERR"))?;
     line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
@@ -142,7 +142,7 @@ pub fn aer(files: &mut dyn Files) -> Vec<Counter> {
 }
 
 /// Links that run below what device and slot can: `(address class, "8.0 GT/s x2 of 16.0 GT/s x4")`.
-pub fn slow_links(files: &mut dyn Files) -> Vec<(String, String)> {
+pub(crate) fn slow_links(files: &mut dyn Files) -> Vec<(String, String)> {
     const FOLDER: &str = "/sys/bus/pci/devices";
     let mut found = vec![];
     for address in files.entries(FOLDER) {
@@ -260,7 +260,7 @@ fn pairs(text: &str) -> BTreeMap<String, u64> {
 }
 
 /// How many memory nodes there are; 0 if the kernel does not say.
-pub fn numa_nodes(files: &mut dyn Files) -> u64 {
+pub(crate) fn numa_nodes(files: &mut dyn Files) -> u64 {
     files.entries("/sys/devices/system/node").iter().filter(|name| is_numbered(name, "node")).count() as u64
 }
 
@@ -277,7 +277,7 @@ pub fn zfs(files: &mut dyn Files) -> Vec<Counter> {
 }
 
 /// The values of `arcstats` that findings use. Lines are name, type, data.
-pub fn arcstats(text: &str) -> Vec<(String, u64)> {
+pub(crate) fn arcstats(text: &str) -> Vec<(String, u64)> {
     const WANTED: [&str; 6] = ["hits", "misses", "size", "c_max", "memory_throttle_count", "arc_need_free"];
     text.lines()
         .filter_map(|line| {

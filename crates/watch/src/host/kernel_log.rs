@@ -16,7 +16,7 @@ const RECORDS_PER_TICK: usize = 2000;
 const MESSAGE_CHARS_MAX: usize = 300;
 
 /// What cannot be said without the log.
-pub const LOST: &str = "what the kernel reports of memory, PCIe, disks, file systems and killed processes";
+pub const LOST: &str = "kernel messages about memory, PCIe, disks, file systems and killed processes";
 
 /// One message.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,7 +116,7 @@ pub fn class(text: &str) -> Option<&'static str> {
 }
 
 /// How many corrected or uncorrected errors an EDAC line speaks of: `EDAC MC0: 3 CE memory read error on ...`.
-pub fn edac_count(text: &str) -> Option<u64> {
+pub(crate) fn edac_count(text: &str) -> Option<u64> {
     let (_, rest) = text.split_once("EDAC MC")?;
     let mut words = rest.split_once(": ")?.1.split_ascii_whitespace();
     let count = words.next()?.parse().ok()?;
@@ -129,14 +129,14 @@ fn message(boot_us: u64, text: &str) -> Option<Message> {
 }
 
 /// Reads a record of /dev/kmsg: `priority,number,microseconds,flags;text`, and lines with its device behind.
-pub fn kmsg_record(record: &str) -> Option<Message> {
+pub(crate) fn kmsg_record(record: &str) -> Option<Message> {
     let (head, text) = record.split_once(';')?;
     let boot_us = head.split(',').nth(2)?.parse().ok()?;
     message(boot_us, text.lines().next()?)
 }
 
 /// Reads a line of `dmesg`: `[  123.456789] text`.
-pub fn dmesg_line(line: &str) -> Option<Message> {
+pub(crate) fn dmesg_line(line: &str) -> Option<Message> {
     let (stamp, text) = line.strip_prefix('[')?.split_once(']')?;
     let (seconds, micros) = stamp.trim().split_once('.')?;
     let micros: u64 = format!("{micros:0<6}").get(..6)?.parse().ok()?;
@@ -168,7 +168,7 @@ impl Follower {
     }
 
     /// The messages that concern a database since the last call, and whether some were overwritten before they could be read.
-    pub fn new_messages(&mut self) -> (Vec<Message>, bool) {
+    pub(crate) fn new_messages(&mut self) -> (Vec<Message>, bool) {
         let mut messages = vec![];
         let mut is_torn = false;
         for _ in 0..RECORDS_PER_TICK {

@@ -101,7 +101,7 @@ impl Machine {
     }
 
     /// Kernel time in the last interval.
-    pub fn system_pct(&self) -> Option<f64> {
+    pub(crate) fn system_pct(&self) -> Option<f64> {
         self.system_pct
     }
 
@@ -150,14 +150,14 @@ impl Machine {
             self.said.lacks(
                 "processors",
                 "/proc/stat could not be read",
-                "how busy the machine is, and with what",
+                "how busy the host is, and with what",
             );
         }
         if now.pressure.iter().all(|pressure| *pressure == Pressure::default()) {
             self.said.lacks(
                 "pressure",
-                "/proc/pressure is not there (Linux before 4.20, or booted without psi=1)",
-                "for which share of time tasks waited for processors, disks and memory",
+                "/proc/pressure does not exist (Linux before 4.20, or booted without psi=1)",
+                "the share of time in which tasks waited for processors, disks and memory",
             );
         }
         if now.disks.is_empty() {
@@ -172,13 +172,13 @@ impl Machine {
                 self.said.lacks(
                     "backend io",
                     format!("/proc/PID/io: {absent} (needs the server's own user, or CAP_SYS_PTRACE)"),
-                    "what each server process reads and writes in the middle of a statement",
+                    "what each server process reads and writes during a statement",
                 );
             }
             if self.backends.has_no_schedule {
                 self.said.lacks(
                     "run queue",
-                    "/proc/PID/schedstat is not there",
+                    "/proc/PID/schedstat does not exist",
                     "how long server processes wait for a processor",
                 );
             }

@@ -64,7 +64,7 @@ impl Mount {
     }
 
     /// Whether it holds files that matter to a database.
-    pub fn is_real(&self) -> bool {
+    pub(crate) fn is_real(&self) -> bool {
         !PSEUDO.contains(&self.filesystem.as_str())
     }
 }
@@ -101,7 +101,7 @@ pub(super) fn number_pair(text: &str) -> Option<(u32, u32)> {
 }
 
 /// Reads `/proc/self/mountinfo` (proc(5)): id, parent, number, root, mount point, options, optional fields, `-`, kind, device, options.
-pub fn mountinfo(text: &str) -> Vec<Mount> {
+pub(crate) fn mountinfo(text: &str) -> Vec<Mount> {
     text.lines().filter_map(mount_line).collect()
 }
 
@@ -140,7 +140,7 @@ pub fn holding<'a>(mounts: &'a [Mount], path: &str) -> Option<&'a Mount> {
 
 /// The options that ext4 really uses, from `/proc/fs/ext4/DEV/options`, one per line. It drops some silently (a stripe larger than a
 /// block group), so this outranks what was asked for in fstab.
-pub fn ext4_options(text: &str) -> BTreeMap<String, String> {
+pub(crate) fn ext4_options(text: &str) -> BTreeMap<String, String> {
     text.lines()
         .filter(|line| !line.trim().is_empty())
         .map(|line| match line.trim().split_once('=') {

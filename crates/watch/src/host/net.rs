@@ -25,7 +25,7 @@ pub struct Interface {
 }
 
 /// Reads `/proc/net/dev`. Long counters may stick to the colon (`eth0:123`).
-pub fn interfaces(text: &str) -> BTreeMap<String, Interface> {
+pub(crate) fn interfaces(text: &str) -> BTreeMap<String, Interface> {
     const COLUMNS: usize = 16;
     let mut found = BTreeMap::new();
     for line in text.lines() {
@@ -67,7 +67,7 @@ pub fn traffic(before: &Interface, now: &Interface) -> Interface {
 }
 
 /// A named counter of `/proc/net/snmp` or `/proc/net/netstat`: pairs of lines, names above numbers.
-pub fn protocol_counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
+pub(crate) fn protocol_counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines =
         text.lines().filter_map(|line| line.strip_prefix(protocol).and_then(|rest| rest.strip_prefix(':')));
     let at = lines.next()?.split_ascii_whitespace().position(|word| word == name)?;

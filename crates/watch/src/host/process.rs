@@ -4,7 +4,7 @@
 use super::files::Files;
 
 /// Ticks of USER_HZ per second: fixed at 100 in everything Linux tells programs.
-pub const TICKS_PER_S: u64 = 100;
+pub(crate) const TICKS_PER_S: u64 = 100;
 /// Microseconds of one.
 pub const TICK_US: u64 = 1_000_000 / TICKS_PER_S;
 
@@ -83,33 +83,6 @@ pub fn wchan(text: &str) -> Option<String> {
     (!matches!(name, "" | "0")).then(|| name.to_string())
 }
 
-/// The kind of server process, from the title PostgreSQL gives itself: `postgres: 15/main: walwriter`, `postgres: joe db [local] UPDATE`.
-/// Words of users are not kept: only known kinds, and `client backend` for everything else.
-pub fn kind_of_title(title: &str) -> &'static str {
-    const KINDS: [(&str, &str); 12] = [
-        ("walwriter", "walwriter"),
-        ("background writer", "background writer"),
-        ("checkpointer", "checkpointer"),
-        ("autovacuum worker", "autovacuum worker"),
-        ("autovacuum launcher", "autovacuum launcher"),
-        ("walsender", "walsender"),
-        ("walreceiver", "walreceiver"),
-        ("startup", "startup"),
-        ("archiver", "archiver"),
-        ("logical replication", "logical replication worker"),
-        ("parallel worker", "parallel worker"),
-        ("io worker", "io worker"),
-    ];
-    let title = title.replace('\0', " ");
-    // The cluster's name may stand before the kind.
-    let words = title.trim().strip_prefix("postgres: ").unwrap_or_default();
-    let words = match words.split_once(": ") {
-        Some((name, rest)) if !name.contains(' ') => rest,
-        _ => words,
-    };
-    KINDS.iter().find(|(word, _)| words.starts_with(word)).map_or("client backend", |(_, kind)| kind)
-}
-
 /// The children of a process, from the kernel's own list where it keeps one, else by looking at all processes.
 pub fn children(files: &mut dyn Files, parent: u32) -> Vec<u32> {
     if let Ok(text) = files.text(&format!("/proc/{parent}/task/{parent}/children")) {
@@ -153,20 +126,6 @@ mod tests {
             (wchan("0"), wchan("do_epoll_wait"), wchan("")),
             (None, Some("do_epoll_wait".into()), None)
         );
-    }
-
-    #[test]
-    fn titles_tell_the_kind_and_no_more() {
-        for (title, kind) in [
-            ("postgres: 15/main: walwriter \0", "walwriter"),
-            ("postgres: autovacuum worker secret_db\0", "autovacuum worker"),
-            ("postgres: walsender rep 10.0.0.1(5) streaming\0", "walsender"),
-            ("postgres: joe secret_db [local] UPDATE\0", "client backend"),
-            ("postgres: startup recovering 000000010000\0", "startup"),
-            ("", "client backend"),
-        ] {
-            assert_eq!(kind_of_title(title), kind, "{title}");
-        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Said {
     }
 
     /// Ends a round in which everything was looked at: says what is newly missing, and with an empty reason what is back.
-    pub fn end_round(&mut self, batch: &mut Batch, t_us: u64, place: &Place) {
+    pub(crate) fn end_round(&mut self, batch: &mut Batch, t_us: u64, place: &Place) {
         let round = std::mem::take(&mut self.round);
         for (what, (why, lost)) in &round {
             if self.missing.get(what).map(|(why, _)| why) != Some(why) {

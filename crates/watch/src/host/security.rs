@@ -13,7 +13,7 @@ const ACCESS_PERM: u64 = 0x2_0000;
 const OPEN_EXEC_PERM: u64 = 0x4_0000;
 
 /// Descriptors looked at in one scan at most, so that a machine with thousands of sessions is not searched for seconds.
-pub const DESCRIPTORS_MAX: usize = 20_000;
+pub(crate) const DESCRIPTORS_MAX: usize = 20_000;
 
 /// One mark of one process.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -130,7 +130,7 @@ pub struct AuditStatus {
 }
 
 /// Reads `auditctl -s`: a name and a number per line (since 2.3), or `AUDIT_STATUS: enabled=1 flag=1 ...` in one line before.
-pub fn audit_status(text: &str) -> AuditStatus {
+pub(crate) fn audit_status(text: &str) -> AuditStatus {
     let mut status = AuditStatus::default();
     let words: Vec<&str> = text.split(|c: char| c.is_ascii_whitespace() || c == '=').collect();
     for pair in words.windows(2) {
@@ -147,7 +147,7 @@ pub fn audit_status(text: &str) -> AuditStatus {
 }
 
 /// The rules of `auditctl -l` that make system calls or file accesses write records; `never` rules cost nothing.
-pub fn audit_rules(text: &str) -> Vec<String> {
+pub(crate) fn audit_rules(text: &str) -> Vec<String> {
     text.lines()
         .map(str::trim)
         .filter(|line| line.starts_with("-a ") || line.starts_with("-w "))

@@ -28,7 +28,7 @@ const SEARCH_EVERY_US: u64 = 600_000_000;
 /// File systems told of when nobody knows which hold the database.
 const MOUNTS_MAX: usize = 32;
 /// Where a shipment keeps the output of `df -Pk`.
-pub const DF_PATH: &str = "/@/df";
+pub(crate) const DF_PATH: &str = "/@/df";
 
 /// The slow part of a machine.
 #[derive(Debug, Default)]
@@ -279,8 +279,8 @@ impl Slow {
         let scan = security::fanotify(files);
         self.scan_lack = match (scan.denied, scan.is_cut) {
             (0, false) => None,
-            (0, true) => Some("there are too many open files to look at all".to_string()),
-            (denied, _) => Some(format!("{denied} processes could not be looked into (needs root)")),
+            (0, true) => Some("there are too many open files to check all".to_string()),
+            (denied, _) => Some(format!("{denied} processes could not be checked (needs root)")),
         };
         for mark in scan.marks {
             let on = match mark.on {
@@ -318,17 +318,17 @@ impl Slow {
     fn lacks(&mut self, files: &mut dyn Files, said: &mut Said) {
         if files.entries("/sys/devices/system/edac/mc").iter().all(|name| !name.starts_with("mc")) {
             let why = "the kernel has no memory controller under /sys/devices/system/edac (a virtual machine, or no driver)";
-            said.lacks("edac", why, "whether memory corrects errors");
+            said.lacks("edac", why, "whether memory has corrected errors");
         }
         if !self.has_aer {
-            let why = "no disk or network card under /sys/bus/pci tells of errors (a virtual machine, or AER is off)";
+            let why = "no disk or network card under /sys/bus/pci reports errors (a virtual machine, or AER is off)";
             said.lacks("aer", why, "whether PCI Express links lose packets");
         }
         if files.entries("/sys/class/hwmon").is_empty() {
             said.lacks(
                 "sensors",
                 "/sys/class/hwmon is empty",
-                "whether fans stand still or parts are too hot",
+                "whether fans have stopped or parts are too hot",
             );
         }
         if self.mounts.is_empty() {
@@ -360,23 +360,23 @@ impl Slow {
             let why = match files.text(&path) {
                 Ok(text) if mount::mb_stats(text).is_some() => continue,
                 Ok(_) => format!("collection is off (write 1 to /sys/fs/ext4/{device}/mb_stats)"),
-                Err(Absent::Missing) => format!("{path} is not there (Linux before 5.14)"),
+                Err(Absent::Missing) => format!("{path} does not exist (Linux before 5.14)"),
                 Err(absent) => format!("{path}: {absent}"),
             };
             said.lacks(&format!("mb_stats {device}"), why, "how long ext4 searches for free blocks");
         }
         if !files.is_live() && self.tools.is_none() {
-            let why = "nobody has asked the programs of this machine";
-            said.lacks("smart", why, "what the drives say of their own health");
+            let why = "the programs of this host were not run";
+            said.lacks("smart", why, "the health reports of the drives");
             said.lacks("audit", why, "which system calls the audit system records");
         }
         if let Some(answer) = &self.tools {
             if answer.smart.is_none() {
-                let why = "smartctl is not there, needs root, or finds no drive that answers";
-                said.lacks("smart", why, "what the drives say of their own health");
+                let why = "smartctl is missing, needs root, or finds no drive";
+                said.lacks("smart", why, "the health reports of the drives");
             }
             if answer.audit.is_none() {
-                let why = "auditctl is not there, or needs root";
+                let why = "auditctl is missing, or needs root";
                 said.lacks("audit", why, "which system calls the audit system records");
             }
         }

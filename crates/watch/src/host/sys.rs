@@ -17,7 +17,7 @@ pub struct ClockState {
 /// Asks the kernel, changing nothing.
 #[cfg(target_os = "linux")]
 #[allow(clippy::useless_conversion, reason = "a long has 32 bits on some machines")]
-pub fn clock_state() -> Option<ClockState> {
+pub(crate) fn clock_state() -> Option<ClockState> {
     const NS_PER_US: i64 = 1000;
     // SAFETY: `timex` is plain numbers, for which zeros are valid; `modes` 0 makes the call read only, and it needs no privilege.
     let (timex, state) = unsafe {
@@ -40,6 +40,6 @@ pub fn clock_state() -> Option<ClockState> {
 
 /// Elsewhere nobody is asked.
 #[cfg(not(target_os = "linux"))]
-pub fn clock_state() -> Option<ClockState> {
+pub(crate) fn clock_state() -> Option<ClockState> {
     None
 }

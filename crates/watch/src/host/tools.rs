@@ -125,7 +125,7 @@ pub struct Tracking {
 }
 
 /// Reads `chronyc -c tracking`: one line of comma-separated values.
-pub fn chronyc_tracking(text: &str) -> Option<Tracking> {
+pub(crate) fn chronyc_tracking(text: &str) -> Option<Tracking> {
     const FIELDS: usize = 14;
     const US_PER_S: f64 = 1e6;
     let fields: Vec<&str> = text.lines().next()?.split(',').collect();
@@ -161,10 +161,10 @@ pub fn ask(disks: &[String]) -> Said {
 }
 
 /// The file in which the shell of a remote machine ships which programs it has.
-pub const PROGRAMS_PATH: &str = "/@/programs";
+pub(crate) const PROGRAMS_PATH: &str = "/@/programs";
 
 /// What the programs of a remote machine said, when its shell has shipped that.
-pub fn shipped(files: &mut dyn Files, disks: &[String]) -> Option<Said> {
+pub(crate) fn shipped(files: &mut dyn Files, disks: &[String]) -> Option<Said> {
     files.text(PROGRAMS_PATH).ok()?;
     Some(ask_by(disks, |program, arguments| {
         let name = match (program, arguments) {

@@ -81,7 +81,7 @@ impl Topology {
 
     /// The device under a file system, by the name that `/proc/diskstats` uses; for ZFS the pool, for btrfs of several disks their
     /// array. `None` for file systems without a device.
-    pub fn device_of(&self, mount: &Mount) -> Option<String> {
+    pub(crate) fn device_of(&self, mount: &Mount) -> Option<String> {
         if mount.filesystem == "zfs" {
             return mount.device.split('/').next().map(str::to_string);
         }
@@ -96,7 +96,7 @@ impl Topology {
     }
 
     /// The device and everything below it.
-    pub fn stack_of(&self, device: &str) -> BTreeSet<String> {
+    pub(crate) fn stack_of(&self, device: &str) -> BTreeSet<String> {
         let device = self.disk_of.get(device).map_or(device, String::as_str);
         let mut found = BTreeSet::new();
         let mut open = vec![device.to_string()];
@@ -116,14 +116,14 @@ impl Topology {
     }
 
     /// Tells of a pool whose members a tool named (`zpool status`).
-    pub fn add_pool(&mut self, pool: &str, members: &[String]) {
+    pub(crate) fn add_pool(&mut self, pool: &str, members: &[String]) {
         for member in members {
             self.stack(pool, member);
         }
     }
 
     /// Whether this is a whole device and no partition. Without `/sys/block` nobody knows: then everything counts.
-    pub fn is_disk(&self, device: &str) -> bool {
+    pub(crate) fn is_disk(&self, device: &str) -> bool {
         self.disks.is_empty() || self.disks.contains(device)
     }
 
@@ -168,7 +168,7 @@ impl Topology {
 
 /// The members of the pools in the output of `zpool status -LP`: pool name and device names without `/dev/` and partition numbers
 /// of disks that `disk_of` knows are left to [`Topology::add_pool`].
-pub fn zpool_members(text: &str) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn zpool_members(text: &str) -> BTreeMap<String, Vec<String>> {
     let mut pools: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut pool = None;
     for line in text.lines() {

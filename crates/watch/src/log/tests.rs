@@ -255,7 +255,7 @@ fn a_log_that_cannot_be_followed_has_a_reason() {
         })
         .expect_err("nothing is there")
     };
-    assert!(wanted(false, Some("/nowhere"), "stderr").contains("another machine"));
+    assert!(wanted(false, Some("/nowhere"), "stderr").contains("another host"));
     assert!(wanted(true, None, "stderr").contains("pg_monitor"));
     assert!(wanted(true, Some("/nowhere"), "syslog").contains("syslog"));
     assert!(wanted(true, Some("/nowhere"), "stderr").contains("postmaster.pid"));

@@ -119,9 +119,7 @@ impl Window {
         if self.0.len() < BASELINE_MIN {
             return None;
         }
-        let mut values: Vec<f64> = self.0.iter().copied().collect();
-        values.sort_by(f64::total_cmp);
-        Some(values[values.len() / 2])
+        record::statistics::median(self.0.iter().copied())
     }
 }
 

@@ -151,7 +151,7 @@ fn the_disk_is_bounded_and_it_is_said() {
     assert_eq!(fs::read_dir(dir.path().join("stacks")).expect("a folder").count(), 4);
     let reader = RunReader::open(dir.path()).expect("readable");
     let notes: Vec<&str> = reader.events.iter().map(|event| event.message.as_str()).collect();
-    assert!(notes.iter().any(|note| note.contains("looks every")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("samples every")), "{notes:?}");
     assert_eq!(notes.iter().filter(|note| note.contains("only events")).count(), 1, "{notes:?}");
 }
 

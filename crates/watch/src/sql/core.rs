@@ -67,7 +67,7 @@ pub(crate) struct Moment {
 
 /// The question for a server that has what `probe` found. `ours` is the `application_name` of the sessions that we drive.
 pub(crate) fn question(probe: &Probe, ours: &str) -> String {
-    let is_ours = format!("client and application_name = {}", json::literal(ours));
+    let is_ours = format!("client and application_name = {}", connect::sql::literal(ours));
     let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
     let leader = column(&probe.activity_columns, "leader_pid", "null::int");
     let lsn = "case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else pg_catalog.pg_current_wal_insert_lsn() end";

@@ -107,13 +107,13 @@ pub(crate) fn answer(
             "sessions of other roles",
             "reads_statistics",
             "pg_read_all_stats",
-            "what other roles' sessions do and wait for, how many are active, the lag of standbys: a quiet picture proves nothing",
+            "what sessions of other roles do and wait for, how many are active, the lag of standbys: an idle server cannot be told from a busy one",
         ),
         (
             "settings of superusers",
             "reads_settings",
             "pg_read_all_settings",
-            "where the data directory is, and so its disks and the server's log",
+            "the location of the data directory, and therefore its disks and the server's log",
         ),
     ] {
         if is_superuser || flag(answer, has) == Some(true) {

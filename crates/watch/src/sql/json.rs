@@ -2,13 +2,6 @@
 
 use serde_json::Value;
 
-/// A word as it stands in a statement.
-pub(crate) fn literal(word: &str) -> String {
-    // With a backslash the word would mean something else under standard_conforming_strings = off.
-    let escape = if word.contains('\\') { " E" } else { "" };
-    format!("{escape}'{}'", word.replace('\\', "\\\\").replace('\'', "''"))
-}
-
 /// The document; null for what is no JSON, which a server does not send.
 pub(crate) fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or(Value::Null)
@@ -58,15 +51,4 @@ pub(crate) fn micros(value: &Value, name: &str) -> Option<u64> {
 /// Never below zero: clocks of two statements may disagree.
 pub(crate) fn age(value: &Value, name: &str) -> Option<f64> {
     number(value, name).map(|seconds| (seconds.max(0.0) * 1000.0).round() / 1000.0)
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn words_are_quoted_whatever_is_in_them() {
-        for (word, literal) in [("pgfathom", "'pgfathom'"), ("o'clock", "'o''clock'"), ("a\\b", " E'a\\\\b'")]
-        {
-            assert_eq!(super::literal(word), literal);
-        }
-    }
 }

@@ -68,7 +68,7 @@ const ACTIVITY_FUNCTION: &str = "pg_catalog.pg_stat_get_activity(null)";
 pub(crate) const PROGRESS: [&str; 6] = ["vacuum", "analyze", "create_index", "copy", "cluster", "basebackup"];
 
 impl Probe {
-    /// Looks.
+    /// Evaluates the condition.
     ///
     /// # Errors
     /// When the connection is gone.

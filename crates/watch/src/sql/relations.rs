@@ -209,11 +209,8 @@ pub(crate) fn texts_answer(
 ) {
     for row in list(answer, "texts") {
         let (id, words) = (text(row, "query_id"), text(row, "text"));
-        let event = Place::Node(node.to_string()).event(
-            t_us,
-            event::QUERY,
-            "a statement that was seen for the first time",
-        );
+        let event =
+            Place::Node(node.to_string()).event(t_us, event::QUERY, "a statement seen for the first time");
         batch.event(event.with("query_id", id.clone()).with("text", words));
         known.insert(id);
     }

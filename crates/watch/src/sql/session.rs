@@ -5,6 +5,7 @@
 //! costs more than reading them.
 
 use crate::sql::json;
+use connect::{ConnSpec, control};
 use postgres::SimpleQueryMessage;
 use postgres::types::ToSql;
 use record::clock::monotonic_us;
@@ -12,16 +13,15 @@ use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
-use target::{ConnSpec, control};
 
 /// `application_name` of every connection that samples; sessions of this name are left out of what is sampled.
 pub const APPLICATION_NAME: &str = "pgfathom watch";
 /// A question to the server that takes longer is given up.
-pub const STATEMENT_TIMEOUT: Duration = Duration::from_millis(500);
+pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Silence of the server that ends a session: it should have given up the statement long ago.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A lock that is held longer is not waited for.
-pub const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 /// `server_version_num` from which on WITH may say MATERIALIZED.
 const MATERIALIZE_SINCE: u32 = 120_000;
 /// How long a connection may take to open, unless the user says otherwise.
@@ -54,7 +54,7 @@ impl fmt::Display for Failed {
 
 impl Failed {
     /// Whether asking again soon can help: a timeout, not a privilege or a column that is not there.
-    pub fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         match self {
             // query_canceled, lock_not_available, and the classes of resources, intervention and system errors.
             Failed::Refused { sqlstate, .. } => {
@@ -154,7 +154,7 @@ impl Session {
     }
 
     /// The host that answered.
-    pub fn host(&self) -> &target::conninfo::HostSpec {
+    pub fn host(&self) -> &connect::conninfo::HostSpec {
         self.client.host()
     }
 

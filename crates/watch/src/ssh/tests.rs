@@ -154,7 +154,7 @@ fn a_machine_that_hangs_is_given_up_and_its_program_ended() {
         now_us += STALL_US;
         host.tick(&quick(now_us), &mut all);
     }
-    assert!(missing(&all)[0].contains("no answer for"), "{all:?}");
+    assert!(missing(&all)[0].contains("no reply for"), "{all:?}");
     assert!(!Path::new(&format!("/proc/{pid}")).exists(), "its program was ended");
 }
 

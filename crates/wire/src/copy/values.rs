@@ -6,12 +6,12 @@
 use super::{FRAME_BYTES, frame_length};
 
 /// Microseconds from 1970 to 2000, from where PostgreSQL counts time (`POSTGRES_EPOCH_JDATE`).
-pub const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
+pub(crate) const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 
 /// Digits of a numeric are in base 10,000.
 const NUMERIC_BASE: u64 = 10_000;
 /// Decimal digits in one of them, and the most digits behind the point that [`numeric`] takes.
-pub const NUMERIC_SCALE_MAX: u8 = 4;
+pub(crate) const NUMERIC_SCALE_MAX: u8 = 4;
 /// Sign words of a numeric.
 const NUMERIC_POSITIVE: [u8; 2] = [0x00, 0x00];
 const NUMERIC_NEGATIVE: [u8; 2] = [0x40, 0x00];
@@ -102,6 +102,22 @@ impl Tuples {
         field[4..].copy_from_slice(&value.to_be_bytes());
         self.buffer.extend_from_slice(&field);
         self.value_bytes += 4;
+    }
+
+    /// A field of eight bytes.
+    #[inline]
+    pub fn int8(&mut self, value: i64) {
+        let mut field = [0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+        field[4..].copy_from_slice(&value.to_be_bytes());
+        self.buffer.extend_from_slice(&field);
+        self.value_bytes += 8;
+    }
+
+    /// A field of text or bytes that `write` appends.
+    pub fn written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.buffer.len();
+        with_length(&mut self.buffer, write);
+        self.value_bytes += (self.buffer.len() - start - 4) as u64;
     }
 
     /// A field of text.

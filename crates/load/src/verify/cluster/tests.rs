@@ -1,8 +1,8 @@
 //! Verification of clusters against live servers: clusters that are exact, and clusters damaged in every way there is.
 
+use connect::conninfo::Sources;
 use data::ycsb::Table;
-use target::conninfo::Sources;
-use target::throwaway::{Installation, ThrowawayCluster, installations};
+use lab::throwaway::{Installation, ThrowawayCluster, installations};
 
 use super::*;
 use crate::options::Stop;
@@ -69,7 +69,7 @@ fn load_sharded(servers: &ThrowawayCluster) -> Table {
         servers.node(node).execute(&sql).unwrap();
         let ours: Vec<usize> = (0..leaves.len()).filter(|&leaf| owner(leaf) == node).collect();
         let dataset =
-            enter(servers.node(node), &["n1", "n2", "n3"], &dataset, &crate::schema::table_names(PARTITIONS));
+            enter(servers.node(node), &["n1", "n2", "n3"], &dataset, &crate::plan::table_names(PARTITIONS));
         for &leaf in &ours {
             copy(servers.node(node), &leaves[leaf], &table, &rows[leaf]);
             servers
@@ -263,21 +263,21 @@ fn damages(table: &Table) -> Vec<Damage> {
             sql: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n2", "nowhere")))],
             undo: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n2", "usertable_p1")))],
             rows: vec![],
-            problems: vec!["usertable_p1: n1 says that it is nowhere on n2, and there is no such table".into()],
+            problems: vec!["usertable_p1: the catalog of n1 has it nowhere on n2, but there is no such table".into()],
         },
         Damage {
             name: "entry nodes that disagree",
             sql: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n3", "usertable_p1")))],
             undo: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n2", "usertable_p1")))],
             rows: vec![],
-            problems: vec!["usertable_p1: n1 says that it is usertable_p1 on n3, but it is on n2".into()],
+            problems: vec!["usertable_p1: the catalog of n1 has it usertable_p1 on n3, but it is on n2".into()],
         },
         Damage {
             name: "a leaf that a node does not know",
             sql: vec![(2, "drop foreign table usertable_p1".into())],
             undo: vec![(2, foreign(1, "n2", "usertable_p1"))],
             rows: vec![],
-            problems: vec!["usertable_p1 is no partition on n3: its rows cannot be reached through that node".into()],
+            problems: vec!["usertable_p1 is not a partition on n3: its rows cannot be reached through that node".into()],
         },
         Damage {
             name: "a leaf detached on its owner",
@@ -287,30 +287,30 @@ fn damages(table: &Table) -> Vec<Damage> {
                 "alter table usertable attach partition usertable_p1 for values with (modulus 6, remainder 1)".into(),
             )],
             rows: vec![],
-            problems: vec!["usertable_p1 is no partition on n2: its rows cannot be reached through that node".into()],
+            problems: vec!["usertable_p1 is not a partition on n2: its rows cannot be reached through that node".into()],
         },
         Damage {
             name: "a ledger with other keys",
             sql: vec![(1, "update pgfathom.chunk set checksum = checksum + 1 where chunk = 1".into())],
             undo: vec![(1, "update pgfathom.chunk set checksum = checksum - 1 where chunk = 1".into())],
             rows: vec![],
-            problems: vec!["the ledger of n2 has as many rows as were loaded, but not their keys".into()],
+            problems: vec!["the ledger of n2 has the right number of rows, but not the right keys".into()],
         },
         Damage {
             name: "a ledger that speaks of another dataset",
             sql: vec![(2, "update pgfathom.dataset set seed = 43".into())],
             undo: vec![(2, "update pgfathom.dataset set seed = 42".into())],
             rows: vec![],
-            problems: vec!["the ledger of n3 says 3000 rows in 6 partitions in schema public, seed 43, scattered keys, compressible 1.0, \
-                 format 1, load 4d, the others say 3000 rows in 6 partitions in schema public, seed 42, scattered keys, compressible 1.0, format 1, load 4d".into()],
+            problems: vec!["the ledger of n3 has 3000 rows in 6 partitions in schema public, seed 43, scattered keys, compressible 1.0, \
+                 format 1, load 4d, but the others have 3000 rows in 6 partitions in schema public, seed 42, scattered keys, compressible 1.0, format 1, load 4d".into()],
         },
         Damage {
             name: "a ledger of another load",
             sql: vec![(2, "update pgfathom.dataset set token = 78".into())],
             undo: vec![(2, "update pgfathom.dataset set token = 77".into())],
             rows: vec![],
-            problems: vec!["the ledger of n3 says 3000 rows in 6 partitions in schema public, seed 42, scattered keys, compressible 1.0, \
-                 format 1, load 4e, the others say 3000 rows in 6 partitions in schema public, seed 42, scattered keys, compressible 1.0, format 1, load 4d".into()],
+            problems: vec!["the ledger of n3 has 3000 rows in 6 partitions in schema public, seed 42, scattered keys, compressible 1.0, \
+                 format 1, load 4e, but the others have 3000 rows in 6 partitions in schema public, seed 42, scattered keys, compressible 1.0, format 1, load 4d".into()],
         },
     ]
 }

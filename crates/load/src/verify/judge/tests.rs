@@ -119,9 +119,9 @@ fn strangers_are_named_by_their_keys() {
     assert_eq!(
         found,
         [
-            "null: stranger in usertable, no key of this dataset".to_owned(),
-            "user5\\xff: stranger in usertable, no key of this dataset".to_owned(),
-            format!("{}: stranger in usertable, nobody wrote a row of this number", name(LOADED_ROWS)),
+            "null: unknown row in usertable, not a key of this dataset".to_owned(),
+            "user5\\xff: unknown row in usertable, not a key of this dataset".to_owned(),
+            format!("{}: unknown row in usertable, no run wrote a row of this number", name(LOADED_ROWS)),
         ]
     );
 }
@@ -134,7 +134,7 @@ fn a_stranger_with_a_missing_rows_values_is_a_damaged_key() {
     assert_eq!(found.len(), 2);
     assert_eq!(found[0], format!("{}: missing from usertable", name(4)));
     let right_key = printable(&table().key(5));
-    assert!(found[1].ends_with(&format!(": damaged key in usertable, the values are those of {right_key}")));
+    assert!(found[1].ends_with(&format!(": damaged key in usertable; the values belong to {right_key}")));
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use connect::cluster_file::Role;
+use connect::conninfo::Sources;
 use data::ycsb::{FIELD_BYTES, Table, Version};
-use target::cluster::{ClusterNode, Role};
-use target::conninfo::Sources;
-use target::engine::Engine;
-use target::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
+use engines::cluster::ClusterNode;
+use engines::engine::Engine;
+use lab::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
 
 use super::super::cluster::tests::named;
 use super::super::fixture::{CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded};
@@ -53,8 +54,12 @@ fn peers_of(installation: &Installation) -> (Vec<Throwaway>, Cluster, Table) {
         role: Role::Peer,
         spec: server.spec(),
     });
-    let cluster =
-        Cluster { engine: Engine::Multimaster, nodes: nodes.collect(), partitions: None, left_out: vec![] };
+    let cluster = Cluster {
+        engine: Engine::parse("multimaster").unwrap(),
+        nodes: nodes.collect(),
+        partitions: None,
+        left_out: vec![],
+    };
     (servers, cluster, table)
 }
 
@@ -172,7 +177,7 @@ fn peers_are_compared_with_each_other() {
     servers[0].execute("drop subscription n1_from_n2").unwrap();
     let report = check(&cluster, true, within(60));
     let missing = ("missing", key(&table, 900), "usertable on n2".to_owned());
-    let problem = "n1 has no subscription by which it gets what n2 writes".to_owned();
+    let problem = "n1 has no subscription to the writes of n2".to_owned();
     assert_eq!(named(&report), ([vec![missing], diverged.0].concat(), vec![problem]), "{}", report.text());
 }
 

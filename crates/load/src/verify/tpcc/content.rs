@@ -5,7 +5,7 @@ use data::tpcc::{
     CUSTOMERS_PER_DISTRICT, DISTRICTS_PER_WAREHOUSE, FIRST_NEW_ORDER, ITEMS, LINES_PER_ORDER_MAX,
     NEW_ORDERS_PER_DISTRICT, ORDERS_PER_DISTRICT, Population, STOCK_PER_WAREHOUSE, Table,
 };
-use target::hash;
+use engines::hash;
 use wire::copy::values::{numeric, timestamp, with_length};
 
 use crate::tpcc::encode::Place;

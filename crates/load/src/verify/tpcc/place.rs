@@ -143,7 +143,7 @@ fn loose(sites: &mut [Site], schema: &str, names: &[String]) -> Result<Vec<Strin
         let node = site.name.as_deref().unwrap_or_default();
         notes.extend(sql("looking for the tables", rows)?.iter().map(|row| {
             let name: &str = row.get(0);
-            format!("{name} on {node} is a table that is no partition of anything: its rows were not read")
+            format!("{name} on {node} is not a partition of any table: its rows were not read")
         }));
     }
     Ok(notes)
@@ -176,7 +176,7 @@ fn foreign_keys(control: &mut Client, schema: &str) -> Result<Vec<Problem>, Veri
         let state = control.query_one(
             "select coalesce((
                  select case when coalesce(to_jsonb(c) ->> 'conenforced', 'true') <> 'true' then 'is not enforced'
-                             when not c.convalidated then 'is not valid: rows may break it that were there before'
+                             when not c.convalidated then 'is not valid: older rows may violate it'
                              when exists (select from pg_trigger t where t.tgconstraint = c.oid and t.tgenabled not in ('O', 'A'))
                              then 'is not enforced: its triggers are disabled' else '' end
                  from pg_constraint c
@@ -224,9 +224,9 @@ impl Places {
             'r' => {}
             'p' => {
                 let problem = if leads_elsewhere(control, relation)? {
-                    "is spread over the nodes of a cluster, and only one was named: name them all with --cluster"
+                    "is distributed over the nodes of a cluster, but only one was named: name all with --cluster"
                 } else {
-                    "is partitioned by now, and was made as one table"
+                    "is partitioned now, but was created as one table"
                 };
                 return Err(changed(problem.to_owned()));
             }

@@ -8,12 +8,12 @@ use wire::copy::values::Tuples;
 use wire::copy::{CopyError, Fields};
 
 use super::content::{Content, IDS_MAX, condition, ids};
-use super::report::{DifferenceKind, Findings};
 use super::sums::{Cell, ROWS_PER_CHECK, warehouse_sql};
 use super::{Piece, Setting, Source};
 use crate::tpcc::encode::{Place, Placed, Sink, each_row, numbers, push, row_at};
 use crate::tpcc::schema::{column_list, columns};
 use crate::verify::VerifyError;
+use crate::verify::tables::{DifferenceKind, Findings};
 use crate::verify::workers::{Coordinator, Phase, Task};
 
 /// The most columns of a table.
@@ -70,7 +70,7 @@ impl<'a> Judge<'a> {
         let made = place.and_then(|place| row_at(population, self.table, place, &mut self.expected));
         let Some(Ok(())) = made else {
             if self.values {
-                findings.add(DifferenceKind::Stranger, self.table, self.node, || self.row());
+                findings.add(DifferenceKind::Stranger, self.table.name(), self.node, || self.row());
             }
             return Ok(None);
         };
@@ -78,7 +78,7 @@ impl<'a> Judge<'a> {
             let wrong = self.wrong_columns(&found[..names.len()])?;
             if !wrong.is_empty() {
                 let kind = DifferenceKind::Damaged { columns: wrong };
-                findings.add(kind, self.table, self.node, || self.row());
+                findings.add(kind, self.table.name(), self.node, || self.row());
             }
         }
         Ok(place)
@@ -172,7 +172,8 @@ impl Sink for Unmarked<'_> {
         if !self.marks.is_marked(row.place()) {
             let mut front = Front::default();
             row.columns(&mut front);
-            self.findings.add(DifferenceKind::Missing, table, self.node, || condition(table, &front.ids));
+            self.findings
+                .add(DifferenceKind::Missing, table.name(), self.node, || condition(table, &front.ids));
         }
         Ok(())
     }
@@ -281,7 +282,7 @@ fn read<'p>(
             let place = judge.judge(tuple, &mut findings);
             let place = place.map_err(|source| VerifyError::Copy { doing: doing.clone(), source })?;
             if place.is_some_and(|place| !marks.mark(place)) {
-                findings.add(DifferenceKind::Duplicate, marks.table, node, || judge.row());
+                findings.add(DifferenceKind::Duplicate, marks.table.name(), node, || judge.row());
             }
             unreported += 1;
             if unreported == ROWS_PER_CHECK {
@@ -342,7 +343,7 @@ fn read_misplaced<'p>(
             place.map_err(|source| VerifyError::Copy { doing: doing.clone(), source })?;
             let node = setting.name_of(site);
             let kind = DifferenceKind::Misplaced { belongs_to: belongs_to.clone().unwrap_or_default() };
-            findings.add(kind, table, Some(node), || judge.row());
+            findings.add(kind, table.name(), Some(node), || judge.row());
             Ok(())
         })?;
     }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use data::tpcc::Table;
 
 use super::content::RecordHash;
-use super::report::Findings;
 use super::rows::Judge;
 use super::{Piece, Setting, Source, TableAt};
 use crate::tpcc::encode::{Placed, Sink, each_row, warehouses_of};
@@ -17,6 +16,7 @@ use crate::tpcc::plan;
 use crate::tpcc::schema::{column_list, warehouse_column};
 use crate::verify::VerifyError;
 use crate::verify::grid::Sum;
+use crate::verify::tables::Findings;
 use crate::verify::workers::{Coordinator, Phase, Task, number};
 
 /// How often a reading thread looks whether to stop and says how far it is.

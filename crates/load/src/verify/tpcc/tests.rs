@@ -7,7 +7,7 @@ use crate::tpcc::TpccOptions;
 use crate::tpcc::tests::{connect, each_postgres, load, start};
 use crate::verify::Verdict;
 
-fn verify(spec: &ConnSpec, deep: bool) -> TpccVerifyReport {
+fn verify(spec: &ConnSpec, deep: bool) -> TablesReport {
     let stop = Stop::new();
     run(spec, &TpccVerifyOptions { deep, jobs: 2, stop: &stop }, &mut |_| {}).unwrap()
 }
@@ -43,7 +43,7 @@ const DAMAGES: [(&str, &[&str]); 24] = [
     ),
     (
         "insert into history select * from history where h_c_w_id = 2 and h_c_d_id = 1 and h_c_id = 5",
-        &["history where h_c_w_id = 2 and h_c_d_id = 1 and h_c_id = 5: is there once more than it should be"],
+        &["history where h_c_w_id = 2 and h_c_d_id = 1 and h_c_id = 5: is present once too often"],
     ),
     (
         "update history set h_w_id = 2 where h_c_w_id = 1 and h_c_d_id = 1 and h_c_id = 9",
@@ -55,15 +55,13 @@ const DAMAGES: [(&str, &[&str]); 24] = [
     ),
     (
         "insert into new_order values (2100, 7, 2)",
-        &[
-            "new_order where no_w_id = 2 and no_d_id = 7 and no_o_id = 2100: stranger, the load made no such row",
-        ],
+        &["new_order where no_w_id = 2 and no_d_id = 7 and no_o_id = 2100: stranger, not made by the load"],
     ),
     (
         "update new_order set no_w_id = 3 where no_w_id = 1 and no_d_id = 1 and no_o_id = 2500",
         &[
             "new_order where no_w_id = 1 and no_d_id = 1 and no_o_id = 2500: missing",
-            "new_order where no_w_id = 3 and no_d_id = 1 and no_o_id = 2500: stranger, the load made no such row",
+            "new_order where no_w_id = 3 and no_d_id = 1 and no_o_id = 2500: stranger, not made by the load",
         ],
     ),
     (
@@ -91,7 +89,7 @@ const DAMAGES: [(&str, &[&str]); 24] = [
     (
         "insert into order_line select ol_o_id, ol_d_id, ol_w_id, 16, ol_i_id, 1, null, 5, 0, ol_dist_info from order_line where ol_w_id = 1 and ol_d_id = 1 and ol_o_id = 7 and ol_number = 1",
         &[
-            "order_line where ol_w_id = 1 and ol_d_id = 1 and ol_o_id = 7 and ol_number = 16: stranger, the load made no such row",
+            "order_line where ol_w_id = 1 and ol_d_id = 1 and ol_o_id = 7 and ol_number = 16: stranger, not made by the load",
         ],
     ),
     (
@@ -104,7 +102,7 @@ const DAMAGES: [(&str, &[&str]); 24] = [
     ),
     (
         "insert into item select 0, i_im_id, i_name, i_price, i_data from item where i_id = 1",
-        &["item where i_id = 0: stranger, the load made no such row"],
+        &["item where i_id = 0: stranger, not made by the load"],
     ),
     ("delete from item where i_id = 1", &["item where i_id = 1: missing"]),
     (
@@ -117,7 +115,7 @@ const DAMAGES: [(&str, &[&str]); 24] = [
     ),
 ];
 
-fn lines(report: &TpccVerifyReport) -> BTreeSet<String> {
+fn lines(report: &TablesReport) -> BTreeSet<String> {
     report.differences.iter().map(ToString::to_string).collect()
 }
 
@@ -153,7 +151,7 @@ fn damage_is_named_fast_and_deep() {
         let (expected, damaged) = damage(&mut client);
         assert_eq!(damaged.len(), 9, "every table is damaged");
         // The versions differ in what the server does for us, not in how we take it in: portions are tried on the newest.
-        let newest = installation.version == target::throwaway::installations().remove(0).version;
+        let newest = installation.version == lab::throwaway::installations().remove(0).version;
         let ways = [(false, LIMITS.places), (true, LIMITS.places), (false, 1), (true, 1)];
         for (deep, places) in ways.into_iter().take(if newest { 4 } else { 2 }) {
             let (stop, limits) =

@@ -4,47 +4,14 @@
 //! that is not what its writer thinks would be noticed only after hours.
 
 use crate::quantity::ValueError;
-use std::fmt;
+use app::run::Sessions;
 
 /// Most numbers of one list: each of them is a step of minutes.
 const LISTED_MAX: usize = 200;
 /// The ways to write three dots.
 const DOTS: [&str; 3] = ["...", "..", "…"];
 
-/// One or several numbers of sessions, in the order they are to be run. Never empty, no number twice.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Sessions(Vec<u64>);
-
-impl Sessions {
-    /// A single number.
-    pub fn one(sessions: u64) -> Sessions {
-        Sessions(vec![sessions])
-    }
-
-    /// The numbers.
-    pub fn all(&self) -> &[u64] {
-        &self.0
-    }
-
-    /// The only number, or the first.
-    pub fn first(&self) -> u64 {
-        self.0[0]
-    }
-
-    /// The largest number.
-    pub fn most(&self) -> u64 {
-        self.0.iter().copied().max().unwrap_or(1)
-    }
-}
-
-impl fmt::Display for Sessions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<String> = self.0.iter().map(u64::to_string).collect();
-        f.write_str(&words.join(","))
-    }
-}
-
-const HINT: &str = "write one number, a list as 1,2,4,8, or a row that goes on as it begins, as 1,2,4,...,256 or 10,20,30,...,100";
+const HINT: &str = "write one number, a list as 1,2,4,8, or a series, as 1,2,4,...,256 or 10,20,30,...,100";
 
 /// Reads the list; `number` reads one number of it.
 ///
@@ -58,7 +25,7 @@ pub fn parse(text: &str, number: impl Fn(&str) -> Result<u64, ValueError>) -> Re
         if DOTS.contains(word) {
             if dotted || all.len() < 2 {
                 return Err(ValueError::new(
-                    format!("{text:?}: two or three numbers before the dots must tell how it goes on"),
+                    format!("{text:?}: a series needs two or three numbers before the dots"),
                     HINT,
                 ));
             }
@@ -78,12 +45,12 @@ pub fn parse(text: &str, number: impl Fn(&str) -> Result<u64, ValueError>) -> Re
         if all.len() > LISTED_MAX {
             return Err(ValueError::new(
                 format!("{text:?} is more than {LISTED_MAX} numbers of sessions"),
-                "take larger steps: doubling, as in 1,2,4,...,256, shows the same curve",
+                "use larger steps: doubling, as in 1,2,4,...,256, shows the same curve",
             ));
         }
     }
     if dotted {
-        return Err(ValueError::new(format!("{text:?} does not say where it ends"), HINT));
+        return Err(ValueError::new(format!("{text:?} has no last number"), HINT));
     }
     for (at, sessions) in all.iter().enumerate() {
         if all[..at].contains(sessions) {
@@ -93,7 +60,7 @@ pub fn parse(text: &str, number: impl Fn(&str) -> Result<u64, ValueError>) -> Re
             ));
         }
     }
-    Ok(Sessions(all))
+    Ok(Sessions::of(all))
 }
 
 /// How a row goes on.
@@ -152,7 +119,7 @@ fn continued(text: &str, before: &[u64], to: u64) -> Result<Vec<u64>, ValueError
                 (_, true) => vec![Rule::Step(i128::from(*c) - i128::from(*b))],
                 _ => {
                     return Err(ValueError::new(
-                        format!("{text:?}: {a}, {b}, {c} go on neither by one ratio nor by one step"),
+                        format!("{text:?}: {a}, {b}, {c} have neither a constant ratio nor a constant step"),
                         HINT,
                     ));
                 }
@@ -170,7 +137,7 @@ fn continued(text: &str, before: &[u64], to: u64) -> Result<Vec<u64>, ValueError
             let third = |row: &[u64]| row.first().map_or(String::new(), u64::to_string);
             let begun = format!("{},{last}", before[before.len() - 2]);
             Err(ValueError::new(
-                format!("{text:?} can go on in two ways"),
+                format!("{text:?} is ambiguous"),
                 format!(
                     "write a third number: {begun},{},...,{to} or {begun},{},...,{to}",
                     third(one),
@@ -190,7 +157,7 @@ fn continued(text: &str, before: &[u64], to: u64) -> Result<Vec<u64>, ValueError
                 [] => HINT.to_string(),
                 ends => format!("end with {}, or list the numbers", ends.join(" or ")),
             };
-            Err(ValueError::new(format!("{text:?}: the row does not lead to {to}"), hint))
+            Err(ValueError::new(format!("{text:?}: the series does not reach {to}"), hint))
         }
     }
 }
@@ -201,7 +168,9 @@ mod tests {
     use crate::quantity;
 
     fn read(text: &str) -> Result<Vec<u64>, String> {
-        parse(text, quantity::positive_count).map(|sessions| sessions.0).map_err(|error| error.message)
+        parse(text, quantity::positive_count)
+            .map(|sessions| sessions.all().to_vec())
+            .map_err(|error| error.message)
     }
 
     #[test]
@@ -230,20 +199,20 @@ mod tests {
     #[test]
     fn rows_that_do_not_say_what_they_mean_are_refused() {
         let rows = [
-            ("1,2,...,256", "can go on in two ways"),
-            ("1,2,4,...,100", "the row does not lead to 100"),
-            ("10,20,30,...,95", "the row does not lead to 95"),
-            ("1,5,7,...,100", "1, 5, 7 go on neither by one ratio nor by one step"),
+            ("1,2,...,256", "is ambiguous"),
+            ("1,2,4,...,100", "the series does not reach 100"),
+            ("10,20,30,...,95", "the series does not reach 95"),
+            ("1,5,7,...,100", "1, 5, 7 have neither a constant ratio nor a constant step"),
             ("1,...,8", "two or three numbers before the dots"),
             ("...,8", "two or three numbers before the dots"),
-            ("1,2,4,...", "does not say where it ends"),
+            ("1,2,4,...", "has no last number"),
             ("1,2,4,...,...,64", "two or three numbers before the dots"),
             ("1,2,,4", "a comma too many"),
             ("1,2,", "a comma too many"),
             ("1,2,2", "has 2 twice"),
-            ("1,1,...,4", "does not lead to 4"),
-            ("1,2,4,...,4", "does not lead to 4"),
-            ("4,2,1,...,8", "does not lead to 8"),
+            ("1,1,...,4", "does not reach 4"),
+            ("1,2,4,...,4", "does not reach 4"),
+            ("4,2,1,...,8", "does not reach 8"),
             ("1,2,3,...,5000", "is more than 200 numbers"),
             ("1,x", "\"x\" is not a number"),
             ("1,0", "must be at least 1"),

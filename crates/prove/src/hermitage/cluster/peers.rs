@@ -3,14 +3,15 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use target::Role;
+use connect::cluster_file::Role;
+
+use engines::profile::Case;
 
 use super::super::{Answer, HermitageError};
 use super::{Debt, LIMIT, LOOK, Player, QUIET, Stage, begin, expected, of_role, stale_reads, timed_out};
 use crate::fault::Site;
 use crate::history::Isolation;
 use crate::live::tables::{Shape, Tables, converge};
-use crate::promise::Settings;
 
 const SHAPE: Shape = Shape {
     name: "hermitage",
@@ -25,13 +26,10 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let [first, second, ..] = of_role(site, Role::Peer)[..] else { return Ok(()) };
     let (engine, pair) = (site.engine, [first, second]);
     let (chance, stop) = (*stage.chance, stage.stop);
-    // Postgres Pro's Multimaster refuses or waits where others overwrite.
-    let is_resolved = Settings::of(&site.nodes[first].spec, &crate::live::Options::default())?.has_majority;
     let conflict = |title| {
-        let rule = if is_resolved { "MC-resolved" } else { "MC" };
         let promise =
             "of two nodes that write the same thing at once one is refused, or waits, and all nodes agree";
-        expected("MC", rule, engine, title, promise)
+        expected(Case::Conflict, engine, title, promise)
     };
     stage.play(conflict("conflict: two nodes update the same row at once"), &[], |site, answer| {
         same_row(site, pair, answer)
@@ -59,8 +57,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
         },
     )?;
     let answer = expected(
-        "DD",
-        "DD",
+        Case::Deadlock,
         engine,
         "locks in opposite order on two nodes",
         "a deadlock over two nodes is found and ended",
@@ -69,8 +66,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let answer = Answer {
         level: Isolation::Serializable,
         ..expected(
-            "ST",
-            "ST",
+            Case::Serializable,
             engine,
             "write skew over two nodes: both read two rows, each writes another one",
             "SERIALIZABLE refuses write skew also between nodes",
@@ -80,8 +76,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let answer = Answer {
         level: Isolation::RepeatableRead,
         ..expected(
-            "LF",
-            "LF",
+            Case::LongFork,
             engine,
             "long fork: two nodes show two writes in opposite orders",
             "all nodes show commits in one order",
@@ -89,7 +84,12 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     };
     stage.play(answer, &[], |site, answer| long_fork(site, pair, answer))?;
     let ryw = |title| {
-        expected("RYW", "RYW", engine, title, "a node shows at once what was acknowledged on another one")
+        expected(
+            Case::ReadYourWrites,
+            engine,
+            title,
+            "a node shows at once what was acknowledged on another one",
+        )
     };
     stage.play(
         ryw("read your writes: an acknowledged write is not there on another node"),

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use connect::cluster_file::Role;
+use engines::profile::{Anomaly, Case, Statements};
 use record::promise::Control;
-use target::Engine;
-use target::profile::Anomaly;
 
 use super::super::{Answer, HermitageError, LEVELS};
 use super::{LOOK, Player, QUIET, Stage, begin, expected, of_role};
@@ -50,18 +50,16 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let answer = Answer {
         level: Isolation::ReadCommitted,
         ..expected(
-            "DD",
-            "DD",
+            Case::Deadlock,
             stage.site.engine,
             "distributed deadlock: two transactions wait for each other on two nodes",
             "a deadlock over two nodes is found and ended",
         )
     };
     stage.play(answer, &[], deadlock)?;
-    if stage.site.engine == Engine::FdwSharded {
+    if stage.site.engine.expectation(Case::InDoubt).is_some() {
         let answer = expected(
-            "ID",
-            "ID",
+            Case::InDoubt,
             stage.site.engine,
             "in doubt: a two-phase commit stops after the first node",
             "a commit over two nodes is seen on both or on none, and holds up nobody when its coordinator is gone",
@@ -92,8 +90,8 @@ fn of_profile(
             promise::Rule::Allowed => Some(true),
             promise::Rule::Measured => None,
         },
-        why: match (site.engine, level) {
-            (Engine::FdwSharded, _) => "each node's snapshot begins with its first use in the transaction",
+        why: match (site.engine.statements, level) {
+            (Statements::FirstUse, _) => "each node's snapshot begins with its first use in the transaction",
             (_, Isolation::ReadCommitted) => "each statement has a snapshot of its own",
             _ => "the engine says whether a snapshot is of all nodes",
         },
@@ -315,7 +313,7 @@ fn deadlock(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
     }
     // 40001 comes from engines that let nobody wait; anything but these two is a limit of time.
     let is_detected = |code: &str| {
-        code == "40P01" || code == "40001" || (code == "55P03" && site.engine != Engine::FdwSharded)
+        code == "40P01" || code == "40001" || (code == "55P03" && !site.engine.misses_deadlocks())
     };
     answer.happened = Some(match &refused {
         Some((_, code)) => !is_detected(code),
@@ -340,7 +338,7 @@ fn deadlock(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
 
 /// ID: a transaction is prepared on two nodes and committed on one.
 fn in_doubt(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
-    let holders = of_role(site, target::Role::Shard);
+    let holders = of_role(site, Role::Shard);
     let [first, second, ..] = holders[..] else {
         answer.is_impossible = true;
         answer.line = "it takes two shards".to_owned();

@@ -1,6 +1,8 @@
 //! Cases of a primary and a standby that follows it: long forks, cancelled waits, reads that are late.
 
-use target::{Role, waiting};
+use connect::{cluster_file::Role, sql, waiting};
+
+use engines::profile::Case;
 
 use super::super::{Answer, HermitageError};
 use super::{Debt, LIMIT, LOOK, Player, Stage, begin, expected, of_role, stale_reads, timed_out};
@@ -26,8 +28,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let answer = Answer {
         level: Isolation::RepeatableRead,
         ..expected(
-            "LF",
-            "LF",
+            Case::LongFork,
             engine,
             "long fork: primary and standby show two writes in opposite orders",
             "primary and standby show commits in one order",
@@ -35,8 +36,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     };
     stage.play(answer, &both, |site, answer| long_fork(site, both, answer))?;
     let answer = expected(
-        "SC",
-        "SC",
+        Case::CancelledWait,
         engine,
         "cancelled wait: a commit whose wait for a standby is cancelled stays, on the primary only",
         "what is acknowledged is on a synchronous standby",
@@ -45,8 +45,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let answer = Answer {
         level: Isolation::Serializable,
         ..expected(
-            "ST",
-            "ST",
+            Case::Serializable,
             engine,
             "SERIALIZABLE on a standby is refused, so that nobody relies on it",
             "SERIALIZABLE is refused where it cannot be kept",
@@ -59,13 +58,18 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let promise = "a standby shows at once what was acknowledged on the primary";
     let own = Answer {
         setting: format!("synchronous_commit = {commit}"),
-        ..expected("RYW", if is_applied { "RYW-applied" } else { "RYW" }, engine, title, promise)
+        ..expected(
+            if is_applied { Case::ReadYourWritesApplied } else { Case::ReadYourWrites },
+            engine,
+            title,
+            promise,
+        )
     };
     stage.play(own.clone(), &[standby], |site, answer| paused_read(site, both, None, answer))?;
     if !is_applied {
         let answer = Answer {
             setting: "synchronous_commit = remote_apply".to_owned(),
-            ..expected("RYW", "RYW-applied", engine, title, promise)
+            ..expected(Case::ReadYourWritesApplied, engine, title, promise)
         };
         stage.play(answer, &both, |site, answer| paused_read(site, both, Some("remote_apply"), answer))?;
     }
@@ -85,9 +89,9 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
 fn waited_for(site: &Site, [primary, standby]: [usize; 2]) -> Result<(String, bool), HermitageError> {
     let mut referee = Player::open("referee", &site.nodes[primary])?;
     let is_synchronous = format!(
-        "select coalesce(bool_and(sync_state = 'sync') or bool_or(sync_state = 'sync' and application_name = '{}'), false) \
+        "select coalesce(bool_and(sync_state = 'sync') or bool_or(sync_state = 'sync' and application_name = {}), false) \
          from pg_catalog.pg_stat_replication",
-        site.nodes[standby].name.replace('\'', "''")
+        sql::literal(&site.nodes[standby].name)
     );
     Ok((referee.quietly("show synchronous_commit")?, referee.quietly(&is_synchronous)? == "t"))
 }
@@ -155,7 +159,7 @@ fn wait_for<'a>(
     )?;
     let back = match before.as_str() {
         "" => "ALTER SYSTEM RESET synchronous_standby_names".to_owned(),
-        value => format!("ALTER SYSTEM SET synchronous_standby_names = '{}'", value.replace('\'', "''")),
+        value => format!("ALTER SYSTEM SET synchronous_standby_names = {}", sql::literal(value)),
     };
     let debt = Debt::note(site, primary, vec![back, "select pg_catalog.pg_reload_conf()".to_owned()])?;
     let nobody = waiting::NOBODY;
@@ -266,7 +270,7 @@ fn cancelled_wait(
     answer.line =
         format!("a was told {said}; b reads {on_primary} on the primary, c {on_standby} on the standby");
     if is_there && warning.is_none() {
-        let silent = expected("SC", "SC-silent", site.engine, answer.title, answer.promise);
+        let silent = expected(Case::SilentCancelledWait, site.engine, answer.title, answer.promise);
         (answer.expected, answer.why, answer.change) = (silent.expected, silent.why, silent.change);
     }
     setting.pay()?;

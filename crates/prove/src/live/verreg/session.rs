@@ -3,8 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 
-use target::Engine;
-
 use super::super::{Draws, Lasting, Level, LiveError, Watch};
 use super::{Entry, Part, REFUSALS_MAX, Recorded, Shared, WRITES_OF_KEY_MAX, hand_over, isolation};
 use crate::client::{Broken, Client, Reply, number, text};
@@ -101,8 +99,8 @@ pub(super) fn run(
         if !is_dressed {
             // Small tables are read whole otherwise, and SERIALIZABLE then refuses everybody. Whoever does not know the setting does without.
             is_dressed = client.ask("set enable_seqscan = off").is_ok();
-            if shared.site.engine == Engine::FdwSharded {
-                // Nobody else sees a deadlock over two of its nodes.
+            if shared.site.engine.misses_deadlocks() {
+                // Nothing else ends a deadlock over two of its nodes.
                 is_dressed &= client.ask(&format!("set statement_timeout = {GIVE_UP_MS}")).is_ok();
             }
         }
@@ -217,7 +215,7 @@ impl Session<'_, '_> {
         }
         for _ in 0..=self.draws.below(OPS_MAX) {
             // Between peers one write a transaction: what arrives would get into deadlocks with several, and such an error stops replication for good.
-            let may_write = running.wrote == 0 || self.shared.site.engine != Engine::Multimaster;
+            let may_write = running.wrote == 0 || !self.shared.site.engine.layout.has_unresolved_conflicts();
             match self.draws.below(100) < WRITE_PERCENT && may_write {
                 true => self.write(client, running)?,
                 false => {
@@ -344,9 +342,9 @@ impl Session<'_, '_> {
         running.statement += 1;
         if !is_there {
             // Between peers one key from two nodes would stop replication for good, and that is the business of another case.
-            return match shared.site.engine {
-                Engine::Multimaster => Ok(()),
-                _ => self.insert(client, running, key),
+            return match shared.site.engine.layout.has_unresolved_conflicts() {
+                true => Ok(()),
+                false => self.insert(client, running, key),
             };
         }
         running.wrote |= 1 << (shared.shard(key) % 64);

@@ -7,8 +7,9 @@ use crate::history::{History, Kind, Model, Op};
 use crate::live::ack::Outcomes;
 use crate::live::verreg::{Shown, late};
 use crate::simulate;
+use connect::ConnSpec;
+use engines::Engine;
 use std::sync::Arc;
-use target::ConnSpec;
 
 fn site(engine: Engine, roles: &[Role]) -> Site {
     let dir = std::env::temp_dir().join(format!("pgfathom-judge-{}", std::process::id()));
@@ -28,7 +29,7 @@ fn an_anomaly_is_judged_by_engine_level_and_place() {
     let settings = Settings::default();
     let judged =
         |site: &Site, level, class, is_ordered| judge(&court(site, &settings, level), class, is_ordered);
-    let one = site(Engine::Postgres, &[Role::Primary]);
+    let one = site(Engine::default(), &[Role::Primary]);
     assert_eq!(judged(&one, ReadCommitted, Class::FracturedStatement, false), Rule::Forbidden);
     // Counting up loses nothing at any level.
     assert_eq!(judged(&one, ReadCommitted, Class::DuplicateVersion, false), Rule::Forbidden);
@@ -42,18 +43,18 @@ fn an_anomaly_is_judged_by_engine_level_and_place() {
     };
     assert_eq!(judge(&excused, Class::DuplicateVersion, false), Rule::Allowed);
     assert_eq!(judge(&excused, Class::Garbage, false), Rule::Forbidden);
-    let standby = site(Engine::Postgres, &[Role::Primary, Role::Standby]);
+    let standby = site(Engine::default(), &[Role::Primary, Role::Standby]);
     assert_eq!(judged(&standby, RepeatableRead, Class::LongFork, false), Rule::Allowed);
     assert_eq!(judged(&standby, RepeatableRead, Class::ReadSkew, false), Rule::Forbidden);
     assert_eq!(judged(&standby, RepeatableRead, Class::ReadSkew, true), Rule::Allowed);
     // Its readers are a level below SERIALIZABLE.
     assert_eq!(judged(&standby, Serializable, Class::WriteSkew, false), Rule::Allowed);
-    let shards = site(Engine::FdwSharded, &[Role::Shard, Role::Shard]);
+    let shards = site(Engine::parse("fdw-sharded").unwrap(), &[Role::Shard, Role::Shard]);
     assert_eq!(judged(&shards, Serializable, Class::FracturedStatement, false), Rule::Allowed);
     assert_eq!(judged(&shards, ReadCommitted, Class::StatementFork, false), Rule::Allowed);
     assert_eq!(judged(&shards, RepeatableRead, Class::LostUpdate, false), Rule::Forbidden);
     assert_eq!(judged(&shards, RepeatableRead, Class::DirtyWrite, false), Rule::Forbidden);
-    let peers = site(Engine::Multimaster, &[Role::Peer, Role::Peer]);
+    let peers = site(Engine::parse("multimaster").unwrap(), &[Role::Peer, Role::Peer]);
     for class in
         [Class::DuplicateVersion, Class::IncompatibleOrder, Class::FracturedStatement, Class::DirtyWrite]
     {
@@ -102,12 +103,12 @@ fn random(seed: u64, model: Model) -> History {
 #[test]
 fn a_stronger_level_is_never_better_than_a_weaker_one() {
     let sites = [
-        site(Engine::Postgres, &[Role::Primary]),
-        site(Engine::Postgres, &[Role::Primary, Role::Standby]),
-        site(Engine::FdwSharded, &[Role::Shard, Role::Shard]),
-        site(Engine::Multimaster, &[Role::Peer, Role::Peer]),
-        site(Engine::Citus, &[Role::Coordinator, Role::Worker]),
-        site(Engine::Shardman, &[Role::Shard, Role::Shard]),
+        site(Engine::default(), &[Role::Primary]),
+        site(Engine::default(), &[Role::Primary, Role::Standby]),
+        site(Engine::parse("fdw-sharded").unwrap(), &[Role::Shard, Role::Shard]),
+        site(Engine::parse("multimaster").unwrap(), &[Role::Peer, Role::Peer]),
+        site(Engine::parse("citus").unwrap(), &[Role::Coordinator, Role::Worker]),
+        site(Engine::parse("shardman").unwrap(), &[Role::Shard, Role::Shard]),
     ];
     let mut standings = std::collections::BTreeSet::new();
     for seed in 0..400 {

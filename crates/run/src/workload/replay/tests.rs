@@ -7,6 +7,7 @@ use data::ycsb::{Compressible, KeyOrder, Spec};
 use super::*;
 use crate::client::Exception;
 use crate::routing::KeyOwners;
+use crate::workload::Mix;
 
 const ROWS: u64 = 50;
 const SEED: u64 = 11;
@@ -15,12 +16,10 @@ fn table() -> Table {
     Table::new(Spec { seed: 1, key_order: KeyOrder::Scattered, compressible: Compressible::default() })
 }
 
-fn items(mix: &[(Verb, Distribution, u64)]) -> Vec<Item> {
+fn items(mix: &[(Verb, Distribution, u64)]) -> Vec<(Item, Operation)> {
     mix.iter()
-        .map(|&(verb, distribution, weight)| Item {
-            name: verb.name().into(),
-            weight,
-            kind: Kind::Ycsb(Operation { verb, distribution }),
+        .map(|&(verb, distribution, weight)| {
+            (Item { name: verb.name().into(), weight }, Operation { verb, distribution })
         })
         .collect()
 }
@@ -46,16 +45,14 @@ fn model_with(
     homes: Option<Homes>,
 ) -> Writer {
     let sessions = transactions.len() as u64;
-    let ycsb = Ycsb::new(table(), ROWS, ROWS, sessions, run).with_homes(homes);
-    let workload = Workload::new(items(mix), Some(ycsb.clone()), None).unwrap();
+    let ycsb = Ycsb::new(table(), ROWS, ROWS, sessions, run).with_homes(homes).with_items(items(mix));
+    let workloads = Mix::of(ycsb.clone()).unwrap();
     let mut inserted_max = 0;
     for (session, &count) in transactions.iter().enumerate() {
         let mut state = YcsbSession::new(session as u64);
         for sequence in 0..count as u32 {
             let mut random = Random::for_transaction(SEED, session as u64, u64::from(sequence));
-            let Kind::Ycsb(operation) = workload.items()[workload.choose(&mut random)].kind else {
-                unreachable!()
-            };
+            let (_, operation) = ycsb.operations()[workloads.choose(&mut random)];
             let draw = ycsb.draw(operation, &state, &mut random);
             let exception = exceptions.iter().find(|e| e.session == session as u64 && e.sequence == sequence);
             let version = Version::new(run, session as u16, sequence);
@@ -73,7 +70,7 @@ fn model_with(
             }
         }
     }
-    let mut spec = WriterSpec::new(&workload, &ycsb, SEED);
+    let mut spec = WriterSpec::new(workloads.items(), 0, &ycsb, SEED);
     spec.exceptions = exceptions.to_vec();
     spec.insert_end = Some(ROWS + inserted_max * sessions);
     Writer { run, epoch: u32::from(run), spec, transactions: Some(transactions.to_vec()) }
@@ -207,9 +204,9 @@ fn overlapping_runs_do_not_make_each_other_stale() {
 
 #[test]
 fn the_record_of_a_session_becomes_exceptions() {
-    let ycsb = Ycsb::new(table(), ROWS, ROWS, 2, 1);
-    let workload = Workload::new(items(UPDATES), Some(ycsb.clone()), None).unwrap();
-    let mut spec = WriterSpec::new(&workload, &ycsb, SEED);
+    let ycsb = Ycsb::new(table(), ROWS, ROWS, 2, 1).with_items(items(UPDATES));
+    let workloads = Mix::of(ycsb.clone()).unwrap();
+    let mut spec = WriterSpec::new(workloads.items(), 0, &ycsb, SEED);
     let record = SessionRecord {
         transactions: 9,
         exceptions: vec![Exception { sequence: 4, is_known_failed: true }],

@@ -4,6 +4,7 @@ use record::Latency;
 
 use super::draw::{NewOrder, Payment, UNUSED_ITEM};
 use super::{Profile, Tpcc};
+use crate::audit::Sums;
 use crate::engine::Nanos;
 
 /// Numbers of nodes that are counted apart; the last stands for itself and more.
@@ -167,9 +168,10 @@ impl Audit {
     fn is_untouched(&self) -> bool {
         self.ended.iter().all(|count| *count == 0) && self.unknown_orders == 0
     }
+}
 
-    /// Adds `other`.
-    pub fn add(&mut self, other: &Audit) {
+impl Sums for Audit {
+    fn add(&mut self, other: &Audit) {
         if other.is_untouched() {
             return;
         }
@@ -192,8 +194,7 @@ impl Audit {
         }
     }
 
-    /// Empties it, keeping its memory.
-    pub fn reset(&mut self) {
+    fn reset(&mut self) {
         if self.is_untouched() {
             return;
         }

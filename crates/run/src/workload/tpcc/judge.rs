@@ -2,10 +2,11 @@
 
 use record::tpcc::{DISCLAIMER, Tpcc as Answer, TpccOrders, TpccProfile, TpccShare};
 
-use super::audit::NODES_MAX;
+use super::audit::{Audit, NODES_MAX};
 use super::pace::{MIX_PERCENT_MIN, Mix, RESPONSE_LIMIT_S, TPMC_PER_WAREHOUSE_MAX};
 use super::{Profile, Tpcc};
 use crate::drive::Account;
+use crate::tally::TypeTally;
 
 /// What stands in a report about requests of several statements.
 const BATCHING: &str = "independent statements share a round trip and rows of one table one statement: New-Order 2 round trips, Payment \
@@ -29,15 +30,41 @@ pub struct Terms {
     pub efficiency_percent_min: f64,
 }
 
-/// What came of a run. `orders` is what the server says, if there is one.
-pub fn judge(account: &Account, tpcc: &Tpcc, terms: Terms, orders: Option<(i64, i64)>) -> Answer {
+fn mix_in_words(mix: Mix) -> String {
+    match mix {
+        Mix::Deck => "deck of 23 cards".into(),
+        Mix::Weights => format!("weights {}", mix.weights().map(|weight| weight.to_string()).join("/")),
+    }
+}
+
+/// Times from the real start. In a closed loop these are the response times.
+fn service_times(types: &[TypeTally]) -> record::Latency {
+    let mut service = record::Latency::new();
+    for tally in types {
+        let own = if tally.service.is_empty() { &tally.response } else { &tally.service };
+        if !own.is_empty() {
+            service.merge(own);
+        }
+    }
+    service
+}
+
+/// What came of a run, in which TPC-C's items begin at `first`. `orders` is what the server says, if there is one.
+pub fn judge(
+    account: &Account,
+    first: usize,
+    tpcc: &Tpcc,
+    terms: Terms,
+    orders: Option<(i64, i64)>,
+) -> Answer {
     let measured = &account.posted.measured;
-    let audit = &measured.tpcc;
+    let types = &measured.types[first..first + Profile::ALL.len()];
+    let audit = &measured.audits.of::<Audit>();
     let minutes = account.measured().as_secs_f64() / 60.0;
     let per_minute = |count: u64| if minutes > 0.0 { count as f64 / minutes } else { 0.0 };
     let profiles: Vec<TpccProfile> = Profile::ALL
         .into_iter()
-        .zip(&measured.types)
+        .zip(types)
         .map(|(profile, tally)| TpccProfile {
             name: profile.name().into(),
             transactions: tally.transactions,
@@ -53,13 +80,7 @@ pub fn judge(account: &Account, tpcc: &Tpcc, terms: Terms, orders: Option<(i64, 
     let tpmc = per_minute(audit.ended[Profile::NewOrder as usize]);
     let efficiency_percent =
         terms.has_terminals.then(|| tpmc * 100.0 / (TPMC_PER_WAREHOUSE_MAX * f64::from(tpcc.warehouses)));
-    let mut service = record::Latency::new();
-    for tally in &measured.types {
-        let own = if tally.service.is_empty() { &tally.response } else { &tally.service };
-        if !own.is_empty() {
-            service.merge(own);
-        }
-    }
+    let service = service_times(types);
     let asked =
         terms.efficiency_percent_min / 100.0 * TPMC_PER_WAREHOUSE_MAX * f64::from(tpcc.warehouses) * minutes;
     let falls_short = efficiency_percent.filter(|_| {
@@ -80,12 +101,7 @@ pub fn judge(account: &Account, tpcc: &Tpcc, terms: Terms, orders: Option<(i64, 
         terminals: terms.has_terminals.then(|| tpcc.terminals().into()),
         simulated_ms: tpcc.simulate.map(|takes| takes as f64 / 1e6),
         isolation: tpcc.isolation.sql().into(),
-        mix: match tpcc.mix {
-            Mix::Deck => "deck of 23 cards".into(),
-            Mix::Weights(weights) => {
-                format!("weights {}", weights.map(|weight| weight.to_string()).join("/"))
-            }
-        },
+        mix: mix_in_words(tpcc.mix),
         batching: match tpcc.homes {
             None => BATCHING.into(),
             Some(_) => format!("{BATCHING}; on shards one statement per supplying warehouse"),
@@ -108,7 +124,7 @@ pub fn judge(account: &Account, tpcc: &Tpcc, terms: Terms, orders: Option<(i64, 
         nodes_mean: of_all(weighted),
         two_phase_percent: 100.0 * of_all(audit.wide_commits),
         orders: orders.map(|(before, after)| {
-            let warmup = &account.posted.warmup.tpcc;
+            let warmup = account.posted.warmup.audits.of::<Audit>();
             let client = audit.committed_orders() + warmup.committed_orders();
             let unknown = audit.unknown_orders + warmup.unknown_orders + account.unfinished;
             TpccOrders::new(client, unknown, before, after)
@@ -148,7 +164,7 @@ fn misses(profiles: &[TpccProfile], falls_short: Option<f64>, terms: Terms) -> V
 }
 
 fn shares(tpcc: &Tpcc, account: &Account) -> Vec<TpccShare> {
-    let audit = &account.posted.measured.tpcc;
+    let audit = &account.posted.measured.audits.of::<Audit>();
     let ended = |profile: Profile| audit.ended[profile as usize];
     let all: u64 = audit.ended.iter().sum();
     let mut shares: Vec<TpccShare> = Profile::ALL

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use wire::backend::tag;
 
 use super::draw::UNUSED_ITEM;
+use crate::null_server::Answers;
 use crate::responder::{Executed, Parameters};
 
 /// Districts in which a Delivery always finds an order.
@@ -14,14 +15,13 @@ const PARAMETERS_MAX: usize = 9;
 
 /// Where an answer is put together, kept from one to the next.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct TpccAnswers {
     rows: Vec<u8>,
     tag: String,
 }
 
-impl Answers {
-    /// The answer to a statement of TPC-C; `None` for any other.
-    pub fn to<'a>(&'a mut self, sql: &str, parameters: Parameters<'_>) -> Option<Executed<'a>> {
+impl Answers for TpccAnswers {
+    fn to(&mut self, sql: &str, parameters: Parameters<'_>) -> Option<Executed<'_>> {
         let mut values = [&b""[..]; PARAMETERS_MAX];
         for (value, parameter) in values.iter_mut().zip(parameters) {
             *value = parameter.unwrap_or_default();
@@ -79,7 +79,9 @@ impl Answers {
         write!(self.tag, "{} {}", word.0, word.1).expect("writing into a String cannot fail");
         Some(Executed::Rows { tag: &self.tag, messages: &self.rows })
     }
+}
 
+impl TpccAnswers {
     fn one(&mut self, word: &'static str, columns: &[&[u8]]) -> (&'static str, usize) {
         self.row(columns);
         (word, 1)

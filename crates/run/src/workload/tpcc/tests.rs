@@ -5,6 +5,9 @@ use data::tpcc::{CUSTOMERS_PER_DISTRICT, ITEMS};
 
 use super::draw::*;
 use super::*;
+use crate::audit::Sums as _;
+use crate::engine::NANOS_PER_SECOND;
+use crate::terminals::{Groups, Terminals, Users};
 
 fn tpcc(warehouses: u32) -> Tpcc {
     Tpcc {
@@ -148,16 +151,15 @@ fn customers_and_items_are_drawn_by_nurand() {
 #[test]
 fn weights_and_decks_make_the_mix() {
     let mut counts = [0u64; 5];
-    for (sequence, profile) in draw(|random| Mix::default().profile(1, 2, 0, random)).enumerate() {
-        counts[profile as usize] += 1;
-        let _ = sequence;
+    for item in draw(|random| Mix::default().habits().choose(1, 2, 0, random)) {
+        counts[item] += 1;
     }
     for (count, weight) in counts.into_iter().zip(pace::WEIGHTS) {
         assert_share(count, DRAWS, weight as f64, "weights (5.2.3)");
     }
     let mut random = Random::for_transaction(1, 1, 1);
-    let deck = |terminal, round: u64, random: &mut Random| -> Vec<Profile> {
-        (0..23).map(|card| Mix::Deck.profile(9, terminal, 23 * round + card, random)).collect()
+    let deck = |terminal, round: u64, random: &mut Random| -> Vec<usize> {
+        (0..23).map(|card| Mix::Deck.habits().choose(9, terminal, 23 * round + card, random)).collect()
     };
     let first = deck(0, 0, &mut random);
     assert_ne!(first, deck(0, 1, &mut random), "a deck is shuffled again");
@@ -169,13 +171,32 @@ fn weights_and_decks_make_the_mix() {
     }
 }
 
+/// 12.86 New-Orders a minute and warehouse are the limit for response times of 0.1 s and less (clause 4.2.3 counts with it).
+#[test]
+fn a_warehouse_without_response_times_makes_what_the_specification_allows() {
+    let (warehouses, end) = (200, 20 * 60 * NANOS_PER_SECOND);
+    let users = Users { first: 0, count: warehouses * 10, seed: 11, habits: Mix::default().habits() };
+    let mut terminals = Terminals::new(users, 0, Groups::one());
+    let (mut now, mut orders) = (0, 0);
+    while now < end {
+        while let Some((_, turn)) = terminals.claim(now, 0) {
+            orders += u64::from(turn.item == Profile::NewOrder as usize);
+            terminals.rest(turn, now);
+        }
+        now = terminals.next_due(now);
+    }
+    let per_minute = orders as f64 / 20.0 / f64::from(warehouses);
+    // Mean cycle 21.09 s: 10 * 60 / 21.09 * 0.45.
+    assert!((12.6..13.0).contains(&per_minute), "{per_minute}");
+}
+
 #[test]
 fn think_times_are_exponential_and_cut_off() {
-    let mean =
-        draw(|random| pace::thinking(Profile::NewOrder, random) as f64 / 1e9).sum::<f64>() / DRAWS as f64;
+    let thinking = |profile, random: &mut Random| Mix::Weights.habits().thinking(profile as usize, random);
+    let mean = draw(|random| thinking(Profile::NewOrder, random) as f64 / 1e9).sum::<f64>() / DRAWS as f64;
     assert!((mean / 12.0 - 1.0).abs() < 0.02, "mean {mean} s");
-    let longest = draw(|random| pace::thinking(Profile::StockLevel, random)).max().unwrap();
-    assert_eq!(longest, 50 * crate::engine::NANOS_PER_SECOND, "ten means of five seconds");
+    let longest = draw(|random| thinking(Profile::StockLevel, random)).max().unwrap();
+    assert_eq!(longest, 50 * NANOS_PER_SECOND, "ten means of five seconds");
 }
 
 #[test]

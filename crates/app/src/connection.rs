@@ -1,0 +1,170 @@
+//! Where the target is. The rules are libpq's and live in `connect::conninfo`.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use connect::ConnSpec;
+use connect::cluster_file::{ClusterFile, ClusterFileError};
+use connect::conninfo::{self, Pinned, Request, Resolved, Sources};
+use engines::{Absent, Cluster, Survey};
+use std::path::{Path, PathBuf};
+
+/// Where the target is: a connection by libpq's rules, or the nodes of a cluster file. No server has been queried yet.
+#[derive(Clone, Debug)]
+pub enum Address {
+    /// A connection; it may name several hosts, as for libpq.
+    Connection(Box<Resolved>),
+    /// The nodes of a cluster file.
+    File(Box<FileAddress>),
+}
+
+/// The nodes of a cluster file, and what is added to each node's connection.
+#[derive(Clone, Debug)]
+pub struct FileAddress {
+    /// Where the file is.
+    pub path: PathBuf,
+    /// What it says.
+    pub file: ClusterFile,
+    /// User name in place of the file's.
+    pub user: Option<String>,
+    /// Database in place of the file's.
+    pub dbname: Option<String>,
+}
+
+impl From<ConnSpec> for Address {
+    fn from(spec: ConnSpec) -> Address {
+        Address::Connection(Box::new(Resolved { spec, warnings: Vec::new() }))
+    }
+}
+
+impl Address {
+    /// The address of a simulation, which has no target.
+    pub fn nowhere() -> Address {
+        ConnSpec::new("nowhere", 1, "nobody", "nothing").into()
+    }
+
+    /// The connection that a request describes, with the environment and the files of libpq.
+    ///
+    /// # Errors
+    /// When something said about the connection is wrong or contradicts itself.
+    pub fn resolve(request: &Request) -> Result<Address, Failure> {
+        Ok(Address::Connection(Box::new(conninfo::resolve(request, &Sources::of_process())?)))
+    }
+
+    /// The nodes of the cluster file at `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn of_file(path: &Path, user: Option<String>, dbname: Option<String>) -> Result<Address, Failure> {
+        let file = ClusterFile::read(path).map_err(|error| {
+            Failure::from(error)
+                .or_hint("name the file that pgfathom up has written: cluster.toml in the cluster's folder")
+        })?;
+        Ok(Address::File(Box::new(FileAddress { path: path.to_owned(), file, user, dbname })))
+    }
+
+    /// The one connection: of a cluster file, its first node. Warnings of the resolver go to the terminal.
+    ///
+    /// # Errors
+    /// When the file's connection is wrong.
+    pub fn spec(&self, context: &Context) -> Result<ConnSpec, Failure> {
+        let resolved = match self {
+            Address::File(file) => file.entry()?,
+            Address::Connection(resolved) => (**resolved).clone(),
+        };
+        for warning in &resolved.warnings {
+            context.terminal.warn(warning);
+        }
+        Ok(resolved.spec)
+    }
+
+    /// All nodes: those of the cluster file, in its order but with the primary first, whichever standby that is by now; or those that the catalog
+    /// of the target names, after querying it. The target comes first.
+    ///
+    /// # Errors
+    /// As [`Address::spec`]; also when a node that the catalog names cannot be reached.
+    pub fn cluster(&self, context: &Context) -> Result<Cluster, Failure> {
+        match self.cluster_of_file()? {
+            Some(cluster) => Ok(cluster.following_primary()),
+            None => {
+                let cluster = Cluster::discover(&self.spec(context)?)?;
+                for Absent { why, hint, .. } in &cluster.left_out {
+                    context.terminal.warn(&format!("{why}; {hint}"));
+                }
+                Ok(cluster)
+            }
+        }
+    }
+
+    /// The same for whoever only looks: nodes that cannot be reached are reported, and never an error.
+    ///
+    /// # Errors
+    /// As [`Address::spec`]; also when no node answers, or the cluster file is wrong.
+    pub fn survey(&self, context: &Context) -> Result<Survey, Failure> {
+        match self.cluster_of_file()? {
+            Some(cluster) => Ok(Survey { cluster: cluster.following_primary(), absent: vec![] }),
+            None => Ok(Cluster::survey(&self.spec(context)?)?),
+        }
+    }
+
+    /// The nodes of the cluster file, where one is named.
+    ///
+    /// # Errors
+    /// When the file is wrong.
+    pub fn cluster_of_file(&self) -> Result<Option<Cluster>, Failure> {
+        let Address::File(address) = self else { return Ok(None) };
+        let mut cluster = Cluster::from_file(&address.file, &Sources::of_process())
+            .map_err(|error| Failure::from(error).context(format!("{} is wrong", address.path.display())))?;
+        for node in &mut cluster.nodes {
+            node.spec = address.adapted(node.spec.clone());
+        }
+        Ok(Some(cluster))
+    }
+
+    /// The cluster file, where one is named.
+    pub fn file(&self) -> Option<&FileAddress> {
+        match self {
+            Address::File(file) => Some(file),
+            Address::Connection(_) => None,
+        }
+    }
+}
+
+impl FileAddress {
+    /// The connection to the first node.
+    fn entry(&self) -> Result<Resolved, Failure> {
+        let path = self.path.display();
+        let mut resolved = self.file.entry(&Sources::of_process()).map_err(|error| match error {
+            ClusterFileError::NodeConnection { node, source } => {
+                Failure::from(source).context(format!("{path}: node {node:?}: its connection is wrong"))
+            }
+            error => Failure::from(error).context(format!("{path} is wrong")),
+        })?;
+        resolved.spec = self.adapted(resolved.spec);
+        Ok(resolved)
+    }
+
+    fn adapted(&self, mut spec: ConnSpec) -> ConnSpec {
+        if let Some(user) = &self.user {
+            spec = spec.with_user(user);
+        }
+        if let Some(dbname) = &self.dbname {
+            spec = spec.with_dbname(dbname);
+        }
+        spec
+    }
+}
+
+/// The relation that a name without a schema means to the user, with its schema; the name itself where there is none, for the server to refuse.
+///
+/// # Errors
+/// When the target cannot be reached.
+pub fn users_relation(spec: &ConnSpec, name: &str) -> Result<String, Failure> {
+    let mut control = connect::control::connect_shared(&spec.clone().with_pinned(Pinned::Nothing))?;
+    // Only the name that is asked about is looked up along the user's search path.
+    let sql = "select (pg_catalog.pg_identify_object('pg_catalog.pg_class'::pg_catalog.regclass, \
+               pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid, 0)).identity";
+    let row = control
+        .query_one(sql, &[&name])
+        .map_err(|error| Failure::caused(format!("cannot look up {name}"), error))?;
+    Ok(row.get::<_, Option<String>>(0).unwrap_or_else(|| name.to_string()))
+}

@@ -1,0 +1,142 @@
+//! Where the libraries' own hints enter: every error type that a verb can end with.
+
+use crate::failure::Explained;
+use record::Exit;
+
+macro_rules! explained {
+    ($($error:ty),+ $(,)?) => {
+        $(impl Explained for $error {
+            fn hint(&self) -> Option<String> {
+                <$error>::hint(self)
+            }
+        })+
+    };
+}
+
+explained!(
+    record::RecordError,
+    ::report::ComparedError,
+    run::script::ScriptError,
+    engines::ClusterError,
+    connect::ConnectError,
+    engines::PlacementError,
+    connect::conninfo::ConninfoError,
+    lab::local::LocalError,
+    connect::cluster_file::ClusterFileError,
+    ::watch::bundle::BundleError,
+    workloads::driving::Refusal,
+);
+
+impl Explained for run::workload::replay::ReplayError {
+    fn hint(&self) -> Option<String> {
+        None
+    }
+
+    fn exit(&self) -> Exit {
+        Exit::CannotTell
+    }
+}
+
+impl Explained for run::drive::DriveError {
+    fn hint(&self) -> Option<String> {
+        run::drive::DriveError::hint(self)
+    }
+
+    fn exit(&self) -> Exit {
+        match self {
+            run::drive::DriveError::Interrupted => Exit::Interrupted,
+            run::drive::DriveError::BrokeDown(_) => Exit::Errors,
+            _ => Exit::Usage,
+        }
+    }
+}
+
+impl Explained for prove::tpcc::ProveError {
+    fn hint(&self) -> Option<String> {
+        prove::tpcc::ProveError::hint(self)
+    }
+
+    /// Whatever happens before there is an answer leaves none.
+    fn exit(&self) -> Exit {
+        use prove::tpcc::ProveError::{Connect, Interrupted, NoTable, NoWarehouse};
+        match self {
+            Connect(_) | NoTable(_) | NoWarehouse(_) => Exit::Usage,
+            Interrupted => Exit::Interrupted,
+            _ => Exit::CannotTell,
+        }
+    }
+}
+
+impl Explained for prove::history::HistoryError {
+    fn hint(&self) -> Option<String> {
+        prove::history::HistoryError::hint(self)
+    }
+}
+
+impl Explained for prove::hermitage::HermitageError {
+    fn hint(&self) -> Option<String> {
+        prove::hermitage::HermitageError::hint(self)
+    }
+}
+
+impl Explained for prove::live::LiveError {
+    fn hint(&self) -> Option<String> {
+        prove::live::LiveError::hint(self)
+    }
+
+    /// What cannot be connected to, or may not be used, is the user's to correct; everything else leaves no answer.
+    fn exit(&self) -> Exit {
+        use prove::client::ClientError;
+        use prove::live::LiveError::{Client, Foreign, Taken, Unfit};
+        match self {
+            Client(ClientError::Connect(_)) | Foreign(_) | Taken { .. } | Unfit(_) => Exit::Usage,
+            _ => Exit::CannotTell,
+        }
+    }
+}
+
+impl Explained for prove::fault::FaultError {
+    fn hint(&self) -> Option<String> {
+        prove::fault::FaultError::hint(self)
+    }
+}
+
+impl Explained for load::LoadError {
+    fn hint(&self) -> Option<String> {
+        load::LoadError::hint(self)
+    }
+
+    /// What stops a load after rows were committed leaves a partial result; what is refused before leaves nothing.
+    fn exit(&self) -> Exit {
+        use load::LoadError::{
+            Behind, DiskFull, Interrupted, Protocol, RowCount, ServerLost, Stream, TooManyAttempts,
+        };
+        match self.innermost() {
+            Interrupted => Exit::Interrupted,
+            Behind { .. }
+            | DiskFull { .. }
+            | Protocol { .. }
+            | RowCount { .. }
+            | ServerLost { .. }
+            | Stream { .. }
+            | TooManyAttempts { .. } => Exit::Errors,
+            _ => Exit::Usage,
+        }
+    }
+}
+
+impl Explained for load::verify::VerifyError {
+    fn hint(&self) -> Option<String> {
+        load::verify::VerifyError::hint(self)
+    }
+
+    /// A verification that broke off proved nothing.
+    fn exit(&self) -> Exit {
+        use load::verify::VerifyError::{Answer, Copy, Interrupted, Lost, Protocol, Server};
+        match self {
+            Answer { .. } | Copy { .. } | Lost { .. } | Protocol { .. } | Server { .. } => Exit::Errors,
+            Interrupted => Exit::Interrupted,
+            _ => Exit::Usage,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! How a verb fails: an exit code, what went wrong with its causes, and what to type next. Rendered in this one place.
+
+use record::Exit;
+use std::fmt::Write as _;
+
+/// A library error that knows its remedy. Each library's error type is listed in `errors`.
+pub trait Explained: std::error::Error + Send + Sync + 'static {
+    /// What the user can type next.
+    fn hint(&self) -> Option<String>;
+
+    /// How the process ends. Nearly everything that stops a verb before it measured is the user's to correct.
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+/// The end of a verb that could not do what was asked.
+#[derive(Debug)]
+pub struct Failure {
+    exit: Exit,
+    error: anyhow::Error,
+    hint: Option<String>,
+}
+
+impl<E: Explained> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure { exit: error.exit(), hint: error.hint(), error: anyhow::Error::new(error) }
+    }
+}
+
+impl Failure {
+    /// A mistake in the arguments, the configuration or a file (exit 1).
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure { exit: Exit::Usage, error: anyhow::anyhow!(message.into()), hint: None }
+    }
+
+    /// A mistake whose cause is another error.
+    pub fn caused(
+        message: impl Into<String>,
+        cause: impl std::error::Error + Send + Sync + 'static,
+    ) -> Failure {
+        let message: String = message.into();
+        Failure { exit: Exit::Usage, error: anyhow::Error::new(cause).context(message), hint: None }
+    }
+
+    /// The same failure with what to type next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same failure with this hint, if the error has none of its own.
+    #[must_use]
+    pub fn or_hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint.get_or_insert_with(|| hint.into());
+        self
+    }
+
+    /// The same failure, said of `context`: it becomes the message, and the present message the cause.
+    #[must_use]
+    pub fn context(mut self, context: impl Into<String>) -> Failure {
+        self.error = self.error.context(context.into());
+        self
+    }
+
+    /// What went wrong, without its causes.
+    pub fn headline(&self) -> String {
+        self.error.to_string()
+    }
+
+    /// What went wrong with its causes, in one line.
+    pub fn message(&self) -> String {
+        quoted(&format!("{:#}", self.error))
+    }
+
+    /// How the process ends.
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// `error: what`, its causes indented, a blank line and the hint; every line ends with a newline.
+    pub fn render(&self, color: bool) -> String {
+        let (red, cyan, plain) = if color { ("\x1b[1;31m", "\x1b[36m", "\x1b[0m") } else { ("", "", "") };
+        let mut causes = self.error.chain().map(|cause| quoted(&cause.to_string())).peekable();
+        let mut text = format!("{red}error{plain}: {}\n", causes.next().unwrap_or_default());
+        let mut said = text.clone();
+        for cause in causes {
+            // Some libraries put their cause into their own message as well, and one says nothing but "db error" of its own.
+            if cause != "db error" && !said.contains(&cause) {
+                let _ = writeln!(text, "  caused by: {cause}");
+                said.push_str(&cause);
+            }
+        }
+        if let Some(hint) = &self.hint {
+            let _ = write!(text, "\n{cyan}hint{plain}: {}\n", hint.trim_end());
+        }
+        text
+    }
+}
+
+/// A message that may quote a server, a program's output, a file or an argument: characters that act on a terminal are shown by their
+/// number, passwords are hidden, and every line after the first is indented, so that nothing quoted can look like a line of ours.
+fn quoted(text: &str) -> String {
+    let text = record::redact::text(text);
+    let text = wire::error::shorten(&text);
+    let clean = |line: &str| record::escape::visible(&line.trim_end().replace('\t', " ")).into_owned();
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let mut message = clean(lines.next().unwrap_or_default());
+    for line in lines {
+        let _ = write!(message, "\n    {}", clean(line));
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_indented_and_the_hint_stands_apart() {
+        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");
+        let failure =
+            Failure::caused("cannot connect to localhost:5432", refused).hint("is a server running?");
+        assert_eq!(
+            failure.render(false),
+            "error: cannot connect to localhost:5432\n  caused by: connection refused\n\nhint: is a server running?\n"
+        );
+        assert_eq!(failure.exit(), Exit::Usage);
+    }
+
+    #[test]
+    fn a_cause_already_told_is_not_told_again() {
+        let cause = std::io::Error::other("disk full");
+        let failure = Failure::caused("cannot write run.json: disk full", cause);
+        assert_eq!(failure.render(false), "error: cannot write run.json: disk full\n");
+    }
+
+    #[test]
+    fn a_quoted_message_cannot_move_the_cursor_or_fake_a_hint() {
+        let failure = Failure::usage("bad \x1b[2J file\n\nhint: rm -rf /");
+        assert_eq!(failure.render(false), "error: bad \\u001b[2J file\n    hint: rm -rf /\n");
+    }
+
+    #[test]
+    fn color_surrounds_the_words_only() {
+        let text = Failure::usage("x").hint("y").render(true);
+        assert_eq!(text, "\x1b[1;31merror\x1b[0m: x\n\n\x1b[36mhint\x1b[0m: y\n");
+    }
+}

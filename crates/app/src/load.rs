@@ -1,0 +1,280 @@
+//! `load`: fill a table with deterministic rows. Running it again continues.
+
+use crate::connection::Address;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::recording::{Recording, fields};
+use crate::skeleton::{Opening, Outcome};
+use crate::stop::Urgency;
+use crate::watching::Watching;
+use crate::{human, terminal};
+use engines::Cluster;
+use record::event::Event;
+use record::model::Step;
+use record::sample::SOURCE_LOAD;
+use record::{Exit, State, StepId, Verdict};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub mod tpcc;
+
+/// What to load, and into what.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the target is.
+    pub address: Address,
+    /// The dataset, and how it is loaded.
+    pub dataset: Dataset,
+    /// Time between two lines of progress.
+    pub progress: Option<Duration>,
+    /// Monitoring during the run.
+    pub watching: Watching,
+    /// The run directory.
+    pub directory: Option<PathBuf>,
+}
+
+/// What can be loaded, with its options.
+#[derive(Clone, Debug)]
+pub enum Dataset {
+    /// Any dataset of the general path.
+    Any(Arc<dyn load::Dataset>, load::Options),
+    /// The tables of TPC-C.
+    Tpcc(load::tpcc::TpccOptions),
+}
+
+impl Plan {
+    /// Fills the target and writes the run directory.
+    ///
+    /// # Errors
+    /// When the flags contradict what is there, or the target cannot be filled.
+    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let (content, options) = match &self.dataset {
+            Dataset::Any(content, options) => (&**content, options),
+            Dataset::Tpcc(options) => return self.run_tpcc(context, options),
+        };
+        options.check(content)?;
+        let cluster = self.address.cluster(context)?;
+        let opening = self.opening(content.name());
+        let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
+        let recording = opening.open(context, &cluster, (0, &mut control))?;
+        drop(control);
+        opening.in_one_step(recording, |recording, step| {
+            let report = fill(context, recording, step, &cluster, content, options, self.progress)?;
+            Ok(outcome(&report, state_of(report.outcome), exit_of(report.outcome)))
+        })
+    }
+
+    fn opening<'a>(&'a self, name: &'a str) -> Opening<'a> {
+        Opening { verb: "load", name, directory: self.directory.as_deref(), watching: self.watching }
+    }
+}
+
+/// What a load reports.
+fn outcome(report: &load::LoadReport, state: State, exit: Exit) -> Outcome {
+    let mut outcome = Outcome::new(state, exit);
+    outcome.lines.push(on_disk(report));
+    if !report.nodes.is_empty() {
+        outcome.lines.push(by_node(report));
+    }
+    if report.outcome == load::Outcome::AlreadyComplete {
+        outcome.messages.push("all rows were already loaded; nothing was done".to_string());
+    }
+    outcome.messages.extend(report.advice());
+    outcome
+}
+
+/// How the run directory calls an outcome. A segment that is complete did what it was asked for.
+fn state_of(outcome: load::Outcome) -> State {
+    match outcome {
+        load::Outcome::Complete | load::Outcome::AlreadyComplete | load::Outcome::SegmentComplete => {
+            State::Finished
+        }
+        load::Outcome::Interrupted | load::Outcome::Stopped => State::Interrupted,
+    }
+}
+
+/// What the process says of it: a stop rule leaves a partial result, and nobody has interrupted anything.
+fn exit_of(outcome: load::Outcome) -> Exit {
+    match outcome {
+        load::Outcome::Complete | load::Outcome::AlreadyComplete | load::Outcome::SegmentComplete => Exit::Ok,
+        load::Outcome::Stopped => Exit::Errors,
+        load::Outcome::Interrupted => Exit::Interrupted,
+    }
+}
+
+/// Fills a target as one step of a run directory; the step is ended with what the load came to, except after an error.
+///
+/// # Errors
+/// As `load::load`. The step is still open then.
+pub fn fill(
+    context: &Context,
+    recording: &Recording<'_>,
+    step: &StepId,
+    cluster: &Cluster,
+    content: &dyn load::Dataset,
+    options: &load::Options,
+    progress: Option<Duration>,
+) -> Result<load::LoadReport, load::LoadError> {
+    recording.keep(recording.dir().edit_step(step, |step| {
+        step.parameters.insert("streams".to_string(), options.streams.into());
+    }));
+    let stop = stop_of(context);
+    let mut observer = Watcher {
+        context,
+        recording,
+        step,
+        progress: terminal::Progress::new(context.terminal.as_ref(), progress),
+    };
+    let report = load::load(cluster, content, options, &stop, &mut observer);
+    context.terminal.end_progress();
+    let report = report?;
+    recording.keep(recording.dir().edit_step(step, |step| {
+        describe(step, &report);
+        if let Some(dataset) = &mut step.dataset {
+            add_parameters(dataset, content);
+        }
+    }));
+    recording.keep(recording.dir().end_step(step, state_of(report.outcome)));
+    Ok(report)
+}
+
+/// A dataset of the ledger as the run directory names it, the same for every verb that works on it.
+pub fn dataset(dataset: &load::ledger::Dataset) -> record::model::Dataset {
+    record::model::Dataset {
+        name: dataset.name.clone(),
+        format_version: dataset.format,
+        seed: dataset.spec.seed,
+        rows: dataset.rows,
+        parameters: fields(json!({
+            "schema": dataset.schema_name,
+            "partitions": dataset.partitions,
+            "key_order": dataset.spec.key_order.as_str(),
+            "compressible": f64::from(dataset.spec.compressible.percent()) / 100.0,
+            "method": dataset.method.as_str(),
+            "chunk_rows": dataset.chunk_rows,
+        })),
+    }
+}
+
+/// What a dataset was made with beyond what every ledger knows.
+pub fn add_parameters(dataset: &mut record::model::Dataset, content: &dyn load::Dataset) {
+    for load::dataset::Parameter { what, value, .. } in content.parameters() {
+        dataset.parameters.entry(what.replace(' ', "_")).or_insert_with(|| value.into());
+    }
+}
+
+/// Stops the load on the signals of this process.
+pub fn stop_of(context: &Context) -> Arc<load::Stop> {
+    let stop = Arc::new(load::Stop::new());
+    let told = Arc::clone(&stop);
+    context.stop.forward(move |urgency| {
+        told.request_level(match urgency {
+            Urgency::Drain => load::StopLevel::Drain,
+            Urgency::Now => load::StopLevel::Now,
+        });
+    });
+    stop
+}
+
+/// What a load came to, as the run directory holds it.
+fn describe(step: &mut Step, report: &load::LoadReport) {
+    step.dataset = Some(dataset(&report.dataset));
+    step.summary.duration_s = report.seconds;
+    step.summary.rows = Some(report.rows);
+    step.summary.rows_per_s = Some(report.rows_per_s);
+    step.summary.bytes_per_s = Some(report.bytes_per_s);
+    step.summary.retries = report.retries;
+    step.totals = fields(json!({
+        "bytes": report.bytes,
+        "chunks": report.chunks,
+        "chunks_total": report.chunks_total,
+        "rows_in_ledger": report.totals.rows,
+        "client_cpu_us": report.client_cpu_us,
+        "index_seconds": report.index_seconds,
+        "analyze_seconds": report.analyze_seconds,
+        "total_seconds": report.total_seconds,
+        "wal_bytes": report.wal_bytes,
+        "table_bytes_on_disk": report.table_bytes_on_disk,
+        "index_bytes_on_disk": report.index_bytes_on_disk,
+        "bytes_per_row_on_disk": report.bytes_per_row_on_disk(),
+        "nodes": (!report.nodes.is_empty()).then(|| report.nodes.iter().map(of_node).collect::<Vec<Value>>()),
+    }));
+    step.verdict = Verdict::valid();
+    step.verdict.notes.extend(report.reason.clone());
+    if report.outcome == load::Outcome::AlreadyComplete {
+        step.verdict.notes.push("all rows were already loaded; nothing was done".to_string());
+    }
+}
+
+/// What a load did on one node, as the run directory holds it.
+fn of_node(node: &load::NodeReport) -> Value {
+    json!({
+        "name": node.name,
+        "rows": node.rows,
+        "rows_in_ledger": node.totals.rows,
+        "chunks_in_ledger": node.totals.chunks,
+    })
+}
+
+/// What went to each node.
+fn by_node(report: &load::LoadReport) -> String {
+    let rate = |rows: u64| if report.seconds > 0.0 { rows as f64 / report.seconds } else { 0.0 };
+    let node = |node: &load::NodeReport| {
+        format!("{} {} rows {} rows/s", node.name, human::count(node.rows), human::short(rate(node.rows)))
+    };
+    format!("nodes    {}", report.nodes.iter().map(node).collect::<Vec<String>>().join("   "))
+}
+
+/// What the rows cost on disk, and what followed the copying.
+fn on_disk(report: &load::LoadReport) -> String {
+    let mut parts = vec![format!(
+        "on disk  {} table, {} index",
+        human::bytes(report.table_bytes_on_disk as f64),
+        human::bytes(report.index_bytes_on_disk as f64)
+    )];
+    parts.extend(report.bytes_per_row_on_disk().map(|bytes| format!("{bytes:.0} bytes a row")));
+    parts.extend(report.wal_bytes.map(|bytes| format!("{} of WAL", human::bytes(bytes as f64))));
+    parts.push(format!("keys {}", human::seconds(report.index_seconds)));
+    parts.push(format!("statistics {}", human::seconds(report.analyze_seconds)));
+    parts.join("   ")
+}
+
+/// Observes a load: samples and events to the run directory, progress to the terminal.
+struct Watcher<'a> {
+    context: &'a Context,
+    recording: &'a Recording<'a>,
+    step: &'a StepId,
+    progress: terminal::Progress<'a>,
+}
+
+impl load::Observer for Watcher<'_> {
+    fn progress(&mut self, progress: &load::Progress, sample: &record::ProgressSample, interval: Duration) {
+        let dir = self.recording.dir();
+        let interval_us = interval.as_micros() as u64;
+        self.recording.keep(dir.progress_sample(self.step, SOURCE_LOAD, dir.now_us(), interval_us, sample));
+        self.progress.tell(
+            |width| load::progress::text::line(progress, width),
+            || load::progress::text::plain(progress),
+        );
+    }
+
+    fn event(&mut self, event: &load::LoadEvent) {
+        let dir = self.recording.dir();
+        if event.kind == record::event::PHASE {
+            self.recording.keep(dir.begin_phase(self.step, &event.message).map(|_| ()));
+            self.context.terminal.detail(&format!("load: {}", event.message));
+            return;
+        }
+        self.recording.keep(dir.event(&Event {
+            t_us: dir.now_us(),
+            kind: event.kind.to_string(),
+            step: self.step.key().to_string(),
+            message: event.message.clone(),
+            duration_us: event.duration.map(|duration| duration.as_micros() as u64),
+            ..Event::default()
+        }));
+        self.context.terminal.say(&event.message);
+    }
+}

@@ -1,0 +1,349 @@
+//! `matrix`: the same select and the same update for every pair of connect node and data node.
+//!
+//! Sessions are pinned to the connect node, keys to the data node. The time of every cell is cut into rounds, each with a new order of the cells,
+//! so that drift during the run affects all cells alike. Round trips between the nodes are counted if a server can count them (see [`trips`]).
+
+mod cell;
+mod shape;
+mod trips;
+
+use crate::connection::Address;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::fingerprint;
+use crate::human;
+use crate::recording::{Recording, fields};
+use crate::run::{measure, mix};
+use cell::{Cell, Visit};
+use engines::Cluster;
+use record::matrix as names;
+use record::{Exit, State};
+use run::client::SessionRecord;
+use run::control::StopFlag;
+use run::drive::SESSIONS_MAX;
+use run::random::Random;
+use run::workload::replay::WriterSpec;
+use run::workload::ycsb::{Distribution, Operation as YcsbOperation, Verb, Ycsb};
+use run::workload::{Item, Mix};
+use serde_json::json;
+use shape::Shape;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use workloads::driving::Benchmark;
+
+/// Tells the stream that orders the cells from the seed's other uses.
+const ORDER_STREAM: u64 = 0x6d61_7472_6978_2121;
+
+/// Which cluster's matrix to measure, and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the cluster is.
+    pub address: Address,
+    /// Only this operation; `None`: both.
+    pub only: Option<Operation>,
+    /// Sessions in each cell.
+    pub client: u64,
+    /// Worker threads; `None`: as many as the sessions need.
+    pub jobs: Option<u64>,
+    /// How long each cell is measured, all rounds together.
+    pub time: Duration,
+    /// Rounds that the time of a cell is cut into.
+    pub rounds: u64,
+    /// Drive each cell without measuring first, in each round.
+    pub warmup: Duration,
+    /// Seed of every random choice; `None`: one from the clock.
+    pub random_seed: Option<u64>,
+    /// Messages of a prepared statement.
+    pub wire: wire::prepared::Wire,
+    /// Time between two lines of progress.
+    pub progress: Option<Duration>,
+    /// The run directory.
+    pub directory: Option<PathBuf>,
+}
+
+/// What a cell does again and again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// One row by key
+    Select,
+    /// One field of one row by key
+    Update,
+}
+
+impl Operation {
+    /// Its name in steps and tables.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Operation::Select => "select",
+            Operation::Update => "update",
+        }
+    }
+
+    fn item(self) -> (Item, YcsbOperation) {
+        let verb = match self {
+            Operation::Select => Verb::Read,
+            Operation::Update => Verb::Update,
+        };
+        let item = Item { name: self.name().to_string(), weight: 1 };
+        (item, YcsbOperation { verb, distribution: Distribution::Uniform })
+    }
+}
+
+impl Plan {
+    /// Measures the matrix and writes the run directory.
+    ///
+    /// # Errors
+    /// When the cluster or its dataset is not what a matrix needs, or not a single cell could be measured.
+    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let cluster = self.address.cluster(context)?;
+        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let spec = cluster.nodes[entry].spec.clone();
+        let mut control = connect::control::connect(&spec)?;
+        let dataset = mix::dataset(&mut control)?;
+        let mut shape = Shape::of(&cluster, &mut control, entry, &dataset, self.client, self.only)?;
+        leave_out_updates(&cluster, &mut shape)?;
+        let sessions = shape.pairs.len() as u64 * self.client;
+        if sessions > SESSIONS_MAX {
+            return Err(Failure::usage(format!(
+                "-c {}: {} of the matrix have {sessions} sessions together, and a run can distinguish at most {SESSIONS_MAX}",
+                self.client,
+                human::plural(shape.pairs.len() as u64, "cell"),
+            ))
+            .hint(format!("use at most -c {}", (SESSIONS_MAX / shape.pairs.len() as u64).max(1))));
+        }
+        let recording =
+            Recording::begin(context, self.directory.as_deref(), names::VERB, cluster.engine.name())?;
+        let mut fingerprint = fingerprint::take(&mut control, &spec);
+        fingerprint.engine = cluster.engine.name().to_string();
+        recording.dir().edit(|run| run.target = Some(fingerprint))?;
+        for note in &shape.notes {
+            context.terminal.say(&format!("note: {note}"));
+        }
+        self.announce(context, &shape);
+        let mut cells = Vec::new();
+        for (at, pair) in shape.pairs.iter().enumerate() {
+            for operation in &shape.operations {
+                cells.push(Cell::begin(&recording, &cluster, *operation, at as u64 * self.client, *pair)?);
+            }
+        }
+        let round_trips = match trips::probe(&cluster, &shape, &dataset) {
+            Ok(probe) => Some(probe),
+            Err(why) => {
+                context.terminal.detail(&format!("round trips cannot be measured: {why}"));
+                None
+            }
+        };
+        let mut work = Work {
+            matrix: &self,
+            context,
+            recording: &recording,
+            cluster: &cluster,
+            dataset: &dataset,
+            shape: &shape,
+            stop: context.stop.session_flag(),
+            seed: self.random_seed.unwrap_or_else(record::clock::wall_us),
+        };
+        let measured = work.measure(&mut control, &mut cells);
+        context.terminal.end_progress();
+        if let Err(failure) = measured {
+            recording.discard();
+            return Err(failure);
+        }
+        work.write(&mut cells, round_trips.as_ref());
+        let state = if context.stop.is_requested() { State::Interrupted } else { State::Finished };
+        let run = recording.finish_with_page(state)?;
+        Ok(match () {
+            () if state == State::Interrupted => Exit::Interrupted,
+            () if cells.iter().any(Cell::has_errors) => Exit::Errors,
+            () if !run.verdict.valid => Exit::Invalid,
+            () => Exit::Ok,
+        })
+    }
+
+    fn announce(&self, context: &Context, shape: &Shape) {
+        let cells = shape.pairs.len() * shape.operations.len();
+        let each = self.time + self.warmup * self.rounds as u32;
+        context.terminal.say(&format!(
+            "{} of {} each, in {}: about {}",
+            human::plural(cells as u64, "cell"),
+            human::seconds(each.as_secs_f64()),
+            human::plural(self.rounds, "round"),
+            human::seconds(each.as_secs_f64() * cells as f64)
+        ));
+    }
+}
+
+/// With a node away nothing is updated: a run has to be entered in every node's ledger, or its number could be given out twice. Reading goes on, and
+/// finds the holes.
+fn leave_out_updates(cluster: &Cluster, shape: &mut Shape) -> Result<(), Failure> {
+    if !shape.operations.contains(&Operation::Update) {
+        return Ok(());
+    }
+    let Err(failure) = mix::registry(cluster) else { return Ok(()) };
+    shape.operations.retain(|operation| *operation != Operation::Update);
+    if shape.operations.is_empty() {
+        return Err(failure);
+    }
+    shape.notes.push(format!(
+        "updates are not measured, because they must be recorded in the ledger of every node: {}",
+        failure.message()
+    ));
+    Ok(())
+}
+
+/// A matrix being measured.
+struct Work<'a> {
+    matrix: &'a Plan,
+    context: &'a Context,
+    recording: &'a Recording<'a>,
+    cluster: &'a Cluster,
+    dataset: &'a load::ledger::Dataset,
+    shape: &'a Shape,
+    stop: Arc<StopFlag>,
+    seed: u64,
+}
+
+impl Work<'_> {
+    /// All rounds. An error of a single cell is noted there; only when no cell works is it the end.
+    fn measure(
+        &mut self,
+        control: &mut connect::control::Control,
+        cells: &mut [Cell],
+    ) -> Result<(), Failure> {
+        let visits = cells.len() as u64 * self.matrix.rounds;
+        let mut visited = 0;
+        for round in 0..self.matrix.rounds {
+            // Every round draws anew.
+            let seed = self.seed.wrapping_add(round);
+            let (mut updates, mut writer) = (self.ycsb(0), None);
+            if self.shape.operations.contains(&Operation::Update) {
+                let (item, operation) = Operation::Update.item();
+                let items = [item.clone()];
+                let registry = mix::registry(self.cluster)?;
+                let known = updates.clone().with_items([(item, operation)]);
+                let writer_spec = WriterSpec::new(&items, 0, &known, seed);
+                let announced = mix::announce(registry, control, self.dataset, writer_spec)?;
+                updates = self.ycsb(announced.run_no);
+                writer = Some(announced);
+            }
+            let mut records = vec![SessionRecord::default(); self.sessions() as usize];
+            for at in self.order(cells.len(), round) {
+                let cell = &mut cells[at];
+                visited += 1;
+                if self.stop.asked() > 0 || cell.is_given_up() {
+                    continue;
+                }
+                let ycsb = match cell.operation {
+                    Operation::Select => self.ycsb(0),
+                    Operation::Update => updates.clone(),
+                };
+                let workload = self.workload(cell.operation, ycsb)?;
+                let told = format!("{visited}/{visits} {}", self.title(cell));
+                let left = cell.visit(&self.visit(&told), workload, seed)?;
+                if cell.operation == Operation::Update {
+                    for (at, record) in left.into_iter().enumerate() {
+                        records[cell.first_session as usize + at] = record;
+                    }
+                }
+            }
+            if let Some(announced) = writer {
+                measure::finish_writer(announced, &records)?;
+            }
+        }
+        match cells.iter_mut().find_map(Cell::take_failure) {
+            Some(failure) if cells.iter().all(Cell::is_empty) => {
+                Err(failure.context("not a single cell of the matrix could be measured"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sessions(&self) -> u64 {
+        self.shape.pairs.len() as u64 * self.matrix.client
+    }
+
+    fn ycsb(&self, run: u16) -> Ycsb {
+        let table = data::ycsb::Table::new(self.dataset.spec.clone());
+        let rows = self.dataset.rows;
+        Ycsb::new(table, rows, rows, self.sessions(), run)
+            .with_schema(&self.dataset.schema_name)
+            .with_homes(self.shape.homes.clone())
+    }
+
+    fn workload(&self, operation: Operation, ycsb: Ycsb) -> Result<Mix<Benchmark>, Failure> {
+        Mix::of(ycsb.with_items([operation.item()]).into())
+            .ok_or_else(|| Failure::usage("the operation has no weight"))
+    }
+
+    /// The cells in a round's own order.
+    fn order(&self, cells: usize, round: u64) -> Vec<usize> {
+        let mut random = Random::for_transaction(self.seed, ORDER_STREAM, round);
+        let mut order: Vec<usize> = (0..cells).collect();
+        for left in (1..cells).rev() {
+            order.swap(left, random.below(left as u64 + 1) as usize);
+        }
+        order
+    }
+
+    fn title(&self, cell: &Cell) -> String {
+        let name = |node: usize| self.cluster.nodes[node].name.as_str();
+        let (connect, data) = cell.pair;
+        match data {
+            Some(data) => format!("{} {} -> {}", cell.operation.name(), name(connect), name(data)),
+            None => format!("{} {}", cell.operation.name(), name(connect)),
+        }
+    }
+
+    fn visit<'v>(&'v self, told: &'v str) -> Visit<'v> {
+        Visit {
+            matrix: self.matrix,
+            context: self.context,
+            recording: self.recording,
+            cluster: self.cluster,
+            stop: &self.stop,
+            told,
+        }
+    }
+
+    /// Writes every cell down as a step, with what its round trips explain.
+    fn write(&self, cells: &mut [Cell], probe: Option<&trips::Probe>) {
+        let own = |operation: Operation, node: usize| {
+            let own =
+                cells.iter().find(|cell| cell.operation == operation && cell.pair == (node, Some(node)));
+            own.and_then(Cell::p50_us)
+        };
+        let explained: Vec<_> = cells
+            .iter()
+            .map(|cell| {
+                let (connect, data) = (cell.pair.0, cell.pair.1.filter(|data| *data != cell.pair.0)?);
+                let slower = own(cell.operation, connect)?.max(own(cell.operation, data)?);
+                Some(probe?.explain(cell.operation, (connect, data), slower, cell.p50_us()?))
+            })
+            .collect();
+        let mut dataset = Some(crate::load::dataset(self.dataset));
+        for (cell, explained) in cells.iter_mut().zip(explained) {
+            let parameters = fields(json!({
+                names::OPERATION: cell.operation.name(),
+                names::CONNECT: self.cluster.nodes[cell.pair.0].name,
+                names::DATA: cell.pair.1.map(|data| self.cluster.nodes[data].name.clone()),
+                "sessions": self.matrix.client,
+                "time_s": self.matrix.time.as_secs_f64(),
+                "rounds": self.matrix.rounds,
+                "warmup_s": self.matrix.warmup.as_secs_f64(),
+                "seed": self.seed,
+                "wire": self.matrix.wire.name(),
+            }));
+            // Once is enough: all cells work on the same rows.
+            let is_interrupted = self.context.stop.is_requested();
+            cell.write(
+                self.recording,
+                parameters,
+                dataset.take(),
+                explained,
+                &self.shape.notes,
+                is_interrupted,
+            );
+        }
+    }
+}

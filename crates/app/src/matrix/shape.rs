@@ -1,0 +1,99 @@
+//! Which cells a cluster's matrix has.
+
+use super::Operation;
+use crate::failure::Failure;
+use crate::run::route::{self, Owned};
+use connect::cluster_file::Role;
+use connect::control::Control;
+use engines::Cluster;
+use load::ledger::Dataset;
+use run::routing::{Homes, KeyOwners};
+
+/// The cells, and how sessions are held to their columns.
+#[derive(Debug)]
+pub(super) struct Shape {
+    /// Connect node and data node; without one where every node holds every row.
+    pub(super) pairs: Vec<(usize, Option<usize>)>,
+    /// What is done in each.
+    pub(super) operations: Vec<Operation>,
+    /// The sessions' data nodes, a group of sessions per pair.
+    pub(super) homes: Option<Homes>,
+    /// Who owns which key, where that differs.
+    pub(super) owners: Option<KeyOwners>,
+    /// What a reader should know of the choice.
+    pub(super) notes: Vec<String>,
+}
+
+impl Shape {
+    /// The matrix of `cluster`, whose node `entry` `control` is connected to.
+    pub(super) fn of(
+        cluster: &Cluster,
+        control: &mut Control,
+        entry: usize,
+        dataset: &Dataset,
+        sessions_each: u64,
+        only: Option<Operation>,
+    ) -> Result<Shape, Failure> {
+        let both = vec![Operation::Select, Operation::Update];
+        let operations = only.map_or(both, |only| vec![only]);
+        let whole = Shape { pairs: vec![], operations, homes: None, owners: None, notes: vec![] };
+        if cluster.nodes.len() == 1 {
+            let note =
+                "one server makes a matrix of one cell; name the nodes of a cluster with --cluster FILE";
+            return Ok(Shape { pairs: vec![(0, Some(0))], notes: vec![note.to_string()], ..whole });
+        }
+        match route::placed(cluster, control, entry, dataset, "matrix")? {
+            Owned::Everywhere => whole.of_copies(cluster),
+            Owned::Split(owners) => whole.of_owners(cluster, owners, dataset, sessions_each),
+        }
+    }
+
+    /// Every node holds every row: one column, and only what can be done on each.
+    fn of_copies(self, cluster: &Cluster) -> Result<Shape, Failure> {
+        let has_standby = cluster.nodes.iter().any(|node| node.role == Role::Standby);
+        let why = if has_standby {
+            "a standby takes no writes"
+        } else {
+            "writes of several nodes would meet in the same rows"
+        };
+        if self.operations == [Operation::Update] {
+            return Err(Failure::usage(format!(
+                "--only update: every node of this cluster holds every row, and {why}"
+            ))
+            .hint("leave --only away: the matrix then compares how the nodes read"));
+        }
+        let note = format!("every node holds every row, so there is one column, and it is read only: {why}");
+        Ok(Shape {
+            pairs: (0..cluster.nodes.len()).map(|node| (node, None)).collect(),
+            operations: vec![Operation::Select],
+            notes: vec![note],
+            ..self
+        })
+    }
+
+    /// Rows have owners: a square, or nearly.
+    fn of_owners(
+        mut self,
+        cluster: &Cluster,
+        owners: KeyOwners,
+        dataset: &Dataset,
+        sessions_each: u64,
+    ) -> Result<Shape, Failure> {
+        let table = data::ycsb::Table::new(dataset.spec.clone());
+        let alone = Homes::new(owners.clone(), vec![0], 1);
+        let has_rows = |node: usize| {
+            alone.as_ref().is_some_and(|homes| homes.has_rows(node as u16, &table, dataset.rows))
+        };
+        let columns: Vec<usize> = (0..cluster.nodes.len()).filter(|node| has_rows(*node)).collect();
+        let rows = (0..cluster.nodes.len()).filter(|node| cluster.nodes[*node].role != Role::Standby);
+        for node in cluster.data_nodes().filter(|node| !columns.contains(node)) {
+            self.notes
+                .push(format!("{} owns no row of this dataset: it has no column", cluster.nodes[node].name));
+        }
+        self.pairs = rows.flat_map(|row| columns.iter().map(move |column| (row, Some(*column)))).collect();
+        let homes = self.pairs.iter().filter_map(|(_, data)| *data).map(|data| data as u16).collect();
+        self.homes = Some(route::hold(cluster, owners.clone(), homes, sessions_each, dataset, "matrix")?);
+        self.owners = Some(owners);
+        Ok(self)
+    }
+}

@@ -1,0 +1,320 @@
+//! What one statement costs between two nodes: round trips and the time of one.
+//!
+//! Before the matrix is measured, each pair runs a few statements alone, over one connection:
+//!
+//! - **Round trips are counted by the data node**, where it has `pg_stat_statements`: with `track_utility` that view counts every
+//!   statement the connect node sent on behalf of ours (`START TRANSACTION`, `DECLARE`, `FETCH`, ...), and `postgres_fdw` waits for the
+//!   answer of each. The first statements, which open the connection, are not counted. A count that is no whole number per statement
+//!   was disturbed by others, or an entry of the view was thrown out meanwhile: it is not used.
+//! - **The time of one round trip** is measured where `postgres_fdw` is between the nodes: inside an open transaction a select by key
+//!   takes three of them (`DECLARE`, `FETCH`, `CLOSE`), so a third of what it takes longer than on a row of the entry's own is one. For
+//!   other engines the ping from here to the data node stands in for it.
+//!
+//! Without a count, round trips are only estimated: what a cell's median has beyond the slower of its two nodes' own medians, divided
+//! by the time of one. The updates of these probes set a field to what it already is: no value changes.
+
+use super::Operation;
+use super::shape::Shape;
+use crate::failure::Failure;
+use crate::recording::fields;
+use connect::control::Control;
+use engines::Cluster;
+use engines::profile::NodeLinks;
+use load::ledger::{self, Dataset};
+use record::matrix::RoundTripsBy;
+use record::statistics::median;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// Statements that open what is opened once per connection.
+const FIRST_STATEMENTS: usize = 8;
+/// Statements counted per pair and operation.
+const COUNTED_STATEMENTS: usize = 40;
+/// Statements timed per pair, and pings per node.
+const TIMED_STATEMENTS: usize = 40;
+/// Rows tried while looking for keys of a node.
+const ROWS_TRIED_MAX: u64 = 100_000;
+/// How far from a whole number a count per statement may be.
+const WHOLE_WITHIN: f64 = 0.04;
+/// Round trips of a select by key of `postgres_fdw` inside an open transaction: DECLARE, FETCH, CLOSE (`postgres_fdw.c`).
+const FDW_TRIPS_IN_TRANSACTION: f64 = 3.0;
+
+/// What was learned before the matrix.
+#[derive(Debug, Default)]
+pub(super) struct Probe {
+    counted: HashMap<(&'static str, usize, usize), f64>,
+    ping_us: HashMap<(usize, usize), f64>,
+}
+
+/// What is known of a cell's distance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Explained {
+    round_trips: Option<(f64, RoundTripsBy)>,
+    ping_us: Option<f64>,
+    predicted_us: Option<f64>,
+}
+
+impl Explained {
+    /// For the totals of the cell's step.
+    pub(super) fn fields(self) -> Map<String, Value> {
+        fields(json!({
+            "round_trips": self.round_trips.map(|(count, _)| count),
+            "round_trips_by": self.round_trips.map(|(_, by)| by.word()),
+            "ping_us": self.ping_us,
+            "predicted_us_p50": self.predicted_us,
+        }))
+    }
+}
+
+impl Probe {
+    /// What round trips say of a cell: `own_us` is the slower of the two nodes' own medians, `cell_us` the cell's.
+    pub(super) fn explain(
+        &self,
+        operation: Operation,
+        (connect, data): (usize, usize),
+        own_us: f64,
+        cell_us: f64,
+    ) -> Explained {
+        let ping_us = self.ping_us.get(&(connect, data)).copied().filter(|ping| *ping > 0.0);
+        match self.counted.get(&(operation.name(), connect, data)) {
+            Some(count) => Explained {
+                round_trips: Some((*count, RoundTripsBy::Counted)),
+                ping_us,
+                predicted_us: ping_us.map(|ping| (own_us + count * ping).round()),
+            },
+            None => {
+                let estimate =
+                    ping_us.map(|ping| (((cell_us - own_us) / ping).max(0.0) * 10.0).round() / 10.0);
+                let round_trips = estimate.map(|count| (count, RoundTripsBy::Estimated));
+                Explained { round_trips, ping_us, predicted_us: None }
+            }
+        }
+    }
+}
+
+/// A node with the statements of the probe prepared.
+struct Node {
+    control: Control,
+    select: postgres::Statement,
+    update: postgres::Statement,
+    /// Schema of `pg_stat_statements`, and whether its entries that were thrown out can be told.
+    counter: Option<Counter>,
+    keys: Vec<String>,
+}
+
+struct Counter {
+    sql: String,
+}
+
+/// Runs the probes of all pairs whose rows are elsewhere. What one pair does not tell is simply not known of it.
+///
+/// # Errors
+/// In words, when the nodes cannot be asked at all.
+pub(super) fn probe(cluster: &Cluster, shape: &Shape, dataset: &Dataset) -> Result<Probe, String> {
+    let mut probe = Probe::default();
+    if !shape.pairs.iter().any(|(connect, data)| data.is_some_and(|data| data != *connect)) {
+        return Ok(probe);
+    }
+    let mut nodes: Vec<Option<Node>> = (0..cluster.nodes.len())
+        .map(|at| {
+            let needed = shape.pairs.iter().any(|(connect, data)| *connect == at || *data == Some(at));
+            if needed { Node::open(cluster, at, shape, dataset).ok() } else { None }
+        })
+        .collect();
+    let is_fdw = cluster.engine.links == NodeLinks::ForeignServers;
+    for (connect, data) in shape.pairs.iter().filter_map(|(connect, data)| Some((*connect, (*data)?))) {
+        if connect == data {
+            continue;
+        }
+        // Both nodes are used at once: the one runs, the other counts.
+        let (Some(mut entry), Some(mut owner)) = (nodes[connect].take(), nodes[data].take()) else {
+            continue;
+        };
+        for operation in &shape.operations {
+            if let Some(count) = entry.count(&mut owner, *operation) {
+                probe.counted.insert((operation.name(), connect, data), count);
+            }
+        }
+        let ping = if is_fdw { entry.hop_us(&owner.keys.clone()) } else { owner.ping_us() };
+        if let Some(ping) = ping {
+            probe.ping_us.insert((connect, data), ping);
+        }
+        nodes[connect] = Some(entry);
+        nodes[data] = Some(owner);
+    }
+    Ok(probe)
+}
+
+impl Node {
+    fn open(cluster: &Cluster, at: usize, shape: &Shape, dataset: &Dataset) -> Result<Node, Failure> {
+        let mut control = connect::control::connect(&cluster.nodes[at].spec)?;
+        let table = ledger::qualified(&dataset.schema_name, "usertable");
+        let failed = |error| Failure::caused("cannot prepare a statement of the probe", error);
+        let select =
+            control.prepare(&format!("select * from {table} where ycsb_key = $1")).map_err(failed)?;
+        let update = control
+            .prepare(&format!("update {table} set field0 = field0 where ycsb_key = $1"))
+            .map_err(failed)?;
+        let counter = Counter::of(&mut control);
+        let content = data::ycsb::Table::new(dataset.spec.clone());
+        let keys = (0..dataset.rows.min(ROWS_TRIED_MAX))
+            .map(|row| content.key(row))
+            .filter(|key| shape.owners.as_ref().is_some_and(|owners| usize::from(owners.node_of(key)) == at))
+            .take(COUNTED_STATEMENTS)
+            .map(|key| String::from_utf8_lossy(&key).into_owned())
+            .collect();
+        Ok(Node { control, select, update, counter, keys })
+    }
+
+    fn execute(&mut self, operation: Operation, key: &str) -> Result<(), postgres::Error> {
+        match operation {
+            Operation::Select => self.control.query(&self.select, &[&key]).map(drop),
+            Operation::Update => self.control.execute(&self.update, &[&key]).map(drop),
+        }
+    }
+
+    /// Statements that reach `owner` for one of ours; `None` where that cannot be told.
+    fn count(&mut self, owner: &mut Node, operation: Operation) -> Option<f64> {
+        let keys = owner.keys.clone();
+        if keys.is_empty() {
+            return None;
+        }
+        let key = |at: usize| keys[at % keys.len()].as_str();
+        for at in 0..FIRST_STATEMENTS {
+            self.execute(operation, key(at)).ok()?;
+        }
+        let (before, dropped_before) = owner.calls()?;
+        for at in 0..COUNTED_STATEMENTS {
+            self.execute(operation, key(at)).ok()?;
+        }
+        let (after, dropped_after) = owner.calls()?;
+        // The question before is counted by the one after.
+        let calls = (after - before - 1) as f64;
+        let each = calls / COUNTED_STATEMENTS as f64;
+        let is_whole = (each - each.round()).abs() <= WHOLE_WITHIN && each >= 0.0;
+        (dropped_before == dropped_after && is_whole).then(|| each.round())
+    }
+
+    /// All calls of this database's statements, and how often entries were thrown out.
+    fn calls(&mut self) -> Option<(i64, i64)> {
+        let counter = self.counter.as_ref()?;
+        let row = self.control.query_one(counter.sql.as_str(), &[]).ok()?;
+        Some((row.get(0), row.get(1)))
+    }
+
+    /// One round trip of `postgres_fdw` to the node that owns `keys`, in microseconds.
+    fn hop_us(&mut self, keys: &[String]) -> Option<f64> {
+        let own = self.keys.clone();
+        let (there, there_spread) = self.in_transaction_us(keys)?;
+        let (here, here_spread) = if own.is_empty() { (0.0, 0.0) } else { self.in_transaction_us(&own)? };
+        // A difference within the noise is none.
+        let longer = there - here;
+        let hop = (longer / FDW_TRIPS_IN_TRANSACTION * 10.0).round() / 10.0;
+        (longer > there_spread + here_spread).then_some(hop)
+    }
+
+    /// Median of a select inside an open transaction, and its median absolute deviation.
+    fn in_transaction_us(&mut self, keys: &[String]) -> Option<(f64, f64)> {
+        if keys.is_empty() {
+            return None;
+        }
+        let mut transaction = self.control.transaction().ok()?;
+        let mut times = Vec::with_capacity(TIMED_STATEMENTS);
+        for at in 0..FIRST_STATEMENTS + TIMED_STATEMENTS {
+            let begun = Instant::now();
+            transaction.query(&self.select, &[&keys[at % keys.len()]]).ok()?;
+            times.push(begun.elapsed().as_secs_f64() * 1e6);
+        }
+        transaction.rollback().ok()?;
+        let times = times.split_off(FIRST_STATEMENTS);
+        let middle = median(times.clone())?;
+        Some((middle, median(times.into_iter().map(|time| (time - middle).abs()))?))
+    }
+
+    /// One round trip from here, in microseconds.
+    fn ping_us(&mut self) -> Option<f64> {
+        let mut times = Vec::with_capacity(TIMED_STATEMENTS);
+        for _ in 0..TIMED_STATEMENTS {
+            let begun = Instant::now();
+            self.control.simple_query("").ok()?;
+            times.push(begun.elapsed().as_secs_f64() * 1e6);
+        }
+        median(times)
+    }
+}
+
+impl Counter {
+    /// `pg_stat_statements` of the database, if it is there, may be read and counts utility statements. Only what the extension made is read:
+    /// beside it anybody may have put something of these names.
+    fn of(control: &mut Control) -> Option<Counter> {
+        let found = control
+            .query_opt(
+                "select pg_catalog.current_setting('pg_stat_statements.track_utility', true),
+                        pg_catalog.current_setting('pg_stat_statements.track', true),
+                        pg_catalog.max(pg_catalog.quote_ident(n.nspname)) filter (where c.relname = 'pg_stat_statements'),
+                        pg_catalog.max(pg_catalog.quote_ident(n.nspname)) filter (where c.relname = 'pg_stat_statements_info')
+                 from pg_catalog.pg_extension e
+                 join pg_catalog.pg_depend d on d.refobjid = e.oid and d.deptype = 'e'
+                      and d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass and d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass
+                 join pg_catalog.pg_class c on c.oid = d.objid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+                 where e.extname = 'pg_stat_statements'",
+                &[],
+            )
+            .ok()??;
+        let (utility, track): (Option<&str>, Option<&str>) = (found.get(0), found.get(1));
+        if utility != Some("on") || !matches!(track, Some("top" | "all")) {
+            return None;
+        }
+        let schema: Option<&str> = found.get(2);
+        let view = format!("{}.pg_stat_statements", schema?);
+        let dropped = match found.get::<_, Option<&str>>(3) {
+            Some(schema) => format!("(select dealloc from {schema}.pg_stat_statements_info)"),
+            None => "0::int8".to_string(),
+        };
+        let sql = format!(
+            "select coalesce(sum(calls), 0)::int8, {dropped} from {view}
+             where dbid = (select oid from pg_catalog.pg_database where datname = current_database())"
+        );
+        control.query_one(sql.as_str(), &[]).ok()?;
+        Some(Counter { sql })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counted_cell_is_predicted_and_an_uncounted_one_estimated() {
+        let mut probe = Probe::default();
+        probe.counted.insert(("select", 0, 1), 5.0);
+        probe.ping_us.insert((0, 1), 100.0);
+        probe.ping_us.insert((1, 0), 100.0);
+        let counted = probe.explain(Operation::Select, (0, 1), 80.0, 600.0);
+        assert_eq!(
+            counted,
+            Explained {
+                round_trips: Some((5.0, RoundTripsBy::Counted)),
+                ping_us: Some(100.0),
+                predicted_us: Some(580.0)
+            }
+        );
+        let fields = counted.fields();
+        assert_eq!(
+            (&fields["round_trips_by"], &fields["predicted_us_p50"]),
+            (&json!("counted"), &json!(580.0))
+        );
+        let estimated = probe.explain(Operation::Update, (1, 0), 80.0, 405.0);
+        assert_eq!(
+            estimated,
+            Explained {
+                round_trips: Some((3.3, RoundTripsBy::Estimated)),
+                ping_us: Some(100.0),
+                predicted_us: None
+            }
+        );
+        let unknown = probe.explain(Operation::Update, (2, 0), 80.0, 405.0);
+        assert_eq!(unknown.fields(), Map::new());
+    }
+}

@@ -1,0 +1,307 @@
+//! The clusters that promises are watched on: one that is there, or one that is made for it and removed, each node on a disk that may be cut off.
+
+use crate::connection::{Address, FileAddress};
+use crate::context::Context;
+use crate::failure::Failure;
+use ::prove::fault::{Disk, Fault, Journal, Node, Plan, Site, disk};
+use ::prove::live::claim::Claim;
+use connect::cluster_file::ClusterFile;
+use connect::cluster_file::Role;
+use connect::conninfo::SessionAttrs;
+use engines::profile::NodeLinks;
+use engines::{Cluster, Engine};
+use lab::local::{self, Installation, Instance, Replication, SyncStandbys, Topology};
+use lab::throwaway::{Options, Throwaway, ThrowawayCluster};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Nodes of a sharded or multimaster cluster that is made.
+const NODES: u32 = 2;
+/// Partitions: our tables have their own.
+const PARTITIONS: u32 = 4;
+
+/// Servers that live as long as a proof.
+#[derive(Debug)]
+enum Servers {
+    /// Somebody else's.
+    Theirs,
+    /// One of ours, kept for its drop.
+    One(#[expect(dead_code, reason = "it ends when it is dropped")] Box<Throwaway>),
+    /// Several.
+    Many(#[expect(dead_code, reason = "they end when they are dropped")] Box<ThrowawayCluster>),
+}
+
+/// A cluster to prove something about. The servers go before their disks.
+#[derive(Debug)]
+pub(super) struct Ground {
+    /// The right to prove something here: given back first.
+    claim: Option<Claim>,
+    servers: Servers,
+    /// Its nodes and what may be done to them.
+    pub site: Site,
+    /// What it is called in a setting: `single`, `replicated`; empty for somebody else's.
+    pub name: String,
+}
+
+/// What the faults of a plan need of the cluster before it is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Needs {
+    /// Clients go through proxies.
+    pub proxies: bool,
+    /// And so do the nodes among themselves.
+    pub links: bool,
+    /// Each node has a disk of its own.
+    pub disks: bool,
+}
+
+impl Needs {
+    /// Everything, for a plan that is drawn only when the cluster is there.
+    pub(super) const ALL: Needs = Needs { proxies: true, links: true, disks: true };
+
+    /// What these plans need together.
+    pub(super) fn of<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Needs {
+        plans.into_iter().fold(Needs::default(), |needs, plan| Needs {
+            proxies: needs.proxies || plan.needs_proxy(),
+            links: needs.links || plan.needs_links(),
+            disks: needs.disks || plan.needs_disks(),
+        })
+    }
+}
+
+/// A cluster to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// What kind.
+    pub topology: Topology,
+    /// Lines for `postgresql.conf`.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Wanted {
+    /// One server.
+    pub(super) fn single() -> Wanted {
+        Wanted { topology: Topology::Single, settings: Vec::new() }
+    }
+
+    /// A primary and a standby; `sync` as for `up replicated --sync`.
+    pub(super) fn replicated(sync: &str) -> Result<Wanted, Failure> {
+        let sync = SyncStandbys::parse(sync, 1)?;
+        let topology = Topology::Replicated(Replication { standbys: 1, sync, commit: None });
+        Ok(Wanted { topology, settings: Vec::new() })
+    }
+
+    /// Shards.
+    pub(super) fn sharded() -> Wanted {
+        let topology = Topology::Sharded { nodes: NODES, partitions: PARTITIONS };
+        Wanted { topology, settings: Vec::new() }
+    }
+
+    /// Nodes that all take writes.
+    pub(super) fn multimaster() -> Wanted {
+        Wanted { topology: Topology::Multimaster { nodes: NODES }, settings: Vec::new() }
+    }
+
+    /// With one more setting.
+    pub(super) fn with(mut self, name: &str, value: &str) -> Wanted {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Makes it. A single server gets a disk of its own where that is possible, the nodes of others when they need one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(super) fn make(
+        &self,
+        installation: &Installation,
+        journal: &Arc<Journal>,
+        needs: Needs,
+    ) -> Result<Ground, Failure> {
+        // Durability is what is proved: unlike other throwaway clusters, this one is as careful as PostgreSQL is by itself.
+        let careful = [
+            ("fsync", "on"),
+            ("full_page_writes", "on"),
+            ("max_prepared_transactions", "10"),
+            // Its disk is small.
+            ("max_wal_size", "128MB"),
+            ("min_wal_size", "32MB"),
+        ];
+        let settings: Vec<(String, String)> = careful
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .chain(self.settings.iter().cloned())
+            .collect();
+        let (servers, nodes, engine) = match self.topology {
+            Topology::Single => {
+                let disk = disks(journal, 1)?.pop();
+                let options = Options {
+                    settings,
+                    data_dir: disk.as_ref().map(|disk| disk.path().to_owned()),
+                    ..Options::default()
+                };
+                let server = options.start(installation)?;
+                if let Some(disk) = &disk {
+                    // What initdb has written is no part of what is proved.
+                    disk.sync()?;
+                }
+                let mut node = Node::hurtable("single", Role::Primary, server.spec(), server.instance());
+                node.disk = disk;
+                (Servers::One(Box::new(server)), vec![node], Engine::default())
+            }
+            _ => {
+                let settings: Vec<(&str, &str)> =
+                    settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+                let disks = match needs.disks {
+                    true => disks(journal, self.topology.servers())?,
+                    false => Vec::new(),
+                };
+                let dirs: Vec<PathBuf> = disks.iter().map(|disk| disk.path().to_owned()).collect();
+                let cluster = ThrowawayCluster::start_in(installation, &self.topology, &settings, &dirs)?;
+                for disk in &disks {
+                    disk.sync()?;
+                }
+                let mut disks = disks.into_iter();
+                let nodes = std::iter::zip(&cluster.file().node, cluster.nodes())
+                    .map(|(node, server)| {
+                        let role = Role::parse(&node.role).unwrap_or(Role::Peer);
+                        let mut node = Node::hurtable(&node.name, role, server.spec(), server.instance());
+                        node.disk = disks.next();
+                        node
+                    })
+                    .collect();
+                let engine = Engine::parse(&cluster.file().engine).unwrap_or_default();
+                (Servers::Many(Box::new(cluster)), nodes, engine)
+            }
+        };
+        let mut site = Site::new(engine, nodes, Arc::clone(journal));
+        if needs.proxies {
+            site.use_proxies()?;
+        }
+        if needs.links {
+            site.use_links();
+        }
+        // Nobody else knows it.
+        Ok(Ground { claim: None, servers, site, name: self.topology.kind().to_owned() })
+    }
+}
+
+impl Ground {
+    /// The cluster at this address. Its servers may be hurt when `up` made them, or `allowed` says so.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub(super) fn there(
+        address: &Address,
+        context: &Context,
+        journal: &Arc<Journal>,
+        (allowed, needs): (bool, Needs),
+    ) -> Result<Ground, Failure> {
+        let cluster = reach(address, context)?;
+        let mut site = match address.file() {
+            None => Site::spared(
+                &cluster,
+                Arc::clone(journal),
+                "its data directory is unknown: name a cluster file with --cluster",
+            ),
+            Some(FileAddress { path, file, .. }) => {
+                let folder = path.parent().unwrap_or(Path::new("."));
+                let is_ours = allowed || local::is_ours(folder) || is_throwaway(file);
+                let nodes = cluster.nodes.iter().map(|node| node_of(node, file, is_ours)).collect::<Result<
+                    _,
+                    Failure,
+                >>(
+                )?;
+                Site::new(cluster.engine, nodes, Arc::clone(journal))
+            }
+        };
+        // Before anything of it is changed.
+        let claim = Claim::take(&site)?;
+        if needs.proxies {
+            site.use_proxies()?;
+        }
+        if needs.links {
+            site.use_links();
+        }
+        Ok(Ground { claim: Some(claim), servers: Servers::Theirs, site, name: String::new() })
+    }
+
+    /// Who has taken over the right to prove something here, while our session was lost.
+    pub(super) fn taken(&self) -> Option<String> {
+        self.claim.as_ref().and_then(Claim::taken)
+    }
+
+    /// Whether it is removed in the end.
+    pub(super) fn is_made(&self) -> bool {
+        !matches!(self.servers, Servers::Theirs)
+    }
+
+    /// Whether a promotion has made another cluster of it, nobody answers any more, or a subscription has stopped: with `disable_on_error` not
+    /// only a conflict does that, but also a publisher that is killed.
+    pub(super) fn is_used_up(&self) -> bool {
+        let is_promoted =
+            self.site.nodes.get(self.site.primary()).is_some_and(|node| node.role == Role::Standby);
+        let has_stopped = |node: &Node| match connect::control::connect(&node.spec) {
+            Err(_) => true,
+            Ok(mut client) => {
+                let stopped = "select exists (select from pg_catalog.pg_subscription where not subenabled)";
+                client.query_one(stopped, &[]).map_or(true, |row| row.get(0))
+            }
+        };
+        let has_subscriptions = self.site.engine.links == NodeLinks::Subscriptions;
+        let is_torn = has_subscriptions && self.site.nodes.iter().any(has_stopped);
+        is_promoted || is_torn || connect::control::connect(&self.site.entry()).is_err()
+    }
+
+    /// The faults of a random plan that can be injected here. Not the promotion: after it, it is another cluster.
+    pub(super) fn possible(&self) -> Vec<Fault> {
+        let all = Fault::ALL.into_iter().filter(|fault| *fault != Fault::Promote);
+        let has_proxy = self.site.nodes.iter().all(|node| node.proxy.is_some());
+        all.filter(|fault| (has_proxy || !fault.needs_proxy()) && self.site.can(*fault, None).is_ok())
+            .collect()
+    }
+}
+
+/// The nodes at this address. Of a connection string with several hosts each is a node, so that whoever takes writes can be another one in the
+/// end; those that do not answer now may do so then.
+fn reach(address: &Address, context: &Context) -> Result<Cluster, Failure> {
+    if address.file().is_none() {
+        let mut spec = address.spec(context)?;
+        if spec.hosts.len() > 1 {
+            // What is proved is written; readers find the others by themselves.
+            spec.target_session_attrs = SessionAttrs::ReadWrite;
+            return Ok(Cluster::survey(&spec)?.cluster);
+        }
+    }
+    address.cluster(context)
+}
+
+/// Disks for so many nodes; none where none can be made.
+fn disks(journal: &Arc<Journal>, count: usize) -> Result<Vec<Disk>, Failure> {
+    match disk::probe(journal) {
+        Ok(()) => Ok((0..count).map(|_| Disk::make(journal, disk::DISK_BYTES)).collect::<Result<_, _>>()?),
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+fn is_throwaway(file: &ClusterFile) -> bool {
+    file.made.as_ref().is_some_and(|made| made.preset == "throwaway")
+}
+
+fn node_of(node: &engines::ClusterNode, file: &ClusterFile, is_ours: bool) -> Result<Node, Failure> {
+    let (name, role, spec) = (&node.name, node.role, node.spec.clone());
+    if !is_ours {
+        let why = "it was not started by pgfathom up; --allow-faults overrides this";
+        return Ok(Node::spared(name, role, spec, why));
+    }
+    let written = file.node.iter().find(|other| other.name == *name);
+    let instance = written.map(|node| Instance::of_node(file, node)).transpose()?.flatten();
+    Ok(match instance {
+        Some(instance) => Node::hurtable(name, role, spec, instance),
+        None => Node::spared(
+            name,
+            role,
+            spec,
+            "its files are not on this host, or the cluster file does not name their location",
+        ),
+    })
+}

@@ -1,0 +1,592 @@
+//! `prove ack`, `bank`, ...: promises watched under load and under faults, and what became of them.
+
+use super::ground::{Ground, Needs, Wanted};
+use super::suite::{self, Chapter, Source};
+use super::{What, history, moments};
+use crate::connection::Address;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::recording::{Recording, fields};
+use crate::{fingerprint, human};
+use ::prove::fault::{self, Fault, Journal, journal};
+use ::prove::live::tables::SCHEMA;
+use ::prove::live::{Level, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
+use ::prove::promise::{self as verdicts, Settings};
+use connect::conninfo::SessionAttrs;
+use record::model::Step;
+use record::promise::{self, Promise, Standing};
+use record::{Exit, State};
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Undoes what a proof that was killed has left broken.
+pub fn heal(context: &Context) -> Result<Exit, Failure> {
+    let healed = journal::heal(&Journal::default_dir());
+    let removed = lab::throwaway::remove_orphans();
+    for words in &healed.undone {
+        context.terminal.data(&format!("healed   {words}"));
+    }
+    for words in &healed.failed {
+        context.terminal.data(&format!("FAILED   {words}"));
+    }
+    if healed.alive > 0 {
+        context.terminal.say(&format!("kept: {}, still running", human::plural(healed.alive, "proof")));
+    }
+    if removed > 0 {
+        context.terminal.say(&format!("removed {}", human::plural(removed as u64, "left throwaway server")));
+    }
+    if healed.undone.is_empty() && healed.failed.is_empty() {
+        context.terminal.data("nothing to undo");
+    }
+    Ok(if healed.failed.is_empty() { Exit::Ok } else { Exit::CannotTell })
+}
+
+/// One workload under one plan.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    pub what: What,
+    pub level: Level,
+    pub commit: Option<String>,
+    pub plan: fault::Plan,
+    pub time: Duration,
+}
+
+/// A cluster that is made for a proof and removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Local {
+    /// One server
+    Single,
+    /// A primary and a synchronous standby
+    Replicated,
+    /// Two shards by postgres_fdw
+    Sharded,
+    /// Logical replication both ways
+    Multimaster,
+    /// All of them, with the faults and settings that belong to each
+    All,
+}
+
+/// What a promise is proved about.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A cluster that is there.
+    There(Address),
+    /// A cluster that is made and removed, with these lines in `postgresql.conf`.
+    Made(Local, Vec<(String, String)>),
+}
+
+/// The faults that are injected meanwhile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Faults {
+    /// As written.
+    Planned(fault::Plan),
+    /// Drawn, from this seed if one was given.
+    Random(Option<u64>),
+}
+
+/// What is proved under load, and what is broken meanwhile.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which promises.
+    pub what: What,
+    /// Of which cluster.
+    pub place: Place,
+    /// The faults.
+    pub fault: Option<Faults>,
+    /// Faults may hurt servers that pgfathom did not make.
+    pub allow_faults: bool,
+    /// How long each workload is watched.
+    pub time: Duration,
+    /// Sessions that write.
+    pub client: u64,
+    /// Isolation level; `None`: the workload's own.
+    pub isolation: Option<Level>,
+    /// How far each commit waits; `None`: as the server is set.
+    pub synchronous_commit: Option<String>,
+    /// How often each workload is watched.
+    pub repeat: u64,
+    /// Seed of every random choice.
+    pub random_seed: Option<u64>,
+    /// An anomaly is a difference even where it is allowed.
+    pub strict: bool,
+    /// Also write the history for Elle.
+    pub elle: Option<PathBuf>,
+    /// The run directory.
+    pub directory: Option<PathBuf>,
+}
+
+impl Plan {
+    /// A proof of ten seconds with four sessions and without faults.
+    pub fn new(what: What, place: Place) -> Plan {
+        Plan {
+            what,
+            place,
+            fault: None,
+            allow_faults: false,
+            time: Duration::from_secs(10),
+            client: 4,
+            isolation: None,
+            synchronous_commit: None,
+            repeat: 1,
+            random_seed: None,
+            strict: false,
+            elle: None,
+            directory: None,
+        }
+    }
+
+    /// Proves and writes the run directory.
+    ///
+    /// # Errors
+    /// When there is nothing to prove, or no answer at all. A broken promise is no error: it is exit code 3.
+    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let what = self.what;
+        self.check_repeats()?;
+        let journal = Arc::new(Journal::begin(&Journal::default_dir())?);
+        let name = what.word();
+        let chapters = self.chapters()?;
+        let directory = self.directory.as_deref();
+        let recording = match &self.place {
+            Place::Made(..) => Recording::begin(context, directory, "prove", name)?,
+            Place::There(address) => {
+                // A refused password leaves no directory behind.
+                let mut spec = address.spec(context)?;
+                if spec.hosts.len() > 1 {
+                    spec.target_session_attrs = SessionAttrs::ReadWrite;
+                }
+                let mut control = connect::control::connect(&spec)?;
+                let recording = Recording::begin(context, directory, "prove", name)?;
+                let fingerprint = fingerprint::take(&mut control, &spec);
+                recording.dir().edit(|run| run.target = Some(fingerprint))?;
+                recording
+            }
+        };
+        let stop = context.stop.flag();
+        let mut is_first = true;
+        for chapter in &chapters {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let mut ground = match self.ground(chapter, context, &journal) {
+                Ok(ground) => ground,
+                Err(failure) if is_first => {
+                    recording.discard();
+                    return Err(failure);
+                }
+                Err(failure) => return Err(failure),
+            };
+            if is_first && !ground.is_made() {
+                let engine = ground.site.engine.name();
+                recording.dir().edit(|run| {
+                    if let Some(target) = &mut run.target {
+                        target.engine = engine.to_owned();
+                    }
+                })?;
+            }
+            if is_first && ground.is_made() {
+                let spec = ground.site.entry();
+                let mut control = connect::control::connect(&spec)?;
+                let mut fingerprint = fingerprint::take(&mut control, &spec);
+                fingerprint.engine = ground.site.engine.name().to_owned();
+                recording.dir().edit(|run| run.target = Some(fingerprint))?;
+            }
+            is_first = false;
+            for trial in self.trials(chapter, &ground) {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                match trial.what {
+                    What::Hermitage => {
+                        let has_sums = what == What::Hermitage;
+                        self.play(context, &recording, &ground, (&trial, has_sums), &stop)?;
+                    }
+                    _ => {
+                        ground =
+                            self.watch(context, &recording, (chapter, ground, &journal), &trial, &stop)?;
+                    }
+                }
+            }
+        }
+        context.terminal.end_progress();
+        let state = if stop.load(Ordering::Relaxed) { State::Interrupted } else { State::Finished };
+        let run = recording.finish_with_page(state)?;
+        let promises = promise::of(&run);
+        let has = |standing: Standing| promises.iter().any(|promise| promise.standing == standing);
+        let is_seen = |promise: &&Promise| promise.seen > 0 || promise.standing == Standing::ByDesign;
+        Ok(match () {
+            () if has(Standing::Broken) => Exit::Difference,
+            () if self.strict && promises.iter().any(is_seen) => Exit::Difference,
+            () if state == State::Interrupted => Exit::Interrupted,
+            // Of one workload every line was asked for: one without an answer is no success. The suite is a table with holes.
+            () if what != What::All && has(Standing::NotTested) => Exit::CannotTell,
+            () if ![Standing::Kept, Standing::ByDesign, Standing::AllowedNotSeen].into_iter().any(has) => {
+                Exit::CannotTell
+            }
+            () => Exit::Ok,
+        })
+    }
+
+    /// What is proved where: one chapter for each cluster.
+    fn chapters(&self) -> Result<Vec<Chapter>, Failure> {
+        if self.what == What::Hermitage && self.fault.is_some() {
+            return Err(Failure::usage(
+                "prove hermitage runs scripts statement by statement, and takes no --fault",
+            )
+            .hint("the same promises under faults: pgfathom prove bank --fault ..., or prove verreg"));
+        }
+        let (local, settings) = match &self.place {
+            Place::There(address) => {
+                return Ok(vec![Chapter { source: Source::There(address.clone()), trials: Vec::new() }]);
+            }
+            Place::Made(local, settings) => (local, settings),
+        };
+        let wanted = match local {
+            Local::Single => Wanted::single(),
+            Local::Replicated => Wanted::replicated("FIRST 1 (s1)")?,
+            Local::Sharded => Wanted::sharded(),
+            Local::Multimaster => Wanted::multimaster(),
+            Local::All if self.what != What::All || self.fault.is_some() || !settings.is_empty() => {
+                return Err(Failure::usage(
+                    "--local all runs the whole suite, with its own faults and settings",
+                )
+                .hint("pgfathom prove all --local all; or name one kind, as --local single"));
+            }
+            Local::All => return suite::chapters(self.time, newest()?.version.major),
+        };
+        let wanted = settings.iter().fold(wanted, |wanted, (name, value)| wanted.with(name, value));
+        Ok(vec![Chapter { source: Source::Made(wanted), trials: Vec::new() }])
+    }
+
+    /// A cluster that is there has one primary to lose.
+    fn check_repeats(&self) -> Result<(), Failure> {
+        let promotes = self.plan().is_some_and(|plan| plan.faults().contains(&Fault::Promote));
+        if self.repeat > 1 && promotes && matches!(self.place, Place::There(_)) {
+            return Err(Failure::usage("a promotion cannot be repeated on the same cluster")
+                .hint("--local replicated makes a new cluster for each repeat"));
+        }
+        Ok(())
+    }
+
+    fn plan(&self) -> Option<&fault::Plan> {
+        match &self.fault {
+            Some(Faults::Planned(plan)) => Some(plan),
+            _ => None,
+        }
+    }
+
+    fn ground(
+        &self,
+        chapter: &Chapter,
+        context: &Context,
+        journal: &Arc<Journal>,
+    ) -> Result<Ground, Failure> {
+        let mut planned =
+            Needs::of(self.plan().into_iter().chain(chapter.trials.iter().map(|trial| &trial.plan)));
+        // Round trips are counted by delaying them.
+        let is_wide = match chapter.trials.as_slice() {
+            [] => matches!(self.what, What::Wide | What::All),
+            trials => trials.iter().any(|trial| trial.what == What::Wide),
+        };
+        planned.links |= is_wide;
+        let is_random = matches!(self.fault, Some(Faults::Random(_)));
+        let wanted = match &chapter.source {
+            Source::Made(wanted) => wanted,
+            // What is drawn for a cluster that is there does without proxies: its nodes are not told anything that nobody asked for.
+            Source::There(address) => {
+                return Ground::there(address, context, journal, (self.allow_faults, planned));
+            }
+        };
+        let needs = if is_random { Needs::ALL } else { planned };
+        let kind = wanted.topology.kind();
+        context.terminal.say(&format!("making a {kind} cluster"));
+        wanted.make(&newest()?, journal, needs)
+    }
+
+    /// The trials of a chapter: its own, or what the flags say.
+    fn trials(&self, chapter: &Chapter, ground: &Ground) -> Vec<Trial> {
+        if !chapter.trials.is_empty() {
+            return chapter.trials.clone();
+        }
+        let whats: Vec<What> = match self.what {
+            What::All => suite::WORKLOADS.to_vec(),
+            what => vec![what],
+        };
+        let plan = match &self.fault {
+            None => fault::Plan::default(),
+            Some(Faults::Planned(plan)) => plan.clone(),
+            Some(Faults::Random(seed)) => {
+                let seed = seed.unwrap_or_else(|| record::clock::wall_us() % 1_000_000);
+                let names: Vec<String> = match ground.site.nodes.len() {
+                    1 => Vec::new(),
+                    _ => ground.site.nodes.iter().map(|node| node.name.clone()).collect(),
+                };
+                fault::Plan::draw(seed, self.time, &ground.possible(), &names)
+            }
+        };
+        whats
+            .into_iter()
+            .map(|what| Trial {
+                what,
+                level: self.isolation.unwrap_or(match what {
+                    What::Skew => Level::Serializable,
+                    _ => Level::ReadCommitted,
+                }),
+                commit: self.synchronous_commit.clone(),
+                plan: plan.clone(),
+                time: self.time,
+            })
+            .collect()
+    }
+
+    /// Runs one trial, as often as it is to be repeated, as a step of the run directory. Gives the cluster back, or the one that took its place.
+    fn watch(
+        &self,
+        context: &Context,
+        recording: &Recording<'_>,
+        (chapter, ground, journal): (&Chapter, Ground, &Arc<Journal>),
+        trial: &Trial,
+        stop: &AtomicBool,
+    ) -> Result<Ground, Failure> {
+        let mut ground = self.fresh(chapter, context, ground, journal)?;
+        let dir = recording.dir();
+        let seed = self.random_seed.unwrap_or(1);
+        let options = Options {
+            duration: trial.time,
+            clients: usize::try_from(self.client).unwrap_or(1),
+            level: trial.level,
+            seed,
+            settings: trial
+                .commit
+                .iter()
+                .map(|value| ("synchronous_commit".to_owned(), value.clone()))
+                .collect(),
+            plan: trial.plan.clone(),
+            ..Options::default()
+        };
+        let step = dir.begin_step("prove", trial.what.word())?;
+        let plan = trial.plan.to_string();
+        recording.keep(dir.edit_step(&step, |step| {
+            step.parameters = fields(json!({
+                "cluster": ground.name,
+                "engine": ground.site.engine.name(),
+                "nodes": ground.site.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
+                "level": trial.level.name(),
+                "client": self.client,
+                "time_s": trial.time.as_secs_f64(),
+                "random_seed": seed,
+                "repeats": self.repeat,
+                "fault": (!plan.is_empty()).then_some(&plan),
+                "fault_seed": trial.plan.seed,
+            }));
+        }));
+        let faults = if plan.is_empty() { String::new() } else { format!(", {plan}") };
+        let seed = trial.plan.seed.map(|seed| format!(" (random:{seed})")).unwrap_or_default();
+        let title = format!("prove {} {}", trial.what.word(), ground.name);
+        context.terminal.say(&format!("{}{faults}{seed}", title.trim_end()));
+        let history_files = history::HistoryFiles { dir: recording.path(), elle: self.elle.as_deref() };
+        let begin = Instant::now();
+        let mut repeats = Vec::new();
+        for number in 1..=self.repeat {
+            if number > 1 {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                ground = self.fresh(chapter, context, ground, journal)?;
+                context.terminal.detail(&format!("repeat {number} of {}", self.repeat));
+            }
+            let watched = once(&ground, trial, &options, history_files, stop);
+            // Also of a trial that failed it is told what was done, and when.
+            let repeat = (self.repeat > 1).then_some(number);
+            moments::write_down(context, recording, &step, repeat, options.diary.take());
+            let promises = match watched {
+                Ok(watched) => watched,
+                Err(error) if !repeats.is_empty() => {
+                    // What the repeats before it have seen is not lost with it.
+                    ground.site.note(format!("repeat {number} ended early: {}", chain(&error)));
+                    break;
+                }
+                Err(error) => {
+                    recording.fail(&step, &error.to_string());
+                    return Err(error.into());
+                }
+            };
+            let is_possible = promises.iter().all(|promise| promise.standing != Standing::NotPossible);
+            repeats.push(promises);
+            if !is_possible {
+                break;
+            }
+        }
+        let promises = verdicts::together(repeats);
+        let notes = ground.site.take_notes();
+        notes.iter().for_each(|note| context.terminal.say(&format!("note: {note}")));
+        recording.keep(dir.edit_step(&step, |step: &mut Step| {
+            step.summary.duration_s = begin.elapsed().as_secs_f64();
+            step.summary.rows = Some(promises.iter().map(|promise| promise.n).sum());
+            step.promises = promises;
+            step.verdict = promise::verdict(step);
+            step.verdict.notes.extend(notes);
+        }));
+        recording.keep(dir.end_step(&step, State::Finished));
+        Ok(ground)
+    }
+
+    /// The same cluster; a new one where a promotion has used it up, if it is ours to make.
+    fn fresh(
+        &self,
+        chapter: &Chapter,
+        context: &Context,
+        ground: Ground,
+        journal: &Arc<Journal>,
+    ) -> Result<Ground, Failure> {
+        if !(ground.is_made() && ground.is_used_up()) {
+            return Ok(ground);
+        }
+        drop(ground);
+        self.ground(chapter, context, journal)
+    }
+}
+
+/// Runs a trial once. A cluster that does not come back after a fault is an answer, too, and so is a proof that was disturbed.
+fn once(
+    ground: &Ground,
+    trial: &Trial,
+    options: &Options,
+    history_files: history::HistoryFiles<'_>,
+    stop: &AtomicBool,
+) -> Result<Watched, LiveError> {
+    let settings = Settings::of(&ground.site.entry(), options)?;
+    let what = trial.what.word();
+    let place = place(ground, &settings);
+    let not_tested =
+        |why: &str, change: &str| Ok(vec![verdicts::not_tested(what, &place, &trial.plan, why, change)]);
+    let watched = watched(ground, trial, options, (&settings, history_files), stop);
+    if let (Some(holder), Ok(_)) = (ground.taken(), &watched) {
+        let why = format!("another pgfathom prove has started on the same tables: {holder}");
+        return not_tested(&why, "run pgfathom prove again when no other one runs on these tables");
+    }
+    match watched {
+        Err(LiveError::NotBack(error)) if ground.site.is_gone() || was_hurt(ground, trial) => {
+            let lost = verdicts::did_not_return(
+                what,
+                &ground.site,
+                &settings,
+                &place,
+                &trial.plan,
+                &chain(error.as_ref()),
+            );
+            Ok(vec![lost])
+        }
+        Err(LiveError::NotBack(error)) => not_tested(
+            &format!(
+                "at the end the cluster accepted no writes, or its rows could not be read: {}; the tables in schema {SCHEMA} are left as they are",
+                chain(error.as_ref())
+            ),
+            "run pgfathom prove again when it accepts writes",
+        ),
+        Err(error @ LiveError::Disturbed(_)) => {
+            not_tested(&error.to_string(), "run pgfathom prove again when no other one runs on these tables")
+        }
+        watched => watched,
+    }
+}
+
+/// Whether a server of ours was hurt by the plan, and answers: then it is not for want of time that its rows are missing.
+fn was_hurt(ground: &Ground, trial: &Trial) -> bool {
+    trial.plan.faults().iter().any(|fault| fault.hurts_server())
+        && connect::control::connect(&ground.site.entry()).is_ok()
+}
+
+fn newest() -> Result<lab::local::Installation, Failure> {
+    lab::local::installations().into_iter().max_by_key(|one| one.version.major).ok_or_else(|| {
+        Failure::usage("no PostgreSQL was found on this machine")
+            .hint("scripts/fetch-postgres18, or set PGFATHOM_PG_BIN")
+    })
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    words
+}
+
+/// The column of the matrix.
+fn place(ground: &Ground, settings: &Settings) -> String {
+    match ground.name.as_str() {
+        "" => settings.says(),
+        name => format!("{name}, {}", settings.says()),
+    }
+}
+
+type Watched = Vec<Promise>;
+
+/// What is said when a fault of the plan cannot be injected here.
+fn objection(ground: &Ground, trial: &Trial, place: &str) -> Option<Promise> {
+    let site = &ground.site;
+    if let Some((fault, why)) = site.objection(&trial.plan) {
+        return Some(verdicts::not_possible(trial.what.word(), place, &trial.plan, fault, &why));
+    }
+    if trial.plan.needs_proxy() && site.nodes.iter().any(|node| node.proxy.is_none()) {
+        let fault = trial.plan.faults().into_iter().find(|fault| fault.needs_proxy()).unwrap_or(Fault::Cut);
+        let why = "clients do not connect through a proxy";
+        return Some(verdicts::not_possible(trial.what.word(), place, &trial.plan, fault, why));
+    }
+    None
+}
+
+fn watched(
+    ground: &Ground,
+    trial: &Trial,
+    options: &Options,
+    (settings, history_files): (&Settings, history::HistoryFiles<'_>),
+    stop: &AtomicBool,
+) -> Result<Watched, LiveError> {
+    let site = &ground.site;
+    let place = place(ground, settings);
+    if let Some(promise) = objection(ground, trial, &place) {
+        return Ok(vec![promise]);
+    }
+    let name = ground.name.as_str();
+    Ok(match trial.what {
+        What::Ack => {
+            let report = ack::run(site, options, stop)?;
+            verdicts::ack(site, &report, settings, &place)
+        }
+        What::Hb => {
+            let report = heartbeat::run(site, options, stop)?;
+            verdicts::heartbeat(site, &report, settings, &place)
+        }
+        What::Bank => {
+            let report = bank::run(site, options, stop)?;
+            verdicts::bank(site, &report, settings, trial.level, name)
+        }
+        What::Twin => {
+            let report = twin::run(site, options, stop)?;
+            verdicts::twin(site, &report, settings, trial.level, name)
+        }
+        What::Skew => {
+            let report = skew::run(site, options, stop)?;
+            verdicts::skew(site, &report, settings, trial.level, name)
+        }
+        What::Conflict => {
+            let report = conflict::run(site, options, stop)?;
+            verdicts::conflict(site, &report, settings, name)
+        }
+        What::Verreg | What::Append => {
+            history::watch(history_files, ground, (trial, options, settings), stop)?
+        }
+        What::Wide => {
+            let report = wide::run(site, options, settings.waits_for_standbys(), stop)?;
+            verdicts::wide(&report, &place)
+        }
+        // These are no workloads: they are taken apart before anything is watched.
+        What::Hermitage | What::All => Vec::new(),
+    })
+}

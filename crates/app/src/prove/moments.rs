@@ -1,0 +1,71 @@
+//! What happened when, in the run directory: phases of the step, and the faults at their own times on the run's clock, not when somebody wrote them down.
+
+use crate::context::Context;
+use crate::recording::{Recording, fields};
+use ::prove::fault::{Fault, Happened};
+use ::prove::live::diary::Noted;
+use record::event::{self, Event};
+use record::{RunDir, StepId};
+use serde_json::{Map, Value, json};
+
+/// Writes down what was noted of one trial; `repeat`: which one it was, where there are several. Times of a plan count from the begin of the load, which is a phase.
+pub(super) fn write_down(
+    context: &Context,
+    recording: &Recording<'_>,
+    step: &StepId,
+    repeat: Option<u64>,
+    noted: Vec<Noted>,
+) {
+    let dir = recording.dir();
+    let phase = |word: &str, at_ns: u64| {
+        let name = repeat.map_or_else(|| word.to_owned(), |number| format!("{word}, repeat {number}"));
+        recording.keep(dir.begin_phase_at(step, &name, dir.clock().t_us(at_ns)));
+    };
+    let has_faults = noted.iter().any(|one| matches!(one, Noted::Step(_)));
+    for one in noted {
+        match one {
+            Noted::Load { at_ns } => phase("load", at_ns),
+            Noted::Step(happened) => {
+                context.terminal.detail(&happened.to_string());
+                recording.keep(dir.event(&of_step(dir, step, repeat, &happened)));
+            }
+            Noted::Undone { at_ns, end_ns } => {
+                if has_faults {
+                    let more = fields(json!({"fault": "heal", "repeat": repeat}));
+                    let message = "the load is over, everything is undone".to_owned();
+                    recording.keep(dir.event(&fault(dir, step, [at_ns, end_ns], message, more)));
+                }
+                phase("judge", end_ns);
+            }
+        }
+    }
+}
+
+fn of_step(dir: &RunDir, step: &StepId, repeat: Option<u64>, happened: &Happened) -> Event {
+    let more = fields(json!({
+        "node": (!happened.node.is_empty()).then_some(&happened.node),
+        "fault": happened.step.fault.map_or("heal", Fault::word),
+        "planned_s": happened.step.at.as_secs_f64(),
+        "repeat": repeat,
+    }));
+    let took_ns = u64::try_from(happened.took.as_nanos()).unwrap_or(u64::MAX);
+    let span_ns = [happened.at_ns, happened.at_ns.saturating_add(took_ns)];
+    fault(dir, step, span_ns, happened.to_string(), more)
+}
+
+fn fault(
+    dir: &RunDir,
+    step: &StepId,
+    [begin_ns, end_ns]: [u64; 2],
+    message: String,
+    more: Map<String, Value>,
+) -> Event {
+    Event {
+        t_us: dir.clock().t_us(begin_ns),
+        kind: event::FAULT.to_owned(),
+        step: step.key().to_owned(),
+        message,
+        duration_us: Some(end_ns.saturating_sub(begin_ns) / 1_000),
+        more,
+    }
+}

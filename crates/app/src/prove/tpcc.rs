@@ -1,0 +1,201 @@
+//! `prove tpcc`: the books of TPC-C.
+
+use crate::connection::Address;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::recording::fields;
+use crate::skeleton::{self, NoOutcome, Opening};
+use crate::watching::Watching;
+use crate::{human, terminal};
+use ::prove::tpcc::{
+    Answer, Condition, NOT_COVERED, Options, Outcome, Progress, ProveError, Report, prove_on,
+};
+use record::model::{Check, CheckResult, Step};
+use record::{Exit, State, Verdict};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Connections at most.
+const JOBS_MAX: usize = 256;
+/// Witnesses of one condition printed on the terminal; run.json holds more.
+const PRINTED_MAX: usize = 5;
+
+/// Which conditions of TPC-C to prove.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the target is.
+    pub address: Address,
+    /// These; all of them when empty.
+    pub conditions: Vec<Condition>,
+    /// Of these warehouses; `None`: of all.
+    pub warehouses: Option<(i64, i64)>,
+    /// Connections.
+    pub jobs: usize,
+    /// Time between two lines of progress.
+    pub progress: Option<Duration>,
+    /// Monitoring during the run.
+    pub watching: Watching,
+    /// The run directory.
+    pub directory: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Proves the conditions and writes the run directory.
+    ///
+    /// # Errors
+    /// When there is nothing to prove, or no answer at all. A broken condition is no error: it is exit code 3.
+    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let cluster = self.address.cluster(context)?;
+        let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
+        let opening = Opening {
+            verb: "prove",
+            name: "tpcc",
+            directory: self.directory.as_deref(),
+            watching: self.watching,
+        };
+        let recording = opening.open(context, &cluster, (0, &mut control))?;
+        drop(control);
+        let jobs = self.jobs.min(JOBS_MAX);
+        let conditions = match self.conditions.as_slice() {
+            [] => Condition::ALL.into_iter().collect(),
+            some => some.iter().copied().collect(),
+        };
+        let options = Options { jobs, conditions, warehouses: self.warehouses };
+        opening.in_one_step(recording, |recording, step| {
+            let dir = recording.dir();
+            recording.keep(dir.edit_step(step, |step| {
+                step.parameters = fields(json!({
+                    "jobs": jobs,
+                    "conditions": options.conditions.iter().map(|one| one.code()).collect::<Vec<_>>(),
+                    "warehouses": self.warehouses.map(|(from, to)| format!("{from}-{to}")),
+                }));
+            }));
+            let stop = context.stop.flag();
+            let mut progress = terminal::Progress::new(context.terminal.as_ref(), self.progress);
+            let proved = prove_on(&cluster, &options, &stop, &mut |now: Progress| {
+                let text = || {
+                    format!(
+                        "prove  {} of {} queries  {} values checked",
+                        now.done,
+                        now.total,
+                        human::count(now.looked_at)
+                    )
+                };
+                progress.tell(|_| text(), text);
+            });
+            context.terminal.end_progress();
+            let report = proved.map_err(no_outcome)?;
+            recording.keep(dir.edit_step(step, |step| describe(step, &report)));
+            recording.keep(dir.end_step(step, State::Finished));
+            let exit = match () {
+                () if report.is_broken() => Exit::Difference,
+                () if report.has_failed() => Exit::CannotTell,
+                () => Exit::Ok,
+            };
+            let mut outcome = skeleton::Outcome::new(State::Finished, exit);
+            outcome.lines = lines(&report);
+            outcome.messages = report.notes.iter().map(|note| format!("note: {note}")).collect();
+            Ok(outcome)
+        })
+    }
+}
+
+/// A proof that ended early.
+fn no_outcome(error: ProveError) -> NoOutcome {
+    match error {
+        ProveError::Interrupted => {
+            NoOutcome::Interrupted("interrupted before a verdict; nothing was changed")
+        }
+        ProveError::NoTable(_) | ProveError::NoWarehouse(_) | ProveError::NotTrusted(_) => {
+            NoOutcome::Refused(error.into())
+        }
+        error => NoOutcome::Failed(error.into()),
+    }
+}
+
+/// The answer about one condition in one line.
+fn detail(answer: &Answer) -> String {
+    let things = || format!("{} {}", human::count(answer.looked_at), answer.condition.things());
+    match &answer.outcome {
+        Outcome::Kept => format!("kept by {}", things()),
+        Outcome::Broken { count, .. } => {
+            let wide = match answer.condition.is_wide() {
+                true => {
+                    "; it spans warehouses: while transactions run, a target without one snapshot for all shards shows this; after they \
+                    have ended it is a torn commit"
+                }
+                false => "",
+            };
+            format!("broken by {} of {}{wide}", human::count(*count), things())
+        }
+        Outcome::DoesNotApply { why } => format!("does not apply: it {why}"),
+        Outcome::Failed { error } => format!("not judged: {error}"),
+    }
+}
+
+/// What a proof came to, as the run directory holds it: one check per condition.
+fn describe(step: &mut Step, report: &Report) {
+    let looked_at: u64 = report.answers.iter().map(|answer| answer.looked_at).sum();
+    step.summary.duration_s = report.duration.as_secs_f64();
+    step.summary.rows = Some(looked_at);
+    step.checks = report
+        .answers
+        .iter()
+        .map(|answer| Check {
+            name: answer.condition.code().to_string(),
+            scope: answer.condition.says().to_string(),
+            rows: answer.looked_at,
+            result: match answer.outcome {
+                Outcome::Kept => CheckResult::Ok,
+                Outcome::Broken { .. } => CheckResult::Fail,
+                Outcome::DoesNotApply { .. } | Outcome::Failed { .. } => CheckResult::Skipped,
+            },
+            detail: detail(answer),
+            counterexamples: match &answer.outcome {
+                Outcome::Broken { witnesses, .. } => witnesses.clone(),
+                _ => Vec::new(),
+            },
+        })
+        .collect();
+    let count = |is: fn(&Outcome) -> bool| report.answers.iter().filter(|answer| is(&answer.outcome)).count();
+    step.totals = fields(json!({
+        "warehouses": report.warehouses,
+        "orders_since_load": report.orders_since_load,
+        "conditions_kept": count(|outcome| matches!(outcome, Outcome::Kept)),
+        "conditions_broken": count(|outcome| matches!(outcome, Outcome::Broken { .. })),
+        "conditions_not_judged": count(|outcome| matches!(outcome, Outcome::Failed { .. })),
+        "connections": report.jobs,
+        "snapshots": report.snapshots,
+        "not_covered": NOT_COVERED,
+    }));
+    step.verdict = Verdict { valid: true, reasons: vec![], notes: report.notes.clone() };
+    for answer in &report.answers {
+        if matches!(answer.outcome, Outcome::Broken { .. } | Outcome::Failed { .. }) {
+            let says = answer.condition.says();
+            step.verdict.invalidate(format!("{} ({says}): {}", answer.condition, detail(answer)));
+        }
+    }
+}
+
+/// The conditions as lines, broken ones with their first witnesses.
+fn lines(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    for answer in &report.answers {
+        lines.push(format!(
+            "  {:3}  {}: {}",
+            answer.condition.code(),
+            answer.condition.says(),
+            detail(answer)
+        ));
+        if let Outcome::Broken { count, witnesses } = &answer.outcome {
+            lines.extend(witnesses.iter().take(PRINTED_MAX).map(|witness| format!("         {witness}")));
+            let shown = witnesses.len().min(PRINTED_MAX) as u64;
+            if *count > shown {
+                lines.push(format!("         and {} more", human::count(*count - shown)));
+            }
+        }
+    }
+    lines.push(format!("  not covered: {NOT_COVERED}"));
+    lines
+}

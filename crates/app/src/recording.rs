@@ -1,0 +1,292 @@
+//! The run directory of a measuring verb: made when there is something to measure, closed whatever happens, named at the end.
+
+use crate::context::{Context, Format};
+use crate::failure::Failure;
+use crate::stop::CleanupGuard;
+use ::report::Held;
+use ::watch::Sampler;
+use record::model::Run;
+use record::{RecordError, RunDir, State, StepId, What, file, files};
+use serde_json::{Map, Value};
+use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A run directory being written by a verb.
+#[derive(Debug)]
+pub struct Recording<'a> {
+    context: &'a Context,
+    dir: Arc<RunDir>,
+    /// What is sampled beside the work, while it goes on.
+    sampler: RefCell<Option<Sampler>>,
+    /// Something was sampled beside the work, so that causes can be looked for.
+    is_watched: Cell<bool>,
+    /// The run has ended and was explained.
+    is_concluded: Cell<bool>,
+    /// That the directory is not whole was said.
+    is_lossy: Cell<bool>,
+}
+
+/// A recording larger than this is not explained at the end of its verb, which would take more than some seconds.
+const EXPLAINED_BYTES_MAX: u64 = 256 << 20;
+
+impl<'a> Recording<'a> {
+    /// Makes the directory; without a name it is `runs/TIME-VERB-NAME`. To be called when the target has answered: a refused password
+    /// leaves no directory behind.
+    ///
+    /// # Errors
+    /// When the directory is in use or cannot be made.
+    pub fn begin(
+        context: &'a Context,
+        directory: Option<&Path>,
+        verb: &str,
+        name: &str,
+    ) -> Result<Recording<'a>, Failure> {
+        let what = What {
+            verb: verb.to_string(),
+            name: name.to_string(),
+            argv: context.arguments.clone(),
+            tool_version: env!("CARGO_PKG_VERSION").to_string(),
+        };
+        let dir = RunDir::create(directory, &what)
+            .map_err(|error| Failure::from(error).or_hint("name another folder with -o DIR"))?;
+        Ok(Recording {
+            context,
+            dir: Arc::new(dir),
+            sampler: RefCell::default(),
+            is_watched: Cell::new(false),
+            is_concluded: Cell::new(false),
+            is_lossy: Cell::new(false),
+        })
+    }
+
+    /// The directory being written.
+    pub fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// The same, for threads that write beside the verb.
+    pub fn shared_dir(&self) -> &Arc<RunDir> {
+        &self.dir
+    }
+
+    /// Takes over what samples beside the work; it ends with [`Recording::end_watch`] or the recording.
+    pub fn carry(&self, sampler: Sampler) {
+        self.is_watched.set(true);
+        self.sampler.replace(Some(sampler));
+    }
+
+    /// Ends the sampling, if there is any: what comes from now on is not of the work.
+    pub fn end_watch(&self) {
+        if let Some(sampler) = self.sampler.take() {
+            let (_, lost) = sampler.stop();
+            self.keep(lost.map_or(Ok(()), Err));
+        }
+    }
+
+    /// The surroundings of the verb that writes it.
+    pub fn context(&self) -> &'a Context {
+        self.context
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What could not be written must not stop a load of days: it is said once, the work goes on, and the verb ends with an error.
+    pub fn keep(&self, written: Result<(), RecordError>) {
+        if let Err(error) = written {
+            self.dir.lose(error);
+        }
+        if let Some(error) = self.dir.lost()
+            && !self.is_lossy.replace(true)
+        {
+            self.context.terminal.warn(&format!("the run directory is incomplete from this moment: {error}"));
+        }
+    }
+
+    /// The line of a finished step, as the report has it.
+    ///
+    /// # Errors
+    /// When the directory cannot be read back.
+    pub fn step_line(&self, step: &StepId) -> Result<String, Failure> {
+        Ok(::report::step_line(&self.held(), step.key())?)
+    }
+
+    /// The terminal page of the run as it stands.
+    ///
+    /// # Errors
+    /// When the directory cannot be read back.
+    pub fn text(&self) -> Result<String, Failure> {
+        Ok(::report::text(&self.held())?.trim_end().to_string())
+    }
+
+    /// The run as it is in memory: on a full disk `run.json` is an old one.
+    fn held(&self) -> Held {
+        let lost = self.dir.lost().map(|error| error.to_string());
+        Held { dir: self.path().to_path_buf(), run: self.dir.run(), lost }
+    }
+
+    /// Takes the directory away again: what was asked for was refused before anything was measured.
+    pub fn discard(self) {
+        drop(self.sampler.take());
+        remove(self.path());
+    }
+
+    /// Likewise if the process has to end before the work has begun.
+    pub fn discard_on_forced_exit(&self) -> CleanupGuard {
+        let path = self.path().to_owned();
+        self.context.stop.on_forced_exit(move || remove(&path))
+    }
+
+    /// Closes the directory after an error: what was measured stays, the error is an event.
+    pub fn fail(&self, step: &StepId, error: &str) {
+        self.end_watch();
+        self.keep(self.dir.happened(Some(step), record::event::ERROR, error));
+        self.keep(self.dir.edit_step(step, |step| step.verdict.invalidate(error)));
+        self.keep(self.dir.end_step(step, State::Failed));
+        if self.finish(State::Failed).is_err() {
+            self.context.terminal.warn("the run directory could not be closed");
+        }
+    }
+
+    /// Ends the run and looks for causes in what was recorded: `findings.json`, and the findings of the summary. Once; later calls do
+    /// nothing.
+    ///
+    /// # Errors
+    /// When run.json cannot be written: then there is no result.
+    pub fn conclude(&self, state: State) -> Result<(), Failure> {
+        if self.is_concluded.replace(true) {
+            return Ok(());
+        }
+        self.end_watch();
+        self.dir.finish(state)?;
+        self.explain();
+        Ok(())
+    }
+
+    /// The result is written already: that it cannot be explained is told, and changes nothing.
+    fn explain(&self) {
+        let terminal = self.context.terminal.as_ref();
+        if self.dir.lost().is_some() {
+            return terminal.say("findings: not evaluated, the recording is incomplete");
+        }
+        let bytes = |name: &str| std::fs::metadata(self.path().join(name)).map_or(0, |data| data.len());
+        if bytes(files::SAMPLES) + bytes(files::EVENTS) > EXPLAINED_BYTES_MAX {
+            let run = self.path().display();
+            return terminal
+                .say(&format!("findings: not evaluated, the recording is large: pgfathom explain {run}"));
+        }
+        let findings = match ::explain::explain(self.path(), env!("CARGO_PKG_VERSION")) {
+            Ok(findings) => findings,
+            Err(error) => return terminal.warn(&format!("the run could not be explained: {error}")),
+        };
+        if let Err(error) = findings.write(self.path()) {
+            return self.keep(Err(error));
+        }
+        self.keep(self.dir.edit(|run| run.summary.explained(&findings)));
+        ::explain::brief(&findings, self.is_watched.get()).iter().for_each(|line| terminal.say(line));
+    }
+
+    /// Ends the run, prints its page where results are for people, and closes the directory: the page describes a run that has ended.
+    ///
+    /// # Errors
+    /// As [`Recording::finish`].
+    pub fn finish_with_page(&self, state: State) -> Result<Run, Failure> {
+        self.end_watch();
+        self.dir.finish(state)?;
+        if self.context.is_text() {
+            self.context.terminal.data(&self.text()?);
+        }
+        self.finish(state)
+    }
+
+    /// Closes the directory, looks for causes, writes the report page, prints the summary when JSON was asked for, and names the directory: the last
+    /// line on stderr. A directory that is not whole makes the verb end with an error, after all results are told.
+    ///
+    /// # Errors
+    /// When the summary cannot be printed.
+    pub fn finish(&self, state: State) -> Result<Run, Failure> {
+        self.finish_with(state, Map::new())
+    }
+
+    /// The same; the summary that is printed has these fields, too.
+    ///
+    /// # Errors
+    /// As [`Recording::finish`].
+    pub fn finish_with(&self, state: State, more: Map<String, Value>) -> Result<Run, Failure> {
+        self.conclude(state)?;
+        let run = self.dir.run();
+        let page = self.path().join(files::REPORT);
+        let written = ::report::html(&self.held()).and_then(|html| {
+            let unwritten = |source| RecordError::Io { action: "write", path: page.clone(), source };
+            write_whole(&page, &html).map_err(unwritten)
+        });
+        if let Err(error) = written {
+            self.dir.lose(error);
+        }
+        if self.context.format == Format::Json {
+            let failed = |error| Failure::caused("cannot print the summary", error);
+            let mut summary = serde_json::to_value(&run.summary).map_err(failed)?;
+            if let Some(fields) = summary.as_object_mut() {
+                fields.extend(more);
+            }
+            self.context.terminal.data(&serde_json::to_string_pretty(&summary).map_err(failed)?);
+        }
+        if let Some(error) = self.dir.lost() {
+            let what = format!("the run directory {} is incomplete: {error}", self.path().display());
+            let remedy = error.hint().unwrap_or_else(|| "name another folder with -o DIR".to_string());
+            let failure = Failure::usage(what).hint(format!(
+                "the printed results are complete; run it again for a complete directory: {remedy}"
+            ));
+            self.context.lose_results(&failure);
+        }
+        self.context.terminal.result(&format!("run: {}", self.path().display()));
+        Ok(run)
+    }
+}
+
+/// The fields of a JSON object; a null says nothing and is left out.
+pub fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        _ => Map::new(),
+    }
+}
+
+/// Removes a directory without a measurement, and nothing in it that is not of a recording.
+fn remove(path: &Path) {
+    for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY, files::FINDINGS] {
+        // A file that cannot be removed stays; the refusal is what the user has to hear of.
+        let _ = std::fs::remove_file(path.join(name));
+    }
+    // What was sampled beside the work goes with it; nobody else writes into these.
+    for name in [files::STACKS, files::STUCK] {
+        let _ = std::fs::remove_dir_all(path.join(name));
+    }
+    let _ = std::fs::remove_dir(path);
+    // Under runs/ of the current folder it may have been the first.
+    let _ = std::fs::remove_dir(record::writer::DEFAULT_ROOT);
+}
+
+/// Whether a file cannot be written because its folder is somebody else's: then nobody expects it there.
+pub fn is_not_ours(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+}
+
+/// Writes a file that is there wholly or not at all: a disk that fills up leaves no half page. A link of that name, which somebody else's
+/// directory may hold, is replaced and not followed.
+pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    file::replace(path, text.as_bytes())
+}
+
+/// The same for a place that the user named: a pipe or a device there is written to, and a link leads where it leads.
+pub fn write_named(path: &Path, text: &str) -> std::io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => std::fs::write(path, text),
+        Ok(_) => file::replace(&std::fs::canonicalize(path)?, text.as_bytes()),
+        Err(_) => file::replace(path, text.as_bytes()),
+    }
+}

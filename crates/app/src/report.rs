@@ -1,0 +1,74 @@
+//! `report`: show a finished run.
+
+use crate::context::{Context, Format};
+use crate::failure::Failure;
+use crate::machines;
+use crate::recording;
+use record::{Exit, files};
+use std::path::PathBuf;
+
+/// Which run to show.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The run directory, or a bundle of one.
+    pub run: PathBuf,
+    /// The page's place instead of RUN/report.html.
+    pub out: Option<PathBuf>,
+    /// Two intervals to compare, as `--compare` of the command takes them.
+    pub compare: Option<String>,
+}
+
+impl Plan {
+    /// Prints the run and writes its page.
+    ///
+    /// # Errors
+    /// When RUN is no run directory, or the page cannot be written.
+    pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
+        self.run = machines::opened(&self.run, context)?;
+        let (text, html) = self.made(context)?;
+        context.terminal.data(&text);
+        let page = self.out.clone().unwrap_or_else(|| self.run.join(files::REPORT));
+        let written = match self.out {
+            Some(_) => recording::write_named(&page, &html),
+            None => recording::write_whole(&page, &html),
+        };
+        match written {
+            Ok(()) => context.terminal.say(&format!("report: {}", page.display())),
+            // The directory may be read-only, and the result is already printed; a page with a given name is different.
+            Err(error) if self.out.is_none() && recording::is_not_ours(&error) => {
+                context.terminal.warn(&format!(
+                    "cannot write {}: {error}; --out FILE names another place",
+                    page.display()
+                ));
+            }
+            Err(error) => {
+                return Err(Failure::caused(format!("cannot write {}", page.display()), error)
+                    .hint("name a file in a folder that exists and is yours"));
+            }
+        }
+        Ok(Exit::Ok)
+    }
+
+    /// What is printed, and the page.
+    fn made(&self, context: &Context) -> Result<(String, String), Failure> {
+        if let Some(intervals) = &self.compare {
+            let compared = ::report::compare(&self.run, intervals).map_err(named)?;
+            let text = match context.format {
+                Format::Text => compared.text,
+                Format::Json => compared.json,
+            };
+            return Ok((text, compared.html));
+        }
+        let text = match context.format {
+            Format::Text => ::report::text(&self.run),
+            Format::Json => ::report::json(&self.run),
+        };
+        let text = text.map_err(named)?;
+        Ok((text, ::report::html(&self.run)?))
+    }
+}
+
+/// A failure to read a run, with what to type instead.
+fn named(error: impl Into<Failure>) -> Failure {
+    error.into().or_hint("name a run directory; ls runs/ lists them")
+}

@@ -1,0 +1,306 @@
+//! `run`: drive transactions and measure them. pgbench's words where pgbench has them.
+
+mod advice;
+mod families;
+pub(crate) mod measure;
+pub(crate) mod mix;
+mod nodes;
+mod prepare;
+pub mod route;
+mod scripts;
+mod sessions;
+mod settle;
+pub mod sweep;
+pub mod tpcc;
+
+pub use mix::list;
+pub use sessions::Sessions;
+
+use crate::connection::{Address, users_relation};
+use crate::context::{Context, cpus};
+use crate::failure::Failure;
+use crate::fingerprint;
+use crate::recording::Recording;
+use crate::watching::Watching;
+use connect::ConnSpec;
+use connect::control::Control;
+use record::{Exit, StepId};
+use run::engine::poller;
+use run::workload::ycsb::Distribution;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Sessions that one worker thread is given unless -j says otherwise.
+const SESSIONS_PER_WORKER: u64 = 32;
+/// How long a run lasts when neither -T nor -t says so.
+const TIME_DEFAULT: Duration = Duration::from_secs(10);
+/// Attempts at a transaction that meets a deadlock or a serialization failure, unless a plan says otherwise.
+const MAX_TRIES_DEFAULT: u64 = 10;
+
+/// What to drive, how hard and how long.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the target is.
+    pub address: Address,
+    /// Built-in workloads with their weights.
+    pub builtin: Vec<Weighted>,
+    /// Script files with their weights.
+    pub file: Vec<Weighted>,
+    /// How YCSB workloads pick rows; `None`: in their own way.
+    pub keys: Option<Distribution>,
+    /// Variables of scripts.
+    pub define: Vec<Definition>,
+    /// The variable :scale of scripts.
+    pub scale: Option<u64>,
+    /// Do not vacuum pgbench's tables before the run.
+    pub no_vacuum: bool,
+    /// Where sessions enter, and whose rows they ask for.
+    pub route: route::Route,
+    /// Numbers of sessions; several make a sweep.
+    pub client: Sessions,
+    /// Worker threads; `None`: as many as the sessions need.
+    pub jobs: Option<u64>,
+    /// How long to measure; `None` without `transactions`: ten seconds.
+    pub time: Option<Duration>,
+    /// Transactions per session, instead of a time.
+    pub transactions: Option<u64>,
+    /// Mean rate over all sessions in transactions per second; `None`: each session starts its next transaction when the last one is done.
+    pub rate: Option<f64>,
+    /// Arrivals at equal gaps instead of Poisson arrivals.
+    pub regular: bool,
+    /// Transactions slower than this are counted.
+    pub latency_limit: Option<Duration>,
+    /// Drive without measuring first.
+    pub warmup: Duration,
+    /// Attempts at a transaction; 0: until it succeeds or the time is over.
+    pub max_tries: u64,
+    /// Seed of every random choice; `None`: one from the clock.
+    pub random_seed: Option<u64>,
+    /// How statements are sent; `None`: as the workload does by itself.
+    pub protocol: Option<Protocol>,
+    /// Messages of a prepared statement.
+    pub wire: wire::prepared::Wire,
+    /// How workers wait for sockets.
+    pub poller: poller::Choice,
+    /// What belongs to TPC-C.
+    pub tpcc: tpcc::Options,
+    /// The flags of benchmarks that describe themselves, by their names.
+    pub families: BTreeMap<&'static str, String>,
+    /// What makes several runs of it.
+    pub sweep: sweep::Options,
+    /// What a run prepares for its steps.
+    pub prepared: Prepared,
+    /// Time between two lines of progress.
+    pub progress: Option<Duration>,
+    /// Monitoring during the run.
+    pub watching: Watching,
+    /// The run directory.
+    pub directory: Option<PathBuf>,
+}
+
+impl Plan {
+    /// A plan for this target with one session. It drives nothing until `builtin` or `file` names a workload.
+    pub fn new(address: Address) -> Plan {
+        Plan {
+            address,
+            builtin: Vec::new(),
+            file: Vec::new(),
+            keys: None,
+            define: Vec::new(),
+            scale: None,
+            no_vacuum: false,
+            route: route::Route::default(),
+            client: Sessions::one(1),
+            jobs: None,
+            time: None,
+            transactions: None,
+            rate: None,
+            regular: false,
+            latency_limit: None,
+            warmup: Duration::ZERO,
+            max_tries: MAX_TRIES_DEFAULT,
+            random_seed: None,
+            protocol: None,
+            wire: wire::prepared::Wire::Libpq,
+            poller: poller::Choice::Auto,
+            tpcc: tpcc::Options::default(),
+            families: BTreeMap::new(),
+            sweep: sweep::Options::default(),
+            prepared: Prepared::default(),
+            progress: None,
+            watching: Watching::On,
+            directory: None,
+        }
+    }
+}
+
+/// What a run prepares for its steps; nothing at its begin.
+#[derive(Clone, Debug, Default)]
+pub struct Prepared {
+    /// The workload, once it has been read.
+    scripts: scripts::Once,
+    /// What stands in front of the progress of a step.
+    title: String,
+    /// It is a step of a sweep.
+    is_step: bool,
+}
+
+/// How statements are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// One text per statement, with the values in it
+    Simple,
+    /// Parsed and bound every time
+    Extended,
+    /// Parsed once per session, bound every time
+    Prepared,
+}
+
+impl Protocol {
+    /// The word after -M.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Simple => "simple",
+            Protocol::Extended => "extended",
+            Protocol::Prepared => "prepared",
+        }
+    }
+}
+
+impl Plan {
+    /// Drives the target and writes the run directory.
+    ///
+    /// # Errors
+    /// When the plan or its scripts are wrong, or no session could start.
+    pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
+        // Scripts may come from a pipe that nobody writes, tables may be locked: no reason to go on after a signal.
+        let idle = context.stop.nothing_in_flight();
+        self.check_sweep()?;
+        if self.is_sweep() {
+            self.check_tpcc_sweep()?;
+        }
+        if self.is_sweep() { self.check_first_step() } else { self.check_workload() }?;
+        for taken in self.builtin.iter().filter_map(|builtin| mix::taken_for(&builtin.name)) {
+            context.terminal.say(&taken);
+        }
+        if self.tpcc.simulate.is_some() {
+            drop(idle);
+            return self.run_simulated(context);
+        }
+        let drives_tpcc = self
+            .builtin
+            .iter()
+            .any(|builtin| mix::builtin_name(&builtin.name).is_ok_and(|name| name == tpcc::NAME));
+        let spec = self.route.resolve(&self.address, context, drives_tpcc)?;
+        if self.tpcc.until_slo {
+            drop(idle);
+            return self.run_until_slo(context, &spec);
+        }
+        if self.is_sweep() {
+            return self.run_sweep(context, &spec, idle);
+        }
+        let mut control = connect::control::connect_shared(&spec)?;
+        let seed = self.seed();
+        let assembled = self.assemble(&mut control, &spec, seed, context.terminal.as_ref())?;
+        let recording = Recording::begin(context, self.directory.as_deref(), "run", &assembled.name)?;
+        let unbegun = recording.discard_on_forced_exit();
+        self.watch(&recording, &spec)?;
+        let fingerprint = fingerprint::take(&mut control, &spec);
+        recording.dir().edit(|run| run.target = Some(fingerprint))?;
+        if assembled.uses_pgbench_tables && !self.no_vacuum {
+            vacuum_pgbench(&mut control, &spec)?;
+        }
+        let step = recording.dir().begin_step("run", &assembled.name)?;
+        drop((idle, unbegun));
+        let measured = match self.measure(&recording, &step, &spec, Some(&mut control), assembled, seed) {
+            Ok(measured) => measured,
+            // The run failed, but what was measured until then is recorded.
+            Err(failure) if failure.exit() == Exit::Errors => {
+                recording.fail(&step, &failure.message());
+                return Err(failure);
+            }
+            Err(failure) => {
+                recording.discard();
+                return Err(failure);
+            }
+        };
+        recording.finish_with_page(measured.state)?;
+        Ok(measured.exit)
+    }
+
+    /// Starts the monitoring, unless it is off.
+    pub(super) fn watch(&self, recording: &Recording<'_>, spec: &ConnSpec) -> Result<(), Failure> {
+        match self.address.cluster_of_file()? {
+            Some(cluster) => self.watching.begin(recording, &cluster.nodes),
+            None => self.watching.begin_single(recording, spec),
+        }
+        Ok(())
+    }
+
+    /// Drives the target as one step of a run directory; the step is ended, except after an error.
+    ///
+    /// # Errors
+    /// When the target lacks the data, or no session could start.
+    pub(crate) fn step(
+        &self,
+        recording: &Recording<'_>,
+        step: &StepId,
+        spec: &ConnSpec,
+        control: &mut Control,
+    ) -> Result<Exit, Failure> {
+        let seed = self.seed();
+        let assembled = self.assemble(control, spec, seed, recording.context().terminal.as_ref())?;
+        Ok(self.measure(recording, step, spec, Some(control), assembled, seed)?.exit)
+    }
+
+    fn workers(&self) -> usize {
+        match self.jobs {
+            Some(jobs) => jobs as usize,
+            None => (self.client.first().div_ceil(SESSIONS_PER_WORKER) as usize).clamp(1, cpus()),
+        }
+    }
+
+    /// The seed asked for, or one from the clock: it stands in run.json, so any run can be repeated.
+    fn seed(&self) -> u64 {
+        self.random_seed.unwrap_or_else(record::clock::wall_us)
+    }
+}
+
+/// What pgbench does before its built-in scripts, but without emptying pgbench_history: rows are the user's.
+fn vacuum_pgbench(control: &mut connect::control::Control, spec: &ConnSpec) -> Result<(), Failure> {
+    for table in ["pgbench_branches", "pgbench_tellers"] {
+        let relation = users_relation(spec, table)?;
+        let vacuumed =
+            control.outside().and_then(|client| client.batch_execute(&format!("vacuum {relation}")));
+        vacuumed.map_err(|error| {
+            Failure::caused(format!("cannot vacuum {table}"), error).hint("omit the vacuum with -n")
+        })?;
+    }
+    Ok(())
+}
+
+/// A workload and its share: `ycsb-a@3`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Weighted {
+    /// Name or file.
+    pub name: String,
+    /// Share of it among all weights.
+    pub weight: u64,
+}
+
+/// `-D name=value`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Definition {
+    /// Variable.
+    pub name: String,
+    /// Value, kept as text.
+    pub value: String,
+}
+
+impl Weighted {
+    /// The workload or file of this name, alone.
+    pub fn one(name: &str) -> Weighted {
+        Weighted { name: name.to_string(), weight: 1 }
+    }
+}

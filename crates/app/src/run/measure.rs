@@ -1,0 +1,575 @@
+//! Drives the workload as one step of a run directory: samples, histograms and events while it lasts, the account at its end.
+
+use super::Plan;
+use super::advice;
+use super::mix::Assembled;
+use super::nodes::{self, Nodes};
+use super::settle::Settling;
+use crate::failure::Failure;
+use crate::recording::{Recording, fields};
+use crate::terminal;
+use connect::ConnSpec;
+use connect::conninfo::Pinned;
+use connect::control::Control;
+use record::event::{self, Event};
+use record::hlog::Kind as LatencyKind;
+use record::model::{
+    ErrorStatistics, OutageStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict,
+};
+use record::{ClientSample, Exit, State, StepId};
+use run::client::SessionRecord;
+use run::control::Cause;
+use run::drive::{Account, Observer, Options, Second, drive};
+use run::engine::{NANOS_PER_MICRO, Nanos};
+use run::schedule::Pace;
+use run::tally::{Posted, Shape};
+use run::verdict::{self, Opinion};
+use serde_json::json;
+use std::cell::Cell;
+use std::time::Duration;
+use workloads::driving::{Benchmark, ServerAudit};
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// What the process ends with.
+    pub exit: Exit,
+    /// What the directory says.
+    pub state: State,
+}
+
+impl Plan {
+    /// Drives `assembled` against `spec` as the step `step`, which is ended, except after an error. Only a simulation has no control
+    /// connection.
+    ///
+    /// # Errors
+    /// When no session could start.
+    pub(crate) fn measure(
+        &self,
+        recording: &Recording<'_>,
+        step: &StepId,
+        spec: &ConnSpec,
+        mut control: Option<&mut Control>,
+        mut assembled: Assembled,
+        seed: u64,
+    ) -> Result<Measured, Failure> {
+        let context = recording.context();
+        let options = self.drive_options(&assembled, seed);
+        let duration = options.duration;
+        let parameters = self.parameters(&options, assembled.scale)?;
+        let mut datasets = std::mem::take(&mut assembled.datasets).into_iter();
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.parameters = parameters;
+            step.dataset = datasets.next();
+            step.further_datasets = datasets.collect();
+        }));
+        let items: Vec<(String, u64)> =
+            assembled.mix.items().iter().map(|item| (item.name.clone(), item.weight)).collect();
+        let stop = context.stop.session_flag();
+        let is_open_loop = options.pace != Pace::Closed;
+        let nodes = Nodes::of(self.route.cluster(), &options.connects);
+        let shape = nodes.shape(items.len());
+        let mut watcher = Watcher {
+            recording,
+            step,
+            items: &items,
+            progress: terminal::Progress::new(context.terminal.as_ref(), self.progress),
+            told: &self.prepared.title,
+            settling: (self.prepared.is_step && !self.warmup.is_zero())
+                .then(|| Settling::new(self.warmup, self.settle_percent())),
+            begin: 0,
+            measure_from: 0,
+            warmup: options.warmup,
+            duration,
+            is_open_loop,
+            phase: "",
+            since_told: Period::new(shape),
+            nodes: &nodes,
+        };
+        let is_sharded = assembled.tpcc().is_some_and(|tpcc| tpcc.homes.is_some());
+        let audits = &mut assembled.audits;
+        ask_server(control.as_deref_mut(), spec, audits, true)?;
+        let is_shared = control.as_deref().is_some_and(Control::is_shared);
+        if let Some(control) = control.as_deref_mut() {
+            // A pool's server process that nobody needs now is one for the sessions. If it is lost, the next use tells.
+            let _ = control.release();
+        }
+        // A script means what it means in psql; workloads of ours name their schemas.
+        let pinned = if options.mix.is_users() { Pinned::Nothing } else { Pinned::Names };
+        let dial = self.route.dial(spec, &options.connects, pinned, is_sharded);
+        let ours = options.mix.statements().to_vec();
+        let account = drive(options, dial, &stop, &mut watcher);
+        context.terminal.end_progress();
+        let settling = watcher.settling;
+        let account = account?;
+        ask_server(control, spec, audits, false)?;
+        if let Some(settling) = settling {
+            self.write_settling(recording, step, &settling, &account);
+        }
+        if let Some(announced) = assembled.writer {
+            finish_writer(announced, &account.sessions)?;
+        }
+        let mut opinion = verdict::judge(&account, duration);
+        opinion.notes.extend(advice::of(&account, spec, is_shared, self.protocol()?, &ours));
+        recording.keep(recording.dir().edit_step(step, |step| {
+            for (first, audit) in audits.iter() {
+                audit.judge(&account, *first, &mut step.summary, &mut opinion);
+            }
+        }));
+        self.write_account(recording, step, &items, &account, &opinion, is_open_loop);
+        let seconds = account.measured().as_secs_f64();
+        let per_node = nodes.statistics(&account.posted.measured, seconds);
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.verdict.notes.extend(nodes::imbalance(&per_node));
+            step.nodes = per_node;
+        }));
+        let state = if account.is_interrupted { State::Interrupted } else { State::Finished };
+        recording.keep(recording.dir().end_step(step, state));
+        Ok(Measured { exit: exit_of(&account, &opinion), state })
+    }
+
+    fn drive_options(&self, assembled: &Assembled, seed: u64) -> Options<Benchmark> {
+        let users = assembled.tpcc().and_then(|tpcc| self.tpcc_users(tpcc, seed));
+        let pace = match (self.rate, users) {
+            (_, Some(users)) => Pace::Terminals(users),
+            (None, _) => Pace::Closed,
+            (Some(per_second), _) if self.regular => Pace::Regular { per_second },
+            (Some(per_second), _) => Pace::Poisson { per_second },
+        };
+        Options {
+            mix: assembled.mix.clone(),
+            sessions: self.client.first(),
+            workers: self.workers(),
+            pace,
+            duration: if self.transactions.is_some() {
+                None
+            } else {
+                Some(self.time.unwrap_or(super::TIME_DEFAULT))
+            },
+            warmup: self.warmup,
+            transactions_per_session: self.transactions,
+            latency_limit: self.latency_limit,
+            tries_max: self.max_tries,
+            wire: self.wire,
+            poller: self.poller,
+            seed,
+            connects: assembled
+                .connects
+                .clone()
+                .unwrap_or_else(|| self.route.connects(self.client.first(), seed)),
+            first_session: 0,
+        }
+    }
+
+    fn parameters(
+        &self,
+        options: &Options<Benchmark>,
+        scale: Option<i64>,
+    ) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
+        Ok(fields(json!({
+            "sessions": options.sessions,
+            "workers": options.workers,
+            "time_s": options.duration.map(|duration| duration.as_secs_f64()),
+            "transactions_per_session": options.transactions_per_session,
+            "rate_per_s": self.rate,
+            "arrivals": self.rate.map(|_| if self.regular { "regular" } else { "poisson" }),
+            "latency_limit_ms": options.latency_limit.map(|limit| limit.as_secs_f64() * 1e3),
+            "warmup_s": options.warmup.as_secs_f64(),
+            "max_tries": options.tries_max,
+            "protocol": self.protocol()?.name(),
+            "scale": scale,
+            "scripts": self.described_scripts(),
+            "wire": options.wire.name(),
+            "seed": options.seed,
+            "connect": self.route.words().0,
+            "data": self.route.words().1,
+        })))
+    }
+
+    /// How the warm-up of a sweep's step went.
+    fn write_settling(
+        &self,
+        recording: &Recording<'_>,
+        step: &StepId,
+        settling: &Settling,
+        account: &Account,
+    ) {
+        let warmup_s = account.measure_from.saturating_sub(account.begin) as f64 / 1e9;
+        recording.keep(recording.dir().edit_step(step, |step| {
+            if let Some(place) = &mut step.sweep {
+                place.warmup_s = Some(warmup_s);
+                place.settled = settling.is_settled();
+                place.spread_percent = settling.spread_percent();
+            }
+        }));
+    }
+
+    fn write_account(
+        &self,
+        recording: &Recording<'_>,
+        step: &StepId,
+        items: &[(String, u64)],
+        account: &Account,
+        opinion: &Opinion,
+        is_open_loop: bool,
+    ) {
+        let poller = account.poller.name().into();
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.parameters.insert("poller".into(), poller);
+        }));
+        let measured = &account.posted.measured;
+        let seconds = account.measured().as_secs_f64();
+        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let mut response = record::Latency::new();
+        let mut service = record::Latency::new();
+        let types = items.iter().zip(&measured.types).map(|((name, weight), tally)| {
+            response.merge(&tally.response);
+            service.merge(if is_open_loop { &tally.service } else { &tally.response });
+            let own = if is_open_loop { &tally.service } else { &tally.response };
+            TypeStatistics {
+                name: name.clone(),
+                weight: Some(*weight as f64),
+                transactions: tally.transactions,
+                errors: tally.failed,
+                retries: tally.retries,
+                tps: per_second(tally.transactions),
+                latency_us: tally.response.summary(),
+                service_us: own.summary(),
+                overflow: tally.response.overflow(),
+            }
+        });
+        let types: Vec<TypeStatistics> = types.collect();
+        let t_us = |at: Nanos| recording.dir().clock().t_us(at);
+        let mut errors: Vec<ErrorStatistics> = account
+            .posted
+            .errors
+            .iter()
+            .map(|error| ErrorStatistics {
+                sqlstate: error.sqlstate.to_string(),
+                count: error.count,
+                retried: error.retried,
+                first_message: error.first_message.clone(),
+                first_us: t_us(error.first),
+                first_type: items.get(error.first_type).map(|(name, _)| name.clone()),
+            })
+            .collect();
+        errors.sort_by_key(|error| std::cmp::Reverse(error.count));
+        for error in &errors {
+            let message = format!("{}: {}", error.sqlstate, error.first_message);
+            recording.keep(recording.dir().event(&Event {
+                t_us: error.first_us,
+                kind: event::ERROR.to_string(),
+                step: step.key().to_string(),
+                message,
+                ..Event::default()
+            }));
+        }
+        for outage in &account.outages {
+            recording.keep(recording.dir().event(&Event {
+                t_us: t_us(outage.from),
+                kind: event::OUTAGE.to_string(),
+                step: step.key().to_string(),
+                message: outage.message.clone(),
+                duration_us: Some(
+                    outage.to.unwrap_or(account.end).saturating_sub(outage.from) / NANOS_PER_MICRO,
+                ),
+                more: fields(json!({"cause": outage.cause.name()})),
+            }));
+        }
+        if account.is_interrupted {
+            recording.keep(recording.dir().happened(Some(step), event::INTERRUPT, "asked to stop"));
+        }
+        let late: u64 = measured.types.iter().map(|tally| tally.late).sum();
+        let outage_s = |cause: Cause| {
+            let ones = account.outages.iter().filter(|outage| outage.cause == cause);
+            ones.map(|outage| outage.to.unwrap_or(account.end).saturating_sub(outage.from)).sum::<Nanos>()
+                as f64
+                / 1e9
+        };
+        let outages: Vec<OutageStatistics> = account
+            .outages
+            .iter()
+            .map(|outage| OutageStatistics {
+                cause: outage.cause.name().to_string(),
+                from_us: t_us(outage.from),
+                duration_us: outage.to.map(|to| (to - outage.from) / NANOS_PER_MICRO),
+                message: outage.message.clone(),
+                failed: (outage.failed > 0).then_some(outage.failed),
+                tps_before: outage.tps_before,
+                back_after_us: outage.back.map(|back| (back - outage.from) / NANOS_PER_MICRO),
+                server: account.server_after(outage).map(str::to_string),
+            })
+            .collect();
+        let totals = fields(json!({
+            "scheduled": account.scheduled,
+            "started": measured.started + account.posted.warmup.started,
+            "skipped": account.skipped,
+            "unstarted": account.unstarted,
+            "unfinished": account.unfinished,
+            "cancelled": (account.cancelled > 0).then_some(account.cancelled),
+            "still_at_work": (account.still_at_work > 0).then_some(account.still_at_work),
+            "warmup_transactions": account.posted.warmup.transactions(),
+            "late": self.latency_limit.map(|_| late),
+            "lag_us_p99": is_open_loop.then(|| measured.lag.quantile_us(0.99)),
+            "lag_us_max": is_open_loop.then(|| measured.lag.max_us()),
+            "connections_lost": account.lost,
+            "reconnected": account.reconnected,
+            "weak_commits": (account.weak_commits > 0).then_some(account.weak_commits),
+            "cut_off": (account.cut_off > 0).then_some(account.cut_off),
+            "sessions_aborted": (account.aborted > 0).then_some(account.aborted),
+            "outage_s": outage_s(Cause::Disconnected),
+            "stalled_s": outage_s(Cause::Stalled),
+            "failing_s": (outage_s(Cause::Failing) > 0.0).then(|| outage_s(Cause::Failing)),
+            "client_cpu_us": account.client_cpu / NANOS_PER_MICRO,
+            "worker_cpu_share_max": account.worker_cpu_share_max,
+            "worker_wait_share_max": account.worker_wait_share_max,
+            "sends": account.traffic.sends,
+            "receives": account.traffic.receives,
+            "sent_bytes": account.traffic.sent_bytes,
+            "received_bytes": account.traffic.received_bytes,
+            "session_buffer_bytes": account.buffer_bytes,
+        }));
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.summary.duration_s = seconds;
+            step.summary.transactions = Some(measured.transactions());
+            step.summary.tps = Some(per_second(measured.transactions()));
+            step.summary.errors = measured.failed();
+            step.summary.retries = measured.retries();
+            step.summary.latency_us = response.summary();
+            step.summary.service_us = service.summary();
+            step.summary.client_cpu_us_per_transaction = verdict::client_cpu_us_per_transaction(account);
+            step.types = types;
+            step.errors = errors;
+            step.outages = outages;
+            step.totals = totals;
+            step.verdict = Verdict {
+                valid: opinion.invalid.is_empty(),
+                reasons: opinion.invalid.clone(),
+                notes: opinion.notes.clone(),
+            };
+        }));
+    }
+}
+
+/// What the process ends with.
+fn exit_of(account: &Account, opinion: &Opinion) -> Exit {
+    // What the end of the time kept from another try is no failure of the target.
+    let failed = account.posted.measured.failed() + account.posted.warmup.failed();
+    let has_failed = failed > account.cut_off || account.unfinished > 0;
+    match () {
+        () if account.is_interrupted => Exit::Interrupted,
+        // Not the client's doing: there is just nothing.
+        () if opinion.has_nothing => Exit::Errors,
+        () if !opinion.invalid.is_empty() => Exit::Invalid,
+        () if has_failed => Exit::Errors,
+        () => Exit::Ok,
+    }
+}
+
+/// What benchmarks compare with the server, each with the place of its first item.
+type Audits = Vec<(usize, Box<dyn ServerAudit>)>;
+
+/// Lets the benchmarks look at the server before or after the run.
+fn ask_server(
+    control: Option<&mut Control>,
+    spec: &ConnSpec,
+    audits: &mut Audits,
+    is_before: bool,
+) -> Result<(), Failure> {
+    let Some(control) = control.filter(|_| !audits.is_empty()) else { return Ok(()) };
+    if control.is_closed() {
+        *control = connect::control::connect(spec)?;
+    }
+    for (_, audit) in audits {
+        match is_before {
+            true => audit.before(control)?,
+            false => audit.after(control)?,
+        }
+    }
+    Ok(())
+}
+
+/// Tells the ledgers how far each session came.
+pub(crate) fn finish_writer(
+    announced: super::mix::Announced,
+    sessions: &[SessionRecord],
+) -> Result<(), Failure> {
+    let super::mix::Announced { mut registry, run_no, spec: mut writer } = announced;
+    writer.finish(sessions);
+    let json =
+        serde_json::to_string(&writer).map_err(|error| Failure::caused("cannot describe the run", error))?;
+    let transactions: Vec<u64> = sessions.iter().map(|session| session.transactions).collect();
+    Ok(registry.finish(run_no, &json, &transactions)?)
+}
+
+/// What was counted since progress was last told.
+struct Period {
+    posted: Posted,
+    from: Nanos,
+}
+
+impl Period {
+    fn new(shape: Shape) -> Period {
+        Period { posted: Posted::new(shape), from: 0 }
+    }
+}
+
+/// Hears of a run once a second.
+struct Watcher<'a> {
+    recording: &'a Recording<'a>,
+    step: &'a StepId,
+    items: &'a [(String, u64)],
+    progress: terminal::Progress<'a>,
+    /// Put in front of every line of progress.
+    told: &'a str,
+    /// In a sweep: whether throughput settles in the warm-up.
+    settling: Option<Settling>,
+    begin: Nanos,
+    measure_from: Nanos,
+    warmup: Duration,
+    duration: Option<Duration>,
+    is_open_loop: bool,
+    phase: &'static str,
+    since_told: Period,
+    nodes: &'a Nodes,
+}
+
+impl Watcher<'_> {
+    fn phase(&mut self, phase: &'static str, at: Nanos) {
+        if self.phase != phase {
+            self.phase = phase;
+            let dir = self.recording.dir();
+            self.recording.keep(dir.begin_phase_at(self.step, phase, dir.clock().t_us(at)));
+        }
+    }
+
+    fn keep(&mut self, second: &Second<'_>) {
+        let dir = self.recording.dir();
+        let (from_us, to_us) = (dir.clock().t_us(second.from), dir.clock().t_us(second.to));
+        let posted = second.posted;
+        let mut response = record::Latency::new();
+        let mut service = record::Latency::new();
+        let mut sample = ClientSample {
+            phase: self.phase.to_string(),
+            scheduled: second.scheduled,
+            backlog: second.backlog,
+            sessions: second.connected as u64,
+            client_cpu_us: second.client_cpu / NANOS_PER_MICRO,
+            ..ClientSample::default()
+        };
+        for interval in [&posted.warmup, &posted.measured] {
+            sample.started += interval.started;
+            sample.transactions += interval.transactions();
+            sample.errors += interval.failed();
+            sample.retries += interval.retries();
+            for ((name, _), tally) in self.items.iter().zip(&interval.types) {
+                let own = if self.is_open_loop { &tally.service } else { &tally.response };
+                response.merge(&tally.response);
+                service.merge(own);
+                for (kind, latency) in
+                    [(LatencyKind::Response, &tally.response), (LatencyKind::Service, &tally.service)]
+                {
+                    self.recording.keep(dir.interval(self.step, name, kind, from_us, to_us, latency));
+                }
+            }
+        }
+        self.nodes.keep(self.recording, self.step, self.phase, (from_us, to_us), posted);
+        sample.set_response(&response);
+        sample.set_service(&service);
+        if self.is_open_loop {
+            let mut lag = posted.measured.lag.clone();
+            lag.merge(&posted.warmup.lag);
+            sample.set_lag(&lag);
+        } else {
+            sample.scheduled = sample.started;
+        }
+        self.recording.keep(dir.client_sample(self.step, to_us, to_us.saturating_sub(from_us), &sample));
+    }
+}
+
+impl Observer for Watcher<'_> {
+    fn begins(&mut self, begin: Nanos) {
+        self.begin = begin;
+        self.since_told.from = begin;
+        self.measure_from = begin + self.warmup.as_nanos() as Nanos;
+        self.phase(if self.warmup.is_zero() { PHASE_MEASURE } else { PHASE_WARMUP }, begin);
+    }
+
+    fn second(&mut self, second: &Second<'_>) {
+        if second.to > self.measure_from {
+            self.phase(PHASE_MEASURE, self.measure_from);
+        }
+        let end =
+            self.duration.map_or(Nanos::MAX, |duration| self.measure_from + duration.as_nanos() as Nanos);
+        if second.from >= end {
+            self.phase(PHASE_DRAIN, end);
+        }
+        self.keep(second);
+        if let Some(settling) = self.settling.as_mut().filter(|_| second.is_warmup) {
+            settling.add(second.posted.warmup.transactions(), (second.to - second.from) as f64 / 1e9);
+        }
+        let Watcher {
+            progress, since_told, is_open_loop, phase, begin, duration, warmup, told: step, ..
+        } = self;
+        since_told.posted.add(second.posted);
+        let is_told = Cell::new(false);
+        let text = || {
+            is_told.set(true);
+            let label = if *phase == PHASE_WARMUP { " (warm-up)" } else { "" };
+            format!("{}{label}", told(since_told, *begin, second.to, *is_open_loop))
+        };
+        let share = duration.map_or(String::new(), |duration| {
+            let done = second.to.saturating_sub(*begin) as f64 / 1e9;
+            format!("{:.0} %  ", (done * 100.0 / (*warmup + duration).as_secs_f64()).min(100.0))
+        });
+        progress.tell(
+            |width| format!("{step}{share}{}", text()).chars().take(width).collect(),
+            || format!("progress: {step}{}", text()),
+        );
+        if is_told.get() {
+            since_told.posted.reset();
+            since_told.from = second.to;
+        }
+    }
+
+    fn is_settled(&mut self) -> bool {
+        self.settling.as_ref().is_some_and(|settling| settling.is_settled() == Some(true))
+    }
+
+    fn measures_from(&mut self, moment: Nanos) {
+        self.measure_from = moment;
+        self.warmup = Duration::from_nanos(moment.saturating_sub(self.begin));
+    }
+}
+
+/// pgbench's line of progress, with percentiles.
+fn told(period: &Period, begin: Nanos, now: Nanos, is_open_loop: bool) -> String {
+    let seconds = (now.saturating_sub(period.from)).max(1) as f64 / 1e9;
+    let mut response = record::Latency::new();
+    let mut lag = record::Latency::new();
+    let (mut transactions, mut failed, mut retries) = (0, 0, 0);
+    for interval in [&period.posted.warmup, &period.posted.measured] {
+        transactions += interval.transactions();
+        failed += interval.failed();
+        retries += interval.retries();
+        lag.merge(&interval.lag);
+        interval.types.iter().for_each(|tally| response.merge(&tally.response));
+    }
+    let ms = |us: f64| format!("{:.3}", us / 1e3);
+    let mut text = format!(
+        "{:.1} s, {:.1} tps, lat {} ms p50 {} p99 {} max {}, {failed} failed",
+        now.saturating_sub(begin) as f64 / 1e9,
+        transactions as f64 / seconds,
+        ms(response.mean_us()),
+        ms(response.quantile_us(0.5) as f64),
+        ms(response.quantile_us(0.99) as f64),
+        ms(response.max_us() as f64),
+    );
+    if retries > 0 {
+        text.push_str(&format!(", {retries} retried"));
+    }
+    if is_open_loop {
+        text.push_str(&format!(", lag p99 {} ms", ms(lag.quantile_us(0.99) as f64)));
+    }
+    text
+}

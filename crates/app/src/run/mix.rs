@@ -1,0 +1,655 @@
+//! From `-b` and `-f` to a workload: names looked up, scripts compiled, the dataset asked for, the run entered among its writers.
+
+use super::route::{Demand, Keys};
+use super::scripts::{Read, Script};
+use super::{Plan, Protocol, Weighted, families, tpcc};
+use crate::connection::users_relation;
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+use connect::ConnSpec;
+use connect::control::Control;
+use engines::Cluster;
+use load::ledger::{self, Dataset};
+use load::writers::Registry;
+use run::script::argument::{self, SCRIPTS_MAX, file_source};
+use run::script::{self, Mix, Predefined, QueryMode, Source, default_seed};
+use run::workload::replay::WriterSpec;
+use run::workload::script::Scripts;
+use run::workload::script::short_name;
+use run::workload::ycsb::{self, Ycsb};
+use run::workload::{Mix as Mixed, tpcc::Tpcc};
+use std::sync::Arc;
+use workloads::driving::{Benchmark, Builtin, ServerAudit};
+use workloads::tpcc::orders::OrdersAudit;
+
+/// The tables of pgbench -i.
+const PGBENCH_TABLES: [&str; 4] =
+    ["pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"];
+
+/// A workload that is ready to be driven.
+#[derive(Debug)]
+pub(crate) struct Assembled {
+    /// The mix.
+    pub mix: Mixed<Benchmark>,
+    /// A name for the run: the workloads', joined.
+    pub name: String,
+    /// The datasets it works on, as the run directory names them.
+    pub datasets: Vec<record::model::Dataset>,
+    /// What its benchmarks compare with the server, each with the place of its first item.
+    pub audits: Vec<(usize, Box<dyn ServerAudit>)>,
+    /// Where its writes are announced.
+    pub writer: Option<Announced>,
+    /// It uses pgbench's own tables.
+    pub uses_pgbench_tables: bool,
+    /// Where each session enters, where the workload decides that.
+    pub connects: Option<run::routing::Connects>,
+    /// `:scale` of its scripts, if it has any.
+    pub scale: Option<i64>,
+}
+
+impl Assembled {
+    /// TPC-C's part of it.
+    pub(crate) fn tpcc(&self) -> Option<&Tpcc> {
+        self.mix.parts().iter().find_map(|part| match &part.workload {
+            Benchmark::Tpcc(tpcc) => Some(tpcc),
+            _ => None,
+        })
+    }
+}
+
+/// A run that has been entered in the ledger of every node before its first write.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    /// The ledgers. They hold the mark by which others tell the run from a killed one, as long as they live.
+    pub registry: Registry,
+    /// Its number.
+    pub run_no: u16,
+    /// What it will do.
+    pub spec: WriterSpec,
+}
+
+/// The tables that a workload works on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Tables {
+    /// These, with their schema where it is known.
+    Named(Vec<(Option<String>, &'static str)>),
+    /// Those of the user's own scripts, whichever they are.
+    Unknown,
+}
+
+/// What is put together before the mix.
+#[derive(Default)]
+struct Parts {
+    ycsb: Option<(Ycsb, Dataset)>,
+    datasets: Vec<record::model::Dataset>,
+    /// With the place of the part they belong to.
+    audits: Vec<(usize, Box<dyn ServerAudit>)>,
+    connects: Option<run::routing::Connects>,
+    scale: Option<i64>,
+}
+
+/// The weight of TPC-C, if it is asked for.
+fn tpcc_weight(asked: &[Asked]) -> Option<u64> {
+    let weights = asked.iter().filter(|asked| matches!(asked, Asked::Tpcc(_))).map(Asked::weight);
+    weights.reduce(|sum, weight| sum + weight)
+}
+
+/// One thing the user asked for.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Ycsb(&'static ycsb::Builtin, u64),
+    Script(Script),
+    Tpcc(u64),
+    Family(&'static Builtin, u64),
+}
+
+impl Asked {
+    fn weight(&self) -> u64 {
+        match self {
+            Asked::Ycsb(_, weight) | Asked::Tpcc(weight) | Asked::Family(_, weight) => *weight,
+            Asked::Script(script) => u64::from(script.source.weight),
+        }
+    }
+
+    fn script(&self) -> Option<&Script> {
+        match self {
+            Asked::Script(script) => Some(script),
+            Asked::Ycsb(..) | Asked::Tpcc(_) | Asked::Family(..) => None,
+        }
+    }
+}
+
+/// All built-in workloads, one line each.
+pub fn list() -> String {
+    let mut text = String::from("On tables of load ycsb:\n");
+    for builtin in ycsb::BUILTINS {
+        text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.about));
+    }
+    text.push_str("On tables of load tpcc:\n");
+    text.push_str(&format!("  {:<14} {}\n", tpcc::NAME, tpcc::ABOUT));
+    text.push_str(&families::list());
+    text.push_str("On tables of load tpcb, or pgbench -i:\n");
+    for builtin in &script::BUILTINS {
+        text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.description));
+    }
+    text.trim_end().to_string()
+}
+
+/// The names of the built-in workloads that pgbench does not know.
+fn own_names() -> impl Iterator<Item = &'static str> {
+    let ycsb = ycsb::BUILTINS.iter().map(|builtin| builtin.name);
+    ycsb.chain([tpcc::NAME]).chain(families::builtins().map(|builtin| builtin.name))
+}
+
+/// The name of the built-in that was meant: this one, or the only one that begins so. pgbench knows three names, and its commands are to
+/// work here as they do there: what is unambiguous for it is so for us.
+pub(super) fn builtin_name(wanted: &str) -> Result<&'static str, Failure> {
+    let pgbench = script::BUILTINS.map(|builtin| builtin.name);
+    let names: Vec<&'static str> = own_names().chain(pgbench).collect();
+    if let Some(exact) = names.iter().copied().find(|name| *name == wanted) {
+        return Ok(exact);
+    }
+    let found: Vec<&'static str> = names.into_iter().filter(|name| name.starts_with(wanted)).collect();
+    let of_pgbench: Vec<&'static str> = found.iter().copied().filter(|name| pgbench.contains(name)).collect();
+    match (&found[..], &of_pgbench[..]) {
+        ([name], _) | (_, [name]) => Ok(*name),
+        ([], _) => Err(Failure::usage(format!("-b {wanted}: there is no built-in workload of that name"))
+            .hint("pgfathom run -b list shows them all; use -f for your own script")),
+        _ => Err(Failure::usage(format!("-b {wanted}: {} built-in workloads begin with that", found.len()))
+            .hint(format!("write more of the name: {}", found.join(", ")))),
+    }
+}
+
+/// What a beginning that several names share was taken for, where pgbench's names decided, or where a name of ours is a beginning of one of
+/// pgbench's: somebody may have meant the other.
+pub(super) fn taken_for(wanted: &str) -> Option<String> {
+    let name = builtin_name(wanted).ok()?;
+    if name == wanted {
+        let pgbench = script::BUILTINS.iter().map(|builtin| builtin.name);
+        let mut longer = pgbench.filter(|other| *other != name && other.starts_with(wanted));
+        return longer.next().map(|other| {
+            format!("-b {wanted} is a workload of pgfathom; what pgbench takes it for is {other}")
+        });
+    }
+    let others: Vec<&str> = own_names().filter(|other| *other != name && other.starts_with(wanted)).collect();
+    let begin = if others.len() > 1 { "begin" } else { "begins" };
+    (!others.is_empty()).then(|| {
+        format!("-b {wanted} is {name}, as for pgbench; {} {begin} like that, too", others.join(" and "))
+    })
+}
+
+/// The built-in of this name.
+fn builtin(wanted: &Weighted) -> Result<Asked, Failure> {
+    let name = builtin_name(&wanted.name)?;
+    if name == tpcc::NAME {
+        return Ok(Asked::Tpcc(wanted.weight));
+    }
+    if let Some(builtin) = ycsb::BUILTINS.iter().find(|builtin| builtin.name == name) {
+        return Ok(Asked::Ycsb(builtin, wanted.weight));
+    }
+    if let Some(builtin) = families::builtins().find(|builtin| builtin.name == name) {
+        return Ok(Asked::Family(builtin, wanted.weight));
+    }
+    let source = argument::builtin_source(&format!("{name}@{}", wanted.weight)).map_err(from_argument)?;
+    let sha256 = argument::sha256(source.text.as_bytes());
+    Ok(Asked::Script(Script { source, sha256 }))
+}
+
+fn from_argument(error: argument::ArgumentError) -> Failure {
+    let hint = error.hint();
+    let failure = match std::error::Error::source(&error) {
+        Some(source) => Failure::usage(format!("{error}: {source}")),
+        None => Failure::usage(error.to_string()),
+    };
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure.hint("check the path of the script; -b list shows the built-in workloads"),
+    }
+}
+
+impl Plan {
+    /// The workload, read and compiled at the first call: everything about it that can be checked without a server.
+    pub(super) fn read(&self) -> Result<&Read, Failure> {
+        self.prepared.scripts.get(|| {
+            let asked = self.ask()?;
+            let mix = self.compile(&asked)?.map(Arc::new);
+            Ok(Read { asked, mix })
+        })
+    }
+
+    fn ask(&self) -> Result<Vec<Asked>, Failure> {
+        let mut asked: Vec<Asked> = self.builtin.iter().map(builtin).collect::<Result<_, _>>()?;
+        if self.file.iter().filter(|file| file.name == argument::STDIN).count() > 1 {
+            return Err(Failure::usage("-f -: standard input is given twice, but can be read only once")
+                .hint("write the script to a file, and name that"));
+        }
+        for file in &self.file {
+            let (source, sha256) =
+                file_source(&format!("{}@{}", file.name, file.weight)).map_err(from_argument)?;
+            asked.push(Asked::Script(Script { source, sha256 }));
+        }
+        if asked.is_empty() {
+            return Err(Failure::usage("nothing to run: neither -b nor -f was given")
+                .hint("try -b ycsb-c, or -b list for all built-in workloads, or -f script.sql"));
+        }
+        if asked.len() > SCRIPTS_MAX {
+            return Err(Failure::usage(format!(
+                "{} workloads and scripts in one mix; {SCRIPTS_MAX} are the most",
+                asked.len()
+            ))
+            .hint("give fewer -b and -f"));
+        }
+        if asked.iter().map(Asked::weight).sum::<u64>() == 0 {
+            return Err(Failure::usage("all weights are 0: nothing would run")
+                .hint("give one a weight above 0, as in ycsb-a@1"));
+        }
+        let is_tpcc = |asked: &Asked| matches!(asked, Asked::Tpcc(_));
+        self.check_tpcc(asked.iter().any(is_tpcc), asked.len() > 1)?;
+        self.check_families(&asked)?;
+        let has_ycsb = asked.iter().any(|asked| matches!(asked, Asked::Ycsb(..)));
+        let has_script = asked.iter().any(|asked| asked.script().is_some());
+        if self.keys.is_some() && !has_ycsb {
+            return Err(Failure::usage("--keys applies to YCSB workloads, and none is run")
+                .hint("in a script, use random(), random_zipfian() and similar functions"));
+        }
+        if !has_script && !self.define.is_empty() {
+            return Err(Failure::usage("-D sets a variable of scripts, and no script is run")
+                .hint("add -f script.sql, or omit -D"));
+        }
+        Ok(asked)
+    }
+
+    /// The workloads' names, joined.
+    pub(super) fn workload_name(&self) -> Result<String, Failure> {
+        let name = |asked: &Asked| match asked {
+            Asked::Ycsb(builtin, _) => builtin.name.to_string(),
+            Asked::Tpcc(_) => tpcc::NAME.to_string(),
+            Asked::Family(builtin, _) => builtin.name.to_string(),
+            Asked::Script(script) => short_name(&script.source.name),
+        };
+        Ok(self.read()?.asked.iter().map(name).collect::<Vec<_>>().join("+"))
+    }
+
+    /// What run.json keeps of its scripts; `None` where there are none.
+    pub(super) fn described_scripts(&self) -> Option<Vec<serde_json::Value>> {
+        let asked = &self.read().ok()?.asked;
+        let scripts: Vec<_> = asked.iter().filter_map(Asked::script).map(Script::described).collect();
+        (!scripts.is_empty()).then_some(scripts)
+    }
+
+    /// The tables it works on.
+    ///
+    /// # Errors
+    /// When the target lacks the dataset.
+    pub(super) fn tables(&self, control: &mut Control) -> Result<Tables, Failure> {
+        let mut named = vec![];
+        for asked in &self.read()?.asked {
+            match asked {
+                Asked::Ycsb(..) if named.iter().any(|(_, table)| *table == "usertable") => {}
+                Asked::Ycsb(..) => named.push((Some(self.dataset(control)?.1.schema_name), "usertable")),
+                Asked::Script(script) if is_builtin(&script.source) => {
+                    for table in PGBENCH_TABLES
+                        .into_iter()
+                        .filter(|table| !named.contains(&(None, *table)))
+                        .collect::<Vec<_>>()
+                    {
+                        named.push((None, table));
+                    }
+                }
+                Asked::Script(_) => return Ok(Tables::Unknown),
+                Asked::Family(builtin, _) => {
+                    for table in self.tables_of_family(builtin, control)? {
+                        if !named.contains(&table) {
+                            named.push(table);
+                        }
+                    }
+                }
+                Asked::Tpcc(_) => {
+                    let schema = self.tpcc_dataset(control)?.dataset.schema_name;
+                    named.extend(data::tpcc::Table::ALL.map(|table| (Some(schema.clone()), table.name())));
+                }
+            }
+        }
+        Ok(Tables::Named(named))
+    }
+
+    /// Checks the workload's flags and files, touching no server.
+    pub(super) fn check_workload(&self) -> Result<(), Failure> {
+        self.read().map(drop)
+    }
+
+    fn compile(&self, asked: &[Asked]) -> Result<Option<Mix>, Failure> {
+        let sources: Vec<Source> =
+            asked.iter().filter_map(|asked| asked.script().map(|script| script.source.clone())).collect();
+        if sources.is_empty() {
+            return Ok(None);
+        }
+        let defines = self.define.iter().map(|define| (define.name.clone(), define.value.clone())).collect();
+        let mode = query_mode(self.protocol_of(asked));
+        let mix = Mix::compile(&sources, &script::Options { mode, defines }).map_err(|error| {
+            let failure = Failure::usage(error.to_string());
+            match error.hint() {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            }
+        })?;
+        Ok(Some(mix))
+    }
+
+    /// How statements are sent: as asked for; else as pgbench does where only its scripts are run, and prepared where a workload of ours is.
+    pub(super) fn protocol(&self) -> Result<Protocol, Failure> {
+        Ok(self.protocol_of(&self.read()?.asked))
+    }
+
+    fn protocol_of(&self, asked: &[Asked]) -> Protocol {
+        let only_scripts = asked.iter().all(|asked| asked.script().is_some());
+        self.protocol.unwrap_or(if only_scripts { Protocol::Simple } else { Protocol::Prepared })
+    }
+
+    /// Puts the workload together and, where it will write into a dataset, announces it in the target's ledger.
+    pub(super) fn assemble(
+        &self,
+        control: &mut Control,
+        spec: &ConnSpec,
+        seed: u64,
+        terminal: &dyn Terminal,
+    ) -> Result<Assembled, Failure> {
+        let Read { asked, mix } = self.read()?;
+        self.route.check_mix(&self.demands(asked))?;
+        let mut parts: Vec<(Benchmark, u64)> = Vec::new();
+        let mut assembled = Parts::default();
+        if let Some((ycsb, dataset)) = self.ycsb(asked, control)? {
+            assembled.datasets.push(crate::load::dataset(&dataset));
+            assembled.ycsb = Some((ycsb.clone(), dataset));
+            parts.push((ycsb.into(), 1));
+        }
+        if let Some(weight) = tpcc_weight(asked) {
+            let (tpcc, dataset, connects) = self.tpcc_on_target(control, seed)?;
+            assembled.datasets.push(dataset);
+            assembled.connects = connects;
+            let audit: Box<dyn ServerAudit> = Box::new(OrdersAudit::new(&tpcc, self.tpcc.terms()));
+            assembled.audits.push((parts.len(), audit));
+            parts.push((tpcc.into(), weight));
+        }
+        for prepared in self.prepare_families(asked, control, seed)? {
+            assembled.datasets.push(prepared.dataset);
+            assembled.audits.extend(prepared.audit.map(|audit| (parts.len(), audit)));
+            parts.push((prepared.workload, 1));
+        }
+        let uses_pgbench_tables =
+            asked.iter().filter_map(Asked::script).any(|script| is_builtin(&script.source));
+        if let Some(mix) = mix {
+            let scale = self.scale(control, spec, uses_pgbench_tables, terminal)?;
+            let predefined = Predefined {
+                client_id: 0,
+                scale,
+                random_seed: seed as i64,
+                default_seed: default_seed(seed),
+            };
+            assembled.scale = Some(scale);
+            let scripts = Scripts::new(Arc::clone(mix), query_mode(self.protocol()?), predefined);
+            parts.push((scripts.into(), 1));
+        }
+        let mixed = |parts: &[(Benchmark, u64)]| {
+            Mixed::new(parts.iter().cloned())
+                .ok_or_else(|| Failure::usage("all weights are 0: nothing would run"))
+        };
+        let mut mix = mixed(&parts)?;
+        let mut writer = None;
+        if let Some((ycsb, dataset)) = assembled.ycsb.filter(|(ycsb, _)| ycsb.writes()) {
+            // It is the first part.
+            let spec_of_run = WriterSpec::new(mix.items(), 0, &ycsb, seed);
+            let registry = self.registry(control, spec, &dataset)?;
+            let announced = announce(registry, control, &dataset, spec_of_run)?;
+            parts[0].0 = ycsb.as_writer(announced.run_no, announced.spec.first_insert).into();
+            mix = mixed(&parts)?;
+            writer = Some(announced);
+        }
+        let audits = assembled.audits.into_iter();
+        Ok(Assembled {
+            name: self.workload_name()?,
+            datasets: assembled.datasets,
+            audits: audits.map(|(part, audit)| (mix.parts()[part].first_item, audit)).collect(),
+            mix,
+            writer,
+            uses_pgbench_tables,
+            connects: assembled.connects,
+            scale: assembled.scale,
+        })
+    }
+
+    /// What each workload asks of the nodes where sessions enter.
+    fn demands(&self, asked: &[Asked]) -> Vec<Demand> {
+        let mut demands = vec![];
+        for asked in asked.iter().filter(|asked| asked.weight() > 0) {
+            match asked {
+                Asked::Ycsb(builtin, _) => demands.extend(builtin.mix.iter().map(|(verb, ..)| Demand {
+                    name: format!("{}.{}", builtin.name, verb.name()),
+                    writes: verb.writes(),
+                    keys: if *verb == ycsb::Verb::Insert { Keys::New } else { Keys::OfNode },
+                })),
+                // Whether it writes is looked at together with where its warehouses are.
+                Asked::Tpcc(_) => {
+                    demands.push(Demand { name: tpcc::NAME.to_string(), writes: false, keys: Keys::OfNode })
+                }
+                Asked::Family(builtin, _) => demands.push(families::demand(builtin)),
+                Asked::Script(script) => demands.push(Demand {
+                    name: short_name(&script.source.name),
+                    writes: false,
+                    keys: Keys::Own,
+                }),
+            }
+        }
+        demands
+    }
+
+    /// All that is asked of YCSB, on the target's dataset.
+    fn ycsb(&self, asked: &[Asked], control: &mut Control) -> Result<Option<(Ycsb, Dataset)>, Failure> {
+        let builtins: Vec<(&ycsb::Builtin, u64)> = asked
+            .iter()
+            .filter_map(|asked| match asked {
+                Asked::Ycsb(builtin, weight) => Some((*builtin, *weight)),
+                _ => None,
+            })
+            .collect();
+        if builtins.is_empty() {
+            return Ok(None);
+        }
+        let (ycsb, dataset) = self.dataset(control)?;
+        let homes = self.route.homes(control, &dataset)?;
+        let keys = self.keys;
+        let ycsb = builtins
+            .into_iter()
+            .fold(ycsb.with_homes(homes), |ycsb, (builtin, weight)| ycsb.with_builtin(builtin, weight, keys));
+        Ok(Some((ycsb, dataset)))
+    }
+
+    /// The dataset in the target that YCSB works on.
+    fn dataset(&self, control: &mut Control) -> Result<(Ycsb, Dataset), Failure> {
+        let dataset = dataset(control)?;
+        let table = data::ycsb::Table::new(dataset.spec.clone());
+        let ycsb = Ycsb::new(table, dataset.rows, dataset.rows, self.client.first(), 0);
+        Ok((ycsb.with_schema(&dataset.schema_name).with_mode(query_mode(self.protocol()?)), dataset))
+    }
+
+    /// The ledgers that a run which writes must be entered in: those of all nodes that the dataset lies on.
+    fn registry(
+        &self,
+        control: &mut Control,
+        spec: &ConnSpec,
+        dataset: &Dataset,
+    ) -> Result<Registry, Failure> {
+        let nodes = ledger::layout(&mut **control, dataset.id)?.nodes;
+        let cluster = if nodes.is_empty() {
+            // One server, or one with standbys: the connection leads to whichever takes writes.
+            Cluster::single(spec.clone())
+        } else if let Some(cluster) = self.route.cluster() {
+            cluster.clone()
+        } else {
+            match self.address.cluster_of_file()? {
+                Some(cluster) => cluster,
+                None => Cluster::discover(spec)?,
+            }
+        };
+        let known = cluster.data_nodes().count();
+        if known < nodes.len() {
+            return Err(Failure::usage(format!(
+                "the dataset is on {} nodes ({}), and only {known} of them known from here: a run that writes must be recorded on each",
+                nodes.len(),
+                nodes.join(", ")
+            ))
+            .hint("name all nodes with --cluster FILE, as pgfathom up writes it"));
+        }
+        registry(&cluster)
+    }
+
+    /// `:scale` as pgbench has it: with its own built-in scripts the branches of its tables, whatever was asked for, because other keys do
+    /// not exist; else what the user says, or 1. `-D scale=N` goes before both, and is refused where it is wrong.
+    fn scale(
+        &self,
+        control: &mut Control,
+        spec: &ConnSpec,
+        uses_pgbench_tables: bool,
+        terminal: &dyn Terminal,
+    ) -> Result<i64, Failure> {
+        let defined = self.define.iter().rev().find(|define| define.name == "scale");
+        let number = defined.and_then(|define| define.value.parse::<i64>().ok());
+        if !uses_pgbench_tables {
+            let given = i64::try_from(self.scale.unwrap_or(1))
+                .map_err(|_| Failure::usage("-s/--scale: the number is too large"))?;
+            return Ok(number.unwrap_or(given));
+        }
+        let hint = "fill pgbench's tables first: pgfathom load tpcb -s 10, or pgbench -i";
+        let branches = users_relation(spec, "pgbench_branches")?;
+        let counted =
+            control.query_one(&format!("select count(*) from {branches}"), &[]).map_err(|error| {
+                let message = connect::control::server_error(&error)
+                    .map_or_else(|| error.to_string(), |error| error.message);
+                Failure::usage(format!("cannot read pgbench_branches, which gives the scale: {message}"))
+                    .hint(hint)
+            })?;
+        let scale = counted.get::<_, i64>(0);
+        if scale == 0 {
+            return Err(Failure::usage("pgbench_branches is empty").hint(hint));
+        }
+        if let Some(given) = self.scale.filter(|_| self.prepared.scripts.is_first_warning()) {
+            terminal.warn(&format!(
+                "-s/--scale {given} is ignored: built-in scripts take the scale from pgbench_branches, which has {scale} rows"
+            ));
+        }
+        match (defined, number) {
+            (None, _) => Ok(scale),
+            // A part of the rows is a fair thing to ask for.
+            (_, Some(number)) if (1..=scale).contains(&number) => Ok(number),
+            (Some(define), _) => Err(Failure::usage(format!(
+                "-D scale={}: built-in scripts would draw keys that do not exist, pgbench_branches has {scale} rows",
+                define.value
+            ))
+            .hint("omit -D scale; pgbench -i -s N makes larger tables")),
+        }
+    }
+}
+
+fn query_mode(protocol: Protocol) -> QueryMode {
+    match protocol {
+        Protocol::Simple => QueryMode::Simple,
+        Protocol::Extended => QueryMode::Extended,
+        Protocol::Prepared => QueryMode::Prepared,
+    }
+}
+
+/// The YCSB dataset of a target, complete and with rows to choose from.
+pub(crate) fn dataset(control: &mut Control) -> Result<Dataset, Failure> {
+    const FILL: &str = "load it first: pgfathom load ycsb --rows 1M";
+    let missing = || Failure::usage("this database holds no YCSB dataset").hint(FILL);
+    let client: &mut postgres::Client = control;
+    if !ledger::exists(client)? {
+        return Err(missing());
+    }
+    let dataset = ledger::find_dataset(client, ledger::YCSB)?.ok_or_else(missing)?;
+    if !dataset.loaded {
+        return Err(Failure::usage("the YCSB dataset of this database is not completely loaded")
+            .hint("run the same pgfathom load again: it continues where it stopped"));
+    }
+    if dataset.rows == 0 {
+        return Err(Failure::usage("the YCSB dataset of this database has no rows to choose from").hint(FILL));
+    }
+    ledger::check_in_place(client, &dataset, &load::plan::table_names(dataset.partitions))?;
+    Ok(dataset)
+}
+
+/// The ledgers that a run which writes must be entered in.
+pub(crate) fn registry(cluster: &Cluster) -> Result<Registry, Failure> {
+    Registry::open(cluster)?.ok_or_else(|| Failure::usage("this database holds no YCSB dataset"))
+}
+
+/// Enters the run in the ledgers, and for one that inserts finds the first row number that no other run has used.
+///
+/// As long as the run is on, the ledgers' connections hold an advisory lock, so that others can tell it from a killed one.
+pub(crate) fn announce(
+    mut registry: Registry,
+    control: &mut Control,
+    dataset: &Dataset,
+    mut spec: WriterSpec,
+) -> Result<Announced, Failure> {
+    let run_no = registry.create(&json(&spec)?)?;
+    if !registry.mark(run_no)? {
+        return Err(Failure::usage("another run started at the same moment").hint("run it again"));
+    }
+    if spec.inserts() {
+        for writer in registry.writers()?.iter().filter(|writer| writer.run_no < run_no) {
+            let Ok(mut earlier) = serde_json::from_str::<WriterSpec>(&writer.spec) else { continue };
+            let end = match earlier.next_insert() {
+                Some(end) => end,
+                None if !registry.mark(writer.run_no)? => {
+                    return Err(Failure::usage(format!(
+                        "run {} is inserting rows into this dataset",
+                        writer.run_no
+                    ))
+                    .hint("wait until it has ended: two runs that insert would collide"));
+                }
+                None => {
+                    let end = insert_end(control, dataset, &earlier)?;
+                    earlier.insert_end = Some(end);
+                    registry.update_spec(writer.run_no, &json(&earlier)?)?;
+                    end
+                }
+            };
+            spec.first_insert = spec.first_insert.max(end);
+        }
+        registry.update_spec(run_no, &json(&spec)?)?;
+    }
+    Ok(Announced { registry, run_no, spec })
+}
+
+fn json(spec: &WriterSpec) -> Result<String, Failure> {
+    serde_json::to_string(spec).map_err(|error| Failure::caused("cannot describe the run", error))
+}
+
+/// Where the inserts of a killed run end, found by asking for its keys: each session has inserted its rows in order, so the first long
+/// stretch that is not there is behind the last one. Were it not, the next run's insert would be refused as a duplicate and told.
+fn insert_end(client: &mut postgres::Client, dataset: &Dataset, spec: &WriterSpec) -> Result<u64, Failure> {
+    /// Keys asked for at once; more failed inserts in a row than this would hide those behind them.
+    const STRETCH: u64 = 4096;
+    let table = data::ycsb::Table::new(dataset.spec.clone());
+    let sql = format!(
+        "select count(*) from {} where ycsb_key = any($1)",
+        ledger::qualified(&dataset.schema_name, "usertable")
+    );
+    let mut end = spec.first_insert;
+    loop {
+        let keys: Vec<String> =
+            (end..end + STRETCH).map(|row| String::from_utf8_lossy(&table.key(row)).into_owned()).collect();
+        let found = client
+            .query_one(&sql, &[&keys])
+            .map_err(|error| Failure::caused("cannot find the rows of a killed run", error))?;
+        if found.get::<_, i64>(0) == 0 {
+            return Ok(end);
+        }
+        end += STRETCH;
+    }
+}
+
+fn is_builtin(source: &Source) -> bool {
+    script::BUILTINS.iter().any(|builtin| builtin.name == source.name && builtin.text == source.text)
+}

@@ -1,0 +1,519 @@
+//! `--connect` and `--data`: where sessions enter a cluster, and on which node the rows live that they ask for.
+
+use crate::connection::Address;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::human;
+use connect::conninfo::Pinned;
+use connect::{ConnSpec, cluster_file::Role};
+use data::ycsb::Table;
+use engines::placement::{Routing, Rule};
+use engines::{Cluster, Placement};
+use load::ledger::Dataset;
+use run::dial::TargetDial;
+use run::engine::connector::Dial;
+use run::routing::{Connects, Homes, KeyOwners, RoutedDial};
+use run::workload::tpcc::homes::Homes as Warehouses;
+use std::sync::Arc;
+
+/// Keys on which client and server have to agree before sessions are held to nodes.
+const SELF_TEST_KEYS: u64 = 512;
+/// For sessions whose updates go through tables with foreign partitions. A plan for any parameters keeps all partitions and prunes them when it
+/// runs; PostgreSQL 18 then mistakes one partition for another (`ExecInitModifyTable`: places among the partitions that are left are looked up in
+/// lists of all of them), and a backend that updates a foreign one crashes, seen on 18.4. A plan for the parameters at hand has the one partition
+/// from the start, and is better anyway.
+const PLAN_EACH: &str = "-c plan_cache_mode=force_custom_plan";
+/// Nodes named in a message; more are counted.
+const NODES_NAMED_MAX: usize = 20;
+
+/// Where sessions enter and whose rows they ask for, and the cluster that this is about.
+#[derive(Clone, Debug, Default)]
+pub struct Route {
+    /// Where sessions enter; `None`: at the target itself.
+    pub connect: Option<Way>,
+    /// Draw only keys whose rows live on this node.
+    pub data: Option<String>,
+    /// The nodes, once they are known.
+    pub(crate) cluster: Option<Cluster>,
+}
+
+impl Route {
+    /// A route with these two parts.
+    pub fn new(connect: Option<Way>, data: Option<String>) -> Route {
+        Route { connect, data, cluster: None }
+    }
+}
+
+/// What a workload asks of the nodes where its sessions enter.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand {
+    /// Its name.
+    pub(crate) name: String,
+    /// It writes.
+    pub(crate) writes: bool,
+    /// Which keys it draws.
+    pub(crate) keys: Keys,
+}
+
+/// The keys that a workload draws.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keys {
+    /// Those of one node, where that is asked for.
+    OfNode,
+    /// New ones, whose nodes follow from them.
+    New,
+    /// Its own: nobody else knows them.
+    Own,
+}
+
+/// How sessions are dealt out over nodes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// By turns over all nodes.
+    Each,
+    /// By chance, as the seed decides.
+    Random,
+    /// By turns over the nodes that own rows; each session draws keys of its own node.
+    Owner,
+    /// By turns over these.
+    Nodes(Vec<String>),
+}
+
+impl Way {
+    /// Reads `each`, `random`, `owner` or names of nodes with commas between; `None` where a name is empty.
+    pub fn parse(text: &str) -> Option<Way> {
+        match text {
+            "each" => Some(Way::Each),
+            "random" => Some(Way::Random),
+            "owner" => Some(Way::Owner),
+            names => {
+                let names: Vec<String> = names.split(',').map(|name| name.trim().to_string()).collect();
+                names.iter().all(|name| !name.is_empty()).then_some(Way::Nodes(names))
+            }
+        }
+    }
+
+    /// What [`Way::parse`] reads.
+    fn word(&self) -> String {
+        match self {
+            Way::Each => "each".to_string(),
+            Way::Random => "random".to_string(),
+            Way::Owner => "owner".to_string(),
+            Way::Nodes(names) => names.join(","),
+        }
+    }
+}
+
+/// The names of a cluster's nodes, for a message.
+pub(crate) fn names(cluster: &Cluster) -> String {
+    let mut names: Vec<&str> =
+        cluster.nodes.iter().take(NODES_NAMED_MAX).map(|node| node.name.as_str()).collect();
+    let more = cluster.nodes.len().saturating_sub(NODES_NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    match names.pop() {
+        Some(last) if names.is_empty() => last.to_string(),
+        Some(last) if more.is_empty() => format!("{} and {last}", names.join(", ")),
+        Some(last) => format!("{}, {last}{more}", names.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// The place of the node that `flag` names.
+pub(crate) fn node_named(cluster: &Cluster, flag: &str, name: &str) -> Result<usize, Failure> {
+    cluster.node(name).ok_or_else(|| {
+        Failure::usage(format!("{flag}: this cluster has no node {name:?}"))
+            .hint(format!("its nodes are {}", names(cluster)))
+    })
+}
+
+impl Route {
+    /// Finds the cluster where one is asked for, checks the names, and tells the node to ask about the dataset: the first one that
+    /// owns rows. Without these flags that is the target itself; but where `seeks_owner` and rows are spread by `postgres_fdw`, it is as if
+    /// `--connect owner` had been typed.
+    pub(crate) fn resolve(
+        &mut self,
+        address: &Address,
+        context: &Context,
+        seeks_owner: bool,
+    ) -> Result<ConnSpec, Failure> {
+        let is_sharded = Cluster::has_foreign_partitions;
+        let cluster = match (&self.connect, &self.data) {
+            (None, None) if !seeks_owner => return address.spec(context),
+            (None, None) => {
+                let found = match address.cluster_of_file()? {
+                    Some(cluster) if is_sharded(&cluster) => cluster,
+                    Some(_) => return address.spec(context),
+                    None => {
+                        let spec = address.spec(context)?;
+                        // Whoever cannot be asked is one server.
+                        match Cluster::discover(&spec) {
+                            Ok(cluster) if is_sharded(&cluster) => cluster,
+                            _ => return Ok(spec),
+                        }
+                    }
+                };
+                self.connect = Some(Way::Owner);
+                found
+            }
+            _ => address.cluster(context)?,
+        };
+        if cluster.nodes.len() == 1 {
+            let flag = if self.data.is_some() { "--data" } else { "--connect" };
+            return Err(Failure::usage(format!(
+                "{flag} chooses among the nodes of a cluster, and this target is one server"
+            ))
+            .hint("name the nodes with --cluster FILE, as pgfathom up writes it, or omit the flag"));
+        }
+        if let Some(Way::Nodes(names)) = &self.connect {
+            for name in names {
+                node_named(&cluster, "--connect", name)?;
+            }
+        }
+        if let Some(name) = &self.data {
+            let node = node_named(&cluster, "--data", name)?;
+            if self.connect == Some(Way::Owner) {
+                return Err(Failure::usage("--connect owner already decides which rows each session reads")
+                    .hint(format!("omit --data, or pin the sessions as well: --connect {name}")));
+            }
+            if cluster.nodes[node].role == Role::Coordinator {
+                return Err(Failure::usage(format!("--data: {name} is a coordinator and owns no rows"))
+                    .hint(format!("nodes with rows are {}", names_of(&cluster, cluster.data_nodes()))));
+            }
+        }
+        let first = cluster.data_nodes().next().unwrap_or(0);
+        let spec = cluster.nodes[first].spec.clone();
+        self.cluster = Some(cluster);
+        Ok(spec)
+    }
+
+    /// The nodes, where sessions are dealt out over them.
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
+    /// The nodes where sessions enter, by turns or by chance.
+    fn entries(&self, cluster: &Cluster) -> Vec<u16> {
+        let all = || (0..cluster.nodes.len()).map(|node| node as u16).collect();
+        match &self.connect {
+            None | Some(Way::Each | Way::Random) => all(),
+            Some(Way::Owner) => cluster.data_nodes().map(|node| node as u16).collect(),
+            Some(Way::Nodes(names)) => {
+                names.iter().filter_map(|name| cluster.node(name)).map(|node| node as u16).collect()
+            }
+        }
+    }
+
+    /// Where each session enters; without a cluster nodes are not told apart. With `--data` alone, at every node by turns.
+    pub(crate) fn connects(&self, sessions: u64, seed: u64) -> Connects {
+        let Some(cluster) = &self.cluster else { return Connects::default() };
+        let (all, entries) = (cluster.nodes.len(), self.entries(cluster));
+        match &self.connect {
+            Some(Way::Random) => Connects::at_random(all, &entries, sessions, seed),
+            _ => Connects::by_turns(all, &entries, sessions),
+        }
+    }
+
+    /// What dials the sessions. `pinned`: the settings that are not the user's; `plans_each`: their statements are planned anew each time.
+    pub(crate) fn dial(
+        &self,
+        spec: &ConnSpec,
+        connects: &Connects,
+        pinned: Pinned,
+        plans_each: bool,
+    ) -> Arc<dyn Dial> {
+        let spec_of = |spec: &ConnSpec| {
+            let mut spec = spec.clone().with_pinned(pinned);
+            if plans_each {
+                let options = spec.options.take().map(|options| format!("{options} ")).unwrap_or_default();
+                spec.options = Some(format!("{options}{PLAN_EACH}"));
+            }
+            spec
+        };
+        match &self.cluster {
+            None => Arc::new(TargetDial::new(spec_of(spec))),
+            Some(cluster) => {
+                let specs = cluster.nodes.iter().map(|node| spec_of(&node.spec)).collect();
+                RoutedDial::new(specs, connects.clone(), 0)
+            }
+        }
+    }
+
+    /// The words for the step's parameters.
+    pub(crate) fn words(&self) -> (Option<String>, Option<&str>) {
+        let connect = self.connect.as_ref().map(Way::word);
+        // What --data alone means need not be looked up.
+        let connect = connect.or_else(|| self.cluster.as_ref().map(|_| Way::Each.word()));
+        (connect, self.data.as_deref())
+    }
+
+    /// Refuses what cannot work: writes on a standby, scripts and inserts held to a node's keys.
+    pub(crate) fn check_mix(&self, demands: &[Demand]) -> Result<(), Failure> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        let writer = demands.iter().find(|demand| demand.writes);
+        let standby = self
+            .entries(cluster)
+            .into_iter()
+            .map(|node| &cluster.nodes[usize::from(node)])
+            .find(|node| node.role == Role::Standby);
+        if let (Some(writer), Some(standby)) = (writer, standby) {
+            return Err(Failure::usage(format!(
+                "{} writes, but sessions that connect to {} can only read: it is a standby",
+                writer.name, standby.name
+            ))
+            .hint(format!(
+                "add --connect {}, or drive a workload that only reads, as ycsb-c",
+                names_of(cluster, cluster.data_nodes())
+            )));
+        }
+        let Some(flag) = self.holding() else { return Ok(()) };
+        for Demand { name, keys, .. } in demands {
+            match keys {
+                Keys::Own => {
+                    return Err(Failure::usage(format!(
+                        "{flag} draws the keys of one node, and a script draws its own: {name}"
+                    ))
+                    .hint("omit it for scripts (--connect with names works), or use a ycsb workload"));
+                }
+                Keys::New => {
+                    return Err(Failure::usage(format!(
+                        "{flag} cannot hold inserts to a node, and {name} inserts: which node gets a new row follows from its key"
+                    ))
+                    .hint("use a workload without inserts: ycsb-a, ycsb-b, ycsb-c, ycsb-f, ycsb-select, ycsb-update"));
+                }
+                Keys::OfNode => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the warehouses of TPC-C are, and where each session enters; `None` when the target does not spread them over nodes. With
+    /// `--connect owner` sessions stand for warehouses of the node they enter at, and nodes without any get no session.
+    pub(crate) fn warehouses(
+        &self,
+        control: &mut connect::control::Control,
+        schema: &str,
+        (loaded, driven): (u32, u32),
+        (sessions, seed): (u64, u64),
+    ) -> Result<Option<(Warehouses, Connects)>, Failure> {
+        let Some(cluster) = &self.cluster else { return Ok(None) };
+        let standby = |node: &u16| cluster.nodes[usize::from(*node)].role == Role::Standby;
+        if let Some(standby) = self.entries(cluster).iter().find(|node| standby(node)) {
+            return Err(Failure::usage(format!(
+                "tpcc writes, but sessions that connect to {} can only read: it is a standby",
+                cluster.nodes[usize::from(*standby)].name
+            ))
+            .hint(format!("add --connect {}", names_of(cluster, cluster.data_nodes()))));
+        }
+        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let client: &mut postgres::Client = control;
+        let placement = Placement::read(cluster, client, entry, schema, "warehouse")?;
+        if placement.on_every_node() || !cluster.is_clustered() {
+            return Ok(None);
+        }
+        let keys: Vec<Vec<Option<String>>> = (1..=loaded).map(|w_id| vec![Some(w_id.to_string())]).collect();
+        let leaves = placement.by_server(client, &keys)?;
+        let nodes: Option<Vec<u16>> =
+            leaves.into_iter().map(|leaf| Some(placement.leaves().get(leaf?)?.node as u16)).collect();
+        let nodes: Arc<[u16]> = nodes
+            .ok_or_else(|| {
+                Failure::usage("the catalog of this cluster does not show on which node each warehouse is")
+                    .hint("check the partitions of the table warehouse: each W_ID needs one")
+            })?
+            .into();
+        let (all, owners) = (cluster.nodes.len(), Warehouses::owners(&nodes, driven));
+        Ok(Some(match &self.connect {
+            Some(Way::Owner) => {
+                let connects = Connects::by_turns(all, &owners, sessions);
+                let entered: Vec<u16> = (0..sessions).map(|session| connects.of(session)).collect();
+                (Warehouses::held(nodes, driven, &entered), connects)
+            }
+            _ => (Warehouses::anywhere(nodes), self.connects(sessions, seed)),
+        }))
+    }
+
+    /// The flag that holds sessions to the keys of nodes, if one does.
+    fn holding(&self) -> Option<&'static str> {
+        match (&self.data, &self.connect) {
+            (Some(_), _) => Some("--data"),
+            (None, Some(Way::Owner)) => Some("--connect owner"),
+            _ => None,
+        }
+    }
+
+    /// Which session draws keys of which node; `None` when all draw from the whole table.
+    pub(crate) fn homes(
+        &self,
+        control: &mut connect::control::Control,
+        dataset: &Dataset,
+    ) -> Result<Option<Homes>, Failure> {
+        let (Some(cluster), Some(flag)) = (&self.cluster, self.holding()) else { return Ok(None) };
+        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let owners = match placed(cluster, control, entry, dataset, flag)? {
+            Owned::Split(owners) => owners,
+            Owned::Everywhere => {
+                return Err(Failure::usage(format!("{flag}: in this cluster every node holds every row"))
+                    .hint(
+                        "choose the nodes with --connect each or --connect NODE; every row is there, too",
+                    ));
+            }
+        };
+        let nodes = match &self.data {
+            Some(name) => vec![node_named(cluster, "--data", name)? as u16],
+            None => self.entries(cluster),
+        };
+        hold(cluster, owners, nodes, 1, dataset, flag).map(Some)
+    }
+}
+
+/// Names of some nodes, for a message or a flag.
+fn names_of(cluster: &Cluster, nodes: impl Iterator<Item = usize>) -> String {
+    nodes.map(|node| cluster.nodes[node].name.as_str()).collect::<Vec<&str>>().join(",")
+}
+
+/// Sessions in groups of `sessions_each`, each held to one of `nodes`; refused when a node has no row to offer.
+pub(crate) fn hold(
+    cluster: &Cluster,
+    owners: KeyOwners,
+    nodes: Vec<u16>,
+    sessions_each: u64,
+    dataset: &Dataset,
+    flag: &str,
+) -> Result<Homes, Failure> {
+    let table = Table::new(dataset.spec.clone());
+    let homes = Homes::new(owners, nodes.clone(), sessions_each)
+        .ok_or_else(|| Failure::usage(format!("{flag}: this cluster has no node that owns rows")))?;
+    match nodes.into_iter().find(|node| !homes.has_rows(*node, &table, dataset.rows)) {
+        None => Ok(homes),
+        Some(empty) => Err(Failure::usage(format!(
+            "{flag}: {} has no row of this dataset, or almost none of its {}",
+            cluster.nodes[usize::from(empty)].name,
+            human::plural(dataset.rows, "row")
+        ))
+        .hint("load more rows, give that node a partition, or name the other nodes")),
+    }
+}
+
+/// Where rows are.
+#[derive(Clone, Debug)]
+pub(crate) enum Owned {
+    /// Each on its node.
+    Split(KeyOwners),
+    /// On every node.
+    Everywhere,
+}
+
+/// Who owns which key, from the catalog of the node `entry` that `control` is connected to, tested against that server. `asker` is named
+/// in errors.
+pub(crate) fn placed(
+    cluster: &Cluster,
+    control: &mut connect::control::Control,
+    entry: usize,
+    dataset: &Dataset,
+    asker: &str,
+) -> Result<Owned, Failure> {
+    let client: &mut postgres::Client = control;
+    let placement = Placement::read(cluster, client, entry, &dataset.schema_name, "usertable")?;
+    let has_standbys = cluster.nodes.iter().any(|node| node.role == Role::Standby);
+    if placement.on_every_node() || (!cluster.is_clustered() && has_standbys) {
+        return Ok(Owned::Everywhere);
+    }
+    let nodes: Vec<u16> = placement.leaves().iter().map(|leaf| leaf.node as u16).collect();
+    let owners = match placement.routing() {
+        Routing::Whole => Some(KeyOwners::Hash { nodes }),
+        Routing::Client { columns, rule } if columns.len() == 1 => owners_by(rule, &nodes),
+        _ => None,
+    };
+    let owners = owners.ok_or_else(|| {
+        Failure::usage(format!(
+            "{asker}: this client cannot determine which node owns a key: {}",
+            placement.routing()
+        ))
+        .hint("pgfathom run --connect NODE pins sessions; their rows can then be on any node")
+    })?;
+    let table = Table::new(dataset.spec.clone());
+    let step = (dataset.rows / SELF_TEST_KEYS).max(1);
+    let keys: Vec<[u8; data::ycsb::KEY_BYTES]> =
+        (0..dataset.rows.min(SELF_TEST_KEYS)).map(|at| table.key(at * step)).collect();
+    placement.self_test(client, &keys)?;
+    Ok(Owned::Split(owners))
+}
+
+/// The rules whose result can be written down with a run.
+fn owners_by(rule: &Rule, nodes: &[u16]) -> Option<KeyOwners> {
+    match rule {
+        Rule::PartitionHash { leaf_of, .. } => {
+            Some(KeyOwners::Hash { nodes: leaf_of.iter().map(|leaf| nodes[*leaf as usize]).collect() })
+        }
+        Rule::HashRange { starts } => Some(KeyOwners::HashRanges {
+            starts: starts.iter().copied().zip(nodes.iter().copied()).collect(),
+        }),
+        Rule::CodeRange { starts } => Some(KeyOwners::CodeRanges {
+            starts: starts.iter().copied().zip(nodes.iter().copied()).collect(),
+        }),
+        Rule::Segment { legacy: false, .. } => Some(KeyOwners::Segments { nodes: nodes.to_vec() }),
+        Rule::Segment { legacy: true, .. } | Rule::KeyRange { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engines::{ClusterNode, Engine};
+
+    fn cluster(roles: &[Role]) -> Cluster {
+        let node = |(at, role): (usize, &Role)| ClusterNode {
+            name: format!("n{}", at + 1),
+            role: *role,
+            spec: ConnSpec::new("localhost", 5432 + at as u16, "me", "db"),
+        };
+        Cluster {
+            engine: Engine::parse("fdw-sharded").unwrap(),
+            nodes: roles.iter().enumerate().map(node).collect(),
+            partitions: None,
+            left_out: vec![],
+        }
+    }
+
+    fn route(connect: &str, roles: &[Role]) -> Route {
+        Route { connect: Way::parse(connect), data: None, cluster: Some(cluster(roles)) }
+    }
+
+    #[test]
+    fn ways_are_words_or_names() {
+        assert_eq!(Way::parse("each"), Some(Way::Each));
+        assert_eq!(Way::parse("n1, n2"), Some(Way::Nodes(vec!["n1".into(), "n2".into()])));
+        assert!(Way::parse("n1,,n2").is_none() && Way::parse("").is_none());
+    }
+
+    #[test]
+    fn sessions_are_dealt_out_as_asked() {
+        let shards = [Role::Shard; 3];
+        let sessions = |connect: &str, roles: &[Role]| route(connect, roles).connects(6, 1).sessions();
+        assert_eq!(sessions("each", &shards), [2, 2, 2]);
+        assert_eq!(sessions("owner", &shards), [2, 2, 2]);
+        assert_eq!(sessions("n3,n1", &shards), [3, 0, 3]);
+        assert_eq!(sessions("n2", &shards), [0, 6, 0]);
+        let replicated = [Role::Primary, Role::Standby, Role::Standby];
+        assert_eq!(sessions("owner", &replicated), [6, 0, 0]);
+        assert_eq!(sessions("random", &replicated).iter().sum::<u64>(), 6);
+        assert_eq!(Route::default().connects(6, 1).nodes(), 0);
+    }
+
+    #[test]
+    fn nodes_are_listed_and_long_lists_are_cut() {
+        let names = |n: usize| names(&cluster(&vec![Role::Shard; n]));
+        assert_eq!([names(1), names(2), names(3)], ["n1", "n1 and n2", "n1, n2 and n3"]);
+        assert!(names(25).ends_with("n20 and 5 more"), "{}", names(25));
+    }
+
+    #[test]
+    fn writes_stay_off_standbys() {
+        let demands = |writes: bool, keys: Keys| vec![Demand { name: "one".to_string(), writes, keys }];
+        let replicated = [Role::Primary, Role::Standby];
+        assert!(route("each", &replicated).check_mix(&demands(true, Keys::OfNode)).is_err());
+        assert!(route("each", &replicated).check_mix(&demands(false, Keys::OfNode)).is_ok());
+        assert!(route("n1", &replicated).check_mix(&demands(true, Keys::OfNode)).is_ok());
+        assert!(route("owner", &[Role::Shard; 2]).check_mix(&demands(true, Keys::New)).is_err());
+        assert!(route("each", &[Role::Shard; 2]).check_mix(&demands(true, Keys::New)).is_ok());
+    }
+}

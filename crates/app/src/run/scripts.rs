@@ -1,0 +1,57 @@
+//! What was asked for with -b and -f, read and compiled once: a script that is edited while a sweep goes on does not change what the sweep
+//! measures, and standard input can be read only once.
+
+use super::mix::Asked;
+use run::script::{Mix, Source};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The workload of some flags, once it has been read. All clones of the flags share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Once(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    read: OnceLock<Read>,
+    is_warned: AtomicBool,
+}
+
+/// A workload as it was read.
+#[derive(Debug)]
+pub(super) struct Read {
+    /// What was asked for, in order.
+    pub(super) asked: Vec<Asked>,
+    /// All scripts of it, compiled together.
+    pub(super) mix: Option<Arc<Mix>>,
+}
+
+impl Once {
+    /// What was read, or what `read` reads now.
+    pub(super) fn get<E>(&self, read: impl FnOnce() -> Result<Read, E>) -> Result<&Read, E> {
+        if let Some(read) = self.0.read.get() {
+            return Ok(read);
+        }
+        let read = read()?;
+        Ok(self.0.read.get_or_init(|| read))
+    }
+
+    /// True at the first call only: what all steps of a sweep would say is said once.
+    pub(super) fn is_first_warning(&self) -> bool {
+        !self.0.is_warned.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// A script, and the SHA-256 of the file it was read from.
+#[derive(Clone, Debug)]
+pub(super) struct Script {
+    pub(super) source: Source,
+    pub(super) sha256: String,
+}
+
+impl Script {
+    /// What run.json keeps of it.
+    pub(super) fn described(&self) -> Value {
+        json!({"name": self.source.name, "weight": self.source.weight, "sha256": self.sha256})
+    }
+}

@@ -1,0 +1,301 @@
+//! `self`: measure this client. Is it good enough to measure others?
+
+use crate::context::{Context, Format};
+use crate::failure::Failure;
+use crate::human;
+use crate::recording::Recording;
+use crate::stop::Stop;
+use data::ycsb::{Compressible, FIELD_BYTES, FIELD_COUNT, KeyOrder, Spec, Table};
+use load::plan::ROW_VALUE_BYTES;
+use load::rows::{MESSAGE_BYTES, RowMessage};
+use record::clock::monotonic_ns;
+use record::{Exit, Latency, State, Verdict};
+use run::drive::{self, DriveError};
+use run::null_server::NullServer;
+use run::schedule::Pace;
+use run::script::{self, Mix, Predefined, QueryMode, Source};
+use run::workload::Mix as Mixed;
+use run::workload::script::Scripts;
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::prepared::Wire;
+use workloads::driving::Benchmark;
+
+/// Rows between two looks at the clock: a look must cost nothing beside them.
+const ROWS_PER_LOOK: u64 = 1_000;
+/// Sessions of the null server's one worker.
+const NULL_SESSIONS: u64 = 8;
+/// One select by key, as pgbench's select-only.
+const NULL_SCRIPT: &str =
+    "\\set aid random(1, 100000)\nSELECT abalance FROM pgbench_accounts WHERE aid = :aid;\n";
+/// Readings of the clock for its cost and its steps.
+const CLOCK_READINGS: u64 = 1_000_000;
+/// What the timer is asked for: long enough for the kernel to put the thread to sleep.
+const SLEEP: Duration = Duration::from_micros(500);
+/// Sleeps that go into the timer's figures at most.
+const SLEEPS_MAX: u32 = 2_000;
+
+/// How to measure this client.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How long each of the measurements takes.
+    pub time: Duration,
+    /// The run directory.
+    pub directory: Option<PathBuf>,
+}
+
+/// One measurement: its name, its numbers by name for the run directory, and its line for people.
+struct Figure {
+    name: &'static str,
+    numbers: Vec<(&'static str, f64)>,
+    line: String,
+}
+
+impl Plan {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// When the run directory cannot be written.
+    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let recording = Recording::begin(context, self.directory.as_deref(), "self", "")?;
+        let dir = recording.dir();
+        let machine = dir.run().client;
+        let text = context.format == Format::Text;
+        if text {
+            let memory =
+                machine.memory_bytes.map_or(String::new(), |bytes| format!(", {}", human::memory(bytes)));
+            context.terminal.data(&format!("pgfathom self   {}{memory}", human::plural(machine.cpus, "CPU")));
+        }
+        let step = dir.begin_step("self", "")?;
+        for (name, measure) in MEASUREMENTS {
+            if context.stop.is_requested() {
+                break;
+            }
+            dir.begin_phase(&step, name)?;
+            let figure = measure(self.time, &context.stop)?;
+            if text {
+                context.terminal.data(&format!("{:<12} {}", figure.name, figure.line));
+            }
+            dir.edit_step(&step, |step| {
+                for (name, value) in figure.numbers {
+                    step.totals.insert(name.to_string(), value.into());
+                }
+            })?;
+        }
+        let state = if context.stop.is_requested() { State::Interrupted } else { State::Finished };
+        dir.edit_step(&step, |step| {
+            step.verdict = Verdict::valid();
+            step.summary.bytes_per_s =
+                step.totals.get("generator_bytes_per_s").and_then(serde_json::Value::as_f64);
+        })?;
+        dir.end_step(&step, state)?;
+        recording.finish(state)?;
+        Ok(if state == State::Interrupted { Exit::Interrupted } else { Exit::Ok })
+    }
+}
+
+type Measure = fn(Duration, &Stop) -> Result<Figure, Failure>;
+
+const MEASUREMENTS: [(&str, Measure); 4] =
+    [("generator", generator), ("null sink", null_sink), ("null server", null_server), ("timer", timer)];
+
+fn table() -> Table {
+    Table::new(Spec { seed: 1, key_order: KeyOrder::Scattered, compressible: Compressible::NONE })
+}
+
+/// Keys and values of YCSB rows on one core, thrown away.
+fn generator(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
+    let table = table();
+    let mut fields = [[0u8; FIELD_BYTES]; FIELD_COUNT];
+    let rows_per_s = per_second(time, stop, |row| {
+        black_box(table.key(row));
+        table.row_fields(row, &mut fields);
+        black_box(&fields);
+    });
+    let bytes_per_s = rows_per_s * ROW_VALUE_BYTES as f64;
+    Ok(Figure {
+        name: "generator",
+        line: format!(
+            "{}/s per core   {} rows/s   keys and values of YCSB rows, discarded",
+            human::bytes(bytes_per_s),
+            human::short(rows_per_s)
+        ),
+        numbers: vec![("generator_rows_per_s", rows_per_s), ("generator_bytes_per_s", bytes_per_s)],
+    })
+}
+
+/// The same as binary COPY, framed as a load sends it, and not sent.
+fn null_sink(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
+    let table = table();
+    let mut message = RowMessage::new(MESSAGE_BYTES);
+    let mut bytes = 0u64;
+    let rows_per_s = per_second(time, stop, |row| {
+        message.push(&table, row);
+        if message.is_full() {
+            bytes = black_box(message.message()).len() as u64;
+            message.clear();
+        }
+    });
+    let value_bytes_per_s = rows_per_s * ROW_VALUE_BYTES as f64;
+    Ok(Figure {
+        name: "null sink",
+        line: format!(
+            "{}/s per core   {} rows/s   binary COPY in messages of {}, discarded",
+            human::bytes(value_bytes_per_s),
+            human::short(rows_per_s),
+            human::bytes(bytes as f64)
+        ),
+        numbers: vec![("null_sink_rows_per_s", rows_per_s), ("null_sink_bytes_per_s", value_bytes_per_s)],
+    })
+}
+
+/// Transactions against a server inside this process that answers at once: what one worker can do at most.
+fn null_server(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
+    let refused = |error| {
+        Failure::caused("the null server cannot start", error)
+            .hint("raise the limit of open files: ulimit -n")
+    };
+    let server = NullServer::start().map_err(refused)?;
+    let asked = stop.session_flag();
+    let mut numbers = Vec::new();
+    let mut parts = Vec::new();
+    for (wire, tps_name, cpu_name) in [
+        (Wire::Lean, "null_server_lean_tps", "null_server_lean_client_us"),
+        (Wire::Libpq, "null_server_libpq_tps", "null_server_libpq_client_us"),
+    ] {
+        let source = Source { name: "select by key".to_string(), text: NULL_SCRIPT.to_string(), weight: 1 };
+        let options = script::Options { mode: QueryMode::Prepared, defines: Vec::new() };
+        let mix = Mix::compile(&[source], &options)?;
+        let predefined = Predefined { client_id: 0, scale: 1, random_seed: 1, default_seed: 1 };
+        let scripts = Scripts::new(Arc::new(mix), QueryMode::Prepared, predefined);
+        let mix = Mixed::of(Benchmark::from(scripts))
+            .ok_or_else(|| Failure::usage("the null workload is empty"))?;
+        let options = drive::Options {
+            mix,
+            sessions: NULL_SESSIONS,
+            workers: 1,
+            pace: Pace::Closed,
+            duration: Some(time / 2),
+            warmup: time / 20,
+            transactions_per_session: None,
+            latency_limit: None,
+            tries_max: 1,
+            wire,
+            poller: run::engine::poller::Choice::Auto,
+            seed: 1,
+            connects: run::routing::Connects::default(),
+            first_session: 0,
+        };
+        let account = match drive::drive(options, server.dial(), &asked, &mut Unwatched) {
+            Ok(account) => account,
+            Err(DriveError::Interrupted) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let seconds = account.measured().as_secs_f64();
+        let transactions = account.posted.measured.transactions() as f64;
+        if transactions > 0.0 && seconds > 0.0 {
+            // The server's thread belongs to the same process: only the worker's own CPU time is the client's.
+            let client_us = account.worker_cpu_share_max * seconds * 1e6 / transactions;
+            let tps = transactions / seconds;
+            numbers.extend([(tps_name, tps), (cpu_name, client_us)]);
+            parts.push(format!(
+                "{} {} tps, {}/tx",
+                wire.name(),
+                human::short(tps),
+                human::latency(client_us)
+            ));
+        }
+    }
+    Ok(Figure {
+        name: "null server",
+        line: format!(
+            "{}   {NULL_SESSIONS} sessions, one worker, served inside this process",
+            parts.join("   ")
+        ),
+        numbers,
+    })
+}
+
+/// The null server reports no progress.
+struct Unwatched;
+
+impl drive::Observer for Unwatched {
+    fn begins(&mut self, _: u64) {}
+    fn second(&mut self, _: &drive::Second<'_>) {}
+}
+
+/// Rows per second of one core, over `time` of work on rows 0, 1, 2, ..., or less when the user wants an end.
+fn per_second(time: Duration, stop: &Stop, mut work: impl FnMut(u64)) -> f64 {
+    let begin = monotonic_ns();
+    let end = begin + time.as_nanos() as u64;
+    let mut row = 0;
+    loop {
+        for _ in 0..ROWS_PER_LOOK {
+            work(row);
+            row += 1;
+        }
+        let now = monotonic_ns();
+        if now >= end || stop.is_requested() {
+            return row as f64 * 1e9 / (now - begin) as f64;
+        }
+    }
+}
+
+/// What a reading of the clock costs, how fine it is, and how late a sleeping thread comes back.
+fn timer(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
+    let begin = monotonic_ns();
+    let (mut last, mut step_ns) = (begin, u64::MAX);
+    for _ in 0..CLOCK_READINGS {
+        let now = monotonic_ns();
+        if now > last {
+            step_ns = step_ns.min(now - last);
+        }
+        last = now;
+    }
+    let reading_ns = (last - begin) as f64 / CLOCK_READINGS as f64;
+    let mut late = Latency::new();
+    let end = last + time.as_nanos() as u64;
+    for _ in 0..SLEEPS_MAX {
+        let before = monotonic_ns();
+        if before >= end || stop.is_requested() {
+            break;
+        }
+        std::thread::sleep(SLEEP);
+        late.record_ns((monotonic_ns() - before).saturating_sub(SLEEP.as_nanos() as u64));
+    }
+    let (p50, p99) = (late.quantile_us(0.5), late.quantile_us(0.99));
+    Ok(Figure {
+        name: "timer",
+        line: format!(
+            "{reading_ns:.0} ns a reading, steps of {step_ns} ns   sleep returns late by p50 {} p99 {}",
+            human::latency(p50 as f64),
+            human::latency(p99 as f64)
+        ),
+        numbers: vec![
+            ("clock_reading_ns", reading_ns),
+            ("clock_step_ns", step_ns as f64),
+            ("sleep_late_us_p50", p50 as f64),
+            ("sleep_late_us_p99", p99 as f64),
+            ("sleep_late_us_max", late.max_us() as f64),
+        ],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_measurement_gives_finite_positive_numbers() {
+        for (name, measure) in MEASUREMENTS {
+            let figure = measure(Duration::from_millis(20), &Stop::default()).unwrap();
+            assert_eq!(figure.name, name);
+            for (number, value) in figure.numbers {
+                assert!(value.is_finite() && value >= 0.0, "{number} = {value}");
+            }
+            assert!(!figure.line.is_empty());
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! `verify` of datasets of several tables: prove that they hold exactly the rows that were loaded.
+
+use super::{PRINTED_MAX, Plan, What, no_outcome, told};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::load::stop_of;
+use crate::recording::fields;
+use crate::skeleton::Outcome;
+use crate::{human, terminal};
+use connect::control::Control;
+use engines::Cluster;
+use load::verify::tables::{KIND_NAMES, TablesOptions, TablesReport};
+use load::verify::tpcc::TpccVerifyOptions;
+use load::verify::{VerifyError, VerifyProgress};
+use record::model::{Check, CheckResult, Step};
+use record::sample::SOURCE_VERIFY;
+use record::{Exit, ProgressSample, State, Verdict};
+use serde_json::json;
+
+/// What the database holds.
+enum Held {
+    Tpcc,
+    Other(Box<dyn load::Dataset>),
+}
+
+impl Held {
+    fn find(what: What, control: &mut Control) -> Result<Held, Failure> {
+        let What::Registered(name) = what else { return Ok(Held::Tpcc) };
+        let registration = workloads::dataset::named(name);
+        let found = registration.map(|registration| registration.find(control)).transpose()?.flatten();
+        Ok(Held::Other(found.ok_or_else(|| {
+            Failure::usage(format!("this database holds no dataset {name} that pgfathom has loaded"))
+                .hint(format!("pgfathom load {name} makes one; a dataset of pgbench -i has no ledger"))
+        })?))
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Held::Tpcc => load::tpcc::TPCC,
+            Held::Other(content) => content.name(),
+        }
+    }
+
+    /// As the run directory holds it.
+    fn described(&self, control: &mut Control) -> Option<record::model::Dataset> {
+        let content = match self {
+            Held::Tpcc => {
+                return load::tpcc::find(&mut **control)
+                    .ok()
+                    .flatten()
+                    .as_ref()
+                    .map(crate::load::tpcc::dataset);
+            }
+            Held::Other(content) => content,
+        };
+        let found = load::ledger::find_dataset(&mut **control, content.name()).ok().flatten()?;
+        let mut dataset = crate::load::dataset(&found);
+        crate::load::add_parameters(&mut dataset, &**content);
+        Some(dataset)
+    }
+
+    fn verify(
+        &self,
+        cluster: &Cluster,
+        deep: bool,
+        jobs: usize,
+        stop: &load::Stop,
+        observer: &mut dyn FnMut(&VerifyProgress),
+    ) -> Result<TablesReport, VerifyError> {
+        match self {
+            Held::Tpcc => {
+                let options = TpccVerifyOptions { deep, jobs, stop };
+                load::verify::tpcc::run_cluster(cluster, &options, observer)
+            }
+            Held::Other(content) => {
+                let options = TablesOptions { deep, jobs, stop };
+                load::verify::tables::run_cluster(cluster, &**content, &options, observer)
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Verifies the tables of a dataset and writes the run directory.
+    ///
+    /// # Errors
+    /// When there is nothing to verify, or the verification broke off. A difference is no error: it is exit code 3.
+    pub(super) fn run_tables(
+        self,
+        context: &Context,
+        cluster: &Cluster,
+        control: &mut Control,
+        what: What,
+    ) -> Result<Exit, Failure> {
+        let dataset = Held::find(what, control)?;
+        let opening = self.opening(dataset.name());
+        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let described = dataset.described(control);
+        let recording = opening.open(context, cluster, (entry, control))?;
+        let jobs = self.jobs.min(load::plan::STREAMS_MAX);
+        opening.in_one_step(recording, |recording, step| {
+            let dir = recording.dir();
+            recording.keep(dir.edit_step(step, |step| {
+                step.dataset = described.clone();
+                step.parameters = fields(json!({"deep": self.deep, "jobs": jobs}));
+            }));
+            let stop = stop_of(context);
+            let mut progress = terminal::Progress::new(context.terminal.as_ref(), self.progress);
+            let mut last = (None, 0, dir.now_us());
+            let deep = self.deep;
+            let verified = dataset.verify(cluster, deep, jobs, &stop, &mut |now: &VerifyProgress| {
+                if last.0 != Some(now.phase) {
+                    recording.keep(dir.begin_phase(step, now.phase.as_str()).map(|_| ()));
+                    last = (Some(now.phase), 0, last.2);
+                }
+                let t_us = dir.now_us();
+                let sample = ProgressSample {
+                    phase: now.phase.as_str().to_string(),
+                    rows: now.rows_done.saturating_sub(last.1),
+                    rows_total: now.rows_done,
+                    rows_goal: now.rows_total,
+                    streams: jobs as u64,
+                    ..ProgressSample::default()
+                };
+                recording.keep(dir.progress_sample(step, SOURCE_VERIFY, t_us, t_us - last.2, &sample));
+                last = (last.0, now.rows_done, t_us);
+                let text = told(now);
+                progress.tell(|_| text.clone(), || text.clone());
+            });
+            context.terminal.end_progress();
+            let report = verified.map_err(no_outcome)?;
+            recording.keep(dir.edit_step(step, |step| describe(step, &report)));
+            recording.keep(dir.end_step(step, State::Finished));
+            let exit = match report.verdict() {
+                load::verify::Verdict::Exact => Exit::Ok,
+                load::verify::Verdict::Different => Exit::Difference,
+                load::verify::Verdict::CannotTell => Exit::CannotTell,
+            };
+            let mut outcome = Outcome::new(State::Finished, exit);
+            outcome.lines = differences(&report);
+            outcome.messages = report.notes.iter().map(|note| format!("note: {note}")).collect();
+            Ok(outcome)
+        })
+    }
+}
+
+/// What a verification came to, as the run directory holds it: one check per table, and one of everything.
+fn describe(step: &mut Step, report: &TablesReport) {
+    let seconds = report.duration.as_secs_f64();
+    let rows = report.rows_found();
+    step.summary.duration_s = seconds;
+    step.summary.rows = Some(rows);
+    step.summary.rows_per_s = (seconds > 0.0).then(|| rows as f64 / seconds);
+    let kinds = KIND_NAMES.iter().zip(report.totals).filter(|(_, count)| *count > 0);
+    let found: Vec<String> =
+        kinds.clone().map(|(name, count)| format!("{} {name}", human::count(count))).collect();
+    let mut found = found;
+    if !report.problems.is_empty() {
+        let problems = human::plural(report.problems.len() as u64, "problem");
+        found.push(format!("{problems} of definition"));
+    }
+    found.extend(report.audit.broken.iter().cloned());
+    let (result, detail) = match report.verdict() {
+        load::verify::Verdict::Exact if report.updates_accepted > 0 => {
+            let updates = human::plural(report.updates_accepted, "updated row");
+            (CheckResult::Ok, format!("exact, {updates} accepted"))
+        }
+        load::verify::Verdict::Exact => (CheckResult::Ok, "exact".to_string()),
+        load::verify::Verdict::Different => (CheckResult::Fail, found.join(", ")),
+        load::verify::Verdict::CannotTell => {
+            let unknown = report.unjudged.iter().chain(&report.audit.unknown);
+            (CheckResult::Skipped, unknown.cloned().collect::<Vec<String>>().join("; "))
+        }
+    };
+    step.checks = vec![Check {
+        name: "content".to_string(),
+        scope: format!("every row, {}", report.method.as_str()),
+        rows,
+        result,
+        detail: detail.clone(),
+        counterexamples: report.differences.iter().map(ToString::to_string).collect(),
+    }];
+    step.checks.extend(report.tables.iter().map(|table| Check {
+        name: format!("content of {}", table.table),
+        scope: format!("every row, {}", report.method.as_str()),
+        rows: table.rows_found,
+        result: if table.differences == 0 { CheckResult::Ok } else { CheckResult::Fail },
+        detail: format!("{} of {} rows", human::count(table.rows_found), human::count(table.rows_expected)),
+        counterexamples: Vec::new(),
+    }));
+    step.checks.extend(audit_check(report));
+    if !report.problems.is_empty() {
+        step.checks.push(Check {
+            name: "definition".to_string(),
+            scope: "every table".to_string(),
+            rows: report.tables.len() as u64,
+            result: CheckResult::Fail,
+            detail: human::plural(report.problems.len() as u64, "problem"),
+            counterexamples: report.problems.iter().map(ToString::to_string).collect(),
+        });
+    }
+    step.totals = fields(json!({
+        "rows_expected": report.rows_expected(),
+        "rows_found": rows,
+        "differences": report.differences_total(),
+        "updates_accepted": (report.updates_accepted > 0).then_some(report.updates_accepted),
+    }));
+    for (name, count) in kinds {
+        step.totals.insert(name.to_string(), count.into());
+    }
+    step.verdict = Verdict { valid: result == CheckResult::Ok, reasons: vec![], notes: report.notes.clone() };
+    if result != CheckResult::Ok {
+        step.verdict.reasons.push(detail);
+    }
+}
+
+/// What must hold of the tables together.
+fn audit_check(report: &TablesReport) -> Option<Check> {
+    let audit = &report.audit;
+    let sentences: Vec<String> = audit.broken.iter().chain(&audit.unknown).cloned().collect();
+    let kept = audit.kept.join("; ");
+    (!sentences.is_empty() || !kept.is_empty()).then(|| Check {
+        name: "audit".to_string(),
+        scope: "all tables together".to_string(),
+        rows: 0,
+        result: match (audit.broken.len(), audit.unknown.len()) {
+            (0, 0) => CheckResult::Ok,
+            (0, _) => CheckResult::Skipped,
+            _ => CheckResult::Fail,
+        },
+        detail: if sentences.is_empty() { kept } else { sentences.join("; ") },
+        counterexamples: audit.broken.clone(),
+    })
+}
+
+/// The differences as lines.
+fn differences(report: &TablesReport) -> Vec<String> {
+    let total = report.differences_total();
+    let mut lines: Vec<String> =
+        report.differences.iter().take(PRINTED_MAX).map(|difference| format!("  {difference}")).collect();
+    let problems = report.problems.iter().map(|problem| format!("  {problem}"));
+    let named = lines.len() as u64;
+    lines.extend(problems);
+    let audit = report.audit.broken.iter().chain(&report.audit.unknown);
+    lines.extend(audit.map(|sentence| format!("  {sentence}")));
+    if total > named {
+        lines.push(format!(
+            "  and {} more; run.json names up to 100 of each kind",
+            human::count(total - named)
+        ));
+    }
+    lines
+}

@@ -1,0 +1,427 @@
+//! Why there is no connection, in words that say what was tried, and what to do next.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use wire::error::ServerError;
+use wire::startup::StartupError;
+
+use super::Endpoint;
+use crate::cluster_file::{CLUSTER_FILE_NAME, ClusterFile};
+use crate::conninfo::{ConnSpec, Host, HostSpec, SessionAttrs, SslMode};
+use crate::control::silence::Silent;
+use crate::settings::PoolerRefusal;
+use crate::tls::TlsError;
+
+/// What stopped one attempt.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// The host name has no address.
+    #[error("the host name could not be resolved: {0}")]
+    Resolve(io::Error),
+    /// Nobody answers there.
+    #[error("{}", lower(.0))]
+    Connect(io::Error),
+    /// `connect_timeout` is over.
+    #[error("timeout expired after {0} s")]
+    Timeout(u64),
+    /// The server hung up without a word.
+    #[error("the server closed the connection unexpectedly")]
+    Closed,
+    /// The connection broke.
+    #[error("the connection broke: {}", lower(.0))]
+    Io(io::Error),
+    /// The server has no TLS, and the mode wants it.
+    #[error("the server does not support TLS, but sslmode={0} demands it")]
+    TlsRefused(&'static str),
+    /// TLS could not be set up or negotiated.
+    #[error(transparent)]
+    Tls(TlsError),
+    /// The server, or our own demands on it, stopped the handshake.
+    #[error(transparent)]
+    Startup(StartupError),
+    /// A session, but not of the kind that was asked for.
+    #[error("{found}, and target_session_attrs={} asks for another", wanted.name())]
+    SessionAttrs {
+        /// The demand.
+        wanted: SessionAttrs,
+        /// What there is.
+        found: &'static str,
+    },
+    /// The socket belongs to somebody else.
+    #[error("requirepeer specifies \"{wanted}\", but the server's user is \"{found}\"")]
+    RequirePeer {
+        /// The demand.
+        wanted: String,
+        /// Who it is.
+        found: String,
+    },
+    /// A connection pooler cannot carry what is needed.
+    #[error(transparent)]
+    Pooler(PoolerRefusal),
+    /// The server refused one of the first questions of a session.
+    #[error("the server refused the first question: {0}")]
+    Asked(Box<ServerError>),
+    /// The connection stood, and then the server said nothing more.
+    #[error(transparent)]
+    Silent(Silent),
+    /// The specification cannot be carried out.
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+/// Operating system errors without `(os error 111)` and with a small first letter, to stand inside a sentence.
+fn lower(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split_once(" (os error").map_or(text.as_str(), |(words, _)| words);
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+impl Cause {
+    /// Whether the other hosts need not be asked.
+    pub(super) fn is_final(&self) -> bool {
+        match self {
+            Cause::Resolve(_)
+            | Cause::Connect(_)
+            | Cause::Timeout(_)
+            | Cause::Closed
+            | Cause::Io(_)
+            | Cause::Silent(_)
+            | Cause::SessionAttrs { .. } => false,
+            Cause::Asked(error) => error.sqlstate.as_str() != "57P03",
+            Cause::Startup(StartupError::Server(error)) => error.sqlstate.as_str() != "57P03",
+            Cause::TlsRefused(_)
+            | Cause::Tls(_)
+            | Cause::Startup(_)
+            | Cause::RequirePeer { .. }
+            | Cause::Pooler(_)
+            | Cause::Unsupported(_) => true,
+        }
+    }
+
+    /// Whether another try at the same address with or without TLS may fare better.
+    pub(super) fn may_depend_on_encryption(&self) -> bool {
+        matches!(self, Cause::Startup(StartupError::Server(_)) | Cause::Tls(_))
+    }
+
+    /// The server's own error, if it sent one.
+    pub fn server_error(&self) -> Option<&ServerError> {
+        match self {
+            Cause::Asked(error) => Some(error),
+            Cause::Startup(StartupError::Server(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// One attempt at one address.
+#[derive(Debug)]
+pub struct Attempt {
+    /// The host as it was asked for.
+    pub host: HostSpec,
+    /// The address, when it says more than the host.
+    pub address: Option<String>,
+    /// What stopped it.
+    pub cause: Cause,
+}
+
+impl Attempt {
+    pub(super) fn new(host: &HostSpec, endpoint: Option<&Endpoint>, cause: Cause) -> Attempt {
+        let address = match (endpoint, &host.host) {
+            (Some(Endpoint::Tcp(address)), Host::Tcp(name)) if *name != address.ip().to_string() => {
+                Some(address.ip().to_string())
+            }
+            _ => None,
+        };
+        Attempt { host: HostSpec { password: None, ..host.clone() }, address, cause }
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.host)?;
+        if let Some(address) = &self.address {
+            write!(f, " ({address})")?;
+        }
+        write!(f, ": {}", self.cause)
+    }
+}
+
+/// No connection. Says each place that was tried; never holds a password.
+#[derive(Debug)]
+pub struct ConnectError {
+    /// The attempts of the last round, in their order.
+    pub attempts: Vec<Attempt>,
+    asked: Box<Asked>,
+}
+
+/// What was asked for, as far as messages and hints need it.
+#[derive(Debug)]
+struct Asked {
+    user: String,
+    dbname: String,
+    sslmode: SslMode,
+    password_from: PasswordFrom,
+    cert_named: Option<PathBuf>,
+}
+
+/// Where the password that was not good enough came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum PasswordFrom {
+    Nowhere,
+    User,
+    File(PathBuf),
+}
+
+impl ConnectError {
+    pub(super) fn new(spec: &ConnSpec, attempts: Vec<Attempt>) -> ConnectError {
+        let last_host = attempts.last().map(|attempt| attempt.host.clone());
+        let in_file = spec.hosts.iter().any(|host| {
+            host.password.is_some() && last_host.as_ref().is_some_and(|last| last.host == host.host)
+        });
+        let password_from = match (&spec.password, &spec.passfile) {
+            (Some(_), _) => PasswordFrom::User,
+            (None, Some(path)) if in_file => PasswordFrom::File(path.clone()),
+            _ => PasswordFrom::Nowhere,
+        };
+        let asked = Box::new(Asked {
+            user: spec.user.clone(),
+            dbname: spec.dbname.clone(),
+            sslmode: spec.sslmode,
+            password_from,
+            cert_named: spec.tls.cert.clone(),
+        });
+        ConnectError { attempts, asked }
+    }
+
+    /// Nothing was tried at all.
+    pub(super) fn before_any(spec: &ConnSpec, cause: Cause) -> ConnectError {
+        let attempts = vec![Attempt::new(&spec.hosts[0], None, cause)];
+        ConnectError::new(spec, attempts)
+    }
+
+    /// What stopped the last attempt.
+    pub fn cause(&self) -> Option<&Cause> {
+        self.attempts.last().map(|attempt| &attempt.cause)
+    }
+
+    /// The SQLSTATE of the server's refusal, if one refused.
+    pub fn sqlstate(&self) -> Option<&str> {
+        self.cause()?.server_error().map(|error| error.sqlstate.as_str())
+    }
+
+    /// Whether the same may work in a moment: the server is restarting, full, or cannot be reached now.
+    pub fn is_transient(&self) -> bool {
+        match self.cause() {
+            Some(Cause::Connect(_) | Cause::Timeout(_) | Cause::Closed | Cause::Io(_) | Cause::Silent(_)) => {
+                true
+            }
+            Some(Cause::SessionAttrs { .. }) => true,
+            Some(Cause::Startup(StartupError::BareText(_))) => true,
+            Some(Cause::Tls(TlsError::Broken { .. })) => true,
+            // 53: insufficient resources; 57P01 to 57P03: shutting down, crashed, starting up; 08: connection.
+            _ => self.sqlstate().is_some_and(|code| {
+                code.starts_with("53") || code.starts_with("57P0") || code.starts_with("08")
+            }),
+        }
+    }
+
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        let last = self.attempts.last()?;
+        match &last.cause {
+            Cause::Resolve(_) => Some(format!("check the name {} (-h), or give an address with hostaddr", last.host.host)),
+            Cause::Connect(error) => Some(connect_hint(&last.host, error)),
+            Cause::Timeout(_) => Some(
+                "a firewall may drop the packets, or the address is wrong; connect_timeout (PGCONNECT_TIMEOUT) sets the limit"
+                    .to_owned(),
+            ),
+            Cause::Closed | Cause::Io(_) => Some("see the server's log; is it PostgreSQL that listens there?".to_owned()),
+            Cause::TlsRefused(_) => Some(
+                "switch ssl on in the server's postgresql.conf, or use sslmode=prefer or disable".to_owned(),
+            ),
+            Cause::Tls(error) => error.hint(),
+            Cause::Startup(error) => self.startup_hint(error),
+            Cause::SessionAttrs { .. } => Some("list the other hosts too (host=a,b), or leave target_session_attrs out".to_owned()),
+            Cause::RequirePeer { found, .. } => Some(format!("check who runs the server, or use requirepeer={found}")),
+            Cause::Pooler(refusal) => Some(refusal.hint()),
+            Cause::Asked(error) => error.hint.clone(),
+            Cause::Silent(_) => Some(
+                "the server, or what stands between us, has stopped; connect_timeout (PGCONNECT_TIMEOUT) sets the limit"
+                    .to_owned(),
+            ),
+            Cause::Unsupported(_) => None,
+        }
+    }
+
+    fn startup_hint(&self, error: &StartupError) -> Option<String> {
+        const GIVE: &str =
+            "set PGPASSWORD, or write host:port:database:user:password into ~/.pgpass (chmod 0600)";
+        Some(match error {
+            StartupError::Server(error) => return self.server_hint(error),
+            StartupError::PasswordMissing { .. } => GIVE.to_owned(),
+            StartupError::BareText(_) => "see the server's log: it could not start a process for the connection".to_owned(),
+            StartupError::Protocol(_) => "is it PostgreSQL that listens there? check host and port".to_owned(),
+            StartupError::Unsupported(_) => {
+                "use a role that pg_hba.conf lets in by scram-sha-256, md5, password, cert or trust".to_owned()
+            }
+            StartupError::MethodRefused { .. } => {
+                "change the method in the server's pg_hba.conf, or widen require_auth".to_owned()
+            }
+            StartupError::ChannelBinding(_) => {
+                "it needs TLS, a scram-sha-256 password and a method of that name in pg_hba.conf; else use channel_binding=prefer".to_owned()
+            }
+            StartupError::Scram(words) if words.contains("iteration count") => {
+                "lower the server's scram_iterations to 100000 or less and set the password again".to_owned()
+            }
+            StartupError::Scram(_) => "somebody may stand between us and the server; check host, port and sslmode".to_owned(),
+        })
+    }
+
+    /// By SQLSTATE, and by the words where one code means several things (`auth.c`, `postinit.c`, `postmaster.c`).
+    fn server_hint(&self, error: &ServerError) -> Option<String> {
+        let says = |words: &str| error.message.contains(words);
+        let user = &self.asked.user;
+        Some(match error.sqlstate.as_str() {
+            "28P01" => match &self.asked.password_from {
+                PasswordFrom::File(path) => {
+                    format!("the password came from {}: check its line for {user}", path.display())
+                }
+                _ => format!(
+                    "check the password of role \"{user}\" (PGPASSWORD, ~/.pgpass or the connection string)"
+                ),
+            },
+            "28000" if says("no pg_hba.conf entry") => {
+                let tls = match (says("no encryption") || says("SSL off"), self.asked.sslmode) {
+                    (true, SslMode::Disable) => "; it may want TLS: try sslmode=require",
+                    _ => "",
+                };
+                format!(
+                    "the server's pg_hba.conf needs a line for role \"{user}\", database \"{}\" and this address{tls}",
+                    self.asked.dbname
+                )
+            }
+            "28000" if says("pg_hba.conf rejects") => {
+                format!("a line of the server's pg_hba.conf keeps role \"{user}\" out")
+            }
+            "28000" if says("Peer authentication") => {
+                format!(
+                    "run as the operating system user \"{user}\" (sudo -u {user}), or use TCP with a password: -h localhost"
+                )
+            }
+            "28000" if says("client certificate") || says("ertificate authentication") => {
+                match &self.asked.cert_named {
+                    Some(path) if !path.exists() => {
+                        format!("sslcert names {}, which does not exist", path.display())
+                    }
+                    _ => format!("name a certificate for \"{user}\" and its key with sslcert and sslkey"),
+                }
+            }
+            "28000" if says("does not exist") => {
+                format!("name another role with -U, or create it: createuser {user}")
+            }
+            "28000" => "see the server's log for the reason".to_owned(),
+            "3D000" => format!("create it with: createdb {}; psql -l lists what there is", self.asked.dbname),
+            "42501" => format!(
+                "role \"{user}\" lacks the CONNECT privilege: GRANT CONNECT ON DATABASE ... TO {user}"
+            ),
+            "53300" => format!("use fewer sessions (-c), or {}", more_connections(&error.message)),
+            "57P03" => "it is starting up, shutting down or recovering: try again in a moment".to_owned(),
+            "57P01" | "57P02" => "the server is going down or restarting: try again in a moment".to_owned(),
+            "55000" => {
+                "the database does not accept connections (datallowconn): name another one with -d".to_owned()
+            }
+            _ => return error.hint.clone(),
+        })
+    }
+}
+
+/// What allows more connections, by which of the limits was reached (`postinit.c`, `proc.c`).
+fn more_connections(message: &str) -> String {
+    // The name stands behind these words, in quotes.
+    let of = |words: &str| Some(message.split_once(words)?.1.trim_matches([' ', '"']).to_owned());
+    let limit = |what: &str, name: &str| {
+        let name = name.replace('"', "\"\"");
+        format!(
+            "raise the limit of that {what}: ALTER {} \"{name}\" CONNECTION LIMIT N (-1: none)",
+            what.to_uppercase()
+        )
+    };
+    match (of("for role "), of("for database ")) {
+        (Some(role), _) => limit("role", &role),
+        (_, Some(database)) => limit("database", &database),
+        _ => "raise max_connections on the server".to_owned(),
+    }
+}
+
+/// Nobody answers: say what listens on this machine, if anything does.
+fn connect_hint(host: &HostSpec, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return "the socket's folder is closed to you; run as another user, or use -h localhost".to_owned();
+    }
+    if let Some(again) = start_again(host) {
+        return again;
+    }
+    let others: Vec<String> = ["/var/run/postgresql", "/tmp"]
+        .iter()
+        .flat_map(|dir| sockets_in(Path::new(dir)))
+        .filter(|(dir, port)| host.host != Host::Unix(dir.clone()) || host.port != *port)
+        .map(|(dir, port)| format!("-h {} -p {port}", dir.display()))
+        .collect();
+    let local = match &host.host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => matches!(name.as_str(), "localhost" | "127.0.0.1" | "::1"),
+    };
+    match (local, others.first()) {
+        (true, Some(other)) => format!("no server listens there; there is a socket at {other}"),
+        (true, None) => {
+            "no server listens there: start one with pgfathom up single, or say where it is with -h and -p"
+                .to_owned()
+        }
+        (false, _) => {
+            "is the server running, and do its listen_addresses and the firewall let us in? check -h and -p"
+                .to_owned()
+        }
+    }
+}
+
+/// How a node of a cluster of ours is started again: its sockets lie in the cluster's folder.
+fn start_again(host: &HostSpec) -> Option<String> {
+    let Host::Unix(sockets) = &host.host else { return None };
+    let folder = sockets.parent()?;
+    let kind = ClusterFile::read(&folder.join(CLUSTER_FILE_NAME)).ok()?.made?.kind;
+    Some(format!(
+        "its server does not run; start it again with: pgfathom up {kind} --dir {}",
+        folder.display()
+    ))
+}
+
+/// Server sockets in a folder, by port.
+fn sockets_in(dir: &Path) -> Vec<(PathBuf, u16)> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut found: Vec<(PathBuf, u16)> = entries
+        .filter_map(|entry| {
+            let port = entry.file_name().to_str()?.strip_prefix(".s.PGSQL.")?.parse().ok()?;
+            // A socket that nobody serves any more is no help.
+            std::os::unix::net::UnixStream::connect(entry.path()).ok().map(|_| (dir.to_owned(), port))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.attempts.as_slice() {
+            [one] => write!(f, "cannot connect to {one}"),
+            many => {
+                write!(f, "cannot connect to database \"{}\"", self.asked.dbname)?;
+                many.iter().try_for_each(|attempt| write!(f, "\n    {attempt}"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}

@@ -1,0 +1,240 @@
+//! libpq's rules for what to connect to, and the [`ConnSpec`] they end in.
+//!
+//! A user who has a working `psql` command line, environment, service file or password file must get the same server, role and
+//! database here. Hence the order of authority is psql's: a connection string (`-d` or the last argument) beats the flags `-h -p -U`,
+//! those beat the service file, that beats the `PG*` variables, and those beat the defaults (`PQconnectdbParams` with `expand_dbname`,
+//! `conninfo_add_defaults`, `pqConnectOptions2` in `fe-connect.c`). Nothing here reads the process's environment: a [`Sources`] is
+//! passed in.
+
+mod error;
+mod keyvalue;
+mod parameter;
+mod passfile;
+mod pinned;
+mod service;
+mod spec;
+mod typed;
+mod uri;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub use error::{ConninfoError, Origin};
+pub use pinned::Pinned;
+pub use spec::quoted;
+pub use spec::{
+    ConnSpec, Host, HostSpec, Keepalives, LoadBalance, PORT_DEFAULT, RootCert, SessionAttrs, SslMode,
+    TlsOptions, TlsVersion,
+};
+pub use wire::startup::{AuthMethod, AuthMethods, ChannelBindingMode};
+
+/// What the command line says. All texts are as typed; empty ones count as not given, as in libpq.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// `-h`.
+    pub host: Option<String>,
+    /// `-p`.
+    pub port: Option<String>,
+    /// `-U`.
+    pub user: Option<String>,
+    /// `-d`: a database name, key=value string or URI.
+    pub dbname: Option<String>,
+    /// The last argument: the same.
+    pub target: Option<String>,
+}
+
+impl Request {
+    /// Only a database name, key=value string or URI.
+    pub fn target(text: &str) -> Request {
+        Request { target: Some(text.to_owned()), ..Request::default() }
+    }
+
+    /// Whether nothing was said: then the environment and the defaults decide.
+    pub fn is_empty(&self) -> bool {
+        *self == Request::default()
+    }
+}
+
+/// What else can say something about a connection.
+pub struct Sources<'a> {
+    /// Environment variables.
+    pub env: &'a dyn Fn(&str) -> Option<String>,
+    /// Name of the operating system's user, the default role.
+    pub os_user: Option<String>,
+    /// Home directory, for `.pgpass`, `.pg_service.conf` and `.postgresql/`.
+    pub home: Option<PathBuf>,
+    /// Where the sockets of a server on this machine may be, likeliest first. libpq has one compiled in: `/tmp`, or
+    /// `/var/run/postgresql` as Debian and Red Hat build it.
+    pub socket_dirs: Vec<PathBuf>,
+    /// The folder of the system-wide `pg_service.conf`, unless `PGSYSCONFDIR` names another.
+    pub sysconfdir: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for Sources<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sources")
+            .field("os_user", &self.os_user)
+            .field("home", &self.home)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sources<'static> {
+    /// This process's environment and user.
+    pub fn of_process() -> Sources<'static> {
+        let env = |name: &str| std::env::var(name).ok();
+        let user = crate::os_user::OsUser::current();
+        Sources {
+            env: &|name| std::env::var(name).ok(),
+            home: env("HOME")
+                .filter(|h| !h.is_empty())
+                .map(PathBuf::from)
+                .or(user.as_ref().map(|u| u.home.clone())),
+            os_user: user.map(|user| user.name),
+            socket_dirs: ["/var/run/postgresql", "/tmp"].map(PathBuf::from).to_vec(),
+            // Debian's place, then the one of an installation from source.
+            sysconfdir: ["/etc/postgresql-common", "/etc/sysconfig/pgsql", "/usr/local/pgsql/etc"]
+                .map(PathBuf::from)
+                .into_iter()
+                .find(|dir| dir.join("pg_service.conf").exists()),
+        }
+    }
+}
+
+/// A resolved connection and what libpq would have warned about on the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// What to connect to.
+    pub spec: ConnSpec,
+    /// Lines for stderr.
+    pub warnings: Vec<String>,
+}
+
+/// Parameters by name, with the place each came from.
+#[derive(Clone, Debug, Default)]
+struct Values(BTreeMap<&'static str, (String, Origin)>);
+
+impl Values {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|(value, _)| value.as_str())
+    }
+
+    /// The value unless it is missing or empty.
+    fn given(&self, name: &str) -> Option<&str> {
+        self.get(name).filter(|value| !value.is_empty())
+    }
+
+    fn origin(&self, name: &str) -> Origin {
+        self.0.get(name).map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+
+    /// Sets a parameter, which must be known.
+    fn set(&mut self, name: &str, value: String, origin: Origin) -> Result<(), ConninfoError> {
+        let parameter = parameter::find(name).ok_or_else(|| ConninfoError::UnknownParameter {
+            name: name.to_owned(),
+            origin: origin.clone(),
+        })?;
+        self.0.insert(parameter.name, (value, origin));
+        Ok(())
+    }
+
+    /// Sets the parameters of a connection string. The name of an unknown one is not shown behind a password.
+    fn set_all(&mut self, pairs: Vec<(String, String)>, origin: &Origin) -> Result<(), ConninfoError> {
+        let mut is_behind = false;
+        for (name, value) in pairs {
+            if is_behind && parameter::find(&name).is_none() {
+                return Err(ConninfoError::BehindPassword { origin: origin.clone() });
+            }
+            is_behind |= matches!(name.as_str(), "password" | "sslpassword");
+            self.set(&name, value, origin.clone())?;
+        }
+        Ok(())
+    }
+
+    fn set_if_missing(&mut self, name: &str, value: String, origin: Origin) -> Result<(), ConninfoError> {
+        if self.0.contains_key(name) { Ok(()) } else { self.set(name, value, origin) }
+    }
+}
+
+/// Puts together everything that was said about a connection.
+pub fn resolve(request: &Request, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
+    let mut values = Values::default();
+    let flags = [("host", "-h", &request.host), ("port", "-p", &request.port), ("user", "-U", &request.user)];
+    for (name, flag, value) in flags {
+        if let Some(value) = value.as_ref().filter(|v| !v.is_empty()) {
+            values.set(name, value.clone(), Origin::Flag(flag))?;
+        }
+    }
+    let (target, origin) = match (&request.target, &request.dbname) {
+        (Some(_), Some(_)) => return Err(ConninfoError::TwoTargets),
+        (Some(text), None) => (Some(text), Origin::Flag("the last argument")),
+        (None, text) => (text.as_ref(), Origin::Flag("-d")),
+    };
+    match target.filter(|text| !text.is_empty()) {
+        Some(text) if uri::is_uri(text) => {
+            values.set_all(uri::parse(text)?, &Origin::Uri)?;
+        }
+        // As a name of a database it would be shown, with the password in it.
+        Some(text)
+            if text.contains("://") && !text.split("://").next().is_some_and(|word| word.contains('=')) =>
+        {
+            return Err(ConninfoError::OtherUri);
+        }
+        Some(text) if text.contains('=') => {
+            values.set_all(keyvalue::parse(text)?, &Origin::String)?;
+        }
+        Some(name) => values.set("dbname", name.clone(), origin)?,
+        None => {}
+    }
+    add_service(&mut values, sources)?;
+    for parameter in parameter::PARAMETERS {
+        if let Some(name) = parameter.env
+            && let Some(value) = (sources.env)(name)
+        {
+            values.set_if_missing(parameter.name, value, Origin::Environment(name))?;
+        }
+    }
+    typed::build(&values, sources)
+}
+
+/// A connection string on its own, as `cluster.toml` holds it: no flags, no environment, no files except the password file.
+pub fn parse(text: &str, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
+    let bare = Sources {
+        env: &|_| None,
+        os_user: sources.os_user.clone(),
+        home: sources.home.clone(),
+        socket_dirs: sources.socket_dirs.clone(),
+        sysconfdir: None,
+    };
+    resolve(&Request::target(text), &bare)
+}
+
+/// Fills in what the service file says, if a service is named.
+fn add_service(values: &mut Values, sources: &Sources<'_>) -> Result<(), ConninfoError> {
+    let env = |name: &str| (sources.env)(name).filter(|v| !v.is_empty());
+    let Some(service) = values.given("service").map(str::to_owned).or_else(|| env("PGSERVICE")) else {
+        return Ok(());
+    };
+    let named =
+        values.given("servicefile").map(str::to_owned).or_else(|| env("PGSERVICEFILE")).map(PathBuf::from);
+    let sysconfdir = env("PGSYSCONFDIR").map(PathBuf::from).or_else(|| sources.sysconfdir.clone());
+    let (path, pairs) =
+        service::find(&service, named.as_deref(), sources.home.as_deref(), sysconfdir.as_deref())?;
+    for (name, value) in pairs {
+        values.set_if_missing(&name, value, Origin::Service(path.clone()))?;
+    }
+    Ok(())
+}
+
+/// The folder where a server on this machine most likely has its socket: the first one that holds one for this port,
+/// else the first one that exists.
+fn default_socket_dir(dirs: &[PathBuf], port: u16) -> PathBuf {
+    let socket = format!(".s.PGSQL.{port}");
+    dirs.iter()
+        .find(|dir| dir.join(&socket).exists())
+        .or_else(|| dirs.iter().find(|dir| dir.is_dir()))
+        .map_or_else(|| PathBuf::from("/tmp"), |dir| Path::to_owned(dir))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,587 @@
+//! Connections for everything but the hot path: DDL, catalogs, sampling queries. `tokio-postgres` does the talking.
+//!
+//! Hosts, addresses, TLS, session attributes and errors are the same as in [`crate::hot`]; what differs is said here. The library does not check
+//! `require_auth` and `requirepeer`, so when one of them is set a hot connection is opened first and checks. `connect_timeout` is the limit
+//! of a whole attempt, with the first questions behind it.
+//!
+//! The socket is opened here, and the library is told that every server wants TLS at once: so the stream that it reads from is ours, over TCP and
+//! over Unix sockets, with or without TLS. What the server may send is limited there ([`limit`]), and for how long it may be silent ([`silence`]).
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
+use wire::backend::ProtocolError;
+use wire::error::{ServerError, SqlState, shorten};
+use wire::startup::{AuthMethods, ChannelBindingMode, StartupError};
+
+use crate::attempt::{self, Candidate, Cause, ConnectError, Encryption, Failure, Plane, Role};
+use crate::conninfo::{ConnSpec, HostSpec};
+use crate::hot;
+use crate::settings::{self, PoolerRefusal, Settings, Way};
+use crate::socket::Socket;
+use crate::tls::{self, Link, Tls, TlsError};
+
+pub mod limit;
+pub mod silence;
+
+use limit::Limited;
+use silence::{Patient, Silence, Silent};
+
+/// A session of the control plane; it is a [`postgres::Client`] that knows where it is connected.
+///
+/// Behind a pool that shares server processes ([`connect_shared`]) it is no session but a row of transactions: each use begins one, with the
+/// settings in it, and ends the one before. So nothing outlasts a use, and the last one is ended by [`Control::release`].
+pub struct Control {
+    /// `None` only while [`Control::into_client`] consumes it.
+    client: Option<postgres::Client>,
+    shared: Option<Shared>,
+    candidate: Candidate,
+    link: Link,
+    silence: Arc<Silence>,
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control")
+            .field("host", &self.candidate.host)
+            .field("link", &self.link)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is needed where server processes are shared.
+struct Shared {
+    /// Begins a transaction with the settings.
+    begin: String,
+    /// One is under way.
+    is_open: bool,
+}
+
+/// Opens a session by the rules of libpq: hosts, TLS, authentication, `target_session_attrs`, `connect_timeout`. A pooler that gives it a
+/// server process for one transaction only is refused.
+pub fn connect(spec: &ConnSpec) -> Result<Control, ConnectError> {
+    attempt::connect(spec, &ControlPlane { takes_shared: false })
+}
+
+/// The same for work that needs no session: through such a pooler as well, see [`Control`].
+pub fn connect_shared(spec: &ConnSpec) -> Result<Control, ConnectError> {
+    attempt::connect(spec, &ControlPlane { takes_shared: true })
+}
+
+impl Control {
+    /// The host that answered.
+    pub fn host(&self) -> &HostSpec {
+        &self.candidate.host
+    }
+
+    /// Its place in [`ConnSpec::hosts`], for [`ConnSpec::with_only_host`].
+    pub fn host_index(&self) -> usize {
+        self.candidate.index
+    }
+
+    /// How the bytes travel.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// `server_version_num`: 180004 for 18.4.
+    pub fn server_version_num(&mut self) -> Result<u32, postgres::Error> {
+        let row =
+            self.query_one("select pg_catalog.current_setting('server_version_num')::pg_catalog.int4", &[])?;
+        Ok(u32::try_from(row.get::<_, i32>(0)).unwrap_or(0))
+    }
+
+    /// The library's client alone.
+    pub fn into_client(mut self) -> postgres::Client {
+        self.client.take().expect(GONE)
+    }
+
+    fn client(&mut self) -> &mut postgres::Client {
+        self.client.as_mut().expect(GONE)
+    }
+
+    /// From now on a question that the server leaves without a byte for so long has failed, and the session with it. For questions that are short: without it
+    /// a silent server is only given up when it answers no other session either.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.silence.set_patience(patience);
+    }
+
+    /// Whether the server process behind it is another client's between two transactions.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Ends the transaction of the last use, where uses are transactions: what it did is kept, and nothing is held any more.
+    pub fn release(&mut self) -> Result<(), postgres::Error> {
+        let was_open = self.shared.as_mut().is_some_and(|shared| std::mem::take(&mut shared.is_open));
+        if was_open { self.client().batch_execute("COMMIT") } else { Ok(()) }
+    }
+
+    /// For statements that begin their own transactions, or may not stand in one. The settings are not made where they would stay with a shared
+    /// server process.
+    pub fn outside(&mut self) -> Result<&mut postgres::Client, postgres::Error> {
+        self.release()?;
+        Ok(self.client())
+    }
+
+    /// Begins the transaction of the next use.
+    fn begin(&mut self) -> Result<(), postgres::Error> {
+        let Some(shared) = &mut self.shared else { return Ok(()) };
+        let end = if std::mem::replace(&mut shared.is_open, true) { "COMMIT; " } else { "" };
+        let begin = format!("{end}{}", shared.begin);
+        self.client().batch_execute(&begin)
+    }
+}
+
+const GONE: &str = "the client leaves only with the session";
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // A pooler throws the server process away whose client leaves in the middle of a transaction.
+        if self.client.is_some() {
+            let _ = self.release();
+        }
+    }
+}
+
+impl Deref for Control {
+    type Target = postgres::Client;
+
+    fn deref(&self) -> &postgres::Client {
+        self.client.as_ref().expect(GONE)
+    }
+}
+
+impl DerefMut for Control {
+    fn deref_mut(&mut self) -> &mut postgres::Client {
+        // If that fails, so does the use, in the same words.
+        let _ = self.begin();
+        self.client()
+    }
+}
+
+/// An error of the library as the server's own error, when it is one.
+pub fn server_error(error: &postgres::Error) -> Option<ServerError> {
+    let db = error.as_db_error()?;
+    let code: [u8; 5] = db.code().code().as_bytes().try_into().ok()?;
+    Some(ServerError {
+        severity: db
+            .parsed_severity()
+            .map_or_else(|| db.severity().to_owned(), |severity| severity.to_string()),
+        sqlstate: SqlState(code),
+        message: shorten(db.message()).into_owned(),
+        detail: db.detail().map(|text| shorten(text).into_owned()),
+        hint: db.hint().map(|text| shorten(text).into_owned()),
+        position: match db.position() {
+            Some(postgres::error::ErrorPosition::Original(position)) => Some(*position),
+            _ => None,
+        },
+    })
+}
+
+struct ControlPlane {
+    takes_shared: bool,
+}
+
+impl ControlPlane {
+    /// One attempt, with the settings in the startup packet.
+    fn open_bare(
+        spec: &ConnSpec,
+        candidate: &Candidate,
+        encryption: Encryption,
+        tls: Option<&Tls>,
+    ) -> Result<Control, Failure> {
+        if spec.require_auth != AuthMethods::ALL || spec.require_peer.is_some() {
+            hot::probe(spec, candidate, encryption, tls)?;
+        }
+        let config = config(spec, candidate);
+        let report = Report::default();
+        let connector =
+            Connector { tls: tls.cloned(), encryption, host: candidate.name(), report: Arc::clone(&report) };
+        let silence = Arc::new(Silence::new(candidate.host.to_string()));
+        let limit = spec.connect_limit();
+        let deadline = Instant::now() + limit;
+        silence.begin(deadline, limit);
+        let connector = Limits { connector, silence: Arc::clone(&silence) };
+        let result = postgres::Client::open(&config, connector, || {
+            let socket = Socket::open(&candidate.endpoint, &spec.keepalives, Some(deadline))?;
+            Ok(Patient::new(silence::stream(socket)?, Arc::clone(&silence)))
+        });
+        let reported = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match result {
+            Ok(client) => {
+                let link = reported.link.unwrap_or(Link::Plain);
+                let candidate = candidate.clone();
+                Ok(Control { client: Some(client), shared: None, candidate, link, silence })
+            }
+            Err(error) => {
+                let cause = match error {
+                    postgres::OpenError::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+                        Cause::Timeout(limit.as_secs())
+                    }
+                    postgres::OpenError::Io(error) => Cause::Connect(error),
+                    postgres::OpenError::Startup(error) => match cause(spec, &error) {
+                        // Nothing was asked yet: what is late is the connect.
+                        Cause::Silent(silent) => Cause::Timeout(silent.seconds),
+                        Cause::Tls(TlsError::Broken { kind: io::ErrorKind::TimedOut, .. }) => {
+                            Cause::Timeout(limit.as_secs())
+                        }
+                        cause => cause,
+                    },
+                };
+                Err(Failure { cause, encrypted: reported.begun })
+            }
+        }
+    }
+
+    /// Makes the settings of a session whose startup packet did not carry them.
+    fn settle(&self, mut control: Control, wanted: &Settings, way: Way) -> Result<Control, Cause> {
+        if way == Way::Transaction {
+            if !self.takes_shared {
+                return Err(Cause::Pooler(PoolerRefusal::Session));
+            }
+            control.shared =
+                Some(Shared { begin: format!("BEGIN; {}", wanted.statement(true)), is_open: false });
+            // Once aloud: a use cannot tell.
+            control.begin().and_then(|()| control.release()).map_err(|error| statement_failed(&error))?;
+        } else if !wanted.is_empty() {
+            control
+                .client()
+                .batch_execute(&wanted.statement(false))
+                .map_err(|error| statement_failed(&error))?;
+        }
+        Ok(control)
+    }
+}
+
+/// What a failed statement of a new session means.
+fn statement_failed(error: &postgres::Error) -> Cause {
+    let source = error.source();
+    if let Some(error) = server_error(error) {
+        return Cause::Asked(Box::new(error));
+    }
+    if error.is_closed() {
+        return Cause::Closed;
+    }
+    match source.and_then(|source| source.downcast_ref::<io::Error>()) {
+        Some(error) => broken(error),
+        None => Cause::Io(io::Error::other(words_of(error))),
+    }
+}
+
+/// What it means that our stream, or the one below it, has failed.
+pub(crate) fn broken(error: &io::Error) -> Cause {
+    let inner = error.get_ref();
+    if let Some(protocol) = inner.and_then(|inner| inner.downcast_ref::<ProtocolError>()) {
+        return Cause::Startup(StartupError::Protocol(*protocol));
+    }
+    match inner.and_then(|inner| inner.downcast_ref::<Silent>()) {
+        Some(silent) => Cause::Silent(silent.clone()),
+        None => Cause::Io(copy_of(error)),
+    }
+}
+
+/// The library's words with those of what caused it.
+fn words_of(error: &postgres::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+impl Plane for ControlPlane {
+    type Session = Control;
+
+    fn open(
+        &self,
+        spec: &ConnSpec,
+        candidate: &Candidate,
+        encryption: Encryption,
+        tls: Option<&Tls>,
+    ) -> Result<Control, Failure> {
+        let control = self.open_settled(spec, candidate, encryption, tls)?;
+        // Through a pooler another session may wait for ours to end: its silence says nothing.
+        if settings::known(&settings::marked(spec), candidate).is_none_or(|way| way == Way::Startup) {
+            let (spec, candidate, tls) = (settings::without(spec), candidate.clone(), tls.cloned());
+            control.silence.ask_elsewhere(Box::new(move |limit| {
+                hot::answers(&spec, &candidate, encryption, tls.as_ref(), limit)
+            }));
+        }
+        Ok(control)
+    }
+
+    fn role(&self, spec: &ConnSpec, session: &mut Control) -> Result<Role, Cause> {
+        session.silence.begin(Instant::now() + spec.connect_limit(), spec.connect_limit());
+        let row = session.query_one(Role::QUERY, &[]).map_err(|error| statement_failed(&error))?;
+        session.release().map_err(|error| statement_failed(&error))?;
+        Ok(Role { in_recovery: row.get(0), read_only: row.get(1) })
+    }
+
+    fn begin_work(&self, session: &mut Control) {
+        session.silence.end();
+    }
+}
+
+impl ControlPlane {
+    /// A session with its settings.
+    fn open_settled(
+        &self,
+        spec: &ConnSpec,
+        candidate: &Candidate,
+        encryption: Encryption,
+        tls: Option<&Tls>,
+    ) -> Result<Control, Failure> {
+        let spec = &settings::marked(spec);
+        let bare = |spec: &ConnSpec| ControlPlane::open_bare(spec, candidate, encryption, tls);
+        let plain = |cause| Failure { cause, encrypted: false };
+        let known = settings::known(spec, candidate);
+        if matches!(known, None | Some(Way::Startup)) {
+            match (bare(spec), known) {
+                (Ok(session), Some(_)) => return Ok(session),
+                (Ok(mut session), None) => {
+                    // Options that are no settings were taken by a server: a pooler refuses them all.
+                    let wanted = Settings::of(spec).unwrap_or_default();
+                    let in_effect = wanted.are_in_effect_of(session.client());
+                    if in_effect.map_err(|error| plain(statement_failed(&error)))? {
+                        if !wanted.is_empty() {
+                            settings::remember(spec, candidate, Way::Startup);
+                        }
+                        return Ok(session);
+                    }
+                }
+                (Err(failure), _) if settings::are_refused(&failure.cause) => {}
+                (Err(failure), _) => return Err(failure),
+            }
+        }
+        let without = settings::without(spec);
+        let way = match known {
+            Some(way) if way != Way::Startup => way,
+            _ => settings::learn(|| hot::open_bare(&without, candidate, encryption, tls))?,
+        };
+        settings::remember(spec, candidate, way);
+        let way = way.usable().map_err(plain)?;
+        let wanted = Settings::of(spec).map_err(plain)?;
+        self.settle(bare(&settings::without_any(spec))?, &wanted, way).map_err(plain)
+    }
+}
+
+/// One attempt in the library's terms.
+fn config(spec: &ConnSpec, candidate: &Candidate) -> postgres::Config {
+    let mut config = postgres::Config::new();
+    config
+        .user(&spec.user)
+        .dbname(&spec.dbname)
+        .application_name(&spec.application_name)
+        // The connector does what the library would: it asks for TLS if it is wanted, and takes the answer.
+        .ssl_mode(postgres::config::SslMode::Require)
+        .ssl_negotiation(postgres::config::SslNegotiation::Direct);
+    if let Some(password) = spec.password_for(&candidate.host) {
+        config.password(password.reveal());
+    }
+    config.channel_binding(match spec.channel_binding {
+        ChannelBindingMode::Disable => postgres::config::ChannelBinding::Disable,
+        ChannelBindingMode::Prefer => postgres::config::ChannelBinding::Prefer,
+        ChannelBindingMode::Require => postgres::config::ChannelBinding::Require,
+    });
+    let mut options: Vec<String> = spec.options.iter().cloned().collect();
+    // The library sends no other startup parameters; the same settings go through as options.
+    options.extend(
+        spec.session_settings
+            .iter()
+            .map(|(name, value)| format!("-c {name}={}", value.replace('\\', "\\\\").replace(' ', "\\ "))),
+    );
+    if !options.is_empty() {
+        config.options(options.join(" "));
+    }
+    config
+}
+
+/// What the library's error means.
+fn cause(spec: &ConnSpec, error: &postgres::Error) -> Cause {
+    if let Some(error) = server_error(error) {
+        return Cause::Startup(StartupError::Server(error));
+    }
+    if error.is_closed() {
+        return Cause::Closed;
+    }
+    let source = error.source();
+    if let Some(error) = source.and_then(|source| source.downcast_ref::<OpenError>()) {
+        return match error {
+            OpenError::Tls(error) => Cause::Tls(error.clone()),
+            OpenError::Refused => Cause::TlsRefused(spec.sslmode.name()),
+            OpenError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
+            OpenError::Io(error) => broken(error),
+        };
+    }
+    let words = source.map(ToString::to_string).unwrap_or_default();
+    let io = source.and_then(|source| source.downcast_ref::<io::Error>());
+    // The library's kinds are private; their words are not (`error/mod.rs`).
+    match (error.to_string().as_str(), io) {
+        ("error connecting to server", Some(error)) => Cause::Connect(copy_of(error)),
+        ("error connecting to server", None) => Cause::Connect(io::Error::other(words)),
+        ("invalid configuration", _) if words.contains("password missing") => {
+            Cause::Startup(StartupError::PasswordMissing { method: "password" })
+        }
+        ("authentication error", _) if words.contains("channel binding") => {
+            Cause::Startup(StartupError::ChannelBinding("the server did not use it"))
+        }
+        ("authentication error", _) if words.contains("unsupported authentication") => {
+            Cause::Startup(StartupError::Unsupported("an unknown kind of".to_owned()))
+        }
+        ("authentication error", _) => Cause::Startup(StartupError::Scram(words)),
+        (_, Some(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
+        (_, Some(error)) => match TlsError::from_io(error) {
+            TlsError::Handshake(inner) => Cause::Tls(TlsError::Handshake(inner)),
+            _ => broken(error),
+        },
+        (kind, None) => Cause::Io(io::Error::other(format!("{kind} {words}").trim().to_owned())),
+    }
+}
+
+/// The library owns the error; what counts is its kind and words.
+fn copy_of(error: &io::Error) -> io::Error {
+    error
+        .raw_os_error()
+        .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)
+}
+
+/// What the connector saw; the library hands nothing of it back.
+#[derive(Clone, Debug, Default)]
+struct Reported {
+    begun: bool,
+    link: Option<Link>,
+}
+
+type Report = Arc<Mutex<Reported>>;
+
+/// Why a connection was not made fit for the library.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("the server refuses TLS")]
+    Refused,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Our TLS and our limits in the library's shape.
+#[derive(Clone, Debug)]
+struct Connector {
+    tls: Option<Tls>,
+    encryption: Encryption,
+    host: String,
+    report: Report,
+}
+
+impl Connector {
+    fn report(&self, change: impl FnOnce(&mut Reported)) {
+        change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// The connector, and what the stream is limited by.
+#[derive(Debug)]
+struct Limits {
+    connector: Connector,
+    silence: Arc<Silence>,
+}
+
+impl<S> TlsConnect<S> for Limits
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    type Stream = Limited<Opened<S>>;
+    type Error = OpenError;
+    type Future = Pin<Box<dyn Future<Output = Result<Limited<Opened<S>>, OpenError>> + Send>>;
+
+    fn connect(self, stream: S) -> Self::Future {
+        Box::pin(async move {
+            let stream = self.connector.open(stream).await?;
+            Ok(Limited::new(stream, self.silence))
+        })
+    }
+}
+
+impl Connector {
+    async fn open<S: AsyncRead + AsyncWrite + Unpin>(self, mut stream: S) -> Result<Opened<S>, OpenError> {
+        let (Some(tls), Encryption::IfOffered | Encryption::Demanded) = (&self.tls, self.encryption) else {
+            return Ok(Opened::Plain(stream));
+        };
+        let mut request = Vec::new();
+        wire::startup::ssl_request(&mut request);
+        stream.write_all(&request).await?;
+        // Exactly one byte: whatever a stranger may have put behind it then falls into the TLS handshake and breaks it.
+        let mut answer = [0];
+        stream.read_exact(&mut answer).await?;
+        if answer != *b"S" {
+            return match self.encryption {
+                Encryption::Demanded => Err(OpenError::Refused),
+                _ => Ok(Opened::Plain(stream)),
+            };
+        }
+        self.report(|reported| reported.begun = true);
+        let connector = tokio_rustls::TlsConnector::from(tls.config());
+        let stream = connector
+            .connect(tls::server_name(&self.host), stream)
+            .await
+            .map_err(|error| TlsError::from_io(&error))?;
+        let link = tls.link(stream.get_ref().1);
+        self.report(|reported| reported.link = Some(link));
+        Ok(Opened::Encrypted(Box::new(stream)))
+    }
+}
+
+/// A stream to the server; one with TLS tells its channel binding data.
+#[derive(Debug)]
+enum Opened<S> {
+    Plain(S),
+    Encrypted(Box<tokio_rustls::client::TlsStream<S>>),
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Opened<S> {
+    fn channel_binding(&self) -> ChannelBinding {
+        match self {
+            Opened::Plain(_) => ChannelBinding::none(),
+            Opened::Encrypted(stream) => tls::end_point_of(stream.get_ref().1)
+                .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point),
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Opened<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Opened::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Opened::Encrypted(stream) => Pin::new(stream.as_mut()).poll_read(cx, buf),
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Opened<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Opened::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Opened::Encrypted(stream) => Pin::new(stream.as_mut()).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Opened::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Opened::Encrypted(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Opened::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Opened::Encrypted(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
+        }
+    }
+}

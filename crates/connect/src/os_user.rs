@@ -1,0 +1,91 @@
+//! Users of the operating system.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A user of the operating system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OsUser {
+    /// Login name.
+    pub name: String,
+    /// User number.
+    pub uid: u32,
+    /// Number of the primary group.
+    pub gid: u32,
+    /// Home folder.
+    pub home: PathBuf,
+}
+
+impl OsUser {
+    /// Who we are; `None` when neither the password file nor `getent` has an entry.
+    pub fn current() -> Option<OsUser> {
+        OsUser::by_uid(rustix::process::geteuid().as_raw())
+    }
+
+    /// The user with this number: from `/etc/passwd`, else from `getent`, which also looks in directories such as LDAP.
+    pub fn by_uid(uid: u32) -> Option<OsUser> {
+        let find = |users: Vec<OsUser>| users.into_iter().find(|user| user.uid == uid);
+        OsUser::all().ok().and_then(find).or_else(|| {
+            let output = Command::new("getent")
+                .args(["passwd", &uid.to_string()])
+                .stdin(Stdio::null())
+                .output()
+                .ok()?;
+            find(OsUser::parse(&String::from_utf8_lossy(&output.stdout)))
+        })
+    }
+
+    /// The users in `/etc/passwd`.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn all() -> io::Result<Vec<OsUser>> {
+        Ok(OsUser::parse(&fs::read_to_string("/etc/passwd")?))
+    }
+
+    fn parse(passwd: &str) -> Vec<OsUser> {
+        let user = |line: &str| {
+            let fields: Vec<&str> = line.split(':').collect();
+            let (uid, gid) = (fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?);
+            Some(OsUser { name: fields[0].to_owned(), uid, gid, home: PathBuf::from(fields.get(5)?) })
+        };
+        passwd.lines().filter_map(user).collect()
+    }
+
+    /// Whether this user may enter `dir` and every folder above it.
+    pub fn can_reach(&self, dir: &Path) -> bool {
+        dir.ancestors().all(|folder| self.may_enter(folder))
+    }
+
+    /// Whether the folder's own mode lets this user in.
+    pub fn may_enter(&self, folder: &Path) -> bool {
+        fs::metadata(folder).is_ok_and(|meta| {
+            let shift = if meta.uid() == self.uid {
+                6
+            } else if meta.gid() == self.gid {
+                3
+            } else {
+                0
+            };
+            meta.mode() >> shift & 0o1 != 0
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_read_from_a_password_file() {
+        let passwd = "root:x:0:0::/root:/bin/sh\nmy:bad\nann:x:101:104:a,b:/home/ann:/bin/sh\n";
+        let users = OsUser::parse(passwd);
+        assert_eq!(users.len(), 2);
+        let home = PathBuf::from("/home/ann");
+        assert_eq!(users[1], OsUser { name: "ann".into(), uid: 101, gid: 104, home });
+        assert!(OsUser::current().is_some());
+    }
+}

@@ -1,0 +1,358 @@
+//! How the settings of a session travel.
+//!
+//! A server takes them with the startup packet. A connection pooler refuses most of them there (pgbouncer: "unsupported startup parameter"), or is told
+//! to drop them without a word (`ignore_startup_parameters`). What is behind decides what to do:
+//!
+//! * a pool that gives each client a server process of its own for as long as it stays (session pooling): they are set after the connect;
+//! * a pool that gives one for a transaction only: a setting of the session would stay behind with the server process and fall upon whoever is given it
+//!   next, so it is set for one transaction, or not at all;
+//! * a pool that gives one for a single statement, and refuses transactions: nothing of ours works there.
+//!
+//! Which of them it is, nobody tells. Two sessions of ours that are given one and the same server process, or one session that is
+//! given two, show the second kind, and a `BEGIN` that is refused the third. What was learned of a place is remembered.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use wire::error::ServerError;
+use wire::startup::StartupError;
+
+use crate::sql;
+
+use crate::attempt::{Candidate, Cause, Endpoint};
+use crate::conninfo::{ConnSpec, Pinned};
+use crate::control;
+use crate::hot::{HotConnection, QueryError, TextRow};
+
+/// Sessions that are compared with the first one: several poolers may share a port, each with a pool of its own.
+const COMPARED: usize = 4;
+/// An idle pool answers at once. One that does not has no server process left.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Settings that poolers keep for each client, whatever server process it is given.
+const CARRIED: [&str; 2] = ["datestyle", "timezone"];
+
+/// How settings reach a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// With the startup packet.
+    Startup,
+    /// By statements after the connect.
+    Statements,
+    /// For one transaction: server processes are shared.
+    Transaction,
+    /// Not at all: there are no transactions.
+    Nowhere,
+}
+
+impl Way {
+    /// Refuses a place where nothing of ours works.
+    pub(crate) fn usable(self) -> Result<Way, Cause> {
+        if self == Way::Nowhere { Err(Cause::Pooler(PoolerRefusal::Statements)) } else { Ok(self) }
+    }
+}
+
+/// The settings of one session: name and value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings(Vec<(String, String)>);
+
+impl Settings {
+    /// What the specification asks for. An option of the server that is no setting cannot travel in any other way than the startup packet.
+    pub(crate) fn of(spec: &ConnSpec) -> Result<Settings, Cause> {
+        let mut settings = parse(spec.options.as_deref().unwrap_or_default())
+            .map_err(|option| Cause::Pooler(PoolerRefusal::Option(option)))?;
+        settings.extend(spec.session_settings.iter().cloned());
+        Ok(Settings(settings))
+    }
+
+    /// Without those that poolers carry.
+    pub(crate) fn uncarried(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str()).filter(|name| !is_carried(name))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A query for the values that the session has, in order.
+    fn question(&self) -> String {
+        let value = |name: &str| format!("pg_catalog.current_setting({}, true)", sql::literal(name));
+        let values: Vec<String> = self.0.iter().map(|(name, _)| value(name)).collect();
+        format!("select {}", values.join(", "))
+    }
+
+    /// Sets them all: for the present transaction, or for the session.
+    pub(crate) fn statement(&self, is_local: bool) -> String {
+        let set = |(name, value): &(String, String)| {
+            format!("pg_catalog.set_config({}, {}, {is_local})", sql::literal(name), sql::literal(value))
+        };
+        let sets: Vec<String> = self.0.iter().map(set).collect();
+        if sets.is_empty() { String::new() } else { format!("select {}", sets.join(", ")) }
+    }
+
+    /// Whether the session has them. A value may be spelled otherwise ("ISO" is "ISO, DMY"); where that is taken for a loss, they are only set once more.
+    pub(crate) fn are_in_effect(
+        &self,
+        ask: impl FnOnce(&str) -> Result<Vec<TextRow>, Cause>,
+    ) -> Result<bool, Cause> {
+        if self.is_empty() {
+            return Ok(true);
+        }
+        let rows = ask(&self.question())?;
+        let found = rows.first().map(Vec::as_slice).unwrap_or_default();
+        Ok(self.match_values(found.iter().map(|value| value.as_deref().map(String::from_utf8_lossy))))
+    }
+
+    /// The same through the other library.
+    pub(crate) fn are_in_effect_of(&self, client: &mut postgres::Client) -> Result<bool, postgres::Error> {
+        if self.is_empty() {
+            return Ok(true);
+        }
+        let messages = client.simple_query(&self.question())?;
+        let row = messages.iter().find_map(|message| match message {
+            postgres::SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        Ok(row.is_some_and(|row| {
+            self.match_values((0..row.len()).map(|column| row.get(column).map(Into::into)))
+        }))
+    }
+
+    fn match_values<'a>(&self, found: impl Iterator<Item = Option<std::borrow::Cow<'a, str>>>) -> bool {
+        let plain = |text: &str| text.to_lowercase().replace([' ', '"'], "");
+        let mut found = found.map(|value| value.map(|value| plain(&value)));
+        self.0
+            .iter()
+            .all(|(_, wanted)| found.next().flatten().is_some_and(|value| value.starts_with(&plain(wanted))))
+    }
+}
+
+/// The same with a setting by which a pooler can be told from a server, if there is none yet. It changes nothing: floats are exact with it,
+/// as they are without since PostgreSQL 12.
+pub(crate) fn marked(spec: &ConnSpec) -> ConnSpec {
+    let mut spec = spec.clone();
+    if Settings::of(&spec).is_ok_and(|settings| settings.uncarried().next().is_none()) {
+        spec.session_settings.push(("extra_float_digits".to_owned(), "3".to_owned()));
+    }
+    spec
+}
+
+/// The same specification with nothing for the startup packet but what poolers carry.
+pub(crate) fn without(spec: &ConnSpec) -> ConnSpec {
+    let mut spec = spec.clone();
+    spec.options = None;
+    spec.pinned = Pinned::Nothing;
+    spec.session_settings.retain(|(name, _)| is_carried(name));
+    spec
+}
+
+/// The same with nothing at all for it: the other library has no way to send a setting but as an option.
+pub(crate) fn without_any(spec: &ConnSpec) -> ConnSpec {
+    let mut spec = without(spec);
+    spec.session_settings.clear();
+    spec
+}
+
+fn is_carried(name: &str) -> bool {
+    CARRIED.iter().any(|carried| carried.eq_ignore_ascii_case(name))
+}
+
+/// What cannot be had through a pooler.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolerRefusal {
+    /// An option that is no setting.
+    #[error(
+        "a connection pooler stands before the server, and the option {0:?} is not one that can be set later"
+    )]
+    Option(String),
+    /// The work needs sessions.
+    #[error(
+        "a connection pooler in transaction mode stands before the server: a session keeps no settings, locks or prepared statements there"
+    )]
+    Session,
+    /// There are no transactions.
+    #[error("a connection pooler in statement mode stands before the server: it lets no transaction through")]
+    Statements,
+    /// The user's own settings.
+    #[error(
+        "a connection pooler in transaction mode stands before the server, and the setting {0} of the session would not last"
+    )]
+    Setting(String),
+}
+
+impl PoolerRefusal {
+    /// What to do instead.
+    pub(crate) fn hint(&self) -> String {
+        const DIRECT: &str = "connect to the server itself (its own host and port)";
+        match self {
+            PoolerRefusal::Option(_) => format!("{DIRECT}, or leave the option out (options, PGOPTIONS)"),
+            PoolerRefusal::Session => format!(
+                "{DIRECT}, or to a pool of sessions (pool_mode = session); run and watch work through this one"
+            ),
+            PoolerRefusal::Statements => format!(
+                "{DIRECT}, or to a pool of sessions or transactions (pool_mode = session, pool_mode = transaction)"
+            ),
+            PoolerRefusal::Setting(name) => {
+                format!("{DIRECT}, or give it to the role: ALTER ROLE ... SET {name} = ...")
+            }
+        }
+    }
+}
+
+/// Whether a pooler has refused what stands in the startup packet.
+pub(crate) fn are_refused(cause: &Cause) -> bool {
+    matches!(cause, Cause::Startup(StartupError::Server(error)) if is_refusal(error))
+}
+
+fn is_refusal(error: &ServerError) -> bool {
+    error.sqlstate.as_str() == "08P01" && error.message.contains("unsupported startup parameter")
+}
+
+type Place = (String, u16, String, String);
+
+static KNOWN: Mutex<BTreeMap<Place, Way>> = Mutex::new(BTreeMap::new());
+
+fn place(spec: &ConnSpec, candidate: &Candidate) -> Place {
+    let address = match &candidate.endpoint {
+        Endpoint::Tcp(address) => address.ip().to_string(),
+        Endpoint::Unix(path) => path.display().to_string(),
+    };
+    (address, candidate.host.port, spec.user.clone(), spec.dbname.clone())
+}
+
+/// What was learned of a place.
+pub(crate) fn known(spec: &ConnSpec, candidate: &Candidate) -> Option<Way> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&place(spec, candidate)).copied()
+}
+
+/// Remembers it.
+pub(crate) fn remember(spec: &ConnSpec, candidate: &Candidate, way: Way) {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(place(spec, candidate), way);
+}
+
+/// Finds out which kind of pool is behind a place that did not take settings. `open` opens a session without any.
+pub(crate) fn learn<E>(mut open: impl FnMut() -> Result<HotConnection, E>) -> Result<Way, E> {
+    let mut first = open()?;
+    let Some(mine) = process_of(&mut first) else { return Ok(Way::Transaction) };
+    let mut others = Vec::new();
+    for _ in 0..COMPARED {
+        let mut other = open()?;
+        // No answer: every server process is taken, and nobody can tell by whom. What is good for shared ones is good in any case.
+        if process_of(&mut other).is_none_or(|theirs| theirs == mine) || process_of(&mut first) != Some(mine)
+        {
+            return Ok(if refuses_transactions(&mut first) { Way::Nowhere } else { Way::Transaction });
+        }
+        others.push(other);
+    }
+    Ok(Way::Statements)
+}
+
+/// Whether a pooler ends a session that begins a transaction. It says so in one language, and nothing else has reason to refuse this.
+fn refuses_transactions(session: &mut HotConnection) -> bool {
+    session.set_deadline(PATIENCE);
+    let refused = matches!(session.simple_query("begin"), Err(QueryError::Server(error)) if error.message.contains("statement pooling"));
+    if !refused {
+        let _ = session.simple_query("rollback");
+    }
+    refused
+}
+
+fn process_of(session: &mut HotConnection) -> Option<u32> {
+    session.set_deadline(PATIENCE);
+    session.backend_pid().ok()
+}
+
+/// What a failed statement of a new session means.
+pub(crate) fn cause(error: QueryError) -> Cause {
+    match error {
+        QueryError::Server(error) => Cause::Asked(Box::new(error)),
+        QueryError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
+        QueryError::Io(error) => control::broken(&error),
+    }
+}
+
+/// The settings in a line of options, as `postgres` reads it: words apart by blanks, a backslash before what is meant literally, `-c name=value` or
+/// `--name=value`. Fails with the first option that is something else.
+fn parse(options: &str) -> Result<Vec<(String, String)>, String> {
+    let mut words = words(options).into_iter();
+    let mut settings = Vec::new();
+    while let Some(word) = words.next() {
+        let text = match word.as_str() {
+            "-c" => words.next().ok_or_else(|| word.clone())?,
+            _ => match word.strip_prefix("-c").or_else(|| word.strip_prefix("--")) {
+                Some(text) => text.to_owned(),
+                None => return Err(word),
+            },
+        };
+        let (name, value) = text.split_once('=').ok_or_else(|| text.clone())?;
+        settings.push((name.replace('-', "_"), value.to_owned()));
+    }
+    Ok(settings)
+}
+
+fn words(options: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = options.chars();
+    while let Some(c) = chars.next() {
+        if c.is_ascii_whitespace() {
+            words.extend(word.take());
+            continue;
+        }
+        let literal = if c == '\\' { chars.next() } else { Some(c) };
+        word.get_or_insert_default().extend(literal);
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn options_are_read_as_postgres_reads_them() {
+        let good: [(&str, &[(&str, &str)]); 6] = [
+            ("", &[]),
+            ("-c geqo=off", &[("geqo", "off")]),
+            ("  -cgeqo=off\t--work-mem=4MB ", &[("geqo", "off"), ("work_mem", "4MB")]),
+            (r"-c search_path=a,\ b", &[("search_path", "a, b")]),
+            (r"-c x.y=back\\slash", &[("x.y", r"back\slash")]),
+            ("-c a.b=", &[("a.b", "")]),
+        ];
+        for (options, wanted) in good {
+            assert_eq!(parse(options), Ok(pairs(wanted)), "{options}");
+        }
+        for bad in ["-e", "-c", "-c geqo", "-c a=b -F", "--geqo", "geqo=off"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn values_are_literals_whatever_they_hold() {
+        let settings = Settings(pairs(&[("search_path", "\"it's\""), ("x.y", r"a\b")]));
+        assert_eq!(
+            settings.statement(true),
+            r#"select pg_catalog.set_config('search_path', '"it''s"', true), pg_catalog.set_config('x.y',  E'a\\b', true)"#
+        );
+        assert_eq!(Settings::default().statement(false), "");
+    }
+
+    #[test]
+    fn a_value_in_effect_may_be_spelled_otherwise() {
+        let settings = Settings(pairs(&[("datestyle", "iso"), ("search_path", "pg_catalog,pg_temp")]));
+        let of = |values: [Option<&'static str>; 2]| {
+            settings.match_values(values.into_iter().map(|value| value.map(Into::into)))
+        };
+        assert!(of([Some("ISO, DMY"), Some("pg_catalog, pg_temp")]));
+        assert!(!of([Some("ISO, DMY"), Some("\"$user\", public")]));
+        assert!(!of([Some("German, DMY"), Some("pg_catalog,pg_temp")]));
+        assert!(!of([None, Some("pg_catalog,pg_temp")]));
+        assert!(!settings.match_values(std::iter::empty()));
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether commits really wait for standbys after `synchronous_standby_names` has changed.
+//!
+//! A session that shows the new value proves nothing: whether a commit waits at all is decided by a flag in shared memory, which the checkpointer sets when it reads the
+//! configuration again, and it may be in the middle of something else. Whom it waits for is decided by the processes that serve the standbys, which read it again in their
+//! own time, too. No view shows that flag, so it is found out: while a name that no standby has is set, a commit that waits is the proof.
+
+use std::time::{Duration, Instant};
+
+use crate::attempt::ConnectError;
+use crate::conninfo::ConnSpec;
+use crate::control;
+
+/// A name of `synchronous_standby_names` that no standby has: who waits for it waits for ever.
+pub const NOBODY: &str = "pgfathom_nobody";
+/// Whether every process that serves a standby knows that nobody is waited for; `sync_priority` is what that process has published.
+pub const NONE_IS_SYNCHRONOUS: &str =
+    "select not exists (select from pg_catalog.pg_stat_replication where sync_priority > 0)";
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+/// The smallest transaction whose commit waits: a record of the log that nobody reads.
+const COMMIT: &str = "select pg_catalog.pg_logical_emit_message(true, 'pgfathom', '')";
+
+/// Why it is not known that commits wait.
+#[derive(Debug, thiserror::Error)]
+pub enum WaitError {
+    /// No session.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The server refused a question.
+    #[error("cannot find out whether commits wait for standbys")]
+    Sql(#[from] postgres::Error),
+    /// Commits came back at once to the end.
+    #[error("commits did not begin to wait for standbys within {} s", .0.as_secs())]
+    Late(Duration),
+}
+
+/// Returns when a commit was seen waiting for a standby. To be called while a name is set that no standby has, on the node that takes writes.
+///
+/// # Errors
+/// When there are no two sessions, or no commit waits within `limit`.
+pub fn until_commits_wait(spec: &ConnSpec, limit: Duration) -> Result<(), WaitError> {
+    let begin = Instant::now();
+    let mut prober = control::connect(spec)?;
+    let mut watcher = control::connect(spec)?;
+    prober.batch_execute("set synchronous_commit = on")?;
+    let pid: i32 = prober.query_one("select pg_catalog.pg_backend_pid()", &[])?.get(0);
+    let waits =
+        "select exists (select from pg_catalog.pg_stat_activity where pid = $1 and wait_event = 'SyncRep')";
+    while begin.elapsed() < limit {
+        let has_waited = std::thread::scope(|scope| {
+            let commit = scope.spawn(|| prober.query(COMMIT, &[]).map(drop));
+            let mut has_waited = Ok(false);
+            while !commit.is_finished() && matches!(has_waited, Ok(false)) {
+                has_waited = watcher.query_one(waits, &[&pid]).map(|row| row.get(0));
+            }
+            // Whatever was seen, nobody is left waiting: what is cancelled is the wait, not the commit.
+            if !commit.is_finished() {
+                let cancelled = watcher.query("select pg_catalog.pg_cancel_backend($1)", &[&pid]);
+                has_waited = cancelled.and(has_waited);
+            }
+            let done = commit.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            done.and(has_waited)
+        })?;
+        if has_waited {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(WaitError::Late(limit))
+}

@@ -1,0 +1,35 @@
+//! Questions to a server's catalog, asked and answered in text.
+//!
+//! The simple protocol and text are what every engine of the family speaks alike; binary forms of `name`, `oid` or arrays are not.
+
+pub(crate) use connect::sql::{identifier, literal, qualified};
+use postgres::{GenericClient, SimpleQueryMessage};
+
+/// One row of an answer; NULL is `None`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TextRow(Vec<Option<String>>);
+
+impl TextRow {
+    /// The value of a column, `None` for NULL and for a column that the answer does not have.
+    pub(crate) fn get(&self, column: usize) -> Option<&str> {
+        self.0.get(column)?.as_deref()
+    }
+
+    /// A truth value as any engine writes it: `t`, `true`.
+    pub(crate) fn is_true(&self, column: usize) -> bool {
+        matches!(self.get(column), Some("t" | "true"))
+    }
+}
+
+/// All rows that `sql` gives.
+pub(crate) fn rows(client: &mut impl GenericClient, sql: &str) -> Result<Vec<TextRow>, postgres::Error> {
+    let messages = client.simple_query(sql)?.into_iter();
+    Ok(messages
+        .filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some(TextRow((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect()))
+            }
+            _ => None,
+        })
+        .collect())
+}

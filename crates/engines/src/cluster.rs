@@ -1,0 +1,224 @@
+//! A cluster under test: its engine and its nodes, from a cluster file or from the catalog of the node that was named.
+//!
+//! Rows live on nodes, and most of what pgfathom does node by node (load a leaf where it lives, measure each pair of nodes) needs a
+//! connection to each of them. [`Cluster::from_file`] takes them as they are written; [`Cluster::discover`] asks the catalog.
+
+mod discover;
+mod error;
+mod survey;
+
+use std::path::PathBuf;
+
+pub use error::ClusterError;
+pub(crate) use error::sql_hint;
+pub use survey::{Absent, Survey};
+
+use crate::engine::Engine;
+use crate::profile::Layout;
+use connect::ConnSpec;
+use connect::cluster_file::{ClusterFile, Role};
+use connect::conninfo::{Host, HostSpec, SessionAttrs, Sources};
+
+/// The comment on a foreign server that is a node of its cluster. Servers that hold partitions need none.
+pub const NODE_MARK: &str = "pgfathom node";
+
+/// A set of nodes that hold one database.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cluster {
+    /// What kind of database it is.
+    pub engine: Engine,
+    /// The nodes; the first one is where things start. Never empty.
+    pub nodes: Vec<ClusterNode>,
+    /// Hash partitions that a sharded table shall have, as `up sharded --partitions` decided.
+    pub partitions: Option<u32>,
+    /// What the catalog names and is left out, as roles that the session does not trust chose the addresses.
+    pub left_out: Vec<Absent>,
+}
+
+/// One node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterNode {
+    /// Its name in reports; no two nodes of a cluster share one.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+    /// How to connect to it, and to no other node.
+    pub spec: ConnSpec,
+}
+
+impl Cluster {
+    /// A PostgreSQL server alone.
+    pub fn single(spec: ConnSpec) -> Cluster {
+        let node = ClusterNode { name: "single".to_owned(), role: Role::Primary, spec };
+        Cluster { engine: Engine::default(), nodes: vec![node], partitions: None, left_out: vec![] }
+    }
+
+    /// The nodes of a cluster file, in its order. Nobody is asked anything.
+    ///
+    /// # Errors
+    /// An engine or role that is not known, two nodes of one name, a connection string that is wrong.
+    pub fn from_file(file: &ClusterFile, sources: &Sources<'_>) -> Result<Cluster, ClusterError> {
+        let engine =
+            Engine::parse(&file.engine).ok_or_else(|| ClusterError::UnknownEngine(file.engine.clone()))?;
+        let mut nodes: Vec<ClusterNode> = Vec::with_capacity(file.node.len());
+        for node in &file.node {
+            let role = Role::parse(&node.role).ok_or_else(|| ClusterError::UnknownRole {
+                node: node.name.clone(),
+                role: node.role.clone(),
+            })?;
+            if nodes.iter().any(|other| other.name == node.name) {
+                return Err(ClusterError::TwoOfOneName(node.name.clone()));
+            }
+            let resolved = node
+                .resolve(sources)
+                .map_err(|source| ClusterError::Conninfo { node: node.name.clone(), source })?;
+            nodes.push(ClusterNode { name: node.name.clone(), role, spec: resolved.spec });
+        }
+        if nodes.is_empty() {
+            return Err(ClusterError::NoNodes);
+        }
+        let partitions = file.made.as_ref().and_then(|made| made.partitions);
+        Ok(Cluster { engine, nodes, partitions, left_out: vec![] })
+    }
+
+    /// In a cluster with standbys: asks who takes writes now, and gives it the role of the primary and the first place. A file says how the cluster was
+    /// made; a standby may have been promoted since. When nobody takes writes everything stays as it is, and whoever connects next learns why.
+    #[must_use]
+    pub fn following_primary(mut self) -> Cluster {
+        let has = |role: Role| self.nodes.iter().any(|node| node.role == role);
+        if !(has(Role::Primary) && has(Role::Standby)) {
+            return self;
+        }
+        let mut entry = self.nodes[0].spec.clone();
+        entry.hosts = self.nodes.iter().flat_map(|node| node.spec.hosts.clone()).collect();
+        entry.target_session_attrs = SessionAttrs::ReadWrite;
+        let Ok(control) = connect::control::connect_shared(&entry) else { return self };
+        let Some(now) = self.nodes.iter().position(|node| node.spec.hosts.contains(control.host())) else {
+            return self;
+        };
+        if self.nodes[now].role != Role::Primary {
+            for node in self.nodes.iter_mut().filter(|node| node.role == Role::Primary) {
+                node.role = Role::Standby;
+            }
+            self.nodes[now].role = Role::Primary;
+            let primary = self.nodes.remove(now);
+            self.nodes.insert(0, primary);
+        }
+        self
+    }
+
+    /// Connects, finds out the engine by what its catalog holds, and lists the nodes; each of them has then been connected to once.
+    /// The node of `entry` comes first.
+    ///
+    /// # Errors
+    /// [`ClusterError::Connect`] when a node cannot be reached at the address that the catalog has for it; [`ClusterError::NotTrusted`] when somebody
+    /// chose that address whom the session does not trust, and it was not tried.
+    pub fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
+        let mut control = connect::control::connect_shared(entry)?;
+        let here = entry.clone().with_only_host(control.host_index());
+        let mut left_out = vec![];
+        let cluster = discover::discover(&mut control, here, &mut discover::Reach::Demanded(&mut left_out))?;
+        Ok(Cluster { left_out, ..cluster })
+    }
+
+    /// As [`Cluster::discover`], for whoever looks on: nodes that do not answer are kept and told, standbys and the primary that the catalog
+    /// speaks of are looked for, and further hosts of `entry` count as nodes of their own.
+    ///
+    /// # Errors
+    /// When none of the hosts of `entry` answers, or a catalog cannot be read.
+    pub fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
+        survey::survey(entry)
+    }
+
+    /// The place of a node in [`Cluster::nodes`].
+    pub fn node(&self, name: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.name == name)
+    }
+
+    /// The nodes that rows can be written to: no standbys, and no coordinator beside workers or shards.
+    pub fn data_nodes(&self) -> impl Iterator<Item = usize> {
+        let workers = self.nodes.iter().any(|node| matches!(node.role, Role::Worker | Role::Shard));
+        self.nodes.iter().enumerate().filter_map(move |(index, node)| match node.role {
+            Role::Standby => None,
+            Role::Coordinator if workers => None,
+            _ => Some(index),
+        })
+    }
+
+    /// Whether rows are spread or repeated over several nodes that take writes.
+    pub fn is_clustered(&self) -> bool {
+        self.data_nodes().nth(1).is_some()
+    }
+
+    /// Whether the partitions of a table lie on several nodes, each as a table on its owner and a foreign table on the others: then whoever reads or writes all
+    /// rows can do so on each node.
+    pub fn has_foreign_partitions(&self) -> bool {
+        self.is_clustered() && self.engine.layout == Layout::ForeignPartitions
+    }
+
+    /// The node at an address as the node `seen_from` knows it. A loopback address or a socket's folder there means a server on the
+    /// machine of `seen_from`; so does no address at all.
+    pub fn node_at(&self, seen_from: usize, host: Option<&str>, port: u16, dbname: &str) -> Option<usize> {
+        let seen_from = self.nodes[seen_from].spec.hosts.first()?;
+        let wanted = Machine::of_name(host, seen_from);
+        // Two servers on one machine can share a port number when they listen on different sockets: then the folder decides.
+        let folder = host.filter(|host| host.starts_with('/')).filter(|_| wanted == Machine::Here).map(real);
+        let mut found = self.nodes.iter().enumerate().filter(|(_, node)| {
+            node.spec.dbname == dbname
+                && node.spec.hosts.iter().any(|at| {
+                    let same_folder = match (&at.host, &folder) {
+                        (Host::Unix(theirs), Some(folder)) => real(&theirs.to_string_lossy()) == *folder,
+                        _ => true,
+                    };
+                    at.port == port && wanted.is_of(at) && same_folder
+                })
+        });
+        let (index, _) = found.next()?;
+        found.next().is_none().then_some(index)
+    }
+}
+
+/// A folder without symbolic links: `/var/run` is `/run`.
+fn real(folder: &str) -> PathBuf {
+    std::fs::canonicalize(folder).unwrap_or_else(|_| PathBuf::from(folder))
+}
+
+/// A machine, as far as an address tells.
+#[derive(PartialEq, Eq)]
+enum Machine {
+    /// The one we run on.
+    Here,
+    /// Another, by name or address.
+    At(String),
+}
+
+impl Machine {
+    fn of(host: &HostSpec) -> Machine {
+        match &host.host {
+            Host::Unix(_) => Machine::Here,
+            Host::Tcp(name) if is_loopback(name) => Machine::Here,
+            Host::Tcp(name) => Machine::At(name.clone()),
+        }
+    }
+
+    fn of_name(name: Option<&str>, seen_from: &HostSpec) -> Machine {
+        match name {
+            None | Some("") => Machine::of(seen_from),
+            Some(name) if name.starts_with(['/', '@']) || is_loopback(name) => Machine::of(seen_from),
+            Some(name) => Machine::At(name.to_owned()),
+        }
+    }
+
+    fn is_of(&self, host: &HostSpec) -> bool {
+        let address = host.address.map(|address| Machine::At(address.to_string()));
+        Machine::of(host) == *self || address.as_ref() == Some(self)
+    }
+}
+
+/// Whether this name means the machine that says it.
+fn is_loopback(name: &str) -> bool {
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,382 @@
+//! The nodes of a cluster from the catalog of one of them.
+
+use super::{Absent, Cluster, ClusterError, ClusterNode, Role};
+use crate::catalog::{self, TextRow};
+use crate::engine::{Engine, Signs, signs};
+use crate::profile::{Discovery, Replication};
+use crate::trust::{TRUSTED_WORDS, trusted};
+use connect::conninfo::{self, ConninfoError, Host, HostSpec, PORT_DEFAULT, Sources};
+use connect::control::{self, Control};
+use connect::{ConnSpec, Secret};
+
+/// Servers of `postgres_fdw` that hold partitions of this database's tables, or that `pgfathom up` marked as nodes. Each is a node if the
+/// session trusts those who made it: behind name, host, port and database come an owner of the server whom it does not trust, whether the server
+/// holds partitions of tables of trusted roles, and whether it is marked.
+const FDW_SERVERS: &str = concat!(
+    "with trusted (oid) as (",
+    trusted!(),
+    "), partitions as (
+        select f.ftserver, c.relowner in (select oid from trusted) and p.relowner in (select oid from trusted) as is_trusted
+        from pg_catalog.pg_foreign_table f join pg_catalog.pg_class c on c.oid = f.ftrelid
+        join pg_catalog.pg_inherits i on i.inhrelid = c.oid join pg_catalog.pg_class p on p.oid = i.inhparent
+        where c.relispartition
+    ), servers as (
+        select s.*, coalesce(pg_catalog.obj_description(s.oid, 'pg_foreign_server') like 'pgfathom node%', false) as is_marked
+        from pg_catalog.pg_foreign_server s
+        join pg_catalog.pg_foreign_data_wrapper w on w.oid = s.srvfdw and w.fdwname = 'postgres_fdw'
+    )
+    select s.srvname,
+           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'host'),
+           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'port'),
+           (select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'dbname'),
+           case when s.srvowner not in (select oid from trusted) then pg_catalog.pg_get_userbyid(s.srvowner) end,
+           exists (select from partitions p where p.ftserver = s.oid and p.is_trusted),
+           s.is_marked
+    from servers s
+    where s.is_marked or exists (select from partitions p where p.ftserver = s.oid)
+    order by s.srvname"
+);
+
+/// Tells one database from another, whatever name it was reached by. A standby has its primary's system identifier, so the address counts too.
+const IDENTITY: &str = "
+    select (select system_identifier from pg_catalog.pg_control_system())::text, \
+           coalesce(pg_catalog.inet_server_addr()::text, ''), pg_catalog.current_setting('port'), \
+           pg_catalog.current_database()::text";
+
+/// What happens when a node that the catalog names does not answer.
+pub(super) enum Reach<'a> {
+    /// It is an error: whoever asks works with all nodes. What is left out because it is not trusted is noted here.
+    Demanded(&'a mut Vec<Absent>),
+    /// It is kept and noted: whoever asks works with those that are there.
+    Noted(&'a mut Vec<Absent>),
+}
+
+impl Reach<'_> {
+    /// Connects to a node; `None` if it does not answer and that was noted.
+    fn connect(&mut self, entry: &str, node: &ClusterNode) -> Result<Option<Control>, ClusterError> {
+        let address = || node.spec.hosts.first().map(ToString::to_string).unwrap_or_default();
+        match (control::connect_shared(&node.spec), self) {
+            (Ok(control), _) => Ok(Some(control)),
+            (Err(source), Reach::Demanded(_)) => Err(ClusterError::Connect {
+                entry: entry.to_owned(),
+                node: node.name.clone(),
+                address: address(),
+                source,
+            }),
+            (Err(source), Reach::Noted(absent)) => {
+                absent.push(Absent {
+                    name: node.name.clone(),
+                    why: format!("the catalog of {entry} has it at {}: {source}", address()),
+                    hint: FILE_HINT.to_owned(),
+                });
+                Ok(None)
+            }
+        }
+    }
+
+    /// Notes what counts for nothing, as roles that the session does not trust have made it.
+    fn leave_out(&mut self, name: String, why: String) {
+        let (Reach::Demanded(absent) | Reach::Noted(absent)) = self;
+        let hint = format!("if it is a node, name all nodes in a cluster file (--cluster); {TRUSTED_WORDS}");
+        absent.push(Absent { name, why, hint });
+    }
+
+    /// Passes an error about a node on, or notes it.
+    fn note(&mut self, node: &str, error: ClusterError) -> Result<(), ClusterError> {
+        match self {
+            Reach::Demanded(_) => Err(error),
+            Reach::Noted(absent) => {
+                let hint = error.hint().unwrap_or_else(|| FILE_HINT.to_owned());
+                absent.push(Absent { name: node.to_owned(), why: error.to_string(), hint });
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What helps when the catalog's addresses are not ours.
+const FILE_HINT: &str =
+    "write a cluster file with its address as this machine reaches it, and name it with --cluster";
+
+pub(super) fn discover(
+    control: &mut Control,
+    here: ConnSpec,
+    reach: &mut Reach<'_>,
+) -> Result<Cluster, ClusterError> {
+    let found = detect(control)?;
+    let owns_catalog = |sign: &Signs| sign.replication.is_none();
+    if let Some(Signs { engine, .. }) = found.iter().find(|sign| owns_catalog(sign)) {
+        return match &engine.discovery {
+            Discovery::Catalog(catalog) => {
+                catalogued(control, here, *engine, catalog.nodes, catalog.reach_nodes, reach)
+            }
+            _ => Ok(Cluster { engine: *engine, ..Cluster::single(here) }),
+        };
+    }
+    for Signs { engine, replication, .. } in found {
+        let Some(replication) = replication else { continue };
+        if !is_in_use(control, engine, replication, reach)? {
+            continue;
+        }
+        let cluster = catalogued(control, here.clone(), engine, replication.nodes, true, reach)?;
+        // An extension that is there and replicates nothing makes no cluster.
+        if cluster.nodes.len() > 1 {
+            return Ok(cluster);
+        }
+    }
+    postgres(control, here, reach)
+}
+
+/// Whether a replication system of which there are signs is in use, as far as roles that the session trusts have set it up.
+fn is_in_use(
+    control: &mut Control,
+    engine: Engine,
+    replication: &Replication,
+    reach: &mut Reach<'_>,
+) -> Result<bool, ClusterError> {
+    let Some(probe) = replication.probe else { return Ok(true) };
+    let rows = catalog::rows(&mut **control, probe).map_err(|source| ClusterError::Sql {
+        what: format!("look for {}", replication.name),
+        engine: Some(engine),
+        source,
+    })?;
+    if let Some(theirs) = rows.first().and_then(|row| row.get(1)) {
+        let why = format!("no node is asked for by subscriptions that the session does not trust: {theirs}");
+        reach.leave_out(replication.name.to_owned(), why);
+    }
+    Ok(rows.first().is_some_and(|row| row.is_true(0)))
+}
+
+/// The signs that a server's catalog shows.
+fn detect(control: &mut Control) -> Result<Vec<Signs>, ClusterError> {
+    let what = "find out what kind of server this is";
+    let signs = signs();
+    let columns: Vec<&str> = signs.iter().map(|sign| sign.sql).collect();
+    let rows = catalog::rows(&mut **control, &format!("select {}", columns.join(", ")))
+        .map_err(|source| ClusterError::Sql { what: what.to_owned(), engine: None, source })?;
+    let row = rows.first().ok_or_else(|| ClusterError::Catalog {
+        what: what.to_owned(),
+        problem: "it gave no answer".to_owned(),
+    })?;
+    let there = signs.into_iter().enumerate().filter(|(column, _)| row.is_true(*column));
+    Ok(there.map(|(_, sign)| sign).collect())
+}
+
+/// PostgreSQL itself: alone, or with partitions on other servers.
+fn postgres(control: &mut Control, here: ConnSpec, reach: &mut Reach<'_>) -> Result<Cluster, ClusterError> {
+    let servers = catalog::rows(&mut **control, FDW_SERVERS).map_err(|source| ClusterError::Sql {
+        what: "list the foreign servers".to_owned(),
+        engine: Some(Engine::FOREIGN_PARTITIONS),
+        source,
+    })?;
+    let mut nodes = vec![];
+    for server in servers {
+        let name = server.get(0).unwrap_or_default().to_owned();
+        match (server.get(4), server.is_true(5)) {
+            _ if is_node(&server) => nodes.push(server),
+            (Some(owner), true) => {
+                let owner = owner.to_owned();
+                reach.note(&name, ClusterError::NotTrusted { node: name.clone(), owner })?;
+            }
+            (owner, _) => {
+                let whose = owner.map(|owner| format!(" of the role {owner}")).unwrap_or_default();
+                let why = format!(
+                    "the foreign server {name}{whose} is not taken for a node: the session does not trust the role that made it, or \
+                     those whose tables have partitions there"
+                );
+                reach.leave_out(name, why);
+            }
+        }
+    }
+    if nodes.is_empty() {
+        return Ok(Cluster::single(here));
+    }
+    fdw_sharded(control, here, &nodes, reach)
+}
+
+/// The nodes that an engine's own catalog lists; see [`crate::profile::Catalog::nodes`] for the columns.
+fn catalogued(
+    control: &mut Control,
+    here: ConnSpec,
+    engine: Engine,
+    question: &str,
+    reach_nodes: bool,
+    reach: &mut Reach<'_>,
+) -> Result<Cluster, ClusterError> {
+    let rows = catalog::rows(&mut **control, question).map_err(|source| ClusterError::Sql {
+        what: format!("list the nodes of {engine}"),
+        engine: Some(engine),
+        source,
+    })?;
+    let mut cluster =
+        Cluster { engine, nodes: Vec::with_capacity(rows.len()), partitions: None, left_out: vec![] };
+    let mut itself = None;
+    for row in &rows {
+        let name = row.get(1).unwrap_or_default().to_owned();
+        if let Some(state) = row.get(7) {
+            reach.note(&name, ClusterError::NodeState { node: name.clone(), state: state.to_owned() })?;
+        }
+        if let Some(owner) = row.get(9) {
+            let owner = owner.to_owned();
+            reach.note(&name, ClusterError::NotTrusted { node: name.clone(), owner })?;
+            continue;
+        }
+        let role = row.get(5).and_then(Role::parse).unwrap_or(Role::Shard);
+        let mut spec = match row.get(8) {
+            None => beside(&here, row.get(2), row.get(3), row.get(4))?,
+            Some(conninfo) => along(&here, conninfo)
+                .map_err(|source| ClusterError::Conninfo { node: name.clone(), source })?,
+        };
+        if row.is_true(6) {
+            // The way we came is a way that works.
+            spec = here.clone();
+            itself = Some(cluster.nodes.len());
+        }
+        if cluster.node(&name).is_some() {
+            return Err(ClusterError::TwoOfOneName(name));
+        }
+        cluster.nodes.push(ClusterNode { name, role, spec });
+    }
+    // A catalog that does not say which node was asked, or does not list it.
+    let itself = itself.or_else(|| {
+        let at = here.hosts.first()?;
+        cluster.nodes.iter().position(|node| {
+            node.spec.hosts.first().is_some_and(|host| host.host == at.host && host.port == at.port)
+        })
+    });
+    match itself {
+        Some(index) => cluster.nodes[..=index].rotate_right(1),
+        None => {
+            let role = cluster.nodes.first().map_or(Role::Coordinator, |node| node.role);
+            let role = if role == Role::Peer { role } else { Role::Coordinator };
+            cluster.nodes.insert(0, ClusterNode { name: "entry".to_owned(), role, spec: here.clone() });
+        }
+    }
+    if reach_nodes {
+        for node in &cluster.nodes[1..] {
+            drop(reach.connect(&here.describe(), node)?);
+        }
+    }
+    Ok(cluster)
+}
+
+/// The connection to the server that a connection string in a catalog names, with our own role and password.
+fn along(here: &ConnSpec, conninfo: &str) -> Result<ConnSpec, ConninfoError> {
+    let sources = Sources {
+        env: &|_| None,
+        os_user: Some(here.user.clone()),
+        home: None,
+        socket_dirs: Vec::new(),
+        sysconfdir: None,
+    };
+    let theirs = conninfo::parse(conninfo, &sources)?.spec;
+    let mut spec = here.clone();
+    spec.password = here.hosts.first().and_then(|at| here.password_for(at)).cloned();
+    spec.hosts = theirs.hosts;
+    Ok(spec.with_dbname(&theirs.dbname))
+}
+
+/// Whether a row of [`FDW_SERVERS`] is a node that the session may believe in.
+fn is_node(server: &TextRow) -> bool {
+    server.get(4).is_none() && (server.is_true(5) || server.is_true(6))
+}
+
+fn fdw_sharded(
+    control: &mut Control,
+    here: ConnSpec,
+    servers: &[TextRow],
+    reach: &mut Reach<'_>,
+) -> Result<Cluster, ClusterError> {
+    let entry_name = here.describe();
+    let mut nodes = vec![ClusterNode { name: "entry".to_owned(), role: Role::Shard, spec: here.clone() }];
+    for row in servers {
+        let name = row.get(0).unwrap_or_default().to_owned();
+        let spec = beside(&here, row.get(1), row.get(2), row.get(3))?;
+        nodes.push(ClusterNode { name, role: Role::Shard, spec });
+    }
+    let mut cluster =
+        Cluster { engine: Engine::FOREIGN_PARTITIONS, nodes, partitions: None, left_out: vec![] };
+    let mut identities = vec![(0, identity(control)?)];
+    let mut own_name = None;
+    let mut doubles = vec![];
+    for index in 1..cluster.nodes.len() {
+        let node = &cluster.nodes[index];
+        let Some(mut control) = reach.connect(&entry_name, node)? else { continue };
+        let found = identity(&mut control)?;
+        if let Some((same, _)) = identities.iter().find(|(_, other)| *other == found) {
+            let name = |index: usize| cluster.nodes[index].name.clone();
+            let error = ClusterError::SameNode { first: name(*same), second: name(index) };
+            reach.note(&node.name, error)?;
+            doubles.push(index);
+            continue;
+        }
+        identities.push((index, found));
+        // The other nodes know by what name the entry goes.
+        if own_name.is_none() {
+            let theirs = catalog::rows(&mut *control, FDW_SERVERS).map_err(|source| ClusterError::Sql {
+                what: format!("list the foreign servers of node {:?}", cluster.nodes[index].name),
+                engine: Some(Engine::FOREIGN_PARTITIONS),
+                source,
+            })?;
+            own_name = theirs.iter().filter(|row| is_node(row)).find_map(|row| {
+                let port = row.get(2).and_then(|port| port.parse().ok()).unwrap_or(PORT_DEFAULT);
+                let at = cluster.node_at(index, row.get(1), port, row.get(3).unwrap_or(&here.dbname))?;
+                (at == 0).then(|| row.get(0).unwrap_or_default().to_owned())
+            });
+        }
+    }
+    match own_name.filter(|name| cluster.node(name).is_none()) {
+        Some(name) => cluster.nodes[0].name = name,
+        // Nobody points back: the entry holds no partition that others need.
+        None => cluster.nodes[0].role = Role::Coordinator,
+    }
+    for index in doubles.into_iter().rev() {
+        cluster.nodes.remove(index);
+    }
+    Ok(cluster)
+}
+
+/// Who a server is; see [`IDENTITY`].
+pub(super) fn identity(control: &mut Control) -> Result<Option<TextRow>, ClusterError> {
+    let rows = catalog::rows(&mut **control, IDENTITY).map_err(|source| ClusterError::Sql {
+        what: "ask a node who it is".to_owned(),
+        engine: Some(Engine::FOREIGN_PARTITIONS),
+        source,
+    })?;
+    Ok(rows.into_iter().next())
+}
+
+/// The connection to a server as the node `here` names it, with our own role and password.
+pub(super) fn beside(
+    here: &ConnSpec,
+    host: Option<&str>,
+    port: Option<&str>,
+    dbname: Option<&str>,
+) -> Result<ConnSpec, ClusterError> {
+    let at = here.hosts.first().expect("a connection has a host");
+    let port = match port {
+        None => PORT_DEFAULT,
+        Some(port) => port.parse().map_err(|_| ClusterError::Catalog {
+            what: "read the address of a foreign server".to_owned(),
+            problem: format!("{port:?} is not a port"),
+        })?,
+    };
+    let host = match (host.filter(|host| !host.is_empty()), &at.host) {
+        // What is local to the entry is on the entry's machine.
+        (None, _) => at.host.clone(),
+        (Some(name), Host::Tcp(ours))
+            if (name.starts_with('/') || super::is_loopback(name)) && !super::is_loopback(ours) =>
+        {
+            at.host.clone()
+        }
+        (Some(name), _) => Host::parse(name),
+    };
+    let password: Option<Secret> = here.password_for(at).cloned();
+    let mut spec = here.clone();
+    spec.hosts = vec![HostSpec { host, address: None, port, password: None }];
+    spec.password = password;
+    Ok(match dbname {
+        Some(dbname) => spec.with_dbname(dbname),
+        None => spec,
+    })
+}

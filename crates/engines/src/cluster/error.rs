@@ -1,0 +1,149 @@
+//! What is wrong with a description of a cluster, or with finding it out.
+
+use crate::engine::Engine;
+use crate::trust::TRUSTED_WORDS;
+use connect::ConnectError;
+use connect::conninfo::ConninfoError;
+
+/// Why there is no cluster to work with.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The cluster file names an engine that is none.
+    #[error("the engine {0:?} is not known")]
+    UnknownEngine(String),
+    /// The cluster file gives a node a role that is none.
+    #[error("node {node:?}: the role {role:?} is not known")]
+    UnknownRole {
+        /// The node.
+        node: String,
+        /// What it says.
+        role: String,
+    },
+    /// Names must tell nodes apart.
+    #[error("two nodes are called {0:?}")]
+    TwoOfOneName(String),
+    /// A cluster file without nodes.
+    #[error("it names no [[node]]")]
+    NoNodes,
+    /// A node's connection string is wrong.
+    #[error("node {node:?}: its connection is wrong")]
+    Conninfo {
+        /// The node.
+        node: String,
+        /// How.
+        source: ConninfoError,
+    },
+    /// The node that was named cannot be reached.
+    #[error(transparent)]
+    Entry(#[from] ConnectError),
+    /// A node that the catalog names cannot be reached from here.
+    #[error(
+        "the catalog of {entry} names the node {node:?} at {address}, and it cannot be reached there from here"
+    )]
+    Connect {
+        /// Where the catalog was read.
+        entry: String,
+        /// The node.
+        node: String,
+        /// Its address by the catalog.
+        address: String,
+        /// Why.
+        source: ConnectError,
+    },
+    /// Two names in the catalog lead to one database.
+    #[error("the nodes {first:?} and {second:?} are one and the same database")]
+    SameNode {
+        /// One.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A node that does not work.
+    #[error("the catalog says that node {node:?} is {state}")]
+    NodeState {
+        /// The node.
+        node: String,
+        /// How.
+        state: String,
+    },
+    /// A node's address is not ours to send a password to.
+    #[error(
+        "the address of node {node:?} is the choice of the role {owner}, which this session does not trust: user and password are not sent there"
+    )]
+    NotTrusted {
+        /// The node.
+        node: String,
+        /// Who owns the foreign server that has the address.
+        owner: String,
+    },
+    /// A question to the catalog failed.
+    #[error("cannot {what}")]
+    Sql {
+        /// What was asked.
+        what: String,
+        /// The engine, when it was known by then.
+        engine: Option<Engine>,
+        /// The server's answer.
+        source: postgres::Error,
+    },
+    /// The catalog's answer makes no sense.
+    #[error("cannot {what}: {problem}")]
+    Catalog {
+        /// What was asked.
+        what: String,
+        /// What is wrong with the answer.
+        problem: String,
+    },
+}
+
+impl ClusterError {
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ClusterError::UnknownEngine(_) => {
+                let names: Vec<&str> = Engine::ALL.iter().map(|engine| engine.name()).collect();
+                Some(format!("engine is one of {}", names.join(", ")))
+            }
+            ClusterError::UnknownRole { .. } => {
+                let names: Vec<&str> = super::Role::ALL.iter().map(|role| role.name()).collect();
+                Some(format!("role is one of {}", names.join(", ")))
+            }
+            ClusterError::TwoOfOneName(_) => Some("give each [[node]] a name of its own".to_owned()),
+            ClusterError::NoNodes => Some("each node is a [[node]] with name, role and connection".to_owned()),
+            ClusterError::Conninfo { source, .. } => source.hint(),
+            ClusterError::Entry(source) => source.hint(),
+            ClusterError::Connect { .. } => Some(
+                "write a cluster file with the address of each node as this machine reaches it, and name it with --cluster".to_owned(),
+            ),
+            ClusterError::SameNode { .. } => {
+                Some("write a cluster file that names each node once, and name it with --cluster".to_owned())
+            }
+            ClusterError::NodeState { .. } => Some(
+                "bring it back, or write a cluster file without it, and name it with --cluster".to_owned(),
+            ),
+            ClusterError::NotTrusted { node, owner } => Some(format!(
+                "name the nodes in a cluster file (--cluster), connect as {owner} (-U {owner}), or give the foreign server to a role of yours (alter server \
+                 {node} owner to ...); {TRUSTED_WORDS}"
+            )),
+            ClusterError::Sql { engine, source, .. } => sql_hint(*engine, source),
+            ClusterError::Catalog { .. } => {
+                Some("write a cluster file with all nodes, and name it with --cluster".to_owned())
+            }
+        }
+    }
+}
+
+/// What helps when a catalog question fails: a privilege, or a catalog of another shape than documented.
+pub(crate) fn sql_hint(engine: Option<Engine>, source: &postgres::Error) -> Option<String> {
+    let code = source.as_db_error()?.code().code();
+    let engine = engine.map_or_else(String::new, |engine| format!(" of {engine}"));
+    match code {
+        "42501" => Some(format!(
+            "the role may not read this catalog{engine}: grant it that (pg_monitor or a superuser has it), or connect with another role (-U)"
+        )),
+        "42703" | "42P01" | "42883" => Some(format!(
+            "this release has another catalog{engine} than the profile was written for: name the nodes in a cluster file (--cluster), and load through one node"
+        )),
+        _ => None,
+    }
+}

@@ -1,0 +1,233 @@
+//! The nodes of a cluster for whoever looks on: as many as can be found, and why not the others.
+//!
+//! Work needs all nodes, so [`Cluster::discover`] fails when one does not answer. A watch is wanted most when something is down: here a
+//! node that does not answer is kept, because it may come back, and what is known to be there and cannot be found is told with what to
+//! type. Beyond the catalog of a sharded cluster this looks at streaming replication: a standby knows its primary's address and port; a
+//! primary knows where its standbys come from but not the port they listen on, so the primary's own port is tried there.
+
+use super::discover::{self, Reach};
+use super::{Cluster, ClusterError, ClusterNode, Role};
+use crate::catalog::{self, TextRow};
+use crate::profile::Layout;
+use connect::ConnSpec;
+use connect::conninfo::{Host, HostSpec, SessionAttrs};
+use connect::control::{self, Control};
+use std::time::Duration;
+
+/// How long a node may take to answer, unless the user says otherwise.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// What to type for a server that no catalog leads to.
+const NAME_HINT: &str =
+    "name every server yourself: -h HOST1,HOST2 -p PORT1,PORT2, or --cluster FILE as pgfathom up writes it";
+
+/// Standbys that stream from this server. A walsender that decodes is no standby; one that we may not see has no state.
+const STANDBYS: &str = "
+    select r.application_name, r.client_addr::text \
+    from pg_catalog.pg_stat_replication r \
+    where r.state in ('streaming', 'catchup') \
+      and not exists (select from pg_catalog.pg_replication_slots s where s.active_pid = r.pid and s.slot_type = 'logical') \
+    order by r.application_name, r.client_addr";
+
+/// Where this server's WAL comes from.
+const SENDER: &str = "select sender_host, sender_port::text from pg_catalog.pg_stat_wal_receiver where sender_host is not null";
+
+/// Tells servers apart, by whatever address they were reached: a copy of a server was started at another moment.
+const SERVER: &str = "
+    select (select system_identifier from pg_catalog.pg_control_system())::text, \
+           pg_catalog.pg_postmaster_start_time()::text, pg_catalog.pg_is_in_recovery()::text";
+
+/// A cluster as far as it can be seen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Survey {
+    /// The nodes that are known, also those that did not answer. The one that was asked comes first.
+    pub cluster: Cluster,
+    /// Nodes that did not answer, or whose address is not known.
+    pub absent: Vec<Absent>,
+}
+
+/// A node that is spoken of and was not reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Absent {
+    /// Its name. It may be one of [`Survey::cluster`]: then it may still come back.
+    pub name: String,
+    /// Who speaks of it, and what happened.
+    pub why: String,
+    /// What to type.
+    pub hint: String,
+}
+
+pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
+    let mut entry = entry.clone();
+    entry.connect_timeout.get_or_insert(PROBE_TIMEOUT);
+    let mut control = control::connect_shared(&entry)?;
+    let at = control.host_index();
+    let mut absent = vec![];
+    // From here on every node is asked for itself, whatever it can do.
+    entry.target_session_attrs = SessionAttrs::Any;
+    let here = entry.clone().with_only_host(at);
+    let cluster = match discover::discover(&mut control, here.clone(), &mut Reach::Noted(&mut absent)) {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            absent.push(Absent {
+                name: "other nodes".to_owned(),
+                why: error.to_string(),
+                hint: error.hint().unwrap_or_else(|| NAME_HINT.to_owned()),
+            });
+            Cluster::single(here)
+        }
+    };
+    let mut survey = Survey { cluster, absent };
+    let mut known: Vec<TextRow> = server(&mut control).into_iter().collect();
+    if survey.cluster.engine.layout == Layout::OneServer && survey.cluster.nodes.len() == 1 {
+        survey.relatives(&mut control, &mut known);
+    }
+    for index in (0..entry.hosts.len()).filter(|index| *index != at) {
+        survey.named(entry.clone().with_only_host(index), &mut known);
+    }
+    // Alone it is `single`; among others it is called by what it is.
+    if survey.cluster.nodes.len() > 1 && survey.cluster.nodes[0].name == "single" {
+        let role = if is_standby(known.first()) { Role::Standby } else { Role::Primary };
+        let name = survey.free_name(role.name(), &survey.cluster.nodes[0].spec);
+        (survey.cluster.nodes[0].role, survey.cluster.nodes[0].name) = (role, name);
+    }
+    Ok(survey)
+}
+
+/// Who a server is, and whether it is a standby; `None` if it does not say.
+fn server(control: &mut Control) -> Option<TextRow> {
+    catalog::rows(&mut **control, SERVER).ok()?.into_iter().next()
+}
+
+fn is_standby(server: Option<&TextRow>) -> bool {
+    server.is_some_and(|server| server.is_true(2))
+}
+
+impl Survey {
+    /// The other side of streaming replication.
+    fn relatives(&mut self, control: &mut Control, known: &mut Vec<TextRow>) {
+        let here = self.cluster.nodes[0].spec.clone();
+        for sender in catalog::rows(&mut **control, SENDER).unwrap_or_default() {
+            let (host, port) = (sender.get(0), sender.get(1));
+            let Ok(spec) = discover::beside(&here, host, port, None) else { continue };
+            let role = |server: &TextRow| if server.is_true(2) { Role::Standby } else { Role::Primary };
+            let told = "the standby receives its WAL from there";
+            self.probe("primary", spec, told, role, known);
+        }
+        let standbys = catalog::rows(&mut **control, STANDBYS).unwrap_or_default();
+        let own_port = here.hosts.first().map(|host| host.port.to_string());
+        for standby in &standbys {
+            let name = standby.get(0).filter(|name| !name.is_empty()).unwrap_or("standby");
+            let address = standby.get(1);
+            let from = address.unwrap_or("a socket of the primary's machine");
+            let told =
+                format!("it streams from the primary ({from}), which does not know the port it listens on");
+            // On the primary's own machine its port is the primary's.
+            let is_elsewhere = address.is_some_and(|address| !is_near(address, &here));
+            match discover::beside(&here, address, own_port.as_deref(), None) {
+                Ok(spec) if is_elsewhere => self.probe(name, spec, &told, |_| Role::Standby, known),
+                _ => self.lacks(name, told),
+            }
+        }
+    }
+
+    /// A host that the user named beside the one that answered first: it is watched whatever happens.
+    fn named(&mut self, spec: ConnSpec, known: &mut Vec<TextRow>) {
+        let Some(host) = spec.hosts.first().cloned() else { return };
+        let is_there = |node: &ClusterNode| {
+            node.spec.hosts.iter().any(|other| other.host == host.host && other.port == host.port)
+        };
+        if self.cluster.nodes.iter().any(is_there) {
+            return;
+        }
+        let name = self.free_name(&address(&host), &spec);
+        match control::connect_shared(&spec) {
+            Ok(mut control) => {
+                let found = server(&mut control);
+                if found.as_ref().is_some_and(|found| known.contains(found)) {
+                    return;
+                }
+                let role = if is_standby(found.as_ref()) { Role::Standby } else { Role::Primary };
+                known.extend(found);
+                self.forget(&host);
+                self.cluster.nodes.push(ClusterNode { name, role, spec });
+            }
+            Err(error) => {
+                let why = format!("you named it, and it does not answer: {error}");
+                let hint = "it is tried again while the watch goes on".to_owned();
+                self.absent.push(Absent { name: name.clone(), why, hint });
+                self.cluster.nodes.push(ClusterNode { name, role: Role::Standby, spec });
+            }
+        }
+    }
+
+    /// A server of which only an address is told: it counts when it answers there and is another one than those known.
+    fn probe(
+        &mut self,
+        name: &str,
+        spec: ConnSpec,
+        told: &str,
+        role: impl Fn(&TextRow) -> Role,
+        known: &mut Vec<TextRow>,
+    ) {
+        let at = spec.hosts.first().map(ToString::to_string).unwrap_or_default();
+        let found = control::connect_shared(&spec).map(|mut control| server(&mut control));
+        match found {
+            Ok(Some(found)) if !known.contains(&found) && is_kin(known, &found) => {
+                let name = self.free_name(name, &spec);
+                self.cluster.nodes.push(ClusterNode { name, role: role(&found), spec });
+                known.push(found);
+            }
+            Ok(_) => self.lacks(name, format!("{told}; at {at} there is another server")),
+            Err(error) => self.lacks(name, format!("{told}; at {at}: {error}")),
+        }
+    }
+
+    fn lacks(&mut self, name: &str, why: String) {
+        self.absent.push(Absent { name: name.to_owned(), why, hint: NAME_HINT.to_owned() });
+    }
+
+    /// The user has named the server that the catalog could not lead to: there may be several, and which is which is not known, so only
+    /// one that comes from the same address is taken off the list.
+    fn forget(&mut self, host: &HostSpec) {
+        let from = match &host.host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(_) => "a socket of the primary's machine".to_owned(),
+        };
+        if let Some(index) = self.absent.iter().position(|absent| absent.why.contains(&format!("({from})"))) {
+            self.absent.remove(index);
+        }
+    }
+
+    /// `name`, or with its address behind it if another node has that.
+    fn free_name(&self, name: &str, spec: &ConnSpec) -> String {
+        let is_taken = |name: &str| self.cluster.nodes.iter().any(|node| node.name == name);
+        if !is_taken(name) {
+            return name.to_owned();
+        }
+        let with_address = format!("{name} {}", spec.hosts.first().map(address).unwrap_or_default());
+        let numbered = (2..).map(|number| format!("{with_address} #{number}"));
+        std::iter::once(with_address.clone())
+            .chain(numbered)
+            .find(|name| !is_taken(name))
+            .unwrap_or(with_address)
+    }
+}
+
+/// Of the same system identifier: a standby is a copy.
+fn is_kin(known: &[TextRow], found: &TextRow) -> bool {
+    known.first().is_none_or(|first| first.get(0) == found.get(0))
+}
+
+/// `host:port`; a socket's folder is no name for people.
+fn address(host: &HostSpec) -> String {
+    match &host.host {
+        Host::Tcp(name) => format!("{name}:{}", host.port),
+        Host::Unix(_) => format!("local:{}", host.port),
+    }
+}
+
+/// Whether an address of the primary's is the machine that we reached it on.
+fn is_near(address: &str, here: &ConnSpec) -> bool {
+    let is_loopback = address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_loopback || here.hosts.iter().any(|host| matches!(&host.host, Host::Tcp(name) if name == address))
+}

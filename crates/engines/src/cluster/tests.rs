@@ -1,0 +1,104 @@
+use super::*;
+
+const FILE: &str = "
+format = 1
+engine = 'fdw-sharded'
+[[node]]
+name = 'n1'
+role = 'shard'
+connection = 'host=/tmp/a port=5432 dbname=x user=u'
+[[node]]
+name = 'n2'
+role = 'shard'
+connection = 'host=/tmp/b port=5432 dbname=x user=u'
+[[node]]
+name = 'n3'
+role = 'shard'
+connection = 'host=127.0.0.1 port=5434 dbname=x user=u'
+[[node]]
+name = 'far'
+role = 'shard'
+connection = 'host=db4.example port=5432 dbname=x user=u'
+";
+
+fn sources() -> Sources<'static> {
+    Sources {
+        env: &|_| None,
+        os_user: Some("u".to_owned()),
+        home: None,
+        socket_dirs: Vec::new(),
+        sysconfdir: None,
+    }
+}
+
+fn read(text: &str) -> Result<Cluster, ClusterError> {
+    Cluster::from_file(&toml::from_str(text).expect("a cluster file"), &sources())
+}
+
+#[test]
+fn a_file_becomes_a_cluster() {
+    let cluster = read(FILE).expect("it is right");
+    assert_eq!(cluster.engine.name(), "fdw-sharded");
+    assert_eq!((cluster.node("n3"), cluster.node("n4")), (Some(2), None));
+    assert_eq!(cluster.data_nodes().count(), 4);
+    assert!(cluster.is_clustered());
+    assert_eq!(cluster.nodes[3].spec.hosts[0].to_string(), "db4.example:5432");
+}
+
+#[test]
+fn wrong_files_are_refused_with_what_to_type() {
+    for (from, to, words, hint) in [
+        ("fdw-sharded", "mysql", "the engine \"mysql\" is not known", "postgres, fdw-sharded"),
+        ("'shard'", "'boss'", "node \"n1\": the role \"boss\" is not known", "primary, standby"),
+        ("'n2'", "'n1'", "two nodes are called \"n1\"", "name of its own"),
+        ("host=/tmp/b", "hosst=/tmp/b", "node \"n2\": its connection is wrong", "did you mean host"),
+    ] {
+        let error = read(&FILE.replacen(from, to, 1)).expect_err(words);
+        assert_eq!(error.to_string(), words);
+        assert!(error.hint().is_some_and(|text| text.contains(hint)), "{:?}", error.hint());
+    }
+}
+
+#[test]
+fn standbys_and_coordinators_beside_workers_take_no_rows() {
+    let text = FILE.replacen("'shard'", "'primary'", 1).replace("'shard'", "'standby'");
+    let cluster = read(&text).expect("it is right");
+    assert_eq!(cluster.data_nodes().collect::<Vec<_>>(), [0]);
+    assert!(!cluster.is_clustered());
+    let text = FILE.replacen("'shard'", "'coordinator'", 1).replace("'shard'", "'worker'");
+    assert_eq!(read(&text).expect("it is right").data_nodes().collect::<Vec<_>>(), [1, 2, 3]);
+    let alone = Cluster::single(ConnSpec::new("h", 1, "u", "d"));
+    assert_eq!((alone.data_nodes().count(), alone.is_clustered()), (1, false));
+}
+
+/// Addresses in a catalog are seen from the node that has the catalog.
+#[test]
+fn nodes_are_found_by_the_addresses_that_other_nodes_use() {
+    let cluster = read(FILE).expect("it is right");
+    let at = |from: usize, host: Option<&str>, port: u16| cluster.node_at(from, host, port, "x");
+    // Two servers with one port number on different sockets: the folder tells them apart.
+    assert_eq!(at(0, Some("/tmp/b"), 5432), Some(1));
+    assert_eq!(at(1, Some("/tmp/a"), 5432), Some(0));
+    assert_eq!(at(0, Some("/tmp/c"), 5432), None);
+    // One server has this port here, whatever way its neighbours take.
+    for host in [Some("127.0.0.1"), Some("localhost"), Some("::1"), Some("/tmp/z"), None] {
+        assert_eq!(at(0, host, 5434), Some(2), "{host:?}");
+    }
+    // The far node's loopback is the far machine.
+    assert_eq!(at(3, Some("127.0.0.1"), 5432), Some(3));
+    assert_eq!(at(3, Some("127.0.0.1"), 5434), None);
+    assert_eq!(at(0, Some("db4.example"), 5432), Some(3));
+    assert_eq!(at(0, Some("db4.example"), 5433), None);
+    assert_eq!(cluster.node_at(0, Some("db4.example"), 5432, "other"), None);
+}
+
+#[test]
+fn names_of_engines_and_roles_are_read_back() {
+    for engine in Engine::ALL {
+        assert_eq!(Engine::parse(engine.name()), Some(engine));
+    }
+    for role in Role::ALL {
+        assert_eq!(Role::parse(role.name()), Some(role));
+    }
+    assert_eq!(Engine::parse("arenadata").map(Engine::name), Some("greenplum"));
+}

@@ -1,0 +1,113 @@
+//! Citus. Catalog by its documentation and sources (releases 11 to 13); never tried on a live server.
+
+use super::detect::extension_has;
+use crate::profile::short::{A, F, S};
+use crate::profile::{
+    Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
+    NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
+};
+
+/// A worker with metadata is an entry point. The coordinator counts as a shard when it may hold shards itself. A cluster whose coordinator was
+/// never added to `pg_dist_node` still has it as group 0.
+const NODES: &str = "\
+    select n.groupid::text, n.nodename || ':' || n.nodeport, n.nodename, n.nodeport::text, null, \
+           case when n.shouldhaveshards and (n.hasmetadata or n.groupid = 0) then 'shard' \
+                when n.groupid = 0 then 'coordinator' else 'worker' end, \
+           (n.groupid = (select l.groupid from pg_catalog.pg_dist_local_group l))::text, \
+           case when not n.isactive then 'inactive' end \
+    from pg_catalog.pg_dist_node n where n.noderole = 'primary' \
+    union all select '0', 'coordinator', null, null, null, \
+           case when exists (select 1 from pg_catalog.pg_dist_node) then 'coordinator' else 'shard' end, \
+           (l.groupid = 0)::text, null \
+    from pg_catalog.pg_dist_local_group l where not exists (select 1 from pg_catalog.pg_dist_node where groupid = 0) \
+    order by 1";
+
+/// `h`: by hash. `n`: a reference table (kept by two-phase commit, `t`) or a table of one node.
+const TABLE: &str = "\
+    select case p.partmethod when 'h' then 'hash32' \
+                             when 'n' then case p.repmodel when 't' then 'everywhere' else 'one' end \
+                             else 'its distribution method is ' || p.partmethod::text end, \
+           a.attname::text, pg_catalog.format_type(a.atttypid, -1), null, \
+           coalesce(c.collisdeterministic, true)::text \
+    from pg_catalog.pg_dist_partition p \
+    left join pg_catalog.pg_attribute a on a.attrelid = p.logicalrelid and p.partkey is not null \
+         and a.attname = pg_catalog.column_to_column_name(p.logicalrelid, p.partkey) \
+    left join pg_catalog.pg_collation c on c.oid = a.attcollation \
+    where p.logicalrelid = pg_catalog.to_regclass({relation})";
+
+/// Placements in state 4 wait for their removal: the shard has moved. Every other state but 1 is in between.
+const LEAVES: &str = "\
+    select {schema}, {table} || '_' || s.shardid, p.groupid::text, s.shardminvalue, s.shardmaxvalue, \
+           case when p.shardid is null then 'without a placement' \
+                when p.shardstate <> 1 then 'in state ' || p.shardstate end, \
+           s.shardid::text, '0' \
+    from pg_catalog.pg_dist_shard s \
+    left join pg_catalog.pg_dist_placement p on p.shardid = s.shardid and p.shardstate <> 4 \
+    where s.logicalrelid = pg_catalog.to_regclass({relation}) \
+    order by s.shardminvalue::int, p.groupid";
+
+/// How commits over several shards end.
+const TWO_PHASE: &str = "two-phase commit, in doubt until recovery";
+
+pub(super) static PROFILE: Profile = Profile {
+    name: "citus",
+    aliases: &[],
+    title: "Citus",
+    tried: Tried::RecordedCatalogs,
+    discovery: Discovery::Catalog(Catalog {
+        sign: extension_has!("citus", "pg_catalog", "'pg_dist_node'"),
+        nodes: NODES,
+        reach_nodes: true,
+        table: TABLE,
+        leaves: LEAVES,
+        oracle: Oracle::Leaf(
+            "select pg_catalog.get_shard_id_for_distribution_column({relation}, {keys})::text",
+        ),
+    }),
+    layout: Layout::Spread(Spread::Call("create_distributed_table('{table}', '{column}')")),
+    entry: EntryPoints::EveryNode,
+    load: LoadPath::Table,
+    links: NodeLinks::Own,
+    has_wal: false,
+    commit: Commit { protocol: Protocol::TwoPhase { one_node_alone: true }, error_undoes: false },
+    levels: Levels::Derived,
+    statements: Statements::Unknown,
+    promises: &[
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Plain,
+            title: "Citus, READ COMMITTED",
+            verdicts: [A, F, A, A, A, A, F, F.noted(TWO_PHASE), F],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Plain,
+            title: "Citus, REPEATABLE READ",
+            verdicts: [A, F, S, F.noted("a row is on one shard"), A, A, F, F.noted(TWO_PHASE), F],
+        },
+        Promise {
+            levels: &[Level::Serializable],
+            at: Arrangement::Plain,
+            title: "Citus, SERIALIZABLE",
+            verdicts: [A, F, S, F, A, S, F, F.noted(TWO_PHASE), F],
+        },
+    ],
+    expectations: &[Expectation {
+        case: Case::Deadlock,
+        may_happen: Some(false),
+        why: "the engine looks for deadlocks over all nodes, or lets nobody wait",
+        change: "look for the detector's settings",
+    }],
+    reasons: Reasons {
+        fractured_read: "there is no distributed snapshot: each shard is read in a snapshot of its own",
+        ..Reasons::GENERAL
+    },
+    limits: &[
+        "workers without metadata are no entry points: their role is worker",
+        "shard tables are hidden on workers unless citus.override_table_visibility is off; pgfathom does not load them directly",
+        "if a shard has several placements, the one of the lowest group counts",
+        "FOR UPDATE is refused where a query goes to several shards, and SKIP LOCKED with it",
+        "advisory locks are of one node only",
+        "citus_shards queries all nodes for sizes: do not read it while you measure",
+    ],
+};

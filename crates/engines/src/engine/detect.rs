@@ -1,0 +1,72 @@
+//! How an engine is recognised by its catalog, without trusting what any role could have created there.
+
+use super::Engine;
+use crate::profile::{Discovery, Replication};
+
+/// SQL: whether an extension has the relations and functions of these names in this schema, and nobody else has put others of these names beside
+/// them. Names alone prove nothing: whoever may create a schema can name it as an extension does, and our queries would run what is in it.
+macro_rules! extension_has {
+    ($extension:literal, $schema:literal, $names:literal) => {
+        concat!(
+            "(select coalesce(pg_catalog.bool_and(o.is_of_superuser and exists \
+                         (select 1 from pg_catalog.pg_depend d \
+                          join pg_catalog.pg_class k on k.oid = d.classid and k.relname = o.catalog \
+                          join pg_catalog.pg_class x on x.oid = d.refclassid and x.relname = 'pg_extension' \
+                          join pg_catalog.pg_extension e on e.oid = d.refobjid and e.extname = '",
+            $extension,
+            "' \
+                          where d.objid = o.oid and d.deptype = 'e' \
+                            and k.relnamespace = n.oid and x.relnamespace = n.oid)), false) \
+              from (select c.oid, c.relnamespace as schema, c.relname as name, r.rolsuper as is_of_superuser, 'pg_class' as catalog \
+                    from pg_catalog.pg_class c join pg_catalog.pg_roles r on r.oid = c.relowner \
+                    union all select p.oid, p.pronamespace, p.proname, r.rolsuper, 'pg_proc' \
+                    from pg_catalog.pg_proc p join pg_catalog.pg_roles r on r.oid = p.proowner) o \
+              join pg_catalog.pg_namespace s on s.oid = o.schema and s.nspname = '",
+            $schema,
+            "' \
+              join pg_catalog.pg_namespace n on n.nspname = 'pg_catalog' \
+              where o.name in (",
+            $names,
+            "))"
+        )
+    };
+}
+
+pub(super) use extension_has;
+
+/// What a sign in a server's catalog stands for.
+#[derive(Clone, Copy, Debug)]
+pub struct Signs {
+    /// The engine.
+    pub engine: Engine,
+    /// The replication system, where the engine has several.
+    pub replication: Option<&'static Replication>,
+    /// SQL: a truth value.
+    pub sql: &'static str,
+}
+
+impl Signs {
+    /// What it is a sign of.
+    pub fn name(&self) -> &'static str {
+        self.replication.map_or(self.engine.name(), |replication| replication.name)
+    }
+}
+
+/// The signs by which engines are recognised. One query reads them all: `select` and [`Signs::sql`] of each, separated by commas.
+pub fn signs() -> Vec<Signs> {
+    let mut signs = Vec::new();
+    for engine in Engine::ALL {
+        match engine.discovery {
+            Discovery::Catalog(catalog) => {
+                signs.push(Signs { engine, replication: None, sql: catalog.sign });
+            }
+            Discovery::Copies(replications) => signs.extend(replications.iter().map(|replication| Signs {
+                engine,
+                replication: Some(replication),
+                sql: replication.sign,
+            })),
+            Discovery::Native | Discovery::None(_) => {}
+        }
+    }
+    signs
+}

@@ -1,0 +1,83 @@
+//! PostgreSQL servers that hold each other's hash partitions as foreign tables of `postgres_fdw`.
+
+use crate::profile::short::{A, F, S};
+use crate::profile::{
+    Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
+    NodeLinks, Profile, Promise, Protocol, Reasons, Statements, Tried,
+};
+
+const ONE_AFTER_ANOTHER: &str = "no two-phase commit";
+
+pub(super) static PROFILE: Profile = Profile {
+    name: "fdw-sharded",
+    aliases: &[],
+    title: "PostgreSQL, hash partitions over postgres_fdw",
+    tried: Tried::Live("PostgreSQL 15 and 18, three nodes"),
+    discovery: Discovery::Native,
+    layout: Layout::ForeignPartitions,
+    entry: EntryPoints::EveryNode,
+    load: LoadPath::Leaves,
+    links: NodeLinks::ForeignServers,
+    has_wal: true,
+    commit: Commit { protocol: Protocol::NodeByNode, error_undoes: true },
+    levels: Levels::Postgres,
+    statements: Statements::FirstUse,
+    promises: &[
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Plain,
+            title: "fdw-sharded, READ COMMITTED at the entry",
+            verdicts: [
+                A,
+                F,
+                A,
+                A.noted("F on other nodes, which run REPEATABLE READ"),
+                A,
+                A,
+                F,
+                A.noted(ONE_AFTER_ANOTHER),
+                F,
+            ],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Plain,
+            title: "fdw-sharded, REPEATABLE READ at the entry",
+            verdicts: [A, F, A, F.noted("a row is on one shard"), A, A, F, A.noted(ONE_AFTER_ANOTHER), F],
+        },
+        Promise {
+            levels: &[Level::Serializable],
+            at: Arrangement::Plain,
+            title: "fdw-sharded, SERIALIZABLE at the entry",
+            verdicts: [A, F, A, F, A, S, F, A.noted(ONE_AFTER_ANOTHER), F],
+        },
+    ],
+    expectations: &[
+        Expectation {
+            case: Case::Deadlock,
+            may_happen: Some(true),
+            why: "each server looks for deadlocks among its own sessions only",
+            change: "lock in the same order everywhere, and give the foreign servers a lock_timeout",
+        },
+        Expectation {
+            case: Case::InDoubt,
+            may_happen: Some(true),
+            why: "what is prepared keeps its locks and stays invisible until somebody decides; nobody does so by himself",
+            change: "watch pg_prepared_xacts, and let a coordinator that outlives a crash decide",
+        },
+    ],
+    reasons: Reasons {
+        fractured_read: "each node takes a snapshot of its own when a statement first reaches it: between two of them a transfer can commit, at every isolation level",
+        torn_commit: "postgres_fdw commits its nodes one after another, without two-phase commit: a node that dies in between keeps a half",
+        order: "each node has a snapshot of its own, which begins with its first use",
+        order_change: "keep what must agree on one shard, or take an engine with a snapshot for all nodes",
+    },
+    limits: &[
+        "the parent can have no unique index: upserts go to the leaf on its owner",
+        "a deadlock over two nodes is never detected: only the time limits of the foreign servers end it",
+        "changing the key of a row on another node fails",
+        "before 16, COPY into the parent takes one round trip per row of another node",
+        "SKIP LOCKED is silently lost on other nodes: the remote statement says FOR UPDATE only; advisory locks are of the entry node only",
+        "40001 must be expected at READ COMMITTED too: the other nodes always run REPEATABLE READ",
+    ],
+};

@@ -1,0 +1,110 @@
+//! Postgres Pro Multimaster: every node holds and writes every row, and a commit is agreed on by a majority of the nodes. Catalog by its documentation
+//! and the open mmts (`multimaster--1.0.sql`); never tried on a live server.
+
+use super::detect::extension_has;
+use crate::profile::short::{A, F, M};
+use crate::profile::{
+    Arrangement, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation, Layout, Level,
+    Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Statements, Tried,
+};
+
+const NODES: &str = "\
+    select n.id::text, 'node' || n.id, null, null, null, 'peer', n.is_self::text, \
+           case when not n.enabled then 'disabled' when not n.connected and not n.is_self then 'disconnected' end, \
+           n.conninfo \
+    from mtm.nodes() n order by n.id";
+
+const REPLICATIONS: [Replication; 1] = [Replication {
+    name: "mtm",
+    sign: extension_has!("multimaster", "mtm", "'cluster_nodes', 'nodes'"),
+    probe: None,
+    nodes: NODES,
+}];
+
+const EACH_NODE: &str = "on each node";
+const ONE_NODE: &str = "SERIALIZABLE is of one node only";
+const RETRY: &str = "40001, even at READ COMMITTED";
+
+pub(super) static PROFILE: Profile = Profile {
+    name: "mtm",
+    aliases: &["postgrespro-multimaster"],
+    title: "Postgres Pro Multimaster",
+    tried: Tried::RecordedCatalogs,
+    discovery: Discovery::Copies(&REPLICATIONS),
+    layout: Layout::Copies(Copies { ddl: Ddl::Replicated, conflicts: Conflicts::Refused }),
+    entry: EntryPoints::EveryNode,
+    load: LoadPath::Table,
+    links: NodeLinks::Own,
+    has_wal: false,
+    commit: Commit { protocol: Protocol::Majority { round_trips: 3.0 }, error_undoes: false },
+    levels: Levels::Derived,
+    statements: Statements::Unknown,
+    promises: &[
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Plain,
+            title: "Postgres Pro Multimaster, READ COMMITTED",
+            verdicts: [F.noted(EACH_NODE), F, A, F.noted(RETRY), A, A, M, F, F],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Plain,
+            title: "Postgres Pro Multimaster, REPEATABLE READ",
+            verdicts: [F.noted(EACH_NODE), F, F.noted(EACH_NODE), F.noted(RETRY), A, A, M, F, F],
+        },
+        Promise {
+            levels: &[Level::Serializable],
+            at: Arrangement::Plain,
+            title: "Postgres Pro Multimaster, SERIALIZABLE",
+            verdicts: [
+                F.noted(EACH_NODE),
+                F,
+                F.noted(EACH_NODE),
+                F.noted(RETRY),
+                A,
+                A.noted(ONE_NODE),
+                M,
+                F,
+                F,
+            ],
+        },
+    ],
+    expectations: &[
+        Expectation {
+            case: Case::Deadlock,
+            may_happen: None,
+            why: "no promise was found",
+            change: "let each row be written on one node only",
+        },
+        Expectation {
+            case: Case::LongFork,
+            may_happen: Some(true),
+            why: "each node shows its own commits first and the others' when they arrive",
+            change: "read on one node what must be seen in order",
+        },
+        Expectation {
+            case: Case::Serializable,
+            may_happen: Some(true),
+            why: "SERIALIZABLE watches what one node's transactions read",
+            change: "run what must be serializable on one node",
+        },
+        Expectation {
+            case: Case::ReadYourWrites,
+            may_happen: None,
+            why: "no promise was found: a commit is confirmed by a majority, and the node that is read may not be in it",
+            change: "read your own writes on the node that took them",
+        },
+        Expectation {
+            case: Case::Conflict,
+            may_happen: Some(false),
+            why: "Multimaster commits on a majority: of two that conflict one is refused (40001), or waits",
+            change: "look for nodes that are not in the majority",
+        },
+    ],
+    reasons: Reasons { order: "each node applies the others' writes in its own order", ..Reasons::GENERAL },
+    limits: &[
+        "40001 must be expected at READ COMMITTED too",
+        "a commit also waits until a majority of the nodes has applied the transaction",
+        "SKIP LOCKED and advisory locks are of one node only",
+    ],
+};

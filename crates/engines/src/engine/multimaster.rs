@@ -1,0 +1,169 @@
+//! Every node holds and writes every row, and sends its writes to the others after the commit. PostgreSQL's own logical replication both ways (16 and
+//! later) is tried live, the others are written from documentation and sources.
+
+use super::detect::extension_has;
+use crate::profile::short::{A, F};
+use crate::profile::{
+    Arrangement, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation, Layout, Level,
+    Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Statements, Tried,
+};
+use crate::trust::trusted;
+
+/// Subscriptions that do not forward what they received: the mark of replication both ways. Names, owners and origins are for everybody to read.
+/// From PostgreSQL 16 on a plain role can be allowed to make some, and chooses the addresses in them.
+const NATIVE_PROBE: &str = concat!(
+    "select coalesce(pg_catalog.bool_or(s.is_trusted), false), \
+            pg_catalog.string_agg(pg_catalog.quote_ident(s.subname) || ' of the role ' || pg_catalog.pg_get_userbyid(s.subowner), ', ' \
+                                  order by s.subname) filter (where not s.is_trusted) \
+     from (select subname, subowner, subowner in (",
+    trusted!(),
+    ") as is_trusted \
+           from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid \
+           where d.datname = pg_catalog.current_database() and s.suborigin = 'none') s"
+);
+
+/// Their connection strings are for superusers. The node that was asked stands in none of them; `pgfathom up` names a subscription
+/// `pgfathom_ME_from_PEER`, and others are named as a whole.
+const NATIVE: &str = concat!(
+    "with s as (select coalesce(substring(s.subname from '_from_(.+)$'), s.subname::text) as peer, \
+                      substring(s.subname from '^pgfathom_(.+)_from_') as me, s.subenabled, s.subconninfo \
+               from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid \
+               where d.datname = pg_catalog.current_database() and s.suborigin = 'none' and s.subowner in (",
+    trusted!(),
+    ")) \
+    select peer, peer, null, null, null, 'peer', 'false', \
+           case when not subenabled then 'not replicated from: its subscription is disabled' end, subconninfo from s \
+    union all select coalesce(min(me), 'entry'), coalesce(min(me), 'entry'), null, null, null, 'peer', 'true', null, null from s \
+    order by 2"
+);
+
+const PGLOGICAL: &str = "\
+    select n.node_id::text, n.node_name::text, null, null, null, 'peer', (l.node_id is not null)::text, null, i.if_dsn \
+    from pglogical.node n join pglogical.node_interface i on i.if_nodeid = n.node_id \
+    left join pglogical.local_node l on l.node_id = n.node_id order by n.node_name";
+
+const SPOCK: &str = "\
+    select n.node_id::text, n.node_name::text, null, null, null, 'peer', (l.node_id is not null)::text, null, i.if_dsn \
+    from spock.node n join spock.node_interface i on i.if_nodeid = n.node_id \
+    left join spock.local_node l on l.node_id = n.node_id order by n.node_name";
+
+/// `node_status` r is ready.
+const PGACTIVE: &str = "\
+    select n.node_sysid::text, n.node_name::text, null, null, null, 'peer', \
+           (n.node_sysid = (select system_identifier from pg_catalog.pg_control_system())::text)::text, \
+           case when n.node_status <> 'r' then 'in status ' || n.node_status::text end, n.node_dsn \
+    from pgactive.pgactive_nodes n order by n.node_name";
+
+const REPLICATIONS: [Replication; 4] = [
+    Replication {
+        name: "pglogical",
+        sign: extension_has!("pglogical", "pglogical", "'node', 'node_interface', 'local_node'"),
+        probe: None,
+        nodes: PGLOGICAL,
+    },
+    Replication {
+        name: "spock",
+        sign: extension_has!("spock", "spock", "'node', 'node_interface', 'local_node'"),
+        probe: None,
+        nodes: SPOCK,
+    },
+    Replication {
+        name: "pgactive",
+        sign: extension_has!("pgactive", "pgactive", "'pgactive_nodes'"),
+        probe: None,
+        nodes: PGACTIVE,
+    },
+    Replication {
+        name: "logical replication",
+        sign: "exists (select 1 from pg_catalog.pg_attribute a join pg_catalog.pg_class c on c.oid = a.attrelid \
+                       join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+                       where n.nspname = 'pg_catalog' and c.relname = 'pg_subscription' and a.attname = 'suborigin')",
+        probe: Some(NATIVE_PROBE),
+        nodes: NATIVE,
+    },
+];
+
+const EACH_NODE: &str = "on each node";
+const ONE_NODE: &str = "SERIALIZABLE is of one node only";
+
+pub(super) static PROFILE: Profile = Profile {
+    name: "multimaster",
+    aliases: &[],
+    title: "Multimaster: logical replication both ways, pglogical, Spock, pgactive",
+    tried: Tried::Live(
+        "PostgreSQL 18, logical replication both ways; pglogical on recorded catalogs, Spock and pgactive on stand-in tables only",
+    ),
+    discovery: Discovery::Copies(&REPLICATIONS),
+    layout: Layout::Copies(Copies { ddl: Ddl::EachNode, conflicts: Conflicts::Unresolved }),
+    entry: EntryPoints::EveryNode,
+    load: LoadPath::EachNode,
+    links: NodeLinks::Subscriptions,
+    has_wal: true,
+    commit: Commit { protocol: Protocol::Asynchronous, error_undoes: true },
+    levels: Levels::Derived,
+    statements: Statements::Unknown,
+    promises: &[
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Plain,
+            title: "Multimaster, asynchronous, READ COMMITTED",
+            verdicts: [F.noted(EACH_NODE), F, A, A, A, A, A, A, A],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Plain,
+            title: "Multimaster, asynchronous, REPEATABLE READ",
+            verdicts: [F.noted(EACH_NODE), F, F.noted(EACH_NODE), A, A, A, A, A, A],
+        },
+        Promise {
+            levels: &[Level::Serializable],
+            at: Arrangement::Plain,
+            title: "Multimaster, asynchronous, SERIALIZABLE",
+            verdicts: [F.noted(EACH_NODE), F, F.noted(EACH_NODE), A, A, A.noted(ONE_NODE), A, A, A],
+        },
+    ],
+    expectations: &[
+        Expectation {
+            case: Case::Deadlock,
+            may_happen: None,
+            why: "no promise was found: row locks are of one node",
+            change: "let each row be written on one node only",
+        },
+        Expectation {
+            case: Case::LongFork,
+            may_happen: Some(true),
+            why: "each node shows its own commits first and the others' when they arrive",
+            change: "read on one node what must be seen in order",
+        },
+        Expectation {
+            case: Case::Serializable,
+            may_happen: Some(true),
+            why: "SERIALIZABLE watches what one node's transactions read",
+            change: "run what must be serializable on one node",
+        },
+        Expectation {
+            case: Case::ReadYourWrites,
+            may_happen: Some(true),
+            why: "replication is asynchronous: an acknowledgement is of one node",
+            change: "read your own writes on the node that took them",
+        },
+        Expectation {
+            case: Case::Conflict,
+            may_happen: Some(true),
+            why: "nobody resolves conflicts: what arrives overwrites what is there, and what cannot be applied stops replication",
+            change: "let each row be written on one node only, and draw keys that no other node draws",
+        },
+    ],
+    reasons: Reasons {
+        order: "nobody resolves conflicts, and each node applies the others' writes in its own order",
+        order_change: "let each row be written on one node only (ownership)",
+        ..Reasons::GENERAL
+    },
+    limits: &[
+        "schema changes and sequences are not replicated",
+        "acknowledged writes can be lost or diverge: a commit is a flush of one node",
+        "two inserts of one key stop native replication on both nodes until somebody skips them",
+        "connection strings of subscriptions are visible to superusers only: without one, name the nodes in a cluster file",
+        "SKIP LOCKED and advisory locks are of one node only",
+    ],
+};

@@ -1,0 +1,103 @@
+//! PostgreSQL: one server, or a primary with standbys.
+
+use crate::profile::short::{A, F, with};
+use crate::profile::{
+    Arrangement, Case, Commit, Discovery, Entry, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
+    NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Statements, Tried,
+};
+
+/// On each node of a replicated cluster.
+const EACH: Entry = F.noted("on each node");
+const APPLIED: Entry = with(Setting::RemoteApply);
+const SYNC: Entry = with(Setting::SynchronousStandby);
+
+pub(super) static PROFILE: Profile = Profile {
+    name: "postgres",
+    aliases: &[],
+    title: "PostgreSQL",
+    tried: Tried::Live("PostgreSQL 15 and 18"),
+    discovery: Discovery::Native,
+    layout: Layout::OneServer,
+    entry: EntryPoints::Primary,
+    load: LoadPath::Leaves,
+    links: NodeLinks::Streaming,
+    has_wal: true,
+    commit: Commit { protocol: Protocol::OneNode, error_undoes: true },
+    levels: Levels::Postgres,
+    statements: Statements::Fresh,
+    promises: &[
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Plain,
+            title: "PostgreSQL, READ COMMITTED",
+            verdicts: [F, F, A, A, F, A, F, F, F],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead],
+            at: Arrangement::Plain,
+            title: "PostgreSQL, REPEATABLE READ",
+            verdicts: [F, F, F, F, F, A, F, F, F],
+        },
+        Promise {
+            levels: &[Level::Serializable],
+            at: Arrangement::Plain,
+            title: "PostgreSQL, SERIALIZABLE",
+            verdicts: [F, F, F, F, F, F, F, F, F],
+        },
+        Promise {
+            levels: &[Level::ReadCommitted],
+            at: Arrangement::Standbys,
+            title: "primary and hot standby, READ COMMITTED",
+            verdicts: [EACH, F, A, A, A, A, APPLIED, F, SYNC],
+        },
+        Promise {
+            levels: &[Level::RepeatableRead, Level::Serializable],
+            at: Arrangement::Standbys,
+            title: "primary and hot standby, REPEATABLE READ; a standby refuses SERIALIZABLE",
+            verdicts: [EACH, F, EACH, F, A, A, APPLIED, F, SYNC],
+        },
+    ],
+    expectations: &[
+        Expectation {
+            case: Case::LongFork,
+            may_happen: Some(true),
+            why: "a primary shows a commit when its wait is over, a standby when it has replayed it: the orders differ",
+            change: "read on one node what must be seen in order",
+        },
+        Expectation {
+            case: Case::CancelledWait,
+            may_happen: Some(true),
+            why: "synchronous replication is a wait and no lock: cancelled, the commit stays, and the warning is all that says so",
+            change: "let clients read warnings at COMMIT, and no timeout of theirs cancel one",
+        },
+        Expectation {
+            case: Case::SilentCancelledWait,
+            may_happen: Some(false),
+            why: "a cancelled wait has to come back with WARNING 01000",
+            change: "look for what swallows warnings between the client and the server",
+        },
+        Expectation {
+            case: Case::Serializable,
+            may_happen: Some(false),
+            why: "a standby cannot take part in the bookkeeping of SERIALIZABLE, so it is refused there",
+            change: "run SERIALIZABLE on the primary only",
+        },
+        Expectation {
+            case: Case::ReadYourWrites,
+            may_happen: Some(true),
+            why: "an acknowledgement does not wait until the standby has replayed",
+            change: "read your own writes on the primary, or set synchronous_commit = remote_apply with the standby as a synchronous one",
+        },
+        Expectation {
+            case: Case::ReadYourWritesApplied,
+            may_happen: Some(false),
+            why: "remote_apply waits until the synchronous standbys have replayed the commit",
+            change: "look whether the standby is among the synchronous ones",
+        },
+    ],
+    reasons: Reasons {
+        order: "a primary and its standbys show a commit at different moments",
+        ..Reasons::GENERAL
+    },
+    limits: &["a primary's catalog does not have the ports of its standbys: name them in a cluster file"],
+};

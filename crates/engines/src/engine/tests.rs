@@ -1,0 +1,92 @@
+//! The profiles are whole, and their values fit each other.
+
+use super::*;
+use crate::profile::{Case, Discovery, Layout, LoadPath, NodeLinks, Protocol};
+
+fn engine(name: &str) -> Engine {
+    Engine::parse(name).unwrap_or_else(|| panic!("{name} is no engine"))
+}
+
+#[test]
+fn names_lead_to_one_engine_each() {
+    let mut names: Vec<&str> = Engine::ALL
+        .iter()
+        .flat_map(|engine| std::iter::once(&engine.name).chain(engine.aliases))
+        .copied()
+        .collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    for name in names {
+        assert!(Engine::ALL.contains(&engine(name)));
+    }
+    assert_eq!(engine("arenadata"), engine("greenplum"));
+    assert_eq!(Engine::parse("mysql"), None);
+    assert_eq!(Engine::default().name(), "postgres");
+}
+
+#[test]
+fn every_engine_says_what_it_promises_and_what_it_cannot() {
+    for engine in Engine::ALL {
+        assert!(!engine.promises.is_empty(), "{engine} promises something, if only what it allows");
+        let cannot_load = matches!(engine.load, LoadPath::None(_));
+        let cannot_discover = matches!(engine.discovery, Discovery::None(_));
+        assert!(
+            !(cannot_load || cannot_discover) || !engine.limits.is_empty(),
+            "{engine} says what it cannot"
+        );
+        for expectation in engine.expectations {
+            assert!(!expectation.why.is_empty() && !expectation.change.is_empty(), "{engine}");
+            let same = engine.expectations.iter().filter(|other| other.case == expectation.case);
+            assert_eq!(same.count(), 1, "{engine} has two expectations of {:?}", expectation.case);
+        }
+        if engine.layout.is_spread() {
+            assert!(engine.expectation(Case::Deadlock).is_some(), "{engine} has an answer about deadlocks");
+        }
+    }
+}
+
+/// What code concludes from two values at once.
+#[test]
+fn values_of_one_engine_fit_each_other() {
+    for engine in Engine::ALL {
+        let is_by_pgfathom = engine.layout == Layout::ForeignPartitions;
+        assert!(!is_by_pgfathom || engine.links == NodeLinks::ForeignServers, "{engine}");
+        assert_eq!(engine.load == LoadPath::EachNode, engine.layout.publishes(), "{engine}");
+        assert_eq!(
+            engine.layout == Layout::OneServer,
+            engine.commit.protocol == Protocol::OneNode,
+            "{engine}"
+        );
+        assert!(!engine.levels.expects_steps() || engine.levels.expects_outcomes(), "{engine}");
+        assert!(
+            !engine.commit.error_undoes || engine.tried.is_live(),
+            "{engine}: nobody has established that"
+        );
+        assert!(!engine.has_wal || engine.tried.is_live(), "{engine}: nobody has seen that");
+    }
+}
+
+/// A query without its placeholder would be about everything.
+#[test]
+fn queries_name_what_they_are_about() {
+    for engine in Engine::ALL {
+        let Discovery::Catalog(catalog) = engine.discovery else { continue };
+        let names = |sql: &str| ["{relation}", "{name}", "{table}"].iter().any(|word| sql.contains(word));
+        assert!(names(catalog.table) && names(catalog.leaves), "{engine}");
+        let place = match catalog.oracle {
+            crate::profile::Oracle::Row(_) => "{where}",
+            _ => "{keys}",
+        };
+        assert!(catalog.oracle.query().contains(place), "{engine}");
+    }
+}
+
+#[test]
+fn signs_have_names_of_their_own() {
+    let signs = signs();
+    for sign in &signs {
+        assert_eq!(signs.iter().filter(|other| other.name() == sign.name()).count(), 1, "{}", sign.name());
+    }
+}

@@ -1,0 +1,53 @@
+//! YDB. Its PostgreSQL protocol is an experiment without bulk paths and without its own catalog: what cannot be done stands here.
+
+use crate::profile::short::{F, unless};
+use crate::profile::{
+    Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
+    NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Spread, Statements, Tried,
+};
+
+const NO_PGWIRE: &str =
+    "partitions and their nodes are available over gRPC only (DescribeTable, ListEndpoints)";
+const NO_BULK: &str =
+    "there is no bulk load over PostgreSQL's protocol: rows come in by INSERT, or by BulkUpsert over gRPC";
+
+pub(super) static PROFILE: Profile = Profile {
+    name: "ydb",
+    aliases: &[],
+    title: "YDB",
+    tried: Tried::Documentation,
+    discovery: Discovery::None(NO_PGWIRE),
+    layout: Layout::Spread(Spread::ByItself),
+    entry: EntryPoints::EveryNode,
+    load: LoadPath::None(NO_BULK),
+    links: NodeLinks::Own,
+    has_wal: false,
+    commit: Commit {
+        protocol: Protocol::Consensus {
+            words: "a distributed transaction through coordinator and mediator, as its authors count",
+            round_trips: 4.5,
+        },
+        error_undoes: false,
+    },
+    levels: Levels::Own,
+    statements: Statements::Unknown,
+    promises: &[Promise {
+        levels: &[Level::Serializable],
+        at: Arrangement::Plain,
+        title: "YDB, SERIALIZABLE (the default)",
+        verdicts: [F, F, F, F, F, F, unless(Setting::StaleReads), F, F],
+    }],
+    expectations: &[Expectation {
+        case: Case::Deadlock,
+        may_happen: Some(false),
+        why: "the engine looks for deadlocks over all nodes, or lets nobody wait",
+        change: "look for the detector's settings",
+    }],
+    reasons: Reasons::GENERAL,
+    limits: &[
+        "tables are split by ranges of the primary key, and tablets move: placement is not read",
+        "name the nodes in a cluster file (engine = \"ydb\"); discovery from one node, load, node-wise work and the matrix' data axis do not exist",
+        "its PostgreSQL protocol is an experiment, a subset of PostgreSQL 14, without COPY, savepoints, SKIP LOCKED and advisory locks",
+        "retries must be expected always: ABORTED is a status of YDB, and not always a 40001",
+    ],
+};

@@ -1,0 +1,15 @@
+//! Engines and clusters: which nodes a target has, which of them holds a key, and what its kind of database can do and guarantees.
+//!
+//! An engine is a [`profile`]: values, not branches. The catalog queries of all engines return the same columns, so one piece of code reads them.
+
+mod catalog;
+pub mod cluster;
+pub mod engine;
+pub mod hash;
+pub mod placement;
+pub mod profile;
+pub mod trust;
+
+pub use cluster::{Absent, Cluster, ClusterError, ClusterNode, Survey};
+pub use engine::Engine;
+pub use placement::{Leaf, Placement, PlacementError};

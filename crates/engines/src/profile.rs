@@ -1,0 +1,99 @@
+//! Engine profiles: what each kind of database can do and what it promises, as values that code reads.
+//!
+//! No code outside of this crate asks which engine it has: it reads the value that decides. What only the catalog knows is here as the query
+//! to run, and all engines answer it with the same columns (see [`Catalog`]), so one piece of code reads them all. [`Tried`] is where a profile has
+//! been tried.
+
+mod commit;
+mod discovery;
+mod expectation;
+mod layout;
+mod promise;
+
+pub use commit::{Commit, CommitCost, Protocol};
+pub use discovery::{Catalog, Discovery, Kind, Oracle, Replication};
+pub use expectation::{Case, Expectation, Levels, Reasons, Statements};
+pub use layout::{Conflicts, Copies, Ddl, EntryPoints, Layout, LoadPath, NodeLinks, Spread};
+pub(crate) use promise::short;
+pub use promise::{Anomaly, Arrangement, Entry, Level, Place, Promise, Rule, Setting, Verdict, table};
+
+use std::fmt;
+
+/// What an engine can do and promises.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Its name in `cluster.toml` and in `run.json`.
+    pub name: &'static str,
+    /// Other names that a cluster file may have for it.
+    pub aliases: &'static [&'static str],
+    /// Its name as its makers write it.
+    pub title: &'static str,
+    /// Where this profile has been tried.
+    pub tried: Tried,
+    /// How the engine, its nodes and the placement of rows are found.
+    pub discovery: Discovery,
+    /// How rows lie on the nodes, and how a table gets there.
+    pub layout: Layout,
+    /// Which nodes take client connections.
+    pub entry: EntryPoints,
+    /// How bulk data gets in.
+    pub load: LoadPath,
+    /// How the nodes connect to each other.
+    pub links: NodeLinks,
+    /// Whether the WAL functions and replication views of the node that a client is connected to describe its commits, as on PostgreSQL.
+    pub has_wal: bool,
+    /// How a transaction commits.
+    pub commit: Commit,
+    /// Whose isolation levels these are.
+    pub levels: Levels,
+    /// When statements at READ COMMITTED get a snapshot.
+    pub statements: Statements,
+    /// What transactions may rely on.
+    pub promises: &'static [Promise],
+    /// What is expected of the scripted cases that need several nodes.
+    pub expectations: &'static [Expectation],
+    /// Explanations for a witness.
+    pub reasons: Reasons,
+    /// What its users have to know, in sentences.
+    pub limits: &'static [&'static str],
+}
+
+impl Profile {
+    /// What is expected of a scripted case.
+    pub fn expectation(&self, case: Case) -> Option<&'static Expectation> {
+        self.expectations.iter().find(|expectation| expectation.case == case)
+    }
+
+    /// Whether a deadlock over two nodes is never detected: then only a time limit ends it.
+    pub fn misses_deadlocks(&self) -> bool {
+        self.expectation(Case::Deadlock).is_some_and(|expectation| expectation.may_happen == Some(true))
+    }
+}
+
+/// Where a profile has been tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tried {
+    /// On live servers: these.
+    Live(&'static str),
+    /// On catalogs written down from documentation and sources, replayed over a socket; never on a live server.
+    RecordedCatalogs,
+    /// Nowhere: it says what the documentation says.
+    Documentation,
+}
+
+impl Tried {
+    /// Whether it was tried on a live server.
+    pub fn is_live(self) -> bool {
+        matches!(self, Tried::Live(_))
+    }
+}
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tried::Live(servers) => write!(f, "live: {servers}"),
+            Tried::RecordedCatalogs => f.write_str("recorded catalogs only, never a live server"),
+            Tried::Documentation => f.write_str("documentation only"),
+        }
+    }
+}

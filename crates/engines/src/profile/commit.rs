@@ -1,0 +1,116 @@
+//! How a transaction commits, and what that costs in round trips between nodes.
+
+/// How a transaction commits.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Commit {
+    /// What the nodes do.
+    pub protocol: Protocol,
+    /// Whether an ERROR at COMMIT is known to mean that nothing was committed. On PostgreSQL it does: the last step of a commit cannot fail with an
+    /// ERROR any more. Where that is not established, only errors that say so themselves are believed.
+    pub error_undoes: bool,
+}
+
+/// What the nodes do at a commit.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Protocol {
+    /// One node commits, and waits for its synchronous standbys.
+    OneNode,
+    /// One node commits, and sends the transaction to the others afterwards.
+    Asynchronous,
+    /// The entry node commits the other nodes one after another, and itself last: not atomic. With `parallel_commit` of postgres_fdw it commits the others at
+    /// once.
+    NodeByNode,
+    /// PREPARE TRANSACTION, then COMMIT PREPARED, each on all nodes at once.
+    TwoPhase {
+        /// Whether a transaction that wrote on one other node only commits there in one phase.
+        one_node_alone: bool,
+    },
+    /// A majority of the nodes prepares, agrees and commits.
+    Majority {
+        /// Round trips, one after another.
+        round_trips: f64,
+    },
+    /// A commit record that a consensus group agrees on.
+    Consensus {
+        /// How, in words.
+        words: &'static str,
+        /// Round trips, one after another.
+        round_trips: f64,
+    },
+}
+
+/// What a commit costs.
+///
+/// After the cost model of a talk about distributed PostgreSQL and YDB (a synchronous standby 1, two-phase commit 2, YDB 4.5) and the documentation
+/// of the engines.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CommitCost {
+    /// What the nodes do, in words.
+    pub words: &'static str,
+    /// Round trips between nodes, one after another.
+    pub round_trips: f64,
+}
+
+impl Protocol {
+    /// Whether a commit over several nodes happens on all of them or on none.
+    pub fn is_atomic(self) -> bool {
+        self != Protocol::NodeByNode
+    }
+
+    /// The cost of a commit of a transaction that wrote on `others` nodes beside the one that the client is connected to. `is_parallel`: the entry node
+    /// commits the other nodes at once.
+    pub fn cost(self, others: usize, waits_for_standbys: bool, is_parallel: bool) -> CommitCost {
+        let of = |words, round_trips| CommitCost { words, round_trips };
+        match self {
+            Protocol::OneNode if waits_for_standbys => {
+                of("the WAL goes to the standby, its answer comes back", 1.0)
+            }
+            Protocol::OneNode => of("no other node is waited for", 0.0),
+            Protocol::Asynchronous => of("other nodes get it after the commit", 0.0),
+            Protocol::Majority { round_trips } => {
+                of("prepare, precommit and commit, each confirmed by a majority of the nodes", round_trips)
+            }
+            _ if others == 0 => of("only this node takes part", 0.0),
+            Protocol::NodeByNode if is_parallel => {
+                of("postgres_fdw sends COMMIT to all nodes at once (parallel_commit)", 1.0)
+            }
+            Protocol::NodeByNode => of("postgres_fdw sends COMMIT to one node after another", others as f64),
+            Protocol::TwoPhase { one_node_alone: true } if others == 1 => {
+                of("one node commits by itself", 1.0)
+            }
+            Protocol::TwoPhase { .. } => {
+                of("PREPARE TRANSACTION, then COMMIT PREPARED, each to all nodes at once", 2.0)
+            }
+            Protocol::Consensus { words, round_trips } => of(words, round_trips),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_cost_what_they_should() {
+        let trips =
+            |protocol: Protocol, others, waits, at_once| protocol.cost(others, waits, at_once).round_trips;
+        assert_eq!(trips(Protocol::OneNode, 0, false, false), 0.0);
+        assert_eq!(trips(Protocol::OneNode, 0, true, false), 1.0);
+        assert_eq!(trips(Protocol::Asynchronous, 0, false, false), 0.0);
+        assert_eq!(trips(Protocol::NodeByNode, 0, false, true), 0.0);
+        assert_eq!(trips(Protocol::NodeByNode, 3, false, true), 1.0);
+        assert_eq!(trips(Protocol::NodeByNode, 3, false, false), 3.0);
+        let two_phase = Protocol::TwoPhase { one_node_alone: true };
+        assert_eq!([0, 1, 2].map(|others| trips(two_phase, others, false, false)), [0.0, 1.0, 2.0]);
+        assert_eq!(trips(Protocol::TwoPhase { one_node_alone: false }, 1, false, false), 2.0);
+        // Every node takes part, wherever the rows were written.
+        assert_eq!(trips(Protocol::Majority { round_trips: 3.0 }, 0, false, false), 3.0);
+        assert_eq!(trips(Protocol::Consensus { words: "", round_trips: 4.5 }, 2, false, false), 4.5);
+    }
+
+    #[test]
+    fn only_a_commit_node_by_node_can_be_torn() {
+        assert!(!Protocol::NodeByNode.is_atomic());
+        assert!(Protocol::TwoPhase { one_node_alone: true }.is_atomic());
+    }
+}

@@ -1,0 +1,108 @@
+//! How an engine, its nodes and the placement of rows are found.
+
+/// How an engine, its nodes and the placement of rows are found.
+#[derive(Clone, Copy, Debug)]
+pub enum Discovery {
+    /// From PostgreSQL's own catalog: partitions, foreign tables.
+    Native,
+    /// Every node holds every row; the nodes are in the catalog of one of these replication systems.
+    Copies(&'static [Replication]),
+    /// From the engine's own catalog.
+    Catalog(Catalog),
+    /// Not over PostgreSQL's protocol, for this reason: the nodes come from a cluster file.
+    None(&'static str),
+}
+
+/// A way of replicating every row to every node.
+#[derive(Clone, Copy, Debug)]
+pub struct Replication {
+    /// Its name.
+    pub name: &'static str,
+    /// SQL: a truth value, whether there are signs of it.
+    pub sign: &'static str,
+    /// Whether it is in use, if any role may query that but not all of the rest: a truth value, and in words what of it belongs to
+    /// roles that this session does not trust, which does not count.
+    pub probe: Option<&'static str>,
+    /// The nodes, with the columns of [`Catalog::nodes`].
+    pub nodes: &'static str,
+}
+
+/// The queries to an engine's own catalog. All results are text, by the simple protocol.
+///
+/// Placeholders: `{schema}`, `{table}` and `{relation}` (qualified and quoted) are string constants; `{name}` is the qualified
+/// identifier; `{keys}` are the key's values, cast to their types.
+#[derive(Clone, Copy, Debug)]
+pub struct Catalog {
+    /// SQL: a truth value, whether this is the engine. Nothing counts that a plain role can have created: only members of the engine's
+    /// extension, and what is in `pg_catalog`.
+    pub sign: &'static str,
+    /// One row per node: key (what leaves refer to), name, host, port, database (NULL: the same), role, whether it is the node that was queried,
+    /// state (NULL: it works), connection string (instead of host and port), the role that chose the address if this session does not trust it.
+    pub nodes: &'static str,
+    /// Whether discovery connects to each node. Not where nodes take no ordinary sessions.
+    pub reach_nodes: bool,
+    /// One row per key column: kind, column, type, hash function or operator class, whether its collation is deterministic, two numbers.
+    /// The kind is one of [`Kind::NAMES`], anything else is the reason why only the server can route. Without rows there is no such table.
+    pub table: &'static str,
+    /// One row per leaf: schema and name on its node, the node's key, lower and upper bound, state (NULL: it works), the name that
+    /// the oracle uses for it, object number.
+    pub leaves: &'static str,
+    /// Who decides where a key belongs.
+    pub oracle: Oracle,
+}
+
+/// How the server is asked where a key belongs.
+#[derive(Clone, Copy, Debug)]
+pub enum Oracle {
+    /// A query with `{keys}`; the result is the leaf's name in [`Catalog::leaves`].
+    Leaf(&'static str),
+    /// A query with `{keys}`; the result is a number within the leaf's bounds.
+    Code(&'static str),
+    /// A query with `{where}` about a row that exists; the result is the leaf's name. Keys without a row have none.
+    Row(&'static str),
+}
+
+impl Oracle {
+    /// The query.
+    pub fn query(self) -> &'static str {
+        let (Oracle::Leaf(query) | Oracle::Code(query) | Oracle::Row(query)) = self;
+        query
+    }
+}
+
+/// How a table's keys find their leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Ranges of a signed 32-bit hash (Citus).
+    Hash32,
+    /// Remainders of PostgreSQL's partition hash: bounds are remainder and modulus (Shardman).
+    Remainder,
+    /// Numbered segments (Greenplum); the operator class decides which hash.
+    Segment,
+    /// Ranges of a 16-bit code (YugabyteDB); the upper bound is exclusive.
+    Code,
+    /// Ranges of encoded keys, in hexadecimal (CockroachDB); the upper bound is exclusive. The numbers are those of table and index.
+    Keys,
+    /// Every node has every row.
+    Everywhere,
+    /// One leaf has every row.
+    One,
+}
+
+impl Kind {
+    /// The words that [`Catalog::table`] has for them.
+    pub const NAMES: [(&'static str, Kind); 7] = [
+        ("hash32", Kind::Hash32),
+        ("remainder", Kind::Remainder),
+        ("segment", Kind::Segment),
+        ("code", Kind::Code),
+        ("keys", Kind::Keys),
+        ("everywhere", Kind::Everywhere),
+        ("one", Kind::One),
+    ];
+
+    /// The kind of this name.
+    pub fn parse(name: &str) -> Option<Kind> {
+        Kind::NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+    }
+}

@@ -1,0 +1,192 @@
+//! How rows lie on the nodes, how they get there, and how clients and nodes connect.
+
+use std::fmt;
+
+/// How rows lie on the nodes, and how a table gets there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layout {
+    /// One server holds every row. Standbys follow it.
+    OneServer,
+    /// Each partition is a table on one node and a foreign table on the others. pgfathom creates both, and reads each leaf on its owner.
+    ForeignPartitions,
+    /// Every node holds every row and takes writes.
+    Copies(Copies),
+    /// The engine spreads the rows of a table over its nodes.
+    Spread(Spread),
+}
+
+impl Layout {
+    /// Whether the rows of one table lie on several nodes.
+    pub fn is_spread(self) -> bool {
+        matches!(self, Layout::ForeignPartitions | Layout::Spread(_))
+    }
+
+    /// Whether each node has to be given tables of its own, whose rows then reach the other nodes by publications.
+    pub fn publishes(self) -> bool {
+        matches!(self, Layout::Copies(Copies { ddl: Ddl::EachNode, .. }))
+    }
+
+    /// Whether conflicting writes of two nodes overwrite each other or stop replication.
+    pub fn has_unresolved_conflicts(self) -> bool {
+        matches!(self, Layout::Copies(Copies { conflicts: Conflicts::Unresolved, .. }))
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layout::OneServer => f.write_str("one server holds every row; standbys follow it"),
+            Layout::ForeignPartitions => {
+                f.write_str("each partition is a table on one node and a foreign table on the others")
+            }
+            Layout::Copies(Copies { ddl, conflicts }) => write!(
+                f,
+                "every node holds every row and takes writes; {}; {}",
+                match ddl {
+                    Ddl::EachNode => "tables are created on each node",
+                    Ddl::Replicated => "the engine replicates DDL",
+                },
+                match conflicts {
+                    Conflicts::Unresolved => "conflicting writes overwrite each other, or stop replication",
+                    Conflicts::Refused => "of two conflicting writes one is refused",
+                }
+            ),
+            Layout::Spread(Spread::ByItself) => f.write_str("the engine spreads the rows of every table"),
+            Layout::Spread(Spread::Call(call)) => {
+                write!(f, "the engine spreads the rows of a table after `select {call}`")
+            }
+            Layout::Spread(Spread::Clause(clause)) => {
+                write!(f, "the engine spreads the rows of a table created `{clause}`")
+            }
+        }
+    }
+}
+
+/// How nodes that hold the same rows keep them equal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copies {
+    /// Who creates tables on the other nodes.
+    pub ddl: Ddl,
+    /// What becomes of conflicting writes.
+    pub conflicts: Conflicts,
+}
+
+/// Who creates a table on the other nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ddl {
+    /// The client, on each of them.
+    EachNode,
+    /// The engine.
+    Replicated,
+}
+
+/// What becomes of two writes of the same row on two nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Conflicts {
+    /// The one that arrives overwrites the other, or cannot be applied and stops replication.
+    Unresolved,
+    /// One of them is refused, or waits.
+    Refused,
+}
+
+/// How the engine learns that it shall spread a table by a column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spread {
+    /// It spreads every table.
+    ByItself,
+    /// By a function call after the table is created. Placeholders: `{table}` and `{column}`, without quotes.
+    Call(&'static str),
+    /// By a clause at the end of `create table`. Placeholder: `{column}`.
+    Clause(&'static str),
+}
+
+impl Spread {
+    /// What stands behind the columns of `create table`; empty where nothing does.
+    pub fn clause(self, column: &str) -> String {
+        match self {
+            Spread::Clause(clause) => format!(" {}", clause.replace("{column}", column)),
+            Spread::ByItself | Spread::Call(_) => String::new(),
+        }
+    }
+
+    /// The statement to run after `create table`, if one is needed.
+    pub fn statement(self, table: &str, column: &str) -> Option<String> {
+        match self {
+            Spread::Call(call) => {
+                Some(format!("select {}", call.replace("{table}", table).replace("{column}", column)))
+            }
+            Spread::ByItself | Spread::Clause(_) => None,
+        }
+    }
+}
+
+/// Which nodes take client connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EntryPoints {
+    /// The primary; standbys for reading.
+    Primary,
+    /// Every node that owns rows, unless its role is [`connect::cluster_file::Role::Worker`]: behind a coordinator.
+    EveryNode,
+    /// The coordinator.
+    Coordinator,
+}
+
+impl fmt::Display for EntryPoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EntryPoints::Primary => "the primary; standbys for reading",
+            EntryPoints::EveryNode => "every node",
+            EntryPoints::Coordinator => "the coordinator",
+        })
+    }
+}
+
+/// How bulk data gets in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadPath {
+    /// COPY into each leaf on the node that owns it; each node's ledger has its own leaves.
+    Leaves,
+    /// COPY of all rows into each node separately, before the table is replicated; each node has a ledger of its own.
+    EachNode,
+    /// COPY into the table through an entry point, and the engine sends the rows to their nodes. `pgfathom load` does not do that yet.
+    Table,
+    /// Not at all, for this reason.
+    None(&'static str),
+}
+
+impl fmt::Display for LoadPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LoadPath::Leaves => "COPY into each leaf on its owner",
+            LoadPath::EachNode => "COPY into each node separately, before the table is replicated",
+            LoadPath::Table => {
+                "COPY into the table through an entry point (`pgfathom load` cannot do that yet)"
+            }
+            LoadPath::None(reason) => reason,
+        })
+    }
+}
+
+/// How the nodes connect to each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeLinks {
+    /// Standbys connect to their primary by `primary_conninfo`.
+    Streaming,
+    /// By foreign servers.
+    ForeignServers,
+    /// By subscriptions.
+    Subscriptions,
+    /// By the engine's own means.
+    Own,
+}
+
+impl fmt::Display for NodeLinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NodeLinks::Streaming => "streaming replication",
+            NodeLinks::ForeignServers => "foreign servers",
+            NodeLinks::Subscriptions => "subscriptions",
+            NodeLinks::Own => "the engine's own connections",
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! The questions of the profiles, asked to a real PostgreSQL that was given the documented catalog of another engine: SQL that does not parse, a column
+//! that is not there and a type that does not fit show here and not on a customer's server. It proves nothing about the engines themselves.
+#![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
+
+use std::path::Path;
+
+use connect::cluster_file::Role;
+use connect::control;
+use engines::cluster::Cluster;
+use engines::engine::Engine;
+use engines::placement::{Placement, PlacementError};
+use lab::local::Installation;
+use lab::throwaway::{Throwaway, ThrowawayCluster, installations};
+
+fn engine(name: &str) -> Engine {
+    Engine::parse(name).unwrap()
+}
+
+fn each(test: impl Fn(&Installation) + Sync) {
+    let all = installations();
+    assert!(!all.is_empty(), "these tests need a PostgreSQL");
+    std::thread::scope(|scope| {
+        for installation in &all {
+            scope.spawn(|| test(installation));
+        }
+    });
+}
+
+/// Makes what a stand-in has put into the schemas of extensions members of its extension, as CREATE EXTENSION does.
+const MEMBERS: &str = "
+    insert into pg_depend (classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype)
+    select o.catalog, o.oid, 0, 'pg_extension'::regclass, e.oid, 0, 'e'
+    from pg_extension e,
+         (select 'pg_class'::regclass as catalog, oid, relnamespace as schema from pg_class
+          union all select 'pg_proc'::regclass, oid, pronamespace from pg_proc) o
+    where e.oid = 90001 and o.oid >= 16384
+      and o.schema in (select oid from pg_namespace where nspname in ('pg_catalog', 'shardman', 'mtm', 'pglogical', 'spock', 'pgactive'))";
+
+/// Makes a database with the catalog of `tests/catalogs/NAME.sql` and discovers it.
+fn stand_in(server: &Throwaway, name: &str) -> Cluster {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/catalogs").join(format!("{name}.sql"));
+    let sql = std::fs::read_to_string(&path)
+        .unwrap()
+        .replace("{host}", &server.socket_dir().display().to_string())
+        .replace("{port}", &server.port().to_string())
+        .replace("{dbname}", name);
+    server.execute(&format!("create database {name}")).unwrap();
+    server.execute_in(name, &sql).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    server.execute_in(name, MEMBERS).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    Cluster::discover(&server.spec().with_dbname(name)).unwrap_or_else(|error| panic!("{name}: {error:?}"))
+}
+
+fn read(cluster: &Cluster, table: &str) -> Result<Placement, PlacementError> {
+    let mut control = control::connect(&cluster.nodes[0].spec).unwrap();
+    Placement::read(cluster, &mut *control, 0, "public", table)
+}
+
+fn test(cluster: &Cluster, placement: &Placement, keys: &[&str]) {
+    let mut control = control::connect(&cluster.nodes[0].spec).unwrap();
+    placement.self_test(&mut *control, keys).unwrap_or_else(|error| panic!("{}: {error:?}", cluster.engine));
+}
+
+#[test]
+fn the_questions_of_the_profiles_are_sql_and_their_answers_are_understood() {
+    each(|installation| {
+        let server = Throwaway::start(installation, &[("allow_system_table_mods", "on")]).unwrap();
+        let keys: Vec<String> = (0..300).map(|number| format!("user{number}")).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+
+        let citus = stand_in(&server, "citus");
+        assert_eq!(
+            (citus.engine, citus.nodes[0].role, citus.nodes[1].role),
+            (engine("citus"), Role::Coordinator, Role::Shard)
+        );
+        let placement = read(&citus, "usertable").unwrap();
+        assert_eq!((placement.leaves().len(), placement.leaves()[0].node), (8, 1));
+        test(&citus, &placement, &keys);
+        assert!(read(&citus, "countries").unwrap().on_every_node());
+        assert!(matches!(read(&citus, "nothing"), Err(PlacementError::NoTable { .. })));
+
+        let shardman = stand_in(&server, "shardman");
+        assert_eq!((shardman.engine, shardman.nodes.len()), (engine("shardman"), 2));
+        let placement = read(&shardman, "usertable").unwrap();
+        let owners: Vec<usize> = placement.leaves().iter().map(|leaf| leaf.node).collect();
+        assert_eq!(owners, [0, 1, 0, 1, 0, 1, 0]);
+        test(&shardman, &placement, &keys);
+        assert!(read(&shardman, "countries").unwrap().on_every_node());
+        assert!(matches!(read(&shardman, "nothing"), Err(PlacementError::NoTable { .. })));
+
+        let greenplum = stand_in(&server, "greenplum");
+        assert_eq!((greenplum.engine, greenplum.nodes.len()), (engine("greenplum"), 4));
+        let placement = read(&greenplum, "usertable").unwrap();
+        assert_eq!(placement.routing().to_string(), "jump hash onto 3 segments of (ycsb_key)");
+        test(&greenplum, &placement, &["user1", "user1000000", "nobody"]);
+        assert!(read(&greenplum, "countries").unwrap().on_every_node());
+        assert!(matches!(read(&greenplum, "nothing"), Err(PlacementError::NoTable { .. })));
+
+        let yugabyte = stand_in(&server, "yugabyte");
+        assert_eq!((yugabyte.engine, yugabyte.nodes.len()), (engine("yugabyte"), 1));
+        let placement = read(&yugabyte, "usertable").unwrap();
+        assert_eq!(placement.leaves().len(), 4);
+        test(&yugabyte, &placement, &["user1"]);
+        assert!(read(&yugabyte, "ordered").unwrap().routing().to_string().contains("by range"));
+        assert!(matches!(read(&yugabyte, "nothing"), Err(PlacementError::NoTable { .. })));
+
+        for name in ["mtm", "pglogical", "spock", "pgactive"] {
+            let cluster = stand_in(&server, name);
+            let expected = if name == "mtm" { "mtm" } else { "multimaster" };
+            assert_eq!((cluster.engine.name(), cluster.nodes.len()), (expected, 2), "{name}");
+            assert!(cluster.nodes.iter().all(|node| node.role == Role::Peer), "{name}");
+            assert!(read(&cluster, "usertable").unwrap().on_every_node(), "{name}");
+        }
+        // None of them leaks into a database that has nothing of it.
+        assert_eq!(Cluster::discover(&server.spec()).unwrap().engine, Engine::default());
+        // Somebody without any privilege finds a plain server as well.
+        server.execute("create role nobody login").unwrap();
+        assert_eq!(Cluster::discover(&server.spec().with_user("nobody")).unwrap().engine, Engine::default());
+    });
+}
+
+#[test]
+fn replication_both_ways_is_found_from_every_node() {
+    each(|installation| {
+        if installation.version.major < 16 {
+            // Replication without loops begins with 16.
+            let error = ThrowawayCluster::multimaster(installation, 3).unwrap_err();
+            assert!(error.to_string().contains("16"), "{error}");
+            return;
+        }
+        let nodes = ThrowawayCluster::multimaster(installation, 3).unwrap();
+        for (entry, node) in nodes.file().node.iter().enumerate() {
+            let cluster = Cluster::discover(&nodes.node(entry).spec()).unwrap();
+            assert_eq!((cluster.engine, cluster.nodes.len()), (engine("multimaster"), 3));
+            assert_eq!(cluster.nodes[0].name, node.name);
+            assert!(cluster.is_clustered());
+        }
+        nodes
+            .node(0)
+            .execute("create table usertable (ycsb_key varchar(64) primary key); create role nobody login")
+            .unwrap();
+        let cluster = Cluster::discover(&nodes.node(0).spec()).unwrap();
+        assert!(read(&cluster, "usertable").unwrap().on_every_node());
+        let error = Cluster::discover(&nodes.node(0).spec().with_user("nobody")).unwrap_err();
+        assert_eq!(error.to_string(), "cannot list the nodes of multimaster");
+        assert!(error.hint().unwrap().contains("superuser"), "{:?}", error.hint());
+    });
+}

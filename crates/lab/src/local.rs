@@ -1,0 +1,27 @@
+//! PostgreSQL on this machine: its binaries, and clusters made from them.
+
+mod cluster;
+mod error;
+pub(crate) mod folder;
+mod installation;
+mod instance;
+mod preset;
+pub(crate) mod process;
+mod registry;
+pub(crate) mod seed;
+mod server;
+pub(crate) mod standby;
+pub(crate) mod topology;
+
+pub use cluster::{LocalCluster, Removed, UpOptions, default_dir, down, is_ours, is_up, up};
+pub use error::LocalError;
+pub use installation::{Installation, Search, Version, find_installations, installations};
+pub use instance::Instance;
+pub use preset::Preset;
+pub use process::{StopMode, servers_in};
+pub use registry::{Registry, state_dir};
+pub(crate) use server::stop_for_good;
+pub use topology::{
+    CommitLevel, NODES_MAX, PARTITIONS_MAX, PARTITIONS_PER_NODE_DEFAULT, PUBLICATION, Replication,
+    SyncStandbys, Topology, subscription,
+};

@@ -1,0 +1,569 @@
+//! `up` and `down`: servers of one's own in one folder, and their complete removal.
+//!
+//! Everything lives in the cluster's folder: per server `data` and `log` (of a cluster of several: in a folder of its name), the folder `run` of all sockets,
+//! `cluster.toml`, and, written before anything else, the marker that says that the folder is ours. Whatever interrupts `up`, the marker is there and `down` can
+//! find and remove the rest. `up` holds a lock on the marker while it works, so `down` never pulls the folder from under it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::folder::{self, MARKER_NAME};
+use super::preset::Machine;
+use super::process;
+use super::server::{self, Server};
+use super::topology::{self, Link, Peer, Planned, Topology};
+use super::{Installation, LocalError, Preset, Registry, standby};
+use connect::Secret;
+use connect::cluster_file::Role;
+use connect::cluster_file::{
+    CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, ClusterFileError, Made, Node,
+};
+use connect::conninfo::{ConnSpec, PORT_DEFAULT, Sources};
+use connect::os_user::OsUser;
+
+/// Set last, when the standbys stream.
+const SYNC_NAMES: &str = "synchronous_standby_names";
+
+/// What to make.
+#[derive(Clone, Debug)]
+pub struct UpOptions {
+    /// The cluster's folder: new, empty, or a stopped cluster of ours, which is then started again.
+    pub dir: PathBuf,
+    /// One server or several, and how they are connected.
+    pub topology: Topology,
+    /// The binaries.
+    pub installation: Installation,
+    /// The first server's port, the others follow; `None`: 5432, or with `tcp` the first free one from there.
+    pub port: Option<u16>,
+    /// The sockets' folder; `None`: inside the cluster's folder, or under `/tmp` when that path is too long.
+    pub socket_dir: Option<PathBuf>,
+    /// Listen on 127.0.0.1 too, and let the nodes talk to each other that way. TCP then asks for a SCRAM password, which the user has to set first.
+    pub tcp: bool,
+    /// Settings to start from.
+    pub preset: Preset,
+    /// Further lines for `postgresql.conf`, stronger than the preset's.
+    pub settings: Vec<(String, String)>,
+    /// Data checksums; `None`: as initdb does by itself (on since PostgreSQL 18).
+    pub checksums: Option<bool>,
+    /// Further arguments for initdb.
+    pub initdb: Vec<String>,
+    /// Where the cluster is remembered.
+    pub registry: Registry,
+}
+
+impl UpOptions {
+    /// A single server in `dir`, everything else by default.
+    pub fn new(dir: &Path, installation: Installation) -> UpOptions {
+        UpOptions {
+            dir: dir.to_owned(),
+            topology: Topology::Single,
+            installation,
+            port: None,
+            socket_dir: None,
+            tcp: false,
+            preset: Preset::default(),
+            settings: Vec::new(),
+            checksums: None,
+            initdb: Vec::new(),
+            registry: Registry::of_process(),
+        }
+    }
+
+    /// What every server's `postgresql.conf` is to say, the strongest last.
+    fn all_settings(&self) -> Vec<(String, String)> {
+        let machine = Machine::of(&self.dir, self.topology.nodes().len());
+        let mut settings = self.preset.settings(&machine);
+        settings.extend(self.topology.settings(self.installation.version.major));
+        settings.extend(self.settings.iter().cloned());
+        settings
+    }
+}
+
+/// Where `up` puts a cluster when no folder is named: a place that the server's user can reach.
+pub fn default_dir(kind: &str) -> PathBuf {
+    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = if rustix::process::geteuid().is_root() {
+        PathBuf::from("/var/lib")
+    } else {
+        var("XDG_DATA_HOME")
+            .or_else(|| var("HOME").map(|home| home.join(".local/share")))
+            .unwrap_or_else(|| PathBuf::from("/tmp"))
+    };
+    base.join("pgfathom").join(kind)
+}
+
+/// A cluster that is up.
+#[derive(Clone, Debug)]
+pub struct LocalCluster {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its file, with the nodes.
+    pub file: ClusterFile,
+    /// How to connect to the node that takes writes, see [`ClusterFile::entry`].
+    pub spec: ConnSpec,
+    /// How long initdb took, that of the slowest node; zero for a cluster that was only started again.
+    pub initdb_s: f64,
+    /// How long the servers took to accept connections, that of the slowest node.
+    pub start_s: f64,
+    /// How long it took to make the servers a cluster: standbys copied, nodes told of each other. Zero for a single server.
+    pub connect_s: f64,
+    /// What a careful reader should know: a server that was left as it is.
+    pub notes: Vec<String>,
+}
+
+/// What `down` did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Servers that were running and were stopped.
+    pub stopped: u32,
+    /// Files in the cluster's folder that are not ours and were left there.
+    pub left: Vec<PathBuf>,
+}
+
+/// Makes a cluster and starts it, or starts a stopped one again.
+pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
+    let dir = std::path::absolute(&options.dir).map_err(LocalError::io("find", &options.dir))?;
+    let user = process::server_user()?;
+    if folder::is_marked(&dir) {
+        return start_again(&dir, options, user.as_ref());
+    }
+    options.topology.check(options.installation.version.major)?;
+    options.preset.check(&options.topology)?;
+    if let Some((name, _)) = options.settings.iter().find(|(name, _)| name == SYNC_NAMES)
+        && options.topology.replication().is_some()
+    {
+        return Err(LocalError::Topology {
+            problem: format!("{name} cannot be set before the standbys are there"),
+            hint: "say it with --sync, for example --sync \"ANY 1 (s1, s2)\"".to_owned(),
+        });
+    }
+    let options = &UpOptions { tcp: options.tcp || options.topology.needs_tcp(), ..options.clone() };
+    let occupied = fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
+    if occupied || dir.is_file() {
+        return Err(LocalError::NotEmpty { dir });
+    }
+    if let Some(user) = &user {
+        folder::check_reachable(user, &dir)?;
+        folder::check_reachable(user, &options.installation.bin_dir.join("postgres"))?;
+    }
+    let socket_dir = folder::choose_socket_dir(&dir, options.socket_dir.as_deref())?;
+    let mut ports = Ports::new(options, &socket_dir);
+    let planned = options.topology.nodes();
+    let servers: Vec<Server> = planned
+        .iter()
+        .map(|node| {
+            let port = ports.next().map_err(|error| say_node(error, &planned, &node.name))?;
+            folder::check_socket_path(&socket_dir, port)?;
+            Ok(Server {
+                name: node.name.clone(),
+                role: node.role,
+                dir: if planned.len() == 1 { dir.clone() } else { dir.join(&node.name) },
+                socket_dir: socket_dir.clone(),
+                port,
+                user: user.clone(),
+                installation: options.installation.clone(),
+                tcp: options.tcp,
+                login: None,
+            })
+        })
+        .collect::<Result<_, LocalError>>()?;
+
+    let existed = dir.is_dir();
+    folder::make_private_dir(&dir)?;
+    if let Some(user) = &user {
+        process::give(&dir, user)?;
+    }
+    let subfolders: Vec<String> =
+        if servers.len() == 1 { Vec::new() } else { servers.iter().map(|s| s.name.clone()).collect() };
+    let marked = folder::mark(&dir, &socket_dir, &subfolders);
+    if marked.is_err() && !existed {
+        let _ = fs::remove_file(dir.join(MARKER_NAME));
+        let _ = fs::remove_dir(&dir);
+    }
+    let _lock = marked?;
+    let result =
+        options.registry.add(&dir).and_then(|()| make(&dir, servers, &planned, &Mutex::new(ports), options));
+    if result.is_err() {
+        // What this attempt made goes; if even that fails, `down` can do it later.
+        let _ = remove(&dir);
+        if existed {
+            let _ = fs::create_dir(&dir);
+        }
+        options.registry.remove(&dir);
+    }
+    result
+}
+
+/// An error said of a node, unless there is only one.
+fn say_node(error: LocalError, planned: &[Planned], name: &str) -> LocalError {
+    if planned.len() > 1 { error.on(name) } else { error }
+}
+
+/// Ports for the servers of one cluster, one after the other.
+#[derive(Debug)]
+struct Ports {
+    next: u16,
+    fixed: bool,
+    tcp: bool,
+    socket_dir: PathBuf,
+}
+
+impl Ports {
+    fn new(options: &UpOptions, socket_dir: &Path) -> Ports {
+        Ports {
+            next: options.port.unwrap_or(PORT_DEFAULT),
+            fixed: options.port.is_some(),
+            tcp: options.tcp,
+            socket_dir: socket_dir.to_owned(),
+        }
+    }
+
+    fn next(&mut self) -> Result<u16, LocalError> {
+        let port = if self.fixed {
+            folder::claim_port(self.next, &self.socket_dir, self.tcp)?
+        } else {
+            folder::first_free_port(self.next, &self.socket_dir, self.tcp)?
+        };
+        self.next = port.checked_add(1).unwrap_or(port);
+        Ok(port)
+    }
+}
+
+/// The steps after the marker.
+fn make(
+    dir: &Path,
+    servers: Vec<Server>,
+    planned: &[Planned],
+    ports: &Mutex<Ports>,
+    options: &UpOptions,
+) -> Result<LocalCluster, LocalError> {
+    if let Some(first) = servers.first() {
+        folder::make_socket_dir(&first.socket_dir, first.user())?;
+    }
+    let settings = options.all_settings();
+    let (copies, originals): (Vec<Server>, Vec<Server>) =
+        servers.into_iter().partition(|server| server.role == Role::Standby);
+    let made: Vec<(Server, f64, f64)> = topology::at_once(originals.len(), |number| {
+        let mut server = originals[number].clone();
+        let times = make_server(&mut server, &settings, ports, options);
+        let (initdb_s, start_s) = times.map_err(|error| say_node(error, planned, &server.name))?;
+        Ok((server, initdb_s, start_s))
+    })?;
+    let slowest = |time: fn(&(Server, f64, f64)) -> f64| made.iter().map(time).fold(0.0, f64::max);
+    let (initdb_s, start_s) = (slowest(|made| made.1), slowest(|made| made.2));
+    let mut servers: Vec<Server> = made.into_iter().map(|(server, ..)| server).collect();
+
+    let begin = Instant::now();
+    let several = planned.len() > 1;
+    if options.tcp && (several || options.topology.needs_tcp()) {
+        let password = new_password()?;
+        let (user, statement) = options.topology.link_role(&password);
+        for server in &mut servers {
+            server.login = Some((user, password.clone()));
+            topology::tell(&server.peer(), std::slice::from_ref(&statement))?;
+        }
+    }
+    if !copies.is_empty() {
+        add_standbys(&mut servers, copies, &settings, ports, options)?;
+    }
+    let peers: Vec<Peer> = servers.iter().map(Server::peer).collect();
+    topology::connect_nodes(&options.topology, &peers, options.installation.version.major)?;
+    if let (Some(replication), Some(primary)) = (options.topology.replication(), servers.first()) {
+        // Only now: a primary that waits for standbys which are not there yet commits nothing.
+        let sync = (SYNC_NAMES.to_owned(), replication.sync.setting());
+        let settings: Vec<(String, String)> = settings.iter().cloned().chain([sync]).collect();
+        topology::replicated::wait_for_standbys(&primary.peer(), &replication.sync, || {
+            primary.write_settings(options.tcp, &settings)?;
+            primary.reload()
+        })?;
+    }
+    let connect_s = if several { begin.elapsed().as_secs_f64() } else { 0.0 };
+
+    let file = describe(&servers, options);
+    file.write(&dir.join(CLUSTER_FILE_NAME))?;
+    let spec = file.entry(&Sources::of_process())?.spec;
+    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s, notes: Vec::new() })
+}
+
+/// Makes one server's files and starts it. Gives the seconds of both.
+fn make_server(
+    server: &mut Server,
+    settings: &[(String, String)],
+    ports: &Mutex<Ports>,
+    options: &UpOptions,
+) -> Result<(f64, f64), LocalError> {
+    server.make_dir()?;
+    let begin = Instant::now();
+    server.initdb(options.checksums, &options.initdb)?;
+    let initdb_s = begin.elapsed().as_secs_f64();
+    let start_s =
+        start_at_free_port(server, ports, options, |server| server.write_settings(options.tcp, settings))
+            .map_err(|error| options.topology.explain(error))?;
+    Ok((initdb_s, start_s))
+}
+
+/// Writes a server's settings and starts it; at another port when somebody took its own between our look and the server's. Gives the seconds.
+fn start_at_free_port(
+    server: &mut Server,
+    ports: &Mutex<Ports>,
+    options: &UpOptions,
+    write_settings: impl Fn(&Server) -> Result<(), LocalError>,
+) -> Result<f64, LocalError> {
+    loop {
+        write_settings(server)?;
+        match server.start() {
+            Err(LocalError::Start { log, .. })
+                if options.port.is_none() && log.contains("Address already in use") =>
+            {
+                server.port = ports.lock().unwrap_or_else(PoisonError::into_inner).next()?;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Copies the first server to each of `copies`, and starts these as its standbys.
+fn add_standbys(
+    servers: &mut Vec<Server>,
+    mut copies: Vec<Server>,
+    settings: &[(String, String)],
+    ports: &Mutex<Ports>,
+    options: &UpOptions,
+) -> Result<(), LocalError> {
+    let Some(primary) = servers.first().cloned() else { return Ok(()) };
+    let names: Vec<String> =
+        std::iter::once(&primary).chain(&copies).map(|server| server.name.clone()).collect();
+    topology::tell(&primary.peer(), &topology::replicated::slots(0, &names, true))?;
+    for copy in &mut copies {
+        copy.login.clone_from(&primary.login);
+        copy.make_dir()?;
+    }
+    let targets: Vec<PathBuf> = copies.iter().map(Server::data_dir).collect();
+    standby::copy(&primary.spec(), &primary.data_dir(), &targets, primary.user())
+        .map_err(|error| error.on(&primary.name))?;
+    // Each knows the ports of the others, so they are settled first.
+    let links = |copies: &[Server]| -> Vec<(String, Link)> {
+        std::iter::once(&primary)
+            .chain(copies)
+            .map(|server| (server.name.clone(), server.peer().link))
+            .collect()
+    };
+    let planned = links(&copies);
+    let write = |number: usize, server: &Server, links: &[(String, Link)]| {
+        let own = topology::replicated::standby_settings(number + 1, links);
+        let settings: Vec<(String, String)> = settings.iter().cloned().chain(own).collect();
+        server.write_settings(options.tcp, &settings)
+    };
+    let started: Vec<Server> = topology::at_once(copies.len(), |number| {
+        let mut server = copies[number].clone();
+        let started =
+            start_at_free_port(&mut server, ports, options, |server| write(number, server, &planned));
+        started.map_err(|error| error.on(&server.name))?;
+        Ok(server)
+    })?;
+    let settled = links(&started);
+    if settled != planned {
+        for (number, server) in started.iter().enumerate() {
+            write(number, server, &settled)?;
+            server.reload()?;
+        }
+    }
+    servers.extend(started);
+    Ok(())
+}
+
+/// A password that nobody has to remember: the nodes of one cluster reach each other with it over TCP.
+fn new_password() -> Result<Secret, LocalError> {
+    const BYTES: usize = 24;
+    let source = Path::new("/dev/urandom");
+    let mut bytes = [0_u8; BYTES];
+    File::open(source)
+        .and_then(|mut file| io::Read::read_exact(&mut file, &mut bytes))
+        .map_err(LocalError::io("read", source))?;
+    Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
+}
+
+/// What `cluster.toml` says.
+fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
+    let user = servers.first().and_then(Server::user);
+    ClusterFile {
+        format: CLUSTER_FILE_FORMAT,
+        engine: options.topology.engine().to_owned(),
+        made: Some(Made {
+            by: concat!("pgfathom ", env!("CARGO_PKG_VERSION")).to_owned(),
+            kind: options.topology.kind().to_owned(),
+            binaries: options.installation.bin_dir.clone(),
+            version: options.installation.version.to_string(),
+            preset: options.preset.name().to_owned(),
+            partitions: options.topology.partitions(),
+            sync: options.topology.replication().map(|replication| replication.sync.to_string()),
+            os_user: user.map(|user| user.name.clone()),
+        }),
+        node: servers
+            .iter()
+            .map(|server| Node {
+                name: server.name.clone(),
+                role: server.role.name().to_owned(),
+                connection: server.spec().describe(),
+                ssh: None,
+                data_directory: Some(server.data_dir()),
+                log: Some(server.log()),
+            })
+            .collect(),
+    }
+}
+
+/// Starts the servers of a cluster of ours that do not run, for example since the machine was restarted.
+fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result<LocalCluster, LocalError> {
+    let lock = folder::lock_marker(dir)?;
+    let file = match ClusterFile::read(dir) {
+        Ok(file) => file,
+        Err(ClusterFileError::Io { .. }) => return Err(LocalError::Incomplete { dir: dir.to_owned() }),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(made) = &file.made
+        && made.kind != options.topology.kind()
+    {
+        return Err(LocalError::OtherKind {
+            dir: dir.to_owned(),
+            kind: made.kind.clone(),
+            wanted: options.topology.kind(),
+        });
+    }
+    // The binaries that made it, as long as they are there: another major version could not read the files.
+    let made = file.made.as_ref().and_then(|made| Installation::at(&made.binaries).ok());
+    let installation = made.unwrap_or_else(|| options.installation.clone());
+    let socket_dir = folder::marked_socket_dir(dir).unwrap_or_else(|| dir.join("run"));
+    let server = |node: &Node| -> Server {
+        let data_dir = node.data_directory.clone().unwrap_or_else(|| dir.join("data"));
+        Server {
+            name: node.name.clone(),
+            role: Role::parse(&node.role).unwrap_or(Role::Primary),
+            dir: data_dir.parent().map_or_else(|| dir.to_owned(), Path::to_owned),
+            socket_dir: socket_dir.clone(),
+            port: PORT_DEFAULT,
+            user: user.cloned(),
+            installation: installation.clone(),
+            tcp: false,
+            login: None,
+        }
+    };
+    let mut stopped: Vec<Server> = file.node.iter().map(server).filter(|server| !server.is_up()).collect();
+    let mut notes = Vec::new();
+    if let Some((old, new)) = replaced_primary(&file)
+        && stopped.iter().any(|server| server.name == old)
+    {
+        stopped.retain(|server| server.name != old);
+        let replaced = LocalError::Replaced { dir: dir.to_owned(), node: old, by: new };
+        if stopped.is_empty() {
+            return Err(replaced);
+        }
+        notes.push(replaced.to_string());
+    }
+    if stopped.is_empty() {
+        let connection = file.node.first().map(|node| node.connection.clone()).unwrap_or_default();
+        return Err(LocalError::AlreadyUp { dir: dir.to_owned(), connection });
+    }
+    folder::make_socket_dir(&socket_dir, user)?;
+    let several = file.node.len() > 1;
+    let times = topology::at_once(stopped.len(), |number| {
+        let mut server = stopped[number].clone();
+        server.start_again().map_err(|error| if several { error.on(&server.name) } else { error })
+    })?;
+    drop(lock);
+    let spec = file.entry(&Sources::of_process())?.spec;
+    let start_s = times.into_iter().fold(0.0, f64::max);
+    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0, notes })
+}
+
+/// The former primary of a cluster in which a standby has been promoted since, and that standby: started as it is, it would be a second primary.
+fn replaced_primary(file: &ClusterFile) -> Option<(String, String)> {
+    let takes_writes = |role: Role| {
+        file.node.iter().find(|node| {
+            let data_dir = node.data_directory.as_deref();
+            node.role == role.name()
+                && data_dir.is_some_and(|dir| dir.is_dir() && !dir.join("standby.signal").exists())
+        })
+    };
+    Some((takes_writes(Role::Primary)?.name.clone(), takes_writes(Role::Standby)?.name.clone()))
+}
+
+/// Whether `up` made the cluster in this folder: it carries our marker.
+pub fn is_ours(dir: &Path) -> bool {
+    super::folder::is_marked(dir)
+}
+
+/// Whether a server runs in the cluster's folder.
+pub fn is_up(dir: &Path) -> bool {
+    folder::is_marked(dir)
+        && folder::marked_node_dirs(dir)
+            .iter()
+            .any(|node| !process::servers_in(&node.join("data")).is_empty())
+}
+
+/// Stops and removes a cluster of ours; works on what any interrupted `up` or `down` left.
+pub fn down(dir: &Path, registry: &Registry) -> Result<Removed, LocalError> {
+    let dir = std::path::absolute(dir).map_err(LocalError::io("find", dir))?;
+    if !folder::is_marked(&dir) {
+        let there = dir.exists();
+        if !there {
+            registry.remove(&dir);
+        }
+        return Err(LocalError::NotOurs { dir, there });
+    }
+    let lock: File = folder::lock_marker(&dir)?;
+    let removed = remove(&dir)?;
+    drop(lock);
+    registry.remove(&dir);
+    Ok(removed)
+}
+
+/// Stops the servers of a marked folder and removes everything of ours in it, the marker last.
+fn remove(dir: &Path) -> Result<Removed, LocalError> {
+    let mut removed = Removed::default();
+    let node_dirs = folder::marked_node_dirs(dir);
+    let data_dirs: Vec<PathBuf> = node_dirs.iter().map(|node| node.join("data")).collect();
+    let say = |error: LocalError, number: usize| match node_dirs[number].file_name() {
+        Some(name) if node_dirs.len() > 1 => error.on(&name.to_string_lossy()),
+        _ => error,
+    };
+    let stopped = topology::at_once(data_dirs.len(), |number| {
+        server::stop_for_good(&data_dirs[number]).map_err(|error| say(error, number))
+    })?;
+    removed.stopped =
+        u32::try_from(stopped.into_iter().filter(|stopped| *stopped).count()).unwrap_or(u32::MAX);
+    if let Some(outside) = folder::marked_socket_dir(dir).filter(|socket_dir| !socket_dir.starts_with(dir)) {
+        folder::remove_outside_socket_dir(&outside, &data_dirs);
+    }
+    for node_dir in &node_dirs {
+        remove_entry(&node_dir.join("data"))?;
+        remove_entry(&node_dir.join("log"))?;
+        if node_dir != dir && fs::read_dir(node_dir).is_ok_and(|mut entries| entries.next().is_none()) {
+            remove_entry(node_dir)?;
+        }
+    }
+    for name in ["run", CLUSTER_FILE_NAME, "cluster.toml.new"] {
+        remove_entry(&dir.join(name))?;
+    }
+    let entries = fs::read_dir(dir).map_err(LocalError::io("read", dir))?;
+    removed.left =
+        entries.flatten().map(|entry| entry.path()).filter(|path| !path.ends_with(MARKER_NAME)).collect();
+    removed.left.sort();
+    remove_entry(&dir.join(MARKER_NAME))?;
+    if removed.left.is_empty() {
+        fs::remove_dir(dir).map_err(LocalError::io("remove", dir))?;
+    }
+    Ok(removed)
+}
+
+/// Removes a file or a folder with all that is in it; one that is not there is no error.
+fn remove_entry(path: &Path) -> Result<(), LocalError> {
+    let result = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LocalError::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,365 @@
+//! What goes wrong with local clusters, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use connect::cluster_file::ClusterFileError;
+
+use connect::control;
+
+/// Why a local cluster could not be made, started, stopped or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// No server binaries anywhere.
+    #[error("no PostgreSQL server was found on this machine (looked in {})", searched.join(", "))]
+    NoInstallation {
+        /// The places, in order.
+        searched: Vec<String>,
+    },
+    /// A folder that the user named has no server in it.
+    #[error("{origin} names {}, but {problem}", dir.display())]
+    BadInstallation {
+        /// `--pg-bin` or `PGFATHOM_PG_BIN`.
+        origin: String,
+        /// The folder.
+        dir: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// We are root, and there is nobody to run the server as.
+    #[error("PostgreSQL refuses to run as root, and this machine has no user to run it as (tried {tried})")]
+    NoUser {
+        /// Names tried.
+        tried: String,
+    },
+    /// A program of PostgreSQL could not be started at all.
+    #[error("{} could not be started", program.display())]
+    Spawn {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program of PostgreSQL ran and failed.
+    #[error("{program} failed ({status}){}", tail_of(output))]
+    Program {
+        /// Its name.
+        program: String,
+        /// How it ended.
+        status: String,
+        /// The last lines that it said.
+        output: String,
+    },
+    /// The server ended before it accepted connections.
+    #[error("the server in {} did not start ({status}){}", data_dir.display(), tail_of(log))]
+    Start {
+        /// Data directory.
+        data_dir: PathBuf,
+        /// How the postmaster ended.
+        status: String,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// The server runs but never said that it is ready.
+    #[error("the server in {} was not ready after {waited_s} s{}", data_dir.display(), tail_of(log))]
+    NotReady {
+        /// Data directory.
+        data_dir: PathBuf,
+        /// How long we waited.
+        waited_s: u64,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// The server does not end.
+    #[error("the server in {} (pid {pid}) did not stop within {waited_s} s", data_dir.display())]
+    NotStopped {
+        /// Data directory.
+        data_dir: PathBuf,
+        /// Postmaster.
+        pid: u32,
+        /// How long we waited.
+        waited_s: u64,
+    },
+    /// A Unix socket's path has a limit (`sun_path`).
+    #[error(
+        "the socket path {} is {} bytes long, the limit is {limit_bytes}",
+        path.display(),
+        path.as_os_str().len()
+    )]
+    SocketPath {
+        /// The path.
+        path: PathBuf,
+        /// The limit of this system.
+        limit_bytes: usize,
+    },
+    /// `up` wants a folder of its own.
+    #[error("{} is not empty, and not a cluster of ours", dir.display())]
+    NotEmpty {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The cluster runs.
+    #[error("the cluster in {} is already up ({connection})", dir.display())]
+    AlreadyUp {
+        /// The folder.
+        dir: PathBuf,
+        /// Its connection string.
+        connection: String,
+    },
+    /// The folder holds a cluster of another kind.
+    #[error("{} holds a cluster of the kind {kind}, not {wanted}", dir.display())]
+    OtherKind {
+        /// The folder.
+        dir: PathBuf,
+        /// What lies there.
+        kind: String,
+        /// What was asked for.
+        wanted: &'static str,
+    },
+    /// A standby has been promoted since the primary went.
+    #[error("node {node} stays down: {by} was promoted in its place, and two servers would take writes")]
+    Replaced {
+        /// The cluster's folder.
+        dir: PathBuf,
+        /// The former primary.
+        node: String,
+        /// The present one.
+        by: String,
+    },
+    /// An earlier `up` was interrupted.
+    #[error("{} holds what an interrupted up left behind", dir.display())]
+    Incomplete {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// `down` removes nothing that `up` did not make.
+    #[error("{} {}", dir.display(), if *there { "carries no marker of pgfathom: it is not ours to remove" } else { "does not exist" })]
+    NotOurs {
+        /// The folder.
+        dir: PathBuf,
+        /// Whether it exists.
+        there: bool,
+    },
+    /// Another process of ours works on the cluster.
+    #[error("another pgfathom is at work on {}{}", dir.display(), pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
+    Busy {
+        /// The folder.
+        dir: PathBuf,
+        /// That process.
+        pid: Option<u32>,
+    },
+    /// Somebody else listens there.
+    #[error("port {port} is taken: another server listens on {place}")]
+    PortInUse {
+        /// The port.
+        port: u16,
+        /// Socket or address.
+        place: String,
+    },
+    /// As root: the server's user cannot get to where it must.
+    #[error("user {user}, who runs the server, cannot reach {}: {} is closed to it", path.display(), blocked.display())]
+    Unreachable {
+        /// The server's user.
+        user: String,
+        /// Where it must get to.
+        path: PathBuf,
+        /// The folder on the way that keeps it out.
+        blocked: PathBuf,
+    },
+    /// The server died without a word, and the disk is full.
+    #[error("the disk of {} is full ({} MB free): the server could not start, nor write why", path.display(), free_bytes >> 20)]
+    DiskFull {
+        /// A path on that disk.
+        path: PathBuf,
+        /// What is free.
+        free_bytes: u64,
+    },
+    /// The cluster file cannot be read, written or used.
+    #[error(transparent)]
+    ClusterFile(#[from] ClusterFileError),
+    /// A cluster that cannot be, as it was asked for.
+    #[error("{problem}")]
+    Topology {
+        /// What is wrong with it.
+        problem: String,
+        /// What to type instead.
+        hint: String,
+    },
+    /// It happened on one node of several.
+    #[error("node {node}: {source}")]
+    Node {
+        /// The node's name.
+        node: String,
+        /// What happened there.
+        source: Box<LocalError>,
+    },
+    /// A server of ours that runs does not let us in.
+    #[error("cannot connect to the new server")]
+    Connect(#[from] connect::ConnectError),
+    /// A server of ours refused one of the statements that make a cluster of several.
+    #[error("cannot {what}")]
+    Sql {
+        /// What the statement does; the SQL itself may hold a password.
+        what: String,
+        /// Its error.
+        source: postgres::Error,
+    },
+    /// A standby does not stream.
+    #[error("standby {node} did not follow the primary within {waited_s} s")]
+    NotFollowing {
+        /// The standby, or the standbys of which too few do.
+        node: String,
+        /// How long we waited.
+        waited_s: u64,
+    },
+    /// The primary has files elsewhere.
+    #[error(
+        "the primary has a tablespace {name} in {location}, so no standby on this machine can be copied from it"
+    )]
+    Tablespace {
+        /// Its name.
+        name: String,
+        /// Its folder, which the copy would share.
+        location: String,
+    },
+    /// An extension that the topology needs is not installed.
+    #[error("the extension {name} is not installed beside these PostgreSQL binaries")]
+    Extension {
+        /// The extension.
+        name: &'static str,
+        /// How to get it.
+        hint: String,
+    },
+    /// A file operation of ours failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// `create`, `read`, ...
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Program output for a message: on lines of its own, indented.
+fn tail_of(output: &str) -> String {
+    output.trim_end().lines().map(|line| format!("\n    {line}")).collect()
+}
+
+impl LocalError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> LocalError {
+        let path = path.into();
+        move |source| LocalError::Io { action, path, source }
+    }
+
+    /// The same error, said of a node.
+    pub(crate) fn on(self, node: &str) -> LocalError {
+        match self {
+            LocalError::Node { .. } => self,
+            error => LocalError::Node { node: node.to_owned(), source: Box::new(error) },
+        }
+    }
+
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            LocalError::NoInstallation { .. } => Some(
+                "apt-get install postgresql, or scripts/fetch-postgres18 (needs npm), or name a folder with --pg-bin"
+                    .to_owned(),
+            ),
+            LocalError::BadInstallation { .. } => {
+                Some("name the folder that holds the programs postgres and initdb, see pg_config --bindir".to_owned())
+            }
+            LocalError::NoUser { .. } => Some("useradd --system postgres, or run pgfathom as an ordinary user".to_owned()),
+            LocalError::Spawn { source, .. } | LocalError::Io { source, .. } => io_hint(source),
+            LocalError::Program { output: text, .. }
+            | LocalError::Start { log: text, .. }
+            | LocalError::NotReady { log: text, .. } => server_words_hint(text),
+            LocalError::NotEmpty { .. } => Some("name a new or empty folder with --dir".to_owned()),
+            LocalError::AlreadyUp { dir, .. } => {
+                Some(format!("use it as it is, or remove it: pgfathom down {}", dir.display()))
+            }
+            LocalError::OtherKind { dir, kind, .. } => {
+                Some(format!("choose another --dir, or: pgfathom up {kind} --dir {0}, or: pgfathom down {0}", dir.display()))
+            }
+            LocalError::Replaced { dir, .. } => Some(format!(
+                "go on with the others as they are, or make the cluster anew: pgfathom down {}, then up again",
+                dir.display()
+            )),
+            LocalError::Incomplete { dir } => Some(format!("pgfathom down {}, then up again", dir.display())),
+            LocalError::NotOurs { there: true, .. } => {
+                Some("pgfathom down without a folder lists the clusters that up made".to_owned())
+            }
+            LocalError::NotOurs { there: false, .. } => Some("pgfathom down without a folder lists the clusters there are".to_owned()),
+            LocalError::Busy { .. } => Some("wait for it, or stop it first".to_owned()),
+            LocalError::PortInUse { .. } => Some("choose another with --port, or stop that server".to_owned()),
+            LocalError::Unreachable { blocked, .. } => Some(format!(
+                "choose a --dir outside {}, for example /var/lib/pgfathom/single or /tmp/pg",
+                blocked.display()
+            )),
+            LocalError::DiskFull { .. } => io_hint(&io::ErrorKind::StorageFull.into()),
+            LocalError::ClusterFile(ClusterFileError::Io { source, .. }) => io_hint(source),
+            LocalError::ClusterFile(error) => error.hint(),
+            LocalError::NotStopped { pid, .. } => {
+                Some(format!("a client may hold it up; kill -QUIT {pid} stops it at once"))
+            }
+            LocalError::Topology { hint, .. } | LocalError::Extension { hint, .. } => Some(hint.clone()),
+            LocalError::NotFollowing { .. } => {
+                Some("the log of that node, beside its data directory, says why".to_owned())
+            }
+            LocalError::Tablespace { name, .. } => Some(format!(
+                "a copy would write into the same folder: move its tables and drop tablespace {name}, or set up the standby on another machine"
+            )),
+            LocalError::Node { source, .. } => source.hint(),
+            LocalError::Connect(error) => error.hint(),
+            LocalError::Sql { source, .. } => control::server_error(source).and_then(|error| error.hint),
+            LocalError::SocketPath { .. } => Some("choose a shorter --socket-dir, for example /tmp/pg".to_owned()),
+        }
+    }
+}
+
+/// Hints for errors of the operating system.
+fn io_hint(error: &io::Error) -> Option<String> {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Some(
+            "the folder must be open to you, and, when you are root, to the user that the server runs as"
+                .to_owned(),
+        ),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Some("free space on that disk (df -h), or choose another folder with --dir".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Hints for what initdb and the server say (with `LC_MESSAGES=C`; the texts are from PostgreSQL 13 to 18).
+fn server_words_hint(text: &str) -> Option<String> {
+    const WORDS: [(&str, &str); 9] = [
+        ("No space left on device", "free space on that disk (df -h), or choose another folder with --dir"),
+        ("Disk quota exceeded", "free space on that disk (quota), or choose another folder with --dir"),
+        ("Address already in use", "another server uses that port: choose one with --port, or stop it"),
+        (
+            "Is another postmaster already running on port",
+            "another server uses that port: choose one with --port, or stop it",
+        ),
+        (
+            "pre-existing shared memory block",
+            "processes of an earlier server are still ending: try again in a few seconds",
+        ),
+        (
+            "could not create any Unix-domain sockets",
+            "choose another --socket-dir: it must be writable and its path short",
+        ),
+        (
+            "could not map anonymous shared memory",
+            "there is not enough memory: lower shared_buffers with --set",
+        ),
+        (
+            "Permission denied",
+            "the folder must be open to you, and, when you are root, to the user that the server runs as",
+        ),
+        ("configuration file", "one of the settings is wrong for this version, see the log lines above"),
+    ];
+    WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, hint)| (*hint).to_owned())
+}

@@ -1,0 +1,218 @@
+//! A server on this machine as a thing that can be hurt: its processes are stopped, killed and started again, whoever made it.
+//!
+//! All that is needed is the data directory: which processes belong to it the kernel knows, whatever a pid file says. Who may be hurt is
+//! decided by the caller.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::folder::remove_sockets;
+use super::process::{self, Lifetime, PidFile};
+use super::{Installation, LocalError, StopMode};
+use connect::cluster_file::{ClusterFile, Node};
+use connect::os_user::OsUser;
+
+/// How long a start may take, crash recovery on a loaded machine included.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long processes may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(60);
+/// The preset by which the file of a throwaway cluster is known.
+pub(crate) const THROWAWAY_PRESET: &str = "throwaway";
+
+/// A server on this machine, running or not.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    installation: Installation,
+    data_dir: PathBuf,
+    log: PathBuf,
+    user: Option<OsUser>,
+    lifetime: Lifetime,
+}
+
+impl Instance {
+    pub(crate) fn of_throwaway(
+        installation: &Installation,
+        data_dir: &Path,
+        log: &Path,
+        user: Option<&OsUser>,
+    ) -> Instance {
+        Instance {
+            installation: installation.clone(),
+            data_dir: data_dir.to_owned(),
+            log: log.to_owned(),
+            user: user.cloned(),
+            lifetime: Lifetime::OurProcess,
+        }
+    }
+
+    /// A server whose files are here. `log` is where its words go when it is started again.
+    ///
+    /// # Errors
+    /// When the binaries or the data directory are not there.
+    pub fn at(bin_dir: &Path, data_dir: &Path, log: &Path) -> Result<Instance, LocalError> {
+        let installation = Installation::at(bin_dir).map_err(|problem| LocalError::Topology {
+            problem: format!("{}: {problem}", bin_dir.display()),
+            hint: "name the binaries that the server was started with".to_owned(),
+        })?;
+        let owner = fs::metadata(data_dir).map_err(LocalError::io("look at", data_dir))?.uid();
+        let is_root = rustix::process::geteuid().is_root();
+        Ok(Instance {
+            installation,
+            data_dir: data_dir.to_owned(),
+            log: log.to_owned(),
+            user: if is_root { OsUser::by_uid(owner) } else { None },
+            lifetime: Lifetime::Independent,
+        })
+    }
+
+    /// The server of a node of a cluster file; `None` when its files are on another machine, or nobody said where.
+    ///
+    /// # Errors
+    /// As [`Instance::at`].
+    pub fn of_node(file: &ClusterFile, node: &Node) -> Result<Option<Instance>, LocalError> {
+        let (Some(made), Some(data_dir), None) = (&file.made, &node.data_directory, &node.ssh) else {
+            return Ok(None);
+        };
+        let log = node.log.clone().unwrap_or_else(|| data_dir.with_file_name("log"));
+        let mut instance = Instance::at(&made.binaries, data_dir, &log)?;
+        if made.preset == THROWAWAY_PRESET {
+            instance.lifetime = Lifetime::OurProcess;
+        }
+        Ok(Some(instance))
+    }
+
+    /// Its data directory.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// The server log.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Folder of its binaries.
+    pub fn bin_dir(&self) -> &Path {
+        &self.installation.bin_dir
+    }
+
+    /// Whether it ends when our process ends.
+    pub fn is_throwaway(&self) -> bool {
+        self.lifetime == Lifetime::OurProcess
+    }
+
+    /// Its processes at this moment.
+    pub fn pids(&self) -> Vec<u32> {
+        process::servers_in(&self.data_dir)
+    }
+
+    /// Whether any process of it is there.
+    pub fn is_up(&self) -> bool {
+        !self.pids().is_empty()
+    }
+
+    /// Sends a signal to every process of it, the first one first.
+    ///
+    /// # Errors
+    /// When that is not permitted.
+    pub fn signal_all(&self, signal: Signal) -> Result<(), LocalError> {
+        let first = process::postmaster_in(&self.data_dir);
+        let others = self.pids().into_iter().filter(|pid| Some(*pid) != first);
+        for pid in first.into_iter().chain(others) {
+            process::send_signal(pid, signal)
+                .map_err(LocalError::io("signal the server in", &self.data_dir))?;
+        }
+        Ok(())
+    }
+
+    /// Stops every process in mid-flight (SIGSTOP): the server neither answers nor closes a connection.
+    ///
+    /// # Errors
+    /// When that is not permitted.
+    pub fn pause(&self) -> Result<(), LocalError> {
+        self.signal_all(Signal::STOP)
+    }
+
+    /// Lets them go on.
+    ///
+    /// # Errors
+    /// When that is not permitted.
+    pub fn resume(&self) -> Result<(), LocalError> {
+        self.signal_all(Signal::CONT)
+    }
+
+    /// Kills every process with SIGKILL and waits until none is left. What the server had written stays in the kernel's page cache: this is
+    /// no power cut.
+    ///
+    /// # Errors
+    /// When that is not permitted, or processes outlive it.
+    pub fn kill9(&self) -> Result<(), LocalError> {
+        let begin = Instant::now();
+        loop {
+            // Again and again: the first process may have forked between our look and its end.
+            self.signal_all(Signal::KILL)?;
+            if !self.is_up() {
+                return Ok(());
+            }
+            if begin.elapsed() > END_TIMEOUT {
+                return Err(self.not_stopped());
+            }
+            std::thread::sleep(process::POLL_INTERVAL);
+        }
+    }
+
+    /// Asks it to stop, and waits until none of its processes is left.
+    ///
+    /// # Errors
+    /// When that is not permitted, or it does not end.
+    pub fn stop(&self, mode: StopMode) -> Result<(), LocalError> {
+        let Some(first) = process::postmaster_in(&self.data_dir) else { return Ok(()) };
+        process::send_signal(first, mode.signal())
+            .map_err(LocalError::io("signal the server in", &self.data_dir))?;
+        let begin = Instant::now();
+        while self.is_up() {
+            if begin.elapsed() > END_TIMEOUT {
+                return Err(self.not_stopped());
+            }
+            std::thread::sleep(process::POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Starts it, unless it runs, and waits until it accepts connections.
+    ///
+    /// # Errors
+    /// When it does not start; the end of its log is part of the error.
+    pub fn start(&self) -> Result<(), LocalError> {
+        if self.is_up() {
+            return Ok(());
+        }
+        // A process that was killed and that nobody has reaped still has its number, and PostgreSQL would take it for a living server.
+        if let Some(pid_file) = PidFile::read(&self.data_dir) {
+            let path = self.data_dir.join("postmaster.pid");
+            fs::remove_file(&path).map_err(LocalError::io("remove", &path))?;
+            // The socket's lock names it as well.
+            pid_file.socket_dir.iter().for_each(|dir| remove_sockets(dir, &self.data_dir));
+        }
+        let mut child = process::spawn_postmaster(
+            &self.installation,
+            &self.data_dir,
+            &self.log,
+            self.user.as_ref(),
+            self.lifetime,
+        )?;
+        process::wait_ready(&mut child, &self.data_dir, &self.log, START_TIMEOUT)
+    }
+
+    fn not_stopped(&self) -> LocalError {
+        LocalError::NotStopped {
+            data_dir: self.data_dir.clone(),
+            pid: process::postmaster_in(&self.data_dir).unwrap_or(0),
+            waited_s: END_TIMEOUT.as_secs(),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Server processes: as whom they run, how they start, when they are ready, how they end.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use connect::os_user::OsUser;
+
+use super::{Installation, LocalError};
+use crate::sys;
+
+/// How often a starting or stopping server is looked at.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How much of the end of a log goes into a message.
+const LOG_TAIL_BYTES: u64 = 4096;
+/// And how many lines.
+const LOG_TAIL_LINES: usize = 12;
+
+/// The user that servers run as when we are root, because PostgreSQL refuses root; `None` when we are not: servers then run as
+/// ourselves.
+pub(crate) fn server_user() -> Result<Option<OsUser>, LocalError> {
+    /// `postgres` is what distributions make; `nobody` exists everywhere.
+    const NAMES: [&str; 2] = ["postgres", "nobody"];
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let users = OsUser::all().map_err(LocalError::io("read", "/etc/passwd"))?;
+    NAMES
+        .iter()
+        .find_map(|name| users.iter().find(|user| user.name == *name && user.uid != 0).cloned())
+        .map(Some)
+        .ok_or_else(|| LocalError::NoUser { tried: NAMES.join(", ") })
+}
+
+/// Gives `path` to `user`.
+pub(crate) fn give(path: &Path, user: &OsUser) -> Result<(), LocalError> {
+    std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid)).map_err(LocalError::io("chown", path))
+}
+
+/// A command of PostgreSQL with a clean environment, run by `user`.
+pub(crate) fn command(program: &Path, user: Option<&OsUser>, cwd: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(cwd).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        // PGDATA, PGPORT, PGOPTIONS and the like are meant for clients, or for another server.
+        if name.to_string_lossy().starts_with("PG") {
+            command.env_remove(name);
+        }
+    }
+    // Messages are matched by their English words; a known TZ spares initdb the search through all of them.
+    command.env("LC_ALL", "C").env("TZ", "UTC");
+    if let Some(user) = user {
+        command
+            .uid(user.uid)
+            .gid(user.gid)
+            .env("HOME", cwd)
+            .env("USER", &user.name)
+            .env("LOGNAME", &user.name);
+    }
+    command
+}
+
+/// Runs a program to its end; its words become the error when it fails.
+pub(crate) fn run_to_end(mut command: Command, name: &str) -> Result<(), LocalError> {
+    let program = PathBuf::from(command.get_program());
+    let output = command.output().map_err(|source| LocalError::Spawn { program, source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<&str> = text.lines().collect();
+    let output_tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n");
+    Err(LocalError::Program {
+        program: name.to_owned(),
+        status: output.status.to_string(),
+        output: output_tail,
+    })
+}
+
+/// How a server is asked to stop (`pg_ctl stop -m`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopMode {
+    /// Waits for the clients to leave.
+    Smart,
+    /// Ends sessions, writes a checkpoint.
+    Fast,
+    /// Stops at once; the next start recovers from WAL.
+    Immediate,
+}
+
+impl StopMode {
+    pub(crate) fn signal(self) -> Signal {
+        match self {
+            StopMode::Smart => Signal::TERM,
+            StopMode::Fast => Signal::INT,
+            StopMode::Immediate => Signal::QUIT,
+        }
+    }
+}
+
+/// Whether a server outlives us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// It ends when our process ends, however that happens.
+    OurProcess,
+    /// It stays.
+    Independent,
+}
+
+/// Spawns the postmaster in a session of its own; its output goes to the end of `log`.
+pub(crate) fn spawn_postmaster(
+    installation: &Installation,
+    data_dir: &Path,
+    log: &Path,
+    user: Option<&OsUser>,
+    lifetime: Lifetime,
+) -> Result<Child, LocalError> {
+    let log_file =
+        File::options().create(true).append(true).open(log).map_err(LocalError::io("open", log))?;
+    let log_copy = log_file.try_clone().map_err(LocalError::io("open", log))?;
+    let program = installation.program("postgres");
+    let mut command = command(&program, user, data_dir);
+    command.arg("-D").arg(data_dir).stdout(log_file).stderr(log_copy);
+    sys::own_session(&mut command);
+    if lifetime == Lifetime::OurProcess {
+        sys::die_with_parent(&mut command, Signal::QUIT);
+    }
+    spawn_from_lasting_thread(command).map_err(|source| LocalError::Spawn { program, source })
+}
+
+/// Spawns from a thread that lives as long as the process: Linux sends the parent-death signal when the spawning *thread*
+/// ends, and tests start servers in short-lived ones.
+fn spawn_from_lasting_thread(mut command: Command) -> io::Result<Child> {
+    type Job = Box<dyn FnOnce() + Send>;
+    static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, receiver) = mpsc::channel::<Job>();
+        std::thread::Builder::new()
+            .name("spawn".to_owned())
+            .spawn(move || receiver.into_iter().for_each(|job| job()))
+            .expect("a thread can be started before any server is");
+        sender
+    });
+    let (reply, result) = mpsc::channel();
+    let job: Job = Box::new(move || {
+        // The receiver is gone only when the caller is: then there is nobody left to tell.
+        let _ = reply.send(command.spawn());
+    });
+    spawner.send(job).map_err(|_| io::Error::other("the spawning thread is gone"))?;
+    result.recv().map_err(io::Error::other)?
+}
+
+/// What `postmaster.pid` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PidFile {
+    pub(crate) pid: u32,
+    pub(crate) port: Option<u16>,
+    pub(crate) socket_dir: Option<PathBuf>,
+    pub(crate) ready: bool,
+}
+
+impl PidFile {
+    /// Reads it; `None` when there is none or its first line is no number.
+    ///
+    /// Lines (`miscadmin.h`): pid, data directory, start time, port, socket directory, listen address, shared memory key,
+    /// status. The pid is negative for a standalone backend.
+    pub(crate) fn read(data_dir: &Path) -> Option<PidFile> {
+        PidFile::parse(&fs::read_to_string(data_dir.join("postmaster.pid")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<PidFile> {
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let line = |number: usize| lines.get(number - 1).copied().filter(|l| !l.is_empty());
+        Some(PidFile {
+            pid: line(1)?.parse::<i64>().ok()?.unsigned_abs().try_into().ok()?,
+            port: line(4).and_then(|l| l.parse().ok()),
+            socket_dir: line(5).map(PathBuf::from),
+            ready: matches!(line(8), Some("ready" | "standby")),
+        })
+    }
+}
+
+/// Waits until the postmaster says that it accepts connections.
+pub(crate) fn wait_ready(
+    child: &mut Child,
+    data_dir: &Path,
+    log: &Path,
+    timeout: Duration,
+) -> Result<(), LocalError> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(LocalError::io("wait for the server in", data_dir))? {
+            return Err(LocalError::Start {
+                data_dir: data_dir.to_owned(),
+                status: status.to_string(),
+                log: log_tail(log),
+            });
+        }
+        if PidFile::read(data_dir).is_some_and(|file| file.ready && file.pid == child.id()) {
+            return Ok(());
+        }
+        if start.elapsed() > timeout {
+            return Err(LocalError::NotReady {
+                data_dir: data_dir.to_owned(),
+                waited_s: timeout.as_secs(),
+                log: log_tail(log),
+            });
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Waits until a child of ours has ended; false when it has not by then.
+pub(crate) fn wait_ended(child: &mut Child, timeout: Duration) -> bool {
+    let start = Instant::now();
+    while start.elapsed() <= timeout {
+        // An error means that it is no child any more, that is, has ended.
+        if !matches!(child.try_wait(), Ok(None)) {
+            return true;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    false
+}
+
+/// The processes of a server whose data directory is `data_dir`: they are called `postgres` and work in that folder. That holds whatever the pid file says, and
+/// a process that got a dead server's number does not pass for it.
+#[cfg(target_os = "linux")]
+pub fn servers_in(data_dir: &Path) -> Vec<u32> {
+    let Ok(data_dir) = data_dir.canonicalize() else { return Vec::new() };
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let link = |name: &str| fs::read_link(format!("/proc/{pid}/{name}")).ok();
+            let program = |exe: PathBuf| {
+                // A binary that an update has replaced shows as `postgres (deleted)`.
+                exe.file_name().is_some_and(|name| name.to_string_lossy().starts_with("postgres"))
+            };
+            link("cwd").is_some_and(|cwd| cwd == data_dir) && link("exe").is_some_and(program)
+        })
+        .collect()
+}
+
+/// Without `/proc`: the process of the pid file, if its command line says that it is a server of this folder.
+#[cfg(not(target_os = "linux"))]
+pub fn servers_in(data_dir: &Path) -> Vec<u32> {
+    let Some(file) = PidFile::read(data_dir) else { return Vec::new() };
+    let output = Command::new("ps").args(["-o", "command=", "-p", &file.pid.to_string()]).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let ours = text.contains("postgres") && text.contains(&*data_dir.to_string_lossy());
+    ours.then_some(file.pid).into_iter().collect()
+}
+
+/// The first process of the server in `data_dir`: the one that the pid file names, else the one whose parent is no process of the server.
+pub(super) fn postmaster_in(data_dir: &Path) -> Option<u32> {
+    let servers = servers_in(data_dir);
+    let named = PidFile::read(data_dir).map(|file| file.pid).filter(|pid| servers.contains(pid));
+    let parent = |pid: u32| -> Option<u32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name in parentheses may hold anything; state and parent follow it.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    named.or_else(|| {
+        let is_first = |pid: &&u32| parent(**pid).is_none_or(|parent| !servers.contains(&parent));
+        servers.iter().find(is_first).copied()
+    })
+}
+
+/// Sends a signal; a process that is gone is no error.
+pub(crate) fn send_signal(pid: u32, signal: Signal) -> io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+    match rustix::process::kill_process(pid, signal) {
+        Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The last lines of a log, for a message.
+pub(crate) fn log_tail(log: &Path) -> String {
+    let read = || -> io::Result<String> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pid_files_are_read_in_every_state() {
+        let full = "4711\n/data\n1700000000\n5433\n/tmp/x\n*\n  123  456\nready   \n";
+        let file = PidFile::parse(full).unwrap();
+        assert_eq!((file.pid, file.port, file.ready), (4711, Some(5433), true));
+        assert_eq!(file.socket_dir, Some(PathBuf::from("/tmp/x")));
+        assert!(!PidFile::parse(&full.replace("ready", "starting")).unwrap().ready);
+        assert!(PidFile::parse(&full.replace("ready", "standby")).unwrap().ready);
+        assert_eq!(PidFile::parse("-12\n").unwrap().pid, 12);
+        assert_eq!(PidFile::parse("12\n/data\n17\n5432\n\n").unwrap().socket_dir, None);
+        assert_eq!(PidFile::parse(""), None);
+        assert_eq!(PidFile::parse("abc\n"), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! Where the clusters are that `up` made, so that `down` without a folder can list them.
+//!
+//! One small file per cluster, named by a hash of its folder, holding the folder's path. The registry is a help for memory, not the proof of ownership:
+//! that is the marker inside the cluster's folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::LocalError;
+use connect::os_user::OsUser;
+
+/// The registry's folder: `$XDG_STATE_HOME/pgfathom/clusters`, by default below `~/.local/state`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registry(PathBuf);
+
+/// Where this program keeps what it must remember between two calls: `$XDG_STATE_HOME/pgfathom`, by default below `~/.local/state`.
+pub fn state_dir() -> PathBuf {
+    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let state = var("XDG_STATE_HOME")
+        .or_else(|| {
+            var("HOME").or_else(|| OsUser::current().map(|u| u.home)).map(|home| home.join(".local/state"))
+        })
+        .unwrap_or_else(|| PathBuf::from("/var/lib"));
+    state.join("pgfathom")
+}
+
+impl Registry {
+    /// The registry of this process's user.
+    pub fn of_process() -> Registry {
+        Registry::at(&state_dir().join("clusters"))
+    }
+
+    /// A registry in a folder.
+    pub fn at(dir: &Path) -> Registry {
+        Registry(dir.to_owned())
+    }
+
+    fn entry(&self, cluster: &Path) -> PathBuf {
+        // FNV-1a: the name must be the same for every build of this program.
+        let hash =
+            cluster.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        self.0.join(format!("{hash:016x}"))
+    }
+
+    pub(super) fn add(&self, cluster: &Path) -> Result<(), LocalError> {
+        fs::create_dir_all(&self.0).map_err(LocalError::io("create", &self.0))?;
+        let entry = self.entry(cluster);
+        record::file::replace(&entry, cluster.as_os_str().as_encoded_bytes())
+            .map_err(LocalError::io("write", &entry))
+    }
+
+    /// A missing entry is no error.
+    pub(super) fn remove(&self, cluster: &Path) {
+        let _ = fs::remove_file(self.entry(cluster));
+    }
+
+    /// Folders of clusters that are still there, sorted. Entries of folders that are gone are removed on the way.
+    pub fn clusters(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let Ok(text) = fs::read_to_string(entry.path()) else { continue };
+            let dir = PathBuf::from(text);
+            if super::folder::is_marked(&dir) {
+                found.push(dir);
+            } else if !dir.exists() {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        found.sort();
+        found
+    }
+}

@@ -1,0 +1,214 @@
+//! One server of a local cluster: its files, its settings, its start and its end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::folder::{make_private_dir, remove_sockets, write_as};
+use super::process::{self, Lifetime, PidFile};
+use super::seed;
+use super::topology::{Link, Peer, SUPERUSER};
+use super::{Installation, LocalError};
+use connect::Secret;
+use connect::cluster_file::Role;
+use connect::conninfo::{ConnSpec, PORT_DEFAULT};
+use connect::os_user::OsUser;
+
+/// How long a start may take, crash recovery included.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long the end of a server may take whose files are deleted next; then it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// With less than this free, a failed start without a word in the log is put down to the full disk.
+const DISK_FULL_BYTES: u64 = 32 << 20;
+
+/// Where a server is and who runs it.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) name: String,
+    pub(super) role: Role,
+    /// The folder that holds `data` and `log`.
+    pub(super) dir: PathBuf,
+    pub(super) socket_dir: PathBuf,
+    pub(super) port: u16,
+    pub(super) user: Option<OsUser>,
+    pub(super) installation: Installation,
+    /// Whether it listens on 127.0.0.1 too.
+    pub(super) tcp: bool,
+    /// The role and password with which the other nodes come in over TCP.
+    pub(super) login: Option<(&'static str, Secret)>,
+}
+
+impl Server {
+    pub(super) fn data_dir(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    pub(super) fn user(&self) -> Option<&OsUser> {
+        self.user.as_ref()
+    }
+
+    /// How to connect over its socket.
+    pub(super) fn spec(&self) -> ConnSpec {
+        ConnSpec::unix(&self.socket_dir, self.port, SUPERUSER, SUPERUSER)
+    }
+
+    /// The same for a topology: the other nodes come over TCP when there is any, so that what they say to each other goes the way it does between machines.
+    pub(super) fn peer(&self) -> Peer {
+        let spec = self.spec();
+        let link = match &self.login {
+            Some((user, password)) if self.tcp => Link {
+                host: "127.0.0.1".to_owned(),
+                port: self.port,
+                user: (*user).to_owned(),
+                password: Some(password.clone()),
+                dbname: spec.dbname.clone(),
+            },
+            _ => Link::of(&spec),
+        };
+        Peer { name: self.name.clone(), spec, link }
+    }
+
+    /// Makes its folder, when the cluster's own is not it.
+    pub(super) fn make_dir(&self) -> Result<(), LocalError> {
+        make_private_dir(&self.dir)?;
+        self.user().map_or(Ok(()), |user| process::give(&self.dir, user))
+    }
+
+    /// Makes an empty database cluster that asks nobody for a password on its socket, and everybody over TCP.
+    pub(super) fn initdb(&self, checksums: Option<bool>, arguments: &[String]) -> Result<(), LocalError> {
+        let mut command = process::command(&self.installation.program("initdb"), self.user(), &self.dir);
+        command.arg("-D").arg(self.data_dir());
+        command.args(["-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C"]);
+        // Its final sync would take longer than everything else. The kernel writes these files within half a minute by itself, and what the server writes later
+        // it syncs as it is set to.
+        command.arg("--no-sync");
+        match checksums {
+            Some(true) => command.arg("--data-checksums"),
+            // Older versions have no flag for it: there it is off by itself.
+            Some(false) if self.installation.version.major >= 18 => command.arg("--no-data-checksums"),
+            _ => &mut command,
+        };
+        command.args(arguments);
+        crate::sys::die_with_parent(&mut command, rustix::process::Signal::TERM);
+        seed::initdb(command, &self.data_dir())?;
+        let hba = "# Written by pgfathom: the socket's folder is closed to other users, so it needs no password; TCP does.\n\
+                   local all all trust\nlocal replication all trust\n\
+                   host all all all scram-sha-256\nhost replication all all scram-sha-256\n";
+        write_as(&self.data_dir().join("pg_hba.conf"), hba.as_bytes(), self.user())
+    }
+
+    /// Writes `postgresql.conf`: what initdb wrote, of which a copy is kept, then where to listen, then `settings`, of which later ones are stronger.
+    pub(super) fn write_settings(&self, tcp: bool, settings: &[(String, String)]) -> Result<(), LocalError> {
+        let conf = self.data_dir().join("postgresql.conf");
+        let original = self.data_dir().join("postgresql.conf.initdb");
+        if !original.exists() {
+            fs::copy(&conf, &original).map_err(LocalError::io("copy", &conf))?;
+        }
+        let mut text = fs::read_to_string(&original).map_err(LocalError::io("read", &original))?;
+        let ours = [
+            ("port", self.port.to_string()),
+            ("listen_addresses", if tcp { "127.0.0.1" } else { "" }.to_owned()),
+            ("unix_socket_directories", self.socket_dir.display().to_string()),
+            ("unix_socket_permissions", "0700".to_owned()),
+            ("log_line_prefix", "%m [%p] %q%u@%d ".to_owned()),
+            ("lc_messages", "C".to_owned()),
+        ];
+        text.push_str("\n# Written by pgfathom up.\n");
+        let ours = ours.into_iter().map(|(name, value)| (name.to_owned(), value));
+        for (name, value) in ours.chain(settings.iter().cloned()) {
+            text.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
+        }
+        write_as(&conf, text.as_bytes(), self.user())
+    }
+
+    /// Starts it and waits until it accepts connections; it stays when we go. Gives the time that took.
+    pub(super) fn start(&self) -> Result<f64, LocalError> {
+        let begin = Instant::now();
+        let (data_dir, log) = (self.data_dir(), self.log());
+        let mut child = process::spawn_postmaster(
+            &self.installation,
+            &data_dir,
+            &log,
+            self.user(),
+            Lifetime::Independent,
+        )?;
+        match process::wait_ready(&mut child, &data_dir, &log, START_TIMEOUT) {
+            Ok(()) => Ok(begin.elapsed().as_secs_f64()),
+            Err(LocalError::Start { log, .. })
+                if log.is_empty() && free_bytes(&data_dir) < DISK_FULL_BYTES =>
+            {
+                // A full disk takes no log lines either.
+                Err(LocalError::DiskFull { free_bytes: free_bytes(&data_dir), path: data_dir })
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts it with what lies in its folder, for example since the machine was restarted. Gives the time that took.
+    pub(super) fn start_again(&mut self) -> Result<f64, LocalError> {
+        let data_dir = self.data_dir();
+        if PidFile::read(&data_dir).is_some() {
+            // No server runs in this folder, whatever process has that number now; PostgreSQL itself would refuse to start.
+            let path = data_dir.join("postmaster.pid");
+            fs::remove_file(&path).map_err(LocalError::io("remove", &path))?;
+            remove_sockets(&self.socket_dir, &data_dir);
+        }
+        let start_s = self.start()?;
+        self.port = PidFile::read(&data_dir).and_then(|pid_file| pid_file.port).unwrap_or(PORT_DEFAULT);
+        Ok(start_s)
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        !process::servers_in(&self.data_dir()).is_empty()
+    }
+
+    /// Makes a running server read its settings again.
+    pub(super) fn reload(&self) -> Result<(), LocalError> {
+        match process::postmaster_in(&self.data_dir()) {
+            Some(pid) => process::send_signal(pid, rustix::process::Signal::HUP)
+                .map_err(LocalError::io("signal the server in", self.data_dir())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Free space on the disk of `path`, as an ordinary user gets it.
+pub(super) fn free_bytes(path: &Path) -> u64 {
+    rustix::fs::statvfs(path).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Ends whatever server runs in a data directory that is deleted next: at once, then with force. False when none runs.
+///
+/// Not a fast stop: its checkpoint would write what nobody reads again, and it waits for the standbys and subscribers of a cluster, which are stopped
+/// at the same time.
+pub(crate) fn stop_for_good(data_dir: &Path) -> Result<bool, LocalError> {
+    let Some(postmaster) = process::postmaster_in(data_dir) else { return Ok(false) };
+    for signal in [rustix::process::Signal::QUIT, rustix::process::Signal::KILL] {
+        // The children of a killed postmaster follow by themselves, unless they are stopped (SIGSTOP).
+        let force = signal == rustix::process::Signal::KILL;
+        let pids = if force { process::servers_in(data_dir) } else { vec![postmaster] };
+        for pid in pids {
+            process::send_signal(pid, signal).map_err(LocalError::io("signal the server in", data_dir))?;
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < STOP_TIMEOUT {
+            if process::servers_in(data_dir).is_empty() {
+                return Ok(true);
+            }
+            std::thread::sleep(process::POLL_INTERVAL);
+        }
+    }
+    Err(LocalError::NotStopped {
+        data_dir: data_dir.to_owned(),
+        pid: postmaster,
+        waited_s: 2 * STOP_TIMEOUT.as_secs(),
+    })
+}

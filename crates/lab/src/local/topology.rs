@@ -1,0 +1,384 @@
+//! What `up` makes out of one or several servers: which nodes there are, what each of them is set to, and how they are told of each other.
+//!
+//! A topology is a value; the SQL that makes one node know the others is a pure function of the nodes, so that it can be read and tested without a server.
+
+mod citus;
+mod multimaster;
+pub(crate) mod replicated;
+pub(crate) mod sharded;
+
+pub use multimaster::{PUBLICATION, subscription};
+pub use replicated::{CommitLevel, Replication, SyncStandbys};
+
+use super::LocalError;
+use connect::Secret;
+use connect::cluster_file::Role;
+use connect::conninfo::{self, ConnSpec};
+use connect::control;
+pub(crate) use connect::sql::literal;
+
+/// Most nodes of one local cluster: more would only measure the machine's scheduler.
+pub const NODES_MAX: u32 = 64;
+/// Partitions of a sharded cluster per node, unless said otherwise: enough to move single ones, few enough to read a plan.
+pub const PARTITIONS_PER_NODE_DEFAULT: u32 = 4;
+/// Most partitions: PostgreSQL plans more only slowly.
+pub const PARTITIONS_MAX: u32 = 4096;
+
+/// The kinds of cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Topology {
+    /// One server.
+    #[default]
+    Single,
+    /// A primary and its standbys.
+    Replicated(Replication),
+    /// Hash partitions over several servers by postgres_fdw; any node is an entry point.
+    Sharded {
+        /// Servers.
+        nodes: u32,
+        /// Hash partitions of each sharded table, all nodes together.
+        partitions: u32,
+    },
+    /// Servers that all take writes and send them to each other.
+    Multimaster {
+        /// Servers.
+        nodes: u32,
+    },
+    /// A coordinator and workers, where the extension is installed.
+    Citus {
+        /// Servers, the coordinator included.
+        nodes: u32,
+    },
+}
+
+/// A node to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+}
+
+impl Topology {
+    /// Its name on the command line.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Topology::Single => "single",
+            Topology::Replicated(_) => "replicated",
+            Topology::Sharded { .. } => "sharded",
+            Topology::Multimaster { .. } => "multimaster",
+            Topology::Citus { .. } => "citus",
+        }
+    }
+
+    /// The engine's name in `cluster.toml`.
+    pub fn engine(&self) -> &'static str {
+        match self {
+            Topology::Single | Topology::Replicated(_) => "postgres",
+            Topology::Sharded { .. } => "fdw-sharded",
+            Topology::Multimaster { .. } => "multimaster",
+            Topology::Citus { .. } => "citus",
+        }
+    }
+
+    /// How many servers it has.
+    pub fn servers(&self) -> usize {
+        self.nodes().len()
+    }
+
+    /// The nodes, in the order of the cluster file.
+    pub(crate) fn nodes(&self) -> Vec<Planned> {
+        let numbered = |prefix: &str, count: u32, role: Role| -> Vec<Planned> {
+            (1..=count).map(|number| Planned { name: format!("{prefix}{number}"), role }).collect()
+        };
+        match self {
+            Topology::Single => vec![Planned { name: "single".to_owned(), role: Role::Primary }],
+            Topology::Replicated(replication) => {
+                let mut nodes = vec![Planned { name: "primary".to_owned(), role: Role::Primary }];
+                nodes.extend(
+                    (1..=replication.standbys).map(|number| Planned {
+                        name: replicated::standby_name(number),
+                        role: Role::Standby,
+                    }),
+                );
+                nodes
+            }
+            Topology::Sharded { nodes, .. } => numbered("n", *nodes, Role::Shard),
+            Topology::Multimaster { nodes } => numbered("m", *nodes, Role::Peer),
+            Topology::Citus { nodes } => {
+                let workers = numbered("w", nodes.saturating_sub(1), Role::Worker);
+                let coordinator = Planned { name: "coordinator".to_owned(), role: Role::Coordinator };
+                (*nodes > 0).then_some(coordinator).into_iter().chain(workers).collect()
+            }
+        }
+    }
+
+    /// Hash partitions, where the topology has any.
+    pub fn partitions(&self) -> Option<u32> {
+        match self {
+            Topology::Sharded { partitions, .. } => Some(*partitions),
+            _ => None,
+        }
+    }
+
+    /// Which standbys a commit waits for, where there are any.
+    pub(crate) fn replication(&self) -> Option<&Replication> {
+        match self {
+            Topology::Replicated(replication) => Some(replication),
+            _ => None,
+        }
+    }
+
+    /// Whether the nodes must listen on 127.0.0.1, whatever the user says.
+    pub(crate) fn needs_tcp(&self) -> bool {
+        matches!(self, Topology::Citus { .. })
+    }
+
+    /// The role in which the nodes come to each other over TCP, made or given a password.
+    pub(crate) fn link_role(&self, password: &Secret) -> (&'static str, Statement) {
+        let password = literal(password.reveal());
+        let statement = |what: &str, sql: String| Statement::new(what, sql);
+        match self {
+            // Citus connects as whoever is connected.
+            Topology::Citus { .. } => (
+                SUPERUSER,
+                statement(
+                    "give the superuser a password",
+                    format!("alter role {SUPERUSER} password {password}"),
+                ),
+            ),
+            // A superuser, because it reads and writes whatever tables the cluster has.
+            _ => (
+                LINK_ROLE,
+                statement(
+                    "create the role of the nodes",
+                    format!("create role {LINK_ROLE} login superuser replication password {password}"),
+                ),
+            ),
+        }
+    }
+
+    /// What a failed start means for this topology.
+    pub(crate) fn explain(&self, error: LocalError) -> LocalError {
+        match self {
+            Topology::Citus { .. } => citus::explain(error),
+            _ => error,
+        }
+    }
+
+    /// Whether it can be made at all, with a server of this release.
+    pub(crate) fn check(&self, major: u32) -> Result<(), LocalError> {
+        let wrong =
+            |problem: String, hint: &str| Err(LocalError::Topology { problem, hint: hint.to_owned() });
+        let count = self.nodes().len();
+        if count == 0 || count > NODES_MAX as usize {
+            return wrong(
+                format!("a local cluster has 1 to {NODES_MAX} nodes, not {count}"),
+                "three nodes show what there is to see: --nodes 3",
+            );
+        }
+        if matches!(self, Topology::Multimaster { .. }) && major < multimaster::MAJOR_MIN {
+            return wrong(
+                format!(
+                    "multimaster needs PostgreSQL {} or newer, whose subscriptions can leave out what came by replication (origin = none); this is {major}",
+                    multimaster::MAJOR_MIN
+                ),
+                "choose newer binaries with --pg-bin, or fetch some: scripts/fetch-postgres18",
+            );
+        }
+        if let Topology::Replicated(replication) = self
+            && replication.standbys == 0
+        {
+            return wrong(
+                "a replicated cluster without standbys".to_owned(),
+                "--standbys 2, or: pgfathom up single",
+            );
+        }
+        if let Topology::Sharded { nodes, partitions } = self
+            && (partitions < nodes || *partitions > PARTITIONS_MAX)
+        {
+            return wrong(
+                format!("{partitions} partitions on {nodes} nodes"),
+                &format!(
+                    "each node wants at least one, {PARTITIONS_MAX} are the limit: --partitions {}",
+                    nodes * PARTITIONS_PER_NODE_DEFAULT
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    /// Settings that the topology needs, whatever the preset; weaker than what the user sets.
+    pub(crate) fn settings(&self, major: u32) -> Vec<(String, String)> {
+        let settings = match self {
+            Topology::Single => Vec::new(),
+            Topology::Replicated(replication) => replicated::settings(replication, major),
+            Topology::Sharded { .. } => sharded::settings(major),
+            Topology::Multimaster { nodes } => multimaster::settings(*nodes, major),
+            Topology::Citus { .. } => citus::settings(),
+        };
+        settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// A running node, as we reach it and as the other nodes do.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    /// Our way in.
+    pub(crate) spec: ConnSpec,
+    /// The other nodes' way in.
+    pub(crate) link: Link,
+}
+
+/// How the nodes of a cluster reach one of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) user: String,
+    /// Absent on a Unix socket, which is closed to strangers.
+    pub(crate) password: Option<Secret>,
+    pub(crate) dbname: String,
+}
+
+impl Link {
+    /// The way that we take ourselves.
+    pub(crate) fn of(spec: &ConnSpec) -> Link {
+        let (host, port) = spec
+            .hosts
+            .first()
+            .map_or((String::new(), conninfo::PORT_DEFAULT), |h| (h.host.to_string(), h.port));
+        Link { host, port, user: spec.user.clone(), password: None, dbname: spec.dbname.clone() }
+    }
+}
+
+/// The role in which nodes come to each other over TCP.
+const LINK_ROLE: &str = "pgfathom_node";
+/// The superuser's name.
+pub(crate) const SUPERUSER: &str = "postgres";
+
+/// One thing to say to a server.
+#[derive(Clone)]
+pub(crate) struct Statement {
+    /// What it does, for a message: the SQL itself may hold a password.
+    pub(crate) what: String,
+    pub(crate) sql: String,
+}
+
+impl Statement {
+    pub(crate) fn new(what: impl Into<String>, sql: impl Into<String>) -> Statement {
+        Statement { what: what.into(), sql: sql.into() }
+    }
+}
+
+/// Says all of it to one node, each in a transaction of its own.
+pub(crate) fn tell(peer: &Peer, statements: &[Statement]) -> Result<(), LocalError> {
+    let told = || -> Result<(), LocalError> {
+        let mut client = control::connect(&peer.spec)?;
+        for statement in statements {
+            client
+                .batch_execute(&statement.sql)
+                .map_err(|source| LocalError::Sql { what: statement.what.clone(), source })?;
+        }
+        Ok(())
+    };
+    told().map_err(|error| error.on(&peer.name))
+}
+
+/// Makes each node know the others. All nodes run; their tables are made later, by whoever loads.
+/// Standbys have been copied and started before; what is left is that the primary waits for them, which the caller does once they stream.
+pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> Result<(), LocalError> {
+    match topology {
+        Topology::Single => Ok(()),
+        Topology::Replicated(_) => replicated::connect(peers),
+        Topology::Sharded { .. } => on_each(peers, |me| {
+            sharded::check(&peers[me])?;
+            tell(&peers[me], &sharded::statements(me, peers, major))
+        })
+        .map(|_| ()),
+        Topology::Multimaster { .. } => {
+            on_each(peers, |me| tell(&peers[me], &multimaster::publish(me, peers)))?;
+            on_each(peers, |me| tell(&peers[me], &multimaster::subscribe(me, peers)))?;
+            on_each(peers, |me| {
+                let subscribers = peers.iter().filter(|peer| peer.name != peers[me].name);
+                let names: Vec<String> = subscribers
+                    .map(|subscriber| multimaster::subscription(&subscriber.name, &peers[me].name))
+                    .collect();
+                replicated::await_streaming(&peers[me], &names)
+            })
+            .map(|_| ())
+        }
+        Topology::Citus { .. } => {
+            on_each(peers, |me| tell(&peers[me], &citus::prepare(&peers[me])))?;
+            peers.first().map_or(Ok(()), |coordinator| tell(coordinator, &citus::join(peers)))
+        }
+    }
+}
+
+/// Does something to every node at once; the first node's error in their order is the answer.
+pub(crate) fn on_each<T: Send>(
+    peers: &[Peer],
+    act: impl Fn(usize) -> Result<T, LocalError> + Sync,
+) -> Result<Vec<T>, LocalError> {
+    at_once(peers.len(), |number| act(number).map_err(|error| error.on(&peers[number].name)))
+}
+
+/// Does `count` things at once, each in a thread; the first error in their order is the answer.
+pub(crate) fn at_once<T: Send>(
+    count: usize,
+    act: impl Fn(usize) -> Result<T, LocalError> + Sync,
+) -> Result<Vec<T>, LocalError> {
+    let act = &act;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || act(number))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_names_that_no_other_node_has() {
+        let sharded = Topology::Sharded { nodes: 3, partitions: 12 };
+        let names: Vec<String> = sharded.nodes().into_iter().map(|node| node.name).collect();
+        assert_eq!(names, ["n1", "n2", "n3"]);
+        assert_eq!(
+            (sharded.kind(), sharded.engine(), sharded.partitions()),
+            ("sharded", "fdw-sharded", Some(12))
+        );
+        assert_eq!(Topology::Single.nodes().len(), 1);
+        let names = |topology: Topology| -> Vec<String> {
+            topology.nodes().into_iter().map(|node| format!("{} {}", node.name, node.role)).collect()
+        };
+        let replication = Replication { standbys: 2, sync: SyncStandbys::default_for(2), commit: None };
+        assert_eq!(names(Topology::Replicated(replication)), ["primary primary", "s1 standby", "s2 standby"]);
+        assert_eq!(names(Topology::Multimaster { nodes: 2 }), ["m1 peer", "m2 peer"]);
+        assert_eq!(names(Topology::Citus { nodes: 2 }), ["coordinator coordinator", "w1 worker"]);
+    }
+
+    #[test]
+    fn impossible_clusters_are_refused_with_what_to_type() {
+        let no_standbys = Replication { standbys: 0, sync: SyncStandbys::ASYNC, commit: None };
+        for (topology, words, hint) in [
+            (Topology::Multimaster { nodes: 3 }, "needs PostgreSQL 16 or newer", "scripts/fetch-postgres18"),
+            (Topology::Citus { nodes: 0 }, "1 to 64 nodes, not 0", "--nodes 3"),
+            (Topology::Replicated(no_standbys), "without standbys", "--standbys 2"),
+            (Topology::Sharded { nodes: 0, partitions: 4 }, "1 to 64 nodes, not 0", "--nodes 3"),
+            (Topology::Sharded { nodes: 65, partitions: 65 }, "not 65", "--nodes 3"),
+            (Topology::Sharded { nodes: 3, partitions: 2 }, "2 partitions on 3 nodes", "--partitions 12"),
+            (Topology::Sharded { nodes: 3, partitions: 5000 }, "5000 partitions", "4096"),
+        ] {
+            let error = topology.check(15).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+            assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
+        }
+        Topology::Single.check(13).unwrap();
+        Topology::Sharded { nodes: 3, partitions: 7 }.check(15).unwrap();
+        Topology::Multimaster { nodes: 3 }.check(16).unwrap();
+    }
+}

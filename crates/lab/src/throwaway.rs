@@ -1,0 +1,453 @@
+//! A PostgreSQL that exists as long as a value does: for tests and for the demo.
+//!
+//! It listens on a Unix socket in a folder of its own that only the server's user (and root) may enter, so that `trust` is safe, and
+//! it forgets durability (`fsync=off`). It ends when the value is dropped, and also when our process dies in any way; the folder that
+//! such a death leaves behind is removed by the next one who starts here.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::Signal;
+
+mod cluster;
+
+pub use cluster::ThrowawayCluster;
+
+use crate::local::LocalError;
+use crate::local::process::{self, Lifetime};
+use crate::local::seed;
+pub use crate::local::{Installation, Instance, StopMode};
+use connect::os_user::OsUser;
+use connect::{ConnSpec, conninfo};
+
+/// The superuser and database of every throwaway cluster.
+pub const SUPERUSER: &str = "postgres";
+/// Folder names begin with this.
+const DIR_PREFIX: &str = "pgfathom-t-";
+/// Names a file that gets the major version of every server that was started.
+const SERVERS: &str = "PGFATHOM_TEST_SERVERS";
+/// Names the releases that tests are made on: major versions, apart by blanks. Those that are not there are left out, and without any of them, or without
+/// the variable, all that are there count.
+const RELEASES: &str = "PGFATHOM_TEST_POSTGRES";
+/// How long a start may take: a crash recovery on a loaded machine included.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a stop may take, a checkpoint on a loaded machine included.
+const STOP_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long the end of an immediate stop is waited for before the postmaster is killed.
+const DROP_TIMEOUT: Duration = Duration::from_secs(10);
+/// After a SIGKILL of the postmaster its children need a moment to notice.
+const ORPHANS_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often another free TCP port is tried.
+const PORT_TRIES: u32 = 10;
+/// A folder without an owner is removed when it is at least this old: a younger one may be about to be locked.
+const ORPHAN_AGE: Duration = Duration::from_secs(5);
+/// The longest temporary folder that leaves room for a socket path.
+const TEMP_DIR_BYTES_MAX: usize = 50;
+
+/// Every PostgreSQL of this machine that tests are to be made on, newest first.
+pub fn installations() -> Vec<Installation> {
+    let all = crate::local::installations();
+    let wanted = std::env::var(RELEASES).unwrap_or_default();
+    let is_wanted =
+        |one: &&Installation| wanted.split(' ').any(|major| major == one.version.major.to_string());
+    let chosen: Vec<Installation> = all.iter().filter(is_wanted).cloned().collect();
+    if chosen.is_empty() { all } else { chosen }
+}
+
+/// How to make one.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Lines for `postgresql.conf`, after our own.
+    pub settings: Vec<(String, String)>,
+    /// Further arguments for initdb, for example `--data-checksums`.
+    pub initdb: Vec<String>,
+    /// Listen on a free port of 127.0.0.1 as well.
+    pub tcp: bool,
+    /// Replaces `pg_hba.conf`.
+    pub hba: Option<String>,
+    /// Files to write into the data directory before the start (name, content), mode 0600.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// An empty folder that becomes the data directory, for example a file system of its own; the caller's to remove. Otherwise one is made.
+    pub data_dir: Option<PathBuf>,
+}
+
+impl Options {
+    /// Starts a cluster made this way.
+    pub fn start(&self, installation: &Installation) -> Result<Throwaway, LocalError> {
+        Throwaway::with_options(installation, self)
+    }
+}
+
+/// A running (or stopped) throwaway cluster.
+#[derive(Debug)]
+pub struct Throwaway {
+    installation: Installation,
+    base: PathBuf,
+    data_dir: PathBuf,
+    port: u16,
+    user: Option<OsUser>,
+    child: Option<Child>,
+    /// Held locked as long as we live; dropped last.
+    _lock: File,
+}
+
+impl Throwaway {
+    /// Makes and starts a cluster; `settings` go to `postgresql.conf`.
+    pub fn start(installation: &Installation, settings: &[(&str, &str)]) -> Result<Throwaway, LocalError> {
+        let settings = settings.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        Options { settings, ..Options::default() }.start(installation)
+    }
+
+    fn with_options(installation: &Installation, options: &Options) -> Result<Throwaway, LocalError> {
+        let user = process::server_user()?;
+        static SWEEP: Once = Once::new();
+        SWEEP.call_once(|| {
+            sweep(&temp_dir(), user.as_ref());
+        });
+        let (base, lock) = make_base(user.as_ref())?;
+        let data_dir = options.data_dir.clone().unwrap_or_else(|| base.join("data"));
+        if let (Some(dir), Some(user)) = (&options.data_dir, &user) {
+            process::give(dir, user)?;
+        }
+        let mut cluster = Throwaway {
+            installation: installation.clone(),
+            base,
+            data_dir,
+            port: conninfo::PORT_DEFAULT,
+            user,
+            child: None,
+            _lock: lock,
+        };
+        cluster.initdb(options)?;
+        let mut tries = 0;
+        loop {
+            if options.tcp {
+                cluster.port = free_port()?;
+            }
+            cluster.write_settings(options)?;
+            match cluster.start_again() {
+                // Somebody took the port between our look and the server's.
+                Err(LocalError::Start { log, .. })
+                    if options.tcp && tries < PORT_TRIES && log.contains("bind") =>
+                {
+                    tries += 1;
+                }
+                result => return result.map(|()| cluster),
+            }
+        }
+    }
+
+    /// A folder like this one's, without files yet, for a copy.
+    fn empty_neighbour(&self, data_dir: Option<&PathBuf>) -> Result<Throwaway, LocalError> {
+        let (base, lock) = make_base(self.user.as_ref())?;
+        Ok(Throwaway {
+            installation: self.installation.clone(),
+            data_dir: data_dir.cloned().unwrap_or_else(|| base.join("data")),
+            base,
+            port: conninfo::PORT_DEFAULT,
+            user: self.user.clone(),
+            child: None,
+            _lock: lock,
+        })
+    }
+
+    fn initdb(&self, options: &Options) -> Result<(), LocalError> {
+        let mut command =
+            process::command(&self.installation.program("initdb"), self.user.as_ref(), &self.base);
+        command.arg("-D").arg(self.data_dir()).args(["-U", SUPERUSER, "-A", "trust", "-E", "UTF8"]);
+        command.args(["--locale=C", "--no-sync"]).args(&options.initdb);
+        seed::initdb(command, &self.data_dir)?;
+        let conf = self.data_dir().join("postgresql.conf");
+        fs::copy(&conf, conf.with_extension("conf.initdb")).map_err(LocalError::io("copy", &conf))?;
+        for (name, content) in &options.files {
+            self.write_file(name, content)?;
+        }
+        match &options.hba {
+            Some(hba) => self.write_file("pg_hba.conf", hba.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a file into the data directory as the server's own, mode 0600. A configuration file needs [`Throwaway::reload`] after.
+    pub fn write_file(&self, name: &str, content: &[u8]) -> Result<(), LocalError> {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.data_dir().join(name);
+        fs::write(&path, content).map_err(LocalError::io("write", &path))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+            .map_err(LocalError::io("chmod", &path))?;
+        self.user.as_ref().map_or(Ok(()), |user| process::give(&path, user))
+    }
+
+    /// Makes a running server read its configuration again.
+    pub fn reload(&self) -> Result<(), LocalError> {
+        self.signal(Signal::HUP)
+    }
+
+    fn write_settings(&self, options: &Options) -> Result<(), LocalError> {
+        let base = self.data_dir().join("postgresql.conf.initdb");
+        let mut text = fs::read_to_string(&base).map_err(LocalError::io("read", &base))?;
+        let ours = [
+            ("listen_addresses", if options.tcp { "127.0.0.1" } else { "" }.to_owned()),
+            ("port", self.port.to_string()),
+            ("unix_socket_directories", self.base.display().to_string()),
+            ("max_connections", "200".to_owned()),
+            ("shared_buffers", "64MB".to_owned()),
+            ("fsync", "off".to_owned()),
+            ("full_page_writes", "off".to_owned()),
+            ("max_wal_size", "1GB".to_owned()),
+            ("log_line_prefix", "%m [%p] ".to_owned()),
+        ];
+        let theirs = options.settings.iter().map(|(n, v)| (n.as_str(), v.clone()));
+        for (name, value) in ours.into_iter().chain(theirs) {
+            text.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
+        }
+        self.write_file("postgresql.conf", text.as_bytes())
+    }
+
+    /// Starts the server again after [`Throwaway::stop`] or [`Throwaway::kill9`]; waits until it accepts connections.
+    pub fn start_again(&mut self) -> Result<(), LocalError> {
+        let start = Instant::now();
+        loop {
+            match self.start_once() {
+                // The children of a killed postmaster have not all noticed yet.
+                Err(LocalError::Start { log, .. })
+                    if start.elapsed() < ORPHANS_TIMEOUT
+                        && log
+                            .lines()
+                            .rev()
+                            .take(4)
+                            .any(|l| l.contains("pre-existing shared memory block")) =>
+                {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn start_once(&mut self) -> Result<(), LocalError> {
+        let (data_dir, log) = (self.data_dir(), self.log_path());
+        let child = process::spawn_postmaster(
+            &self.installation,
+            &data_dir,
+            &log,
+            self.user.as_ref(),
+            Lifetime::OurProcess,
+        )?;
+        let child = self.child.insert(child);
+        process::wait_ready(child, &data_dir, &log, START_TIMEOUT)?;
+        tell_version(self.installation.version.major);
+        Ok(())
+    }
+
+    /// Stops the server and waits for its end.
+    pub fn stop(&mut self, mode: StopMode) -> Result<(), LocalError> {
+        self.signal(mode.signal())?;
+        self.await_end()
+    }
+
+    /// Kills the postmaster with SIGKILL, as the OOM killer would; its children follow by themselves. Waits for the postmaster's end.
+    pub fn kill9(&mut self) -> Result<(), LocalError> {
+        self.signal(Signal::KILL)?;
+        self.await_end()
+    }
+
+    fn await_end(&mut self) -> Result<(), LocalError> {
+        let data_dir = self.data_dir();
+        if let Some(child) = &mut self.child {
+            if !process::wait_ended(child, STOP_TIMEOUT) {
+                return Err(LocalError::NotStopped {
+                    data_dir,
+                    pid: child.id(),
+                    waited_s: STOP_TIMEOUT.as_secs(),
+                });
+            }
+            self.child = None;
+        }
+        Ok(())
+    }
+
+    /// Sends a signal to the postmaster, if it runs.
+    fn signal(&self, signal: Signal) -> Result<(), LocalError> {
+        match &self.child {
+            Some(child) => {
+                process::send_signal(child.id(), signal).map_err(LocalError::io("signal", self.data_dir()))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// How to connect: superuser `postgres`, database `postgres`, over the socket.
+    pub fn spec(&self) -> ConnSpec {
+        ConnSpec::unix(&self.base, self.port, SUPERUSER, SUPERUSER)
+    }
+
+    /// The same over TCP; only for a cluster made with [`Options::tcp`].
+    pub fn spec_tcp(&self) -> ConnSpec {
+        ConnSpec::new("127.0.0.1", self.port, SUPERUSER, SUPERUSER)
+    }
+
+    /// The binaries it was made from.
+    pub fn installation(&self) -> &Installation {
+        &self.installation
+    }
+
+    /// The data directory.
+    pub fn data_dir(&self) -> PathBuf {
+        self.data_dir.clone()
+    }
+
+    /// The server as a thing that can be hurt. What is started through it ends with this value, too.
+    pub fn instance(&self) -> Instance {
+        Instance::of_throwaway(&self.installation, &self.data_dir, &self.log_path(), self.user.as_ref())
+    }
+
+    /// The folder of the socket.
+    pub fn socket_dir(&self) -> &Path {
+        &self.base
+    }
+
+    /// The port, also part of the socket's name.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The postmaster's process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// The server log's path.
+    pub fn log_path(&self) -> PathBuf {
+        self.base.join("log")
+    }
+
+    /// The server log so far.
+    pub fn log(&self) -> String {
+        fs::read(self.log_path())
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Runs SQL (several statements may be separated by semicolons) and gives all rows as text; NULL is `None`. For tests: a new connection
+    /// each time, and errors are the library's.
+    pub fn execute(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, postgres::Error> {
+        self.execute_in(SUPERUSER, sql)
+    }
+
+    /// The same in another database.
+    pub fn execute_in(&self, dbname: &str, sql: &str) -> Result<Vec<Vec<Option<String>>>, postgres::Error> {
+        let words = format!("host='{}' port={} user={SUPERUSER}", self.base.display(), self.port);
+        let quoted = dbname.replace('\\', "\\\\").replace('\'', "\\'");
+        let mut client = postgres::Client::connect(&format!("{words} dbname='{quoted}'"))?;
+        let rows = client.simple_query(sql)?.into_iter().filter_map(|message| match message {
+            postgres::SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect())
+            }
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    /// The single value that `sql` gives, as text. For tests.
+    pub fn value(&self, sql: &str) -> Result<Option<String>, postgres::Error> {
+        Ok(self.execute(sql)?.into_iter().next().and_then(|row| row.into_iter().next()).flatten())
+    }
+}
+
+impl Drop for Throwaway {
+    fn drop(&mut self) {
+        // Nobody is left to report a failure to; what remains is swept by the next one.
+        let _ = self.instance().resume();
+        let _ = self.signal(Signal::QUIT);
+        if let Some(child) = &mut self.child
+            && !process::wait_ended(child, DROP_TIMEOUT)
+        {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // One that was started through an instance is not our child's.
+        let _ = crate::local::stop_for_good(&self.data_dir);
+        let _ = fs::remove_dir_all(&self.base);
+    }
+}
+
+/// A short folder for temporary files: the system's, unless a socket path would not fit.
+fn temp_dir() -> PathBuf {
+    let dir = std::env::temp_dir();
+    if dir.as_os_str().len() <= TEMP_DIR_BYTES_MAX { dir } else { PathBuf::from("/tmp") }
+}
+
+/// Makes the cluster's folder and locks it for as long as we live.
+fn make_base(user: Option<&OsUser>) -> Result<(PathBuf, File), LocalError> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let temp = temp_dir();
+    loop {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let base = temp.join(format!("{DIR_PREFIX}{}-{number}", std::process::id()));
+        match fs::DirBuilder::new().mode(0o700).create(&base) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
+            Err(error) => return Err(LocalError::io("create", base)(error)),
+        }
+        let path = base.join("lock");
+        let lock = File::create(&path).map_err(LocalError::io("create", &path))?;
+        lock.lock().map_err(LocalError::io("lock", &path))?;
+        if let Some(user) = user {
+            process::give(&base, user)?;
+        }
+        return Ok((base, lock));
+    }
+}
+
+/// Removes the folders of throwaway clusters whose process died without cleaning up; gives their number. Every first start in a process does it too.
+pub fn remove_orphans() -> usize {
+    process::server_user().map_or(0, |user| sweep(&temp_dir(), user.as_ref()))
+}
+
+/// Removes what processes that died left behind: folders of ours whose lock nobody holds.
+fn sweep(temp: &Path, user: Option<&OsUser>) -> usize {
+    let mut removed = 0;
+    let our_uid = user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid);
+    for entry in fs::read_dir(temp).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+        let old = meta
+            .modified()
+            .is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age >= ORPHAN_AGE));
+        let ours = entry.file_name().to_string_lossy().starts_with(DIR_PREFIX)
+            && meta.is_dir()
+            && meta.uid() == our_uid;
+        if !(ours && old) {
+            continue;
+        }
+        let held = File::open(path.join("lock")).is_ok_and(|lock| lock.try_lock().is_err());
+        // Its server has got the parent-death signal; one that is still ending must not find its files gone.
+        if !held && process::servers_in(&path.join("data")).is_empty() && fs::remove_dir_all(&path).is_ok() {
+            removed += 1;
+        }
+    }
+    removed
+}
+
+/// Adds a line to the file in which `scripts/test` collects the releases that its suites really ran on.
+fn tell_version(major: u32) {
+    let Some(path) = std::env::var_os(SERVERS) else { return };
+    let file = File::options().create(true).append(true).open(path);
+    // A suite without its line fails there.
+    let _ = file.and_then(|mut file| file.write_all(format!("{major}\n").as_bytes()));
+}
+
+/// A TCP port of 127.0.0.1 that nobody uses at this moment.
+fn free_port() -> Result<u16, LocalError> {
+    std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(LocalError::io("bind a port of", "127.0.0.1"))
+}

@@ -1,0 +1,129 @@
+//! What must be in a row, in the form in which rows are compared.
+
+use engines::hash;
+use postgres::Client;
+use wire::copy::{CopyError, Fields};
+
+use super::sql;
+use crate::dataset::Table;
+use crate::verify::VerifyError;
+
+/// The type of a column as the server numbers it (`src/include/catalog/pg_type.dat`), from its declaration.
+pub(in crate::verify) fn type_oid(declared: &str) -> u32 {
+    const KINDS: [(&str, u32); 7] = [
+        ("int", 23),
+        ("bigint", 20),
+        ("varchar(", 1043),
+        ("char(", 1042),
+        ("numeric(", 1700),
+        ("timestamp", 1114),
+        ("jsonb", 3802),
+    ];
+    let kind = KINDS.iter().find(|(name, _)| declared.starts_with(name));
+    kind.expect("the tables have columns of these types only").1
+}
+
+/// Hashes tuples of COPY as the server hashes rows: `hash_record_extended(row(record_send(row(<columns>))), 0)`.
+///
+/// `record_send` (`src/backend/utils/adt/rowtypes.c`) is the number of columns, and for each its type, its length (-1 for null) and its
+/// value in binary form. A record of one column has that column's hash; a bytea is hashed as a text is.
+#[derive(Debug)]
+pub(super) struct RowHash {
+    oids: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+impl RowHash {
+    pub(super) fn new(table: &Table) -> RowHash {
+        let oids = table.columns.iter().map(|(_, declared)| type_oid(declared)).collect();
+        RowHash { oids, bytes: Vec::new() }
+    }
+
+    /// The hash of one tuple.
+    pub(super) fn of(&mut self, tuple: &[u8]) -> Result<u64, CopyError> {
+        let mut fields = Fields::parse(tuple)?.ok_or(CopyError::Shape)?;
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&(self.oids.len() as i32).to_be_bytes());
+        for oid in &self.oids {
+            self.bytes.extend_from_slice(&oid.to_be_bytes());
+            match fields.next_field()?.ok_or(CopyError::Shape)? {
+                None => self.bytes.extend_from_slice(&(-1i32).to_be_bytes()),
+                Some(value) => {
+                    self.bytes.extend_from_slice(&(value.len() as i32).to_be_bytes());
+                    self.bytes.extend_from_slice(value);
+                }
+            }
+        }
+        Ok(hash::record([Some(hash::bytes_extended(&self.bytes, 0))]))
+    }
+}
+
+/// A row by its key, as a condition that can be pasted into a query: `aid = 17`.
+pub(super) fn condition(table: &Table, fields: &[Option<&[u8]>]) -> String {
+    let part = |name: &str| {
+        let column = table.columns.iter().position(|(column, _)| *column == name);
+        let value = column.and_then(|column| fields.get(column).copied().flatten());
+        let number = value.and_then(|bytes| match bytes.len() {
+            4 => Some(i64::from(i32::from_be_bytes(bytes.try_into().ok()?))),
+            8 => Some(i64::from_be_bytes(bytes.try_into().ok()?)),
+            _ => None,
+        });
+        match (number, value) {
+            (Some(number), _) => format!("{name} = {number}"),
+            (None, Some(text)) => format!("{name} = '{}'", String::from_utf8_lossy(text)),
+            (None, None) => format!("{name} is null"),
+        }
+    };
+    table.key.unwrap_or(table.placement.0).split(", ").map(part).collect::<Vec<_>>().join(" and ")
+}
+
+/// Whether the server's hash of a row in binary form is there and agrees with ours, tried with a value of each type that is not plain, and a null.
+pub(super) fn hashes_as_we_do(control: &mut Client) -> Result<bool, VerifyError> {
+    const DOING: &str = "asking the server how it hashes";
+    let there = control.query_one(
+        "select to_regprocedure('pg_catalog.hash_record_extended(record,bigint)') is not null
+            and to_regprocedure('pg_catalog.record_send(record)') is not null",
+        &[],
+    );
+    if !sql(DOING, there)?.get::<_, bool>(0) {
+        return Ok(false);
+    }
+    let theirs = control.query_one(
+        "select hash_record_extended(row(record_send(row(7, 8::bigint, 'ab'::char(4), null::int, '{\"id\": 7}'::jsonb))), 0)",
+        &[],
+    );
+    let mut tuple = wire::copy::values::Tuples::new(1);
+    tuple.begin(5);
+    tuple.int4(7);
+    tuple.int8(8);
+    tuple.text(b"ab  ");
+    tuple.null();
+    tuple.text(b"\x01{\"id\": 7}");
+    let columns = ["int", "bigint", "char(4)", "int", "jsonb"];
+    let columns = columns.map(|kind| ("", kind)).into();
+    let table =
+        Table { name: "", rows: 1, columns, key: None, placement: ("", ""), mutable: &[], fillfactor: None };
+    let ours = RowHash::new(&table).of(tuple.payload());
+    Ok(ours.is_ok_and(|ours| sql(DOING, theirs).is_ok_and(|row| row.get::<_, i64>(0) as u64 == ours)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_named_by_their_key() {
+        let table = Table {
+            name: "t",
+            rows: 1,
+            columns: vec![("a", "int"), ("b", "bigint")],
+            key: Some("b, a"),
+            placement: ("a", "int"),
+            mutable: &[],
+            fillfactor: None,
+        };
+        let (a, b) = (5i32.to_be_bytes(), (-7i64).to_be_bytes());
+        assert_eq!(condition(&table, &[Some(&a), Some(&b)]), "b = -7 and a = 5");
+        assert_eq!(condition(&table, &[None, Some(&b)]), "b = -7 and a is null");
+    }
+}

@@ -1,0 +1,44 @@
+//! SIGINT and SIGTERM: each is one request to stop. The handler only writes a byte into a socket; a thread of our own does the rest.
+
+use app::stop::{Reply, Stop};
+use record::Exit;
+use std::io::{Read, Write as _};
+use std::os::unix::net::UnixStream;
+
+/// Takes SIGINT and SIGTERM over, and starts the thread that counts them.
+///
+/// # Errors
+/// When the system refuses the handler, a socket pair or the thread.
+pub fn install() -> std::io::Result<Stop> {
+    let stop = Stop::default();
+    let (mut reader, writer) = UnixStream::pair()?;
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+    }
+    // Whoever writes past a limit on the size of files (ulimit -f) is told by the write: the signal alone would end us without a word.
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default())?;
+    let requested = stop.clone();
+    std::thread::Builder::new().name("signals".to_string()).spawn(move || {
+        let mut byte = [0u8; 1];
+        while matches!(reader.read(&mut byte), Ok(1)) {
+            requested.request_with(answer);
+        }
+    })?;
+    Ok(stop)
+}
+
+/// Says what a signal has come to. Nobody may be listening any more, and a panic here would leave later signals unheard.
+fn answer(reply: Reply) {
+    match reply {
+        Reply::NothingBegun => {
+            let _ = writeln!(std::io::stderr(), "\ninterrupted before the start");
+        }
+        Reply::Draining => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "\ninterrupted: waiting for running transactions; press again to stop at once"
+            );
+        }
+        Reply::Leave => std::process::exit(i32::from(Exit::Interrupted.code())),
+    }
+}

@@ -1,0 +1,143 @@
+//! Which dataset the flags ask for.
+
+use super::{KeyOrder, Load};
+use crate::failure::Failure;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use data::ycsb::{Compressible, Spec};
+use load::Dataset;
+use workloads::dataset::{DATASETS, Flags, Registration, Request, Size};
+
+/// The names of all datasets that can be filled.
+pub(super) fn names() -> Vec<&'static str> {
+    ["ycsb", "tpcc"].into_iter().chain(DATASETS.iter().map(|dataset| dataset.name)).collect()
+}
+
+/// What can be filled, in one line each.
+pub(super) fn about() -> String {
+    let mut text =
+        "What to fill: ycsb, the table usertable(ycsb_key, field0..field9) of about 1,100 bytes a row; \
+                    tpcc, the nine tables of TPC-C"
+            .to_owned();
+    for dataset in DATASETS {
+        text.push_str(&format!("; {}, {}", dataset.name, dataset.about));
+    }
+    text
+}
+
+/// The flags that single datasets bring.
+#[derive(Clone, Debug, Default)]
+pub struct OwnFlags(Flags);
+
+impl Args for OwnFlags {
+    fn augment_args(command: Command) -> Command {
+        DATASETS.iter().flat_map(|dataset| dataset.flags).fold(command, |command, flag| {
+            let arg = Arg::new(flag.name).long(flag.name).value_name(flag.value_name);
+            command.arg(arg.help(flag.help).help_heading("Data"))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        OwnFlags::augment_args(command)
+    }
+}
+
+impl FromArgMatches for OwnFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<OwnFlags, clap::Error> {
+        let flags = DATASETS.iter().flat_map(|dataset| dataset.flags);
+        let given = flags.filter_map(|flag| {
+            let value = matches.try_get_one::<String>(flag.name).ok().flatten()?;
+            Some((flag.name.to_owned(), value.clone()))
+        });
+        Ok(OwnFlags(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = OwnFlags::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Load {
+    /// The dataset, of whatever kind but TPC-C.
+    pub(super) fn content(&self) -> Result<Box<dyn Dataset>, Failure> {
+        match workloads::dataset::named(&self.what) {
+            Some(registration) => self.registered(registration),
+            None => self.ycsb(),
+        }
+    }
+
+    fn ycsb(&self) -> Result<Box<dyn Dataset>, Failure> {
+        let of_tpcc = [
+            (self.scale.is_some(), "-s/--scale"),
+            (self.foreign_keys, "--foreign-keys"),
+            (self.fillfactor.is_some(), "--fillfactor"),
+        ];
+        if let Some((_, flag)) = of_tpcc.iter().find(|(given, _)| *given) {
+            return Err(Failure::usage(format!("{flag} is for load tpcc"))
+                .hint("load ycsb is sized by --rows or --size: pgfathom load ycsb --rows 1M DBNAME"));
+        }
+        self.refuse_own(&[])?;
+        let rows = match (self.rows, self.size) {
+            (Some(rows), _) => rows,
+            (None, Some(bytes)) => load::plan::rows_for_bytes(bytes),
+            (None, None) => {
+                return Err(Failure::usage("load: --rows or --size is missing")
+                    .hint("pgfathom load ycsb --rows 1M DBNAME"));
+            }
+        };
+        let key_order = match self.key_order {
+            KeyOrder::Scattered => data::ycsb::KeyOrder::Scattered,
+            KeyOrder::Sequential => data::ycsb::KeyOrder::Sequential,
+        };
+        let spec = Spec { seed: self.seed, key_order, compressible: self.compressible };
+        Ok(Box::new(load::ycsb::Ycsb::new(rows, spec)))
+    }
+
+    fn registered(&self, registration: &Registration) -> Result<Box<dyn Dataset>, Failure> {
+        let by_scale = registration.size == Size::Scale;
+        let takes = |flag: &str| registration.takes.contains(&flag);
+        let given = [
+            (self.scale.is_some() && !by_scale, "-s/--scale"),
+            (self.rows.is_some() && by_scale, "--rows"),
+            (self.size.is_some() && by_scale, "--size"),
+            (self.foreign_keys && !takes("--foreign-keys"), "--foreign-keys"),
+            (self.fillfactor.is_some() && !takes("--fillfactor"), "--fillfactor"),
+            (self.key_order == KeyOrder::Sequential, "--key-order"),
+            (self.compressible != Compressible::NONE, "--compressible"),
+        ];
+        let name = registration.name;
+        if let Some((_, flag)) = given.iter().find(|(is_refused, _)| *is_refused) {
+            return Err(Failure::usage(format!("{flag} is not for load {name}")).hint(registration.example));
+        }
+        self.refuse_own(registration.flags)?;
+        let is_sized = if by_scale { self.scale.is_some() } else { self.rows.or(self.size).is_some() };
+        if !is_sized {
+            let flags = if by_scale { "-s/--scale" } else { "--rows or --size" };
+            let problem = format!("load {name}: {flags} is missing");
+            return Err(Failure::usage(problem).hint(registration.example));
+        }
+        let fillfactor = self.fillfactor.map(u32::try_from).transpose();
+        let fillfactor = fillfactor.ok().filter(|percent| percent.is_none_or(|p| (10..=100).contains(&p)));
+        let request = Request {
+            scale: self.scale,
+            rows: self.rows,
+            bytes: self.size,
+            seed: self.seed,
+            fillfactor: fillfactor.ok_or_else(|| {
+                Failure::usage("--fillfactor: this percentage is not possible").hint("ask for 10 to 100")
+            })?,
+            flags: self.own.0.clone(),
+        };
+        Ok((registration.build)(&request)?)
+    }
+
+    /// Refuses flags that other datasets bring.
+    fn refuse_own(&self, own: &[workloads::dataset::Flag]) -> Result<(), Failure> {
+        let is_own = |name: &String| own.iter().any(|flag| flag.name == name);
+        match self.own.0.keys().find(|name| !is_own(name)) {
+            None => Ok(()),
+            Some(name) => Err(Failure::usage(format!("--{name} is not for load {}", self.what))
+                .hint("pgfathom load --help says which dataset it is for")),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The flags of `prove` about load and faults.
+
+use crate::quantity::{self, ValueError};
+use ::prove::fault::Plan;
+use ::prove::live::Level;
+use app::prove::live::{self, Faults};
+use clap::{Args, ValueEnum};
+use std::time::Duration;
+
+/// How long each workload is watched unless -T says otherwise, in seconds.
+const TIME_DEFAULT: &str = "10";
+/// Sessions that write unless -c says otherwise.
+const CLIENTS_DEFAULT: &str = "4";
+/// Repeats at most: beyond that a distribution says no more.
+const REPEATS_MAX: u64 = 1_000;
+/// Sessions at most: each is a thread of ours.
+const CLIENTS_MAX: u64 = 256;
+
+/// The flags of what is watched under load.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// What is broken meanwhile: FAULT[:NODE]@TIME with commas between, as kill@10s,heal@15s; or random, or random:SEED
+    #[arg(long, value_name = "PLAN", value_parser = faults, help_heading = "Faults")]
+    pub fault: Option<Faults>,
+    /// Faults may hurt servers that pgfathom up did not make, if their cluster file says where their files are
+    #[arg(long, help_heading = "Faults")]
+    pub allow_faults: bool,
+    /// Undo what a proof that was killed has left broken, and do nothing else
+    #[arg(long, exclusive = true, help_heading = "Faults")]
+    pub heal: bool,
+    /// A cluster that is made for it and removed: single, replicated, sharded, multimaster; all of them in turn for all
+    #[arg(
+        long,
+        value_name = "KIND",
+        value_enum,
+        hide_possible_values = true,
+        conflicts_with_all = ["target", "host", "port", "dbname", "cluster"],
+        help_heading = "Load and faults"
+    )]
+    pub local: Option<Local>,
+    /// A setting for postgresql.conf of the cluster that is made; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting, requires = "local", help_heading = "Load and faults")]
+    pub set: Vec<(String, String)>,
+    /// How long each workload is watched: seconds, or as 1m
+    #[arg(short = 'T', long, value_name = "TIME", default_value = TIME_DEFAULT, value_parser = quantity::duration, help_heading = "Load and faults")]
+    pub time: Duration,
+    /// Sessions that write
+    #[arg(short, long, value_name = "N", default_value = CLIENTS_DEFAULT, value_parser = clients, help_heading = "Load and faults")]
+    pub client: u64,
+    /// Isolation level: "read committed", "repeatable read" or serializable [default: read committed; skew: serializable]
+    #[arg(long, value_name = "LEVEL", value_parser = level, help_heading = "Load and faults")]
+    pub isolation: Option<Level>,
+    /// How far each commit waits: off, local, remote_write, on or remote_apply [default: the server's]
+    #[arg(long, value_name = "LEVEL", value_parser = commit_level, help_heading = "Load and faults")]
+    pub synchronous_commit: Option<String>,
+    /// Watch each so many times, with the same faults, and say how their figures are spread; what a promotion has used up is made anew
+    #[arg(long, value_name = "N", default_value = "1", value_parser = repeats, help_heading = "Load and faults")]
+    pub repeat: u64,
+    /// Seed of every random choice
+    #[arg(long, value_name = "SEED", value_parser = quantity::count, help_heading = "Load and faults")]
+    pub random_seed: Option<u64>,
+}
+
+/// `--local`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Local {
+    /// One server
+    Single,
+    /// A primary and a synchronous standby
+    Replicated,
+    /// Two shards by postgres_fdw
+    Sharded,
+    /// Logical replication both ways
+    Multimaster,
+    /// All of them, with the faults and settings that belong to each
+    All,
+}
+
+impl Local {
+    /// What the flag says.
+    pub fn value(self) -> live::Local {
+        match self {
+            Local::Single => live::Local::Single,
+            Local::Replicated => live::Local::Replicated,
+            Local::Sharded => live::Local::Sharded,
+            Local::Multimaster => live::Local::Multimaster,
+            Local::All => live::Local::All,
+        }
+    }
+}
+
+fn faults(text: &str) -> Result<Faults, ValueError> {
+    let hint = "write random, or random:42 to repeat the same faults";
+    match text.strip_prefix("random") {
+        Some("") => Ok(Faults::Random(None)),
+        Some(seed) => match seed.strip_prefix(':').and_then(|seed| seed.parse().ok()) {
+            Some(seed) => Ok(Faults::Random(Some(seed))),
+            None => Err(ValueError::new(format!("{text:?} is not a seed"), hint)),
+        },
+        None => Plan::parse(text)
+            .map(Faults::Planned)
+            .map_err(|error| ValueError::new(error.to_string(), error.hint())),
+    }
+}
+
+fn setting(text: &str) -> Result<(String, String), ValueError> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
+        _ => {
+            Err(ValueError::new(format!("{text:?} is not a setting"), "write NAME=VALUE, as --set fsync=off"))
+        }
+    }
+}
+
+fn clients(text: &str) -> Result<u64, ValueError> {
+    match quantity::positive_count(text)? {
+        count if count > CLIENTS_MAX => Err(ValueError::new(
+            format!("{count} is more than {CLIENTS_MAX} sessions"),
+            "give a smaller number",
+        )),
+        count => Ok(count),
+    }
+}
+
+fn repeats(text: &str) -> Result<u64, ValueError> {
+    match quantity::positive_count(text)? {
+        count if count > REPEATS_MAX => Err(ValueError::new(
+            format!("{count} is more than {REPEATS_MAX} repeats"),
+            "give a smaller number: ten show the spread of a failover",
+        )),
+        count => Ok(count),
+    }
+}
+
+fn level(text: &str) -> Result<Level, ValueError> {
+    let wanted = text.replace(['-', '_'], " ").to_uppercase();
+    Level::ALL.into_iter().find(|level| level.name() == wanted).ok_or_else(|| {
+        ValueError::new(
+            format!("{text:?} is not an isolation level"),
+            "write \"read committed\", \"repeatable read\" or serializable",
+        )
+    })
+}
+
+fn commit_level(text: &str) -> Result<String, ValueError> {
+    match lab::local::CommitLevel::parse(text) {
+        Some(level) => Ok(level.name().to_owned()),
+        None => Err(ValueError::new(
+            format!("{text:?} is not a level of synchronous_commit"),
+            "choose off, local, remote_write, on or remote_apply",
+        )),
+    }
+}

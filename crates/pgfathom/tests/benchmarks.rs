@@ -1,0 +1,194 @@
+//! Benchmarks by the command: TPC-B whose balances are checked, documents with and without explicit transactions, and TPC-C with analytic
+//! queries beside it.
+
+mod support;
+
+use lab::throwaway::{Throwaway, installations};
+use serde_json::Value;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use support::{Ended, Folder, pgfathom};
+
+const TPCB: &str = "
+    create table pgbench_branches (bid int not null primary key, bbalance int, filler char(88));
+    create table pgbench_tellers (tid int not null primary key, bid int, tbalance int, filler char(84));
+    create table pgbench_accounts (aid int not null primary key, bid int, abalance int, filler char(84));
+    create table pgbench_history (tid int, bid int, aid int, delta int, mtime timestamp, filler char(22));
+    insert into pgbench_branches select i, 0 from generate_series(1, 2) i;
+    insert into pgbench_tellers select i, (i - 1) / 10 + 1, 0 from generate_series(1, 20) i;
+    insert into pgbench_accounts select i, (i - 1) / 100000 + 1, 0, '' from generate_series(1, 200000) i;";
+
+/// Two hundred documents of some hundred bytes, as a load leaves them: the text begins with number and version.
+const DOCUMENTS: &str = "
+    create table documents (doc_id bigint primary key, doc_version int not null, body jsonb not null);
+    insert into documents select i, 0, jsonb_build_object('id', i, 'rev', 0, 'parts', repeat('x', 500))
+    from generate_series(1, 200) i;";
+
+struct Laboratory {
+    cluster: Throwaway,
+    folder: Folder,
+}
+
+impl Laboratory {
+    fn new(sql: &str) -> Laboratory {
+        let installation = installations().pop().expect("PostgreSQL on this machine");
+        let cluster = Throwaway::start(&installation, &[]).expect("a throwaway cluster starts");
+        cluster.execute(sql).expect("tables");
+        Laboratory { cluster, folder: Folder::new() }
+    }
+
+    fn type_(&self, arguments: &str) -> Ended {
+        let mut command = pgfathom(self.folder.path());
+        command
+            .env("PGHOST", self.cluster.socket_dir())
+            .env("PGPORT", self.cluster.port().to_string())
+            .env("PGUSER", lab::throwaway::SUPERUSER)
+            .env("PGDATABASE", "postgres");
+        let ended: Ended =
+            command.args(arguments.split_whitespace()).output().expect("the command starts").into();
+        eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+        ended
+    }
+
+    fn summary(&self, arguments: &str) -> (Ended, Value) {
+        let ended = self.type_(&format!("{arguments} -q --watch off --format json"));
+        let summary = serde_json::from_str(&ended.stdout).expect("the summary is JSON");
+        (ended, summary)
+    }
+}
+
+/// Names of checks that do not hold.
+fn broken(summary: &Value) -> Vec<&str> {
+    let checks = summary["benchmarks"][0]["checks"].as_array().expect("checks");
+    assert!(checks.len() >= 4, "{checks:?}");
+    let broken = checks.iter().filter(|check| check["holds"] != true);
+    broken.map(|check| check["name"].as_str().expect("a name")).collect()
+}
+
+fn figure(summary: &Value, name: &str) -> f64 {
+    let figures = summary["benchmarks"][0]["figures"].as_array().expect("figures");
+    let found = figures.iter().find(|figure| figure["name"] == name).expect(name);
+    found["value"].as_f64().expect("a value")
+}
+
+#[test]
+fn the_balances_of_tpcb_agree_after_a_run_and_a_foreign_change_is_found() {
+    let laboratory = Laboratory::new(TPCB);
+    for wire in ["libpq", "lean"] {
+        let (ended, summary) = laboratory.summary(&format!("run -b tpcb -c 4 -T 2 --wire {wire}"));
+        assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
+        assert_eq!(broken(&summary), Vec::<&str>::new());
+        assert_eq!(figure(&summary, "scale"), 2.0);
+        assert!(summary["transactions"].as_u64().expect("a count") > 50);
+    }
+    // pgbench's own scripts find the scale in the same tables; with both, somebody else writes the history, too.
+    let (ended, _) = laboratory.summary("run -b tpcb-like -b select-only -b simple-update -c 2 -T 1 -n");
+    assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
+    let foreign = std::thread::scope(|scope| {
+        let run = scope.spawn(|| laboratory.summary("run -b tpcb -c 1 -T 5 -o foreign"));
+        let samples = laboratory.folder.path().join("foreign/samples.ndjson");
+        testing::wait_for("the first second", || {
+            std::fs::read_to_string(&samples).is_ok_and(|text| text.contains("\"source\":\"client\""))
+        });
+        laboratory.cluster.execute("update pgbench_branches set bbalance = bbalance + 1").expect("an update");
+        run.join().expect("the command ran")
+    });
+    assert_eq!(foreign.0.exit, Some(5), "{}", foreign.0.stderr);
+    assert_eq!(broken(&foreign.1), ["balances of branches = history"]);
+}
+
+#[test]
+fn the_balances_of_tpcb_agree_although_connections_are_killed() {
+    let laboratory = Laboratory::new(TPCB);
+    let (ended, summary) = std::thread::scope(|scope| {
+        let (stop, cluster) = (testing::Stop::new(), &laboratory.cluster);
+        let is_over = stop.flag();
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(50));
+                // Only what sessions of the run do: not the sums before and after it.
+                let kill = "select pg_terminate_backend(pid) from pg_stat_activity where query ~ '^(UPDATE|INSERT|COMMIT)' \
+                            and pid <> pg_backend_pid() order by random() limit 1";
+                let _ = cluster.execute(kill);
+            }
+        });
+        let outcome = laboratory.summary("run -b tpcb -c 6 -T 3 -o killed");
+        drop(stop);
+        outcome
+    });
+    assert_ne!(ended.exit, Some(1), "{}", ended.stderr);
+    let text = std::fs::read_to_string(laboratory.folder.path().join("killed/run.json")).expect("run.json");
+    let directory: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(directory["steps"][0]["totals"]["connections_lost"].as_u64().expect("a count") > 0);
+    assert_eq!(broken(&summary), Vec::<&str>::new());
+}
+
+#[test]
+fn documents_are_driven_by_autocommit_and_in_transactions_side_by_side() {
+    let laboratory = Laboratory::new(DOCUMENTS);
+    let flags = "--document-size 1kB..200kB --statements-per-transaction 5";
+    for wire in ["libpq", "lean"] {
+        let run = format!("run -b documents@1 -b documents-tx@1 -c 4 -T 2 --wire {wire} {flags} -o {wire}");
+        let (ended, summary) = laboratory.summary(&run);
+        assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
+        assert_eq!(summary["errors"], 0, "every document that was read is the one that was written");
+        assert!(figure(&summary, "documents read") > 1.0 && figure(&summary, "bytes written") > 0.0);
+        assert!(figure(&summary, "COMMIT, mean") > 0.0);
+    }
+    let largest = laboratory.cluster.value("select max(octet_length(body::text))::text from documents");
+    let largest: u64 = largest.expect("an answer").expect("a number").parse().expect("a number");
+    assert!((20_000..=200_000).contains(&largest), "{largest}");
+    // Every number was inserted once, and what stands in a document is its own number and version.
+    let wrong = "select count(*)::text from documents where (body->>'id')::bigint <> doc_id or (body->>'rev')::int <> doc_version";
+    assert_eq!(laboratory.cluster.value(wrong).expect("an answer").as_deref(), Some("0"));
+    // A damaged document is noticed by whoever reads it.
+    laboratory
+        .cluster
+        .execute("update documents set body = jsonb_set(body, '{rev}', '77') where doc_id <= 200")
+        .expect("an update");
+    let (ended, _) = laboratory.summary(&format!("run -b documents -c 1 -T 1 {flags} -o damaged"));
+    assert!(matches!(ended.exit, Some(2 | 5)), "{}", ended.stderr);
+    let text = std::fs::read_to_string(laboratory.folder.path().join("damaged/run.json")).expect("run.json");
+    assert!(text.contains("is not what was written"), "{text}");
+}
+
+#[test]
+fn analytic_queries_run_beside_tpcc_and_each_of_them_finds_rows() {
+    let laboratory = Laboratory::new("select 1");
+    let missing = laboratory.type_("run -b chbench -c 2");
+    assert!(missing.stderr.contains("hint: fill it first: pgfathom load tpcc -s 10"), "{}", missing.stderr);
+    assert_eq!(laboratory.type_("load tpcc -s 1 -q").exit, Some(0));
+    let (ended, summary) =
+        laboratory.summary("run -b chbench -c 6 --analysts 4 --random-seed 3 -T 15 -o both");
+    assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
+    assert_eq!(summary["tpcc"]["orders"]["agree"], true);
+    assert!(summary["tpcc"]["tpmc"].as_f64().expect("a rate") > 0.0);
+    assert!(figure(&summary, "analytic queries") > 0.0);
+    assert_eq!(figure(&summary, "sessions that ask queries"), 4.0);
+    let schema: Vec<String> = workloads::chbench::queries::all("public", "chbench");
+    for (number, query) in (1..).zip(schema) {
+        let count = laboratory.cluster.value(&format!("select count(*)::text from ({query}) q"));
+        let count: u64 = count.expect("the query runs").expect("a count").parse().expect("a number");
+        assert!(count > 0, "Q{number} finds nothing:\n{query}");
+    }
+}
+
+#[test]
+fn flags_of_a_benchmark_that_is_not_run_are_refused() {
+    let folder = Folder::new();
+    for (typed, error, hint) in [
+        ("run -b ycsb-a --analysts 2", "--analysts belongs to chbench, which is not run", "add -b chbench"),
+        ("run -b chbench -c 2 --analysts 2", "no session is left for transactions", "-c 10 --analysts 2"),
+        ("run -b documents --document-size small", "--document-size small", "1kB..20MB"),
+        ("run -b documents-tx --statements-per-transaction 0", "1 to 1000 are possible", "10"),
+        ("run -b tpcb -M simple", "-M: tpcb uses prepared statements only", "leave -M away"),
+    ] {
+        let ended: Ended = pgfathom(folder.path())
+            .args(typed.split_whitespace())
+            .output()
+            .expect("the command starts")
+            .into();
+        assert_eq!(ended.exit, Some(1), "{typed}: {}", ended.stderr);
+        assert!(ended.stderr.contains(error) && ended.stderr.contains(hint), "{typed}: {}", ended.stderr);
+    }
+}

@@ -1,0 +1,328 @@
+//! `run -b chbench`: of the sessions so many are analysts, who ask one query after the other; the others run the transactions of TPC-C as fast as
+//! they can.
+
+use postgres::Client;
+use record::benchmark::{Benchmark as Found, Figure};
+use record::summary::Summary;
+use run::audit::Audits;
+use run::drive::Account;
+use run::engine::Nanos;
+use run::statement::StatementSpec;
+use run::terminals::Turn;
+use run::verdict::Opinion;
+use run::workload::tpcc::judge::Terms;
+use run::workload::tpcc::pace::Mix;
+use run::workload::tpcc::{Isolation, Profile, Tpcc, TpccSession};
+use run::workload::{Item, TransactionError, Try, Workload};
+
+use super::queries::{self, QUERIES};
+use super::tables;
+use crate::driving::{Builtin, Family, Flag, Given, Prepared, Refusal, ServerAudit, Tables};
+use crate::request::ask_without_rows;
+use crate::tpcc::orders::OrdersAudit;
+
+/// The name of the workload.
+const NAME: &str = "chbench";
+/// The flag for the number of sessions that ask queries.
+const ANALYSTS_FLAG: &str = "analysts";
+/// Items of TPC-C, which stand before the queries.
+const PROFILES: usize = Profile::ALL.len();
+/// What fills the tables.
+const FILL: &str = "fill it first: pgfathom load tpcc -s 10";
+
+/// The workload.
+#[derive(Clone, Debug)]
+pub struct ChBench {
+    tpcc: Tpcc,
+    /// Sessions of the run, and how many of them ask queries: the last ones.
+    sessions: u64,
+    analysts: u64,
+    queries: Vec<String>,
+    weight: u64,
+}
+
+impl ChBench {
+    /// On these warehouses, with queries on the tables of these schemas.
+    fn new(tpcc: Tpcc, schema: &str, analysts: u64, weight: u64) -> ChBench {
+        let queries = queries::all(&load::ledger::quoted(schema), tables::SCHEMA);
+        ChBench { sessions: tpcc.sessions + analysts, tpcc, analysts, queries, weight }
+    }
+
+    fn is_analyst(&self, session: u64) -> bool {
+        session % self.sessions >= self.sessions - self.analysts
+    }
+}
+
+impl Workload for ChBench {
+    type Session = Box<TpccSession>;
+
+    /// The profiles of TPC-C, then the queries: who asks those does not draw, so they have no weight.
+    fn items(&self) -> Vec<Item> {
+        let transactions =
+            self.tpcc.items().into_iter().map(|item| Item { weight: item.weight * self.weight, ..item });
+        let queries = (1..=QUERIES).map(|number| Item { name: format!("Q{number}"), weight: 0 });
+        transactions.chain(queries).collect()
+    }
+
+    fn statements(&self) -> Vec<StatementSpec> {
+        let query = |(at, sql): (usize, &String)| StatementSpec {
+            fill: Some(FILL),
+            ..StatementSpec::ours(format!("{NAME}_q{}", at + 1), sql.clone())
+        };
+        let mut statements: Vec<StatementSpec> = self.queries.iter().enumerate().map(query).collect();
+        statements.extend(self.tpcc.statements());
+        statements
+    }
+
+    fn session(&self, session: u64) -> Result<Box<TpccSession>, String> {
+        self.tpcc.session(session)
+    }
+
+    async fn transaction(
+        &self,
+        item: usize,
+        state: &mut Box<TpccSession>,
+        attempt: Try<'_>,
+    ) -> Result<(), TransactionError> {
+        let Some(query) = item.checked_sub(PROFILES) else {
+            let templates = attempt.templates.get(QUERIES..).unwrap_or_default();
+            return self.tpcc.transaction(item, state, Try { templates, ..attempt }).await;
+        };
+        ask_without_rows(attempt.session, attempt.templates, |request| request.command(query)).await
+    }
+
+    /// Analysts go through the queries in order, each beginning with another one.
+    #[inline]
+    fn choose(&self, drawn: usize, _: u64, session: u64, sequence: u64) -> usize {
+        match self.is_analyst(session) {
+            true => PROFILES + ((session * 5 + sequence) % QUERIES as u64) as usize,
+            false => drawn,
+        }
+    }
+
+    #[inline]
+    fn begin(&self, state: &mut Box<TpccSession>, turn: Option<Turn>) {
+        self.tpcc.begin(state, turn);
+    }
+
+    #[inline]
+    fn audit(&self, item: usize, state: &Box<TpccSession>, waited: Option<Nanos>, audits: &mut Audits) {
+        if item < PROFILES {
+            self.tpcc.audit(item, state, waited, audits);
+        }
+    }
+
+    fn lost(&self, item: usize, state: &Box<TpccSession>, audits: &mut Audits) {
+        if item < PROFILES {
+            self.tpcc.lost(item, state, audits);
+        }
+    }
+}
+
+/// `-b chbench`.
+#[derive(Debug)]
+pub struct ChBenchFamily;
+
+impl Family for ChBenchFamily {
+    fn filled_by(&self) -> &'static str {
+        "load tpcc"
+    }
+
+    fn builtins(&self) -> &'static [Builtin] {
+        &[Builtin {
+            name: NAME,
+            about: "CH-benCHmark: TPC-C's transactions, and 22 analytic queries beside them on the same tables",
+        }]
+    }
+
+    fn flags(&self) -> &'static [Flag] {
+        &[Flag {
+            long: ANALYSTS_FLAG,
+            value_name: "N",
+            help: "So many of the sessions (-c) ask analytic queries, the others run transactions [default: 1]",
+        }]
+    }
+
+    fn check(&self, given: &Given) -> Result<(), Refusal> {
+        analysts(given).map(drop)
+    }
+
+    fn tables(&self, client: &mut Client) -> Result<Tables, Refusal> {
+        let schema = dataset(client)?.dataset.schema_name;
+        Ok(data::tpcc::Table::ALL.map(|table| (Some(schema.clone()), table.name())).into())
+    }
+
+    fn prepare(
+        &self,
+        asked: &[(&'static str, u64)],
+        given: &Given,
+        client: &mut Client,
+    ) -> Result<Prepared, Refusal> {
+        let analysts = analysts(given)?;
+        let found = dataset(client)?;
+        tables::make(client)?;
+        let written = load::ledger::create_writer(client, &found.dataset, "{\"workload\": \"chbench\"}");
+        if let Err(error) = written.map(drop)
+            && !matches!(error, load::LoadError::WritersExhausted { .. })
+        {
+            return Err(Refusal::new("cannot enter the run in the ledger").because(error));
+        }
+        let schema = found.dataset.schema_name.clone();
+        let tpcc = Tpcc {
+            warehouses: found.warehouses,
+            constants: found.run_constants(),
+            mix: Mix::default(),
+            isolation: Isolation::default(),
+            wire: given.wire,
+            schema: Some(schema.clone()),
+            homes: None,
+            simulate: None,
+            // Where nobody runs transactions, they are shared out among one.
+            sessions: (given.sessions - analysts).max(1),
+        };
+        let terms = Terms { has_terminals: false, efficiency_percent_min: 0.0 };
+        let audit = Hybrid { orders: OrdersAudit::new(&tpcc, terms), analysts };
+        let dataset = record::model::Dataset {
+            name: found.dataset.name.clone(),
+            format_version: found.dataset.format,
+            seed: found.dataset.spec.seed,
+            rows: found.dataset.rows,
+            parameters: [
+                ("warehouses".to_owned(), found.warehouses.into()),
+                ("schema".to_owned(), schema.clone().into()),
+            ]
+            .into_iter()
+            .collect(),
+        };
+        let weight = asked.iter().map(|(_, weight)| weight).sum();
+        let workload = ChBench::new(tpcc, &schema, analysts, weight);
+        Ok(Prepared { workload: workload.into(), dataset, audit: Some(Box::new(audit)) })
+    }
+}
+
+fn analysts(given: &Given) -> Result<u64, Refusal> {
+    let analysts = given.flag(ANALYSTS_FLAG, 1u64, "2")?;
+    if analysts >= given.sessions {
+        return Err(Refusal::new(format!(
+            "-c {}: with {analysts} of them asking queries no session is left for transactions",
+            given.sessions
+        ))
+        .with_hint(format!(
+            "use more sessions, for example -c {} --{ANALYSTS_FLAG} {analysts}",
+            analysts + 8
+        )));
+    }
+    Ok(analysts)
+}
+
+fn dataset(client: &mut Client) -> Result<load::tpcc::TpccDataset, Refusal> {
+    let unreadable = |error: load::LoadError| Refusal::new("cannot read the ledger").because(error);
+    let missing = || Refusal::new("this database holds no TPC-C dataset").with_hint(FILL);
+    if !load::ledger::exists(client).map_err(unreadable)? {
+        return Err(missing());
+    }
+    let found = load::tpcc::find(client).map_err(unreadable)?.ok_or_else(missing)?;
+    if !found.dataset.loaded {
+        return Err(Refusal::new("the TPC-C dataset of this database is not completely loaded")
+            .with_hint(format!("continue where it stopped: pgfathom load tpcc -s {}", found.warehouses)));
+    }
+    Ok(found)
+}
+
+/// Judges the transactions as TPC-C's, and counts the queries.
+#[derive(Debug)]
+struct Hybrid {
+    orders: OrdersAudit,
+    analysts: u64,
+}
+
+impl ServerAudit for Hybrid {
+    fn before(&mut self, client: &mut Client) -> Result<(), Refusal> {
+        self.orders.before(client)
+    }
+
+    fn after(&mut self, client: &mut Client) -> Result<(), Refusal> {
+        self.orders.after(client)
+    }
+
+    fn judge(&self, account: &Account, first: usize, summary: &mut Summary, opinion: &mut Opinion) {
+        self.orders.judge(account, first, summary, opinion);
+        let queries = &account.posted.measured.types[first + PROFILES..first + PROFILES + QUERIES];
+        let hours = account.measured().as_secs_f64() / 3_600.0;
+        let asked: u64 = queries.iter().map(|tally| tally.transactions).sum();
+        let per_hour = if hours > 0.0 { asked as f64 / hours } else { 0.0 };
+        let mut figures = vec![
+            Figure::new("sessions that ask queries", self.analysts as f64, "sessions"),
+            Figure::new("analytic queries", per_hour, "queries/h"),
+            Figure::new("queries answered at least once", answered(queries) as f64, "of 22"),
+        ];
+        if let Some(mean) = geometric_mean_ms(queries) {
+            figures.push(Figure::new("geometric mean of the queries' mean times", mean, "ms"));
+        }
+        for ((number, about), tally) in (1..).zip(queries::ABOUT).zip(queries) {
+            if tally.transactions > 0 {
+                let name = format!("Q{number} {about}, mean of {}", tally.transactions);
+                figures.push(Figure::new(&name, tally.response.mean_us() / 1e3, "ms"));
+            }
+        }
+        summary.benchmarks.push(Found { name: "CH-benCHmark".into(), figures, checks: vec![] });
+    }
+}
+
+fn answered(queries: &[run::tally::TypeTally]) -> usize {
+    queries.iter().filter(|tally| tally.transactions > 0).count()
+}
+
+/// Only over all queries: without the slow ones the mean would look better.
+fn geometric_mean_ms(queries: &[run::tally::TypeTally]) -> Option<f64> {
+    (answered(queries) == queries.len()).then(|| {
+        let logs: f64 = queries.iter().map(|tally| (tally.response.mean_us() / 1e3).ln()).sum();
+        (logs / queries.len() as f64).exp()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use data::tpcc::nurand::Constants;
+    use wire::prepared::Wire;
+
+    fn workload(transactional: u64, analysts: u64) -> ChBench {
+        let tpcc = Tpcc {
+            warehouses: 1,
+            constants: Constants::for_run(17, 3),
+            mix: Mix::default(),
+            isolation: Isolation::default(),
+            wire: Wire::Libpq,
+            schema: Some("public".into()),
+            homes: None,
+            simulate: None,
+            sessions: transactional,
+        };
+        ChBench::new(tpcc, "public", analysts, 1)
+    }
+
+    #[test]
+    fn analysts_go_through_all_queries_and_the_others_ask_none() {
+        let workload = workload(3, 2);
+        assert!((0..3).all(|session| (0..50).all(|sequence| workload.choose(1, 7, session, sequence) == 1)));
+        for session in 3..5 {
+            let asked: std::collections::BTreeSet<usize> =
+                (0..22).map(|sequence| workload.choose(1, 7, session, sequence)).collect();
+            assert_eq!(asked, (PROFILES..PROFILES + QUERIES).collect());
+        }
+        assert_ne!(
+            workload.choose(0, 7, 3, 0),
+            workload.choose(0, 7, 4, 0),
+            "they begin with different ones"
+        );
+    }
+
+    #[test]
+    fn statements_of_both_parts_are_told_apart() {
+        let statements = workload(3, 1).statements();
+        assert!(statements[..QUERIES].iter().all(|spec| spec.name.starts_with("chbench_q")));
+        assert!(statements[..QUERIES].iter().all(|spec| !spec.sql.contains('{') && spec.parameters == 0));
+        assert!(statements[QUERIES..].iter().all(|spec| spec.name.starts_with("tpcc_")));
+    }
+}

@@ -1,0 +1,11 @@
+//! JSON documents from some hundred bytes to tens of megabytes: inserted, read and updated.
+//!
+//! One table, `documents(doc_id, doc_version, body)`. The body is a pure function of seed, number and version, so that
+//! whoever reads a document can tell whether it is one that was written.
+
+pub mod content;
+mod dataset;
+pub mod run;
+pub mod size;
+
+pub use dataset::{DATASET, Documents};

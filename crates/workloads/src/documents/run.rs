@@ -1,0 +1,576 @@
+//! `run -b documents` and `run -b documents-tx`: documents read, updated and inserted, each statement a transaction of its own, or several of
+//! them between BEGIN and COMMIT.
+//!
+//! The two show what autocommit costs where a commit is expensive: a synchronous replica, several nodes, a slow disk. Every answer is awaited
+//! before the next statement is sent, as applications do. COMMIT of a transaction of several statements is timed apart.
+
+use postgres::Client;
+use record::Latency;
+use record::benchmark::{Benchmark as Found, Figure};
+use record::summary::Summary;
+use run::audit::{Audits, Sums};
+use run::drive::Account;
+use run::engine::Nanos;
+use run::engine::link::Reply;
+use run::engine::session::Session;
+use run::random::Random;
+use run::statement::StatementSpec;
+use run::verdict::Opinion;
+use run::workload::{Item, TransactionError, Try, Workload};
+use wire::backend::{Columns, tag};
+use wire::prepared::Template;
+
+use super::content::Documents;
+use super::size::Sizes;
+use crate::driving::{
+    Builtin, Family, Flag, Given, Prepared, Refusal, ServerAudit, Tables, failed, loaded, schema_of,
+};
+use crate::request::{ask, expect_commit, expect_rows};
+
+/// The name of the dataset, of its table and of the workload in autocommit.
+const NAME: &str = "documents";
+/// The workload with explicit transactions.
+const NAME_TX: &str = "documents-tx";
+/// Percent of statements that read, and that update; the others insert.
+const READ_PERCENT: u64 = 50;
+const UPDATE_PERCENT: u64 = 30;
+/// Statements of an explicit transaction, unless the flag says otherwise, and at most.
+const STATEMENTS_DEFAULT: u64 = 10;
+const STATEMENTS_MAX: u64 = 1_000;
+/// Versions that updates draw from: those of an `int`.
+const VERSION_MAX: u64 = i32::MAX as u64;
+/// What fills the table.
+const FILL: &str = "fill it first: pgfathom load documents";
+
+/// Places of the statements.
+mod statement {
+    pub(super) const READ: usize = 0;
+    pub(super) const UPDATE: usize = 1;
+    pub(super) const INSERT: usize = 2;
+    pub(super) const BEGIN: usize = 3;
+    pub(super) const COMMIT: usize = 4;
+}
+
+/// What a statement does to a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verb {
+    Read,
+    Update,
+    Insert,
+}
+
+/// What a type of transactions does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// One statement in autocommit.
+    Alone(Verb),
+    /// So many statements between BEGIN and COMMIT.
+    Together(u64),
+}
+
+/// The workload.
+#[derive(Clone, Debug)]
+pub struct DocumentsRun {
+    schema: String,
+    documents: Documents,
+    /// The first loaded document, and how many there are.
+    first: u64,
+    count: u64,
+    /// The first number that a run may insert.
+    first_insert: u64,
+    sessions: u64,
+    items: Vec<(Item, Kind)>,
+}
+
+/// What a session keeps between transactions.
+#[derive(Clone, Debug)]
+pub struct DocumentsSession {
+    session: u64,
+    /// Documents that it has tried to insert, and those of the transaction under way.
+    inserted: u64,
+    inserting: u64,
+    /// Statements of the transaction under way: document, what is done, the version that is written.
+    statements: Vec<(u64, Verb, u64)>,
+    /// Text of a document.
+    text: Vec<u8>,
+    done: Traffic,
+}
+
+/// What a transaction did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Traffic {
+    read: u64,
+    read_bytes: u64,
+    written: u64,
+    written_bytes: u64,
+    commit: Option<Nanos>,
+}
+
+impl DocumentsRun {
+    /// Draws what a transaction does. Documents come in ascending order: two transactions that update the same ones wait for each other, and
+    /// never in a circle.
+    fn draw(&self, kind: Kind, state: &mut DocumentsSession, random: &mut Random) {
+        state.statements.clear();
+        state.inserting = 0;
+        let count = match kind {
+            Kind::Alone(_) => 1,
+            Kind::Together(count) => count,
+        };
+        for _ in 0..count {
+            let verb = match kind {
+                Kind::Alone(verb) => verb,
+                Kind::Together(_) => match random.below(100) {
+                    percent if percent < READ_PERCENT => Verb::Read,
+                    percent if percent < READ_PERCENT + UPDATE_PERCENT => Verb::Update,
+                    _ => Verb::Insert,
+                },
+            };
+            let loaded = self.first + random.below(self.count);
+            let version = 1 + random.below(VERSION_MAX);
+            let document = match verb {
+                Verb::Read | Verb::Update => loaded,
+                Verb::Insert => {
+                    state.inserting += 1;
+                    let number = state.inserted + state.inserting - 1;
+                    self.first_insert + number * self.sessions + state.session
+                }
+            };
+            state.statements.push((document, verb, version));
+        }
+        state.statements.sort_unstable();
+    }
+
+    async fn statement(
+        &self,
+        (session, templates): (&Session, &[Template]),
+        state: &mut DocumentsSession,
+        (document, verb, version): (u64, Verb, u64),
+        begins: bool,
+    ) -> Result<(), TransactionError> {
+        state.text.clear();
+        if verb != Verb::Read {
+            self.documents.write(document, version as u32, &mut state.text);
+            state.done.written += 1;
+            state.done.written_bytes += state.text.len() as u64;
+        }
+        let text = &state.text;
+        let place = match verb {
+            Verb::Read => statement::READ,
+            Verb::Update => statement::UPDATE,
+            Verb::Insert => statement::INSERT,
+        };
+        let reply = ask(session, templates, |request| {
+            if begins {
+                request.command(statement::BEGIN);
+            }
+            request.execute(place, |execution| {
+                execution.integer(document as i64);
+                if verb != Verb::Read {
+                    execution.integer(version as i64);
+                    execution.raw(text);
+                }
+            });
+        })
+        .await?;
+        let rows = [None, Some(1)];
+        expect_rows(session, reply, if begins { &rows } else { &rows[1..] }, "the document")?;
+        if verb == Verb::Read {
+            state.done.read += 1;
+            state.done.read_bytes += found(session, reply, document)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the document that was read, which must say that it is the one that was asked for, in the version that stands beside it.
+fn found(session: &Session, reply: Reply, document: u64) -> Result<u64, TransactionError> {
+    session.with_frames(reply, |mut frames| {
+        let row = frames.find(|frame| frame.tag == tag::DATA_ROW);
+        let mut columns = row.and_then(|frame| Columns::new(frame.body).ok());
+        let mut next = || columns.as_mut().and_then(|columns| columns.next_column().ok().flatten().flatten());
+        let (version, body) = (next().unwrap_or_default(), next().unwrap_or_default());
+        match names(body, document, version) {
+            true => Ok(body.len() as u64),
+            false => {
+                Err(TransactionError::RowMissing(format!("document {document} is not what was written")))
+            }
+        }
+    })
+}
+
+/// Whether a document begins with its number and version.
+fn names(body: &[u8], document: u64, version: &[u8]) -> bool {
+    let number = |text: &[u8]| {
+        let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+        digits.fold((0u64, 0usize), |(value, length), digit| {
+            (value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')), length + 1)
+        })
+    };
+    let Some(rest) = body.strip_prefix(b"{\"id\": ") else { return false };
+    let (id, length) = number(rest);
+    let Some(rest) = rest[length..].strip_prefix(b", \"rev\": ") else { return false };
+    let (revision, length) = number(rest);
+    length > 0 && id == document && revision == number(version).0
+}
+
+impl Workload for DocumentsRun {
+    type Session = DocumentsSession;
+
+    fn items(&self) -> Vec<Item> {
+        self.items.iter().map(|(item, _)| item.clone()).collect()
+    }
+
+    fn statements(&self) -> Vec<StatementSpec> {
+        let table = load::ledger::qualified(&self.schema, NAME);
+        let texts = [
+            ("read", format!("SELECT doc_version::text, body::text FROM {table} WHERE doc_id = $1")),
+            (
+                "update",
+                format!("UPDATE {table} SET doc_version = $2, body = $3::text::jsonb WHERE doc_id = $1"),
+            ),
+            (
+                "insert",
+                format!("INSERT INTO {table} (doc_id, doc_version, body) VALUES ($1, $2, $3::text::jsonb)"),
+            ),
+            ("begin", "BEGIN".to_owned()),
+            ("commit", "COMMIT".to_owned()),
+        ];
+        let spec = |(name, sql): (&str, String)| StatementSpec {
+            fill: Some(FILL),
+            ..StatementSpec::ours(format!("{NAME}_{name}"), sql)
+        };
+        texts.map(spec).into()
+    }
+
+    fn session(&self, session: u64) -> Result<DocumentsSession, String> {
+        Ok(DocumentsSession {
+            session,
+            inserted: 0,
+            inserting: 0,
+            statements: Vec::new(),
+            text: Vec::new(),
+            done: Traffic::default(),
+        })
+    }
+
+    async fn transaction(
+        &self,
+        item: usize,
+        state: &mut DocumentsSession,
+        attempt: Try<'_>,
+    ) -> Result<(), TransactionError> {
+        let Try { session, templates, random, .. } = attempt;
+        let kind = self.items[item].1;
+        self.draw(kind, state, random);
+        state.done = Traffic::default();
+        let is_block = matches!(kind, Kind::Together(_));
+        for at in 0..state.statements.len() {
+            let what = state.statements[at];
+            self.statement((session, templates), state, what, is_block && at == 0).await?;
+        }
+        if is_block {
+            let asked = session.now();
+            let reply = ask(session, templates, |request| request.command(statement::COMMIT)).await?;
+            state.done.commit = Some(session.now() - asked);
+            expect_commit(session, reply)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn ended(&self, _: usize, state: &mut DocumentsSession, _: bool) {
+        // A number whose insert failed stays unused: nobody may be asked twice to insert it.
+        state.inserted += std::mem::take(&mut state.inserting);
+    }
+
+    #[inline]
+    fn audit(&self, _: usize, state: &DocumentsSession, _: Option<Nanos>, audits: &mut Audits) {
+        let sums = audits.entry::<Documented>();
+        let done = &state.done;
+        sums.read += done.read;
+        sums.read_bytes += done.read_bytes;
+        sums.written += done.written;
+        sums.written_bytes += done.written_bytes;
+        if let Some(commit) = done.commit {
+            sums.commits.get_or_insert_default().record_ns(commit);
+        }
+    }
+
+    fn inserted(&self, state: &DocumentsSession) -> u64 {
+        state.inserted
+    }
+}
+
+/// What was read and written.
+#[derive(Clone, Debug, Default)]
+struct Documented {
+    read: u64,
+    read_bytes: u64,
+    written: u64,
+    written_bytes: u64,
+    /// Time of COMMIT in transactions of several statements. Made when it is first needed.
+    commits: Option<Box<Latency>>,
+}
+
+impl Sums for Documented {
+    fn add(&mut self, other: &Documented) {
+        self.read += other.read;
+        self.read_bytes += other.read_bytes;
+        self.written += other.written;
+        self.written_bytes += other.written_bytes;
+        if let Some(theirs) = other.commits.as_deref().filter(|latency| !latency.is_empty()) {
+            self.commits.get_or_insert_default().merge(theirs);
+        }
+    }
+
+    fn reset(&mut self) {
+        (self.read, self.read_bytes, self.written, self.written_bytes) = (0, 0, 0, 0);
+        if let Some(commits) = self.commits.as_deref_mut().filter(|latency| !latency.is_empty()) {
+            commits.reset();
+        }
+    }
+}
+
+/// `-b documents` and `-b documents-tx`.
+#[derive(Debug)]
+pub struct DocumentsFamily;
+
+/// The flags.
+const SIZE_FLAG: &str = "document-size";
+const STATEMENTS_FLAG: &str = "statements-per-transaction";
+
+impl Family for DocumentsFamily {
+    fn filled_by(&self) -> &'static str {
+        "load documents"
+    }
+
+    fn builtins(&self) -> &'static [Builtin] {
+        &[
+            Builtin {
+                name: NAME,
+                about: "JSON documents: 50 % read, 30 % update, 20 % insert, each in a transaction of its own",
+            },
+            Builtin { name: NAME_TX, about: "the same, ten statements between BEGIN and COMMIT" },
+        ]
+    }
+
+    fn flags(&self) -> &'static [Flag] {
+        &[
+            Flag {
+                long: SIZE_FLAG,
+                value_name: "SIZE",
+                help: "Sizes of documents that are written, as 20MB or 1kB..20MB [default: those of the load, or 1kB..20MB]",
+            },
+            Flag {
+                long: STATEMENTS_FLAG,
+                value_name: "N",
+                help: "Statements of a transaction of documents-tx, at most 1000 [default: 10]",
+            },
+        ]
+    }
+
+    fn check(&self, given: &Given) -> Result<(), Refusal> {
+        given.flag(SIZE_FLAG, Sizes::DEFAULT, "1kB..20MB")?;
+        statements(given).map(drop)
+    }
+
+    fn tables(&self, client: &mut Client) -> Result<Tables, Refusal> {
+        Ok(vec![(Some(schema(client)?), NAME)])
+    }
+
+    fn prepare(
+        &self,
+        asked: &[(&'static str, u64)],
+        given: &Given,
+        client: &mut Client,
+    ) -> Result<Prepared, Refusal> {
+        let schema = schema(client)?;
+        let known = loaded(client, NAME)?;
+        let sql = format!(
+            "select min(doc_id)::int8, max(doc_id)::int8 from {}",
+            load::ledger::qualified(&schema, NAME)
+        );
+        let row = client.query_one(&sql, &[]).map_err(|error| failed("look for documents", error))?;
+        let (Some(first), Some(last)) = (row.get::<_, Option<i64>>(0), row.get::<_, Option<i64>>(1)) else {
+            return Err(Refusal::new("the table documents is empty").with_hint(FILL));
+        };
+        let all = (last - first + 1) as u64;
+        let count = match &known {
+            Some(dataset) => dataset.rows.min(all),
+            // What sessions of other runs have inserted has gaps, and a document that is not there is an error.
+            None => {
+                let sql = format!(
+                    "select min(d.doc_id)::int8 from {0} d where not exists (select 1 from {0} n where n.doc_id = d.doc_id + 1)",
+                    load::ledger::qualified(&schema, NAME)
+                );
+                let row = client.query_one(&sql, &[]).map_err(|error| failed("look for documents", error))?;
+                (row.get::<_, i64>(0) - first + 1) as u64
+            }
+        };
+        let sizes = given.flag(SIZE_FLAG, Sizes::DEFAULT, "1kB..20MB")?;
+        let seed = known.as_ref().map_or(given.seed, |dataset| dataset.spec.seed);
+        if let Some(dataset) = &known {
+            let written = load::ledger::create_writer(client, dataset, "{\"workload\": \"documents\"}");
+            if let Err(error) = written.map(drop)
+                && !matches!(error, load::LoadError::WritersExhausted { .. })
+            {
+                return Err(Refusal::new("cannot enter the run in the ledger").because(error));
+            }
+        }
+        let workload = DocumentsRun {
+            schema: schema.clone(),
+            documents: Documents::new(seed, sizes),
+            first: first as u64,
+            count,
+            first_insert: last as u64 + 1,
+            sessions: given.sessions,
+            items: items(asked, statements(given)?),
+        };
+        let dataset = record::model::Dataset {
+            name: NAME.into(),
+            format_version: known.as_ref().map_or(0, |dataset| dataset.format),
+            seed,
+            rows: count,
+            parameters: [
+                ("schema".to_owned(), schema.into()),
+                ("written_sizes".to_owned(), sizes.to_string().into()),
+            ]
+            .into_iter()
+            .collect(),
+        };
+        Ok(Prepared { workload: workload.into(), dataset, audit: Some(Box::new(Reported)) })
+    }
+}
+
+fn statements(given: &Given) -> Result<u64, Refusal> {
+    let count = given.flag(STATEMENTS_FLAG, STATEMENTS_DEFAULT, "10")?;
+    match (1..=STATEMENTS_MAX).contains(&count) {
+        true => Ok(count),
+        false => {
+            Err(Refusal::new(format!("--{STATEMENTS_FLAG} {count}: 1 to {STATEMENTS_MAX} are possible"))
+                .with_hint(format!("write it as --{STATEMENTS_FLAG} 10")))
+        }
+    }
+}
+
+/// The types of transactions of what was asked for.
+fn items(asked: &[(&'static str, u64)], statements: u64) -> Vec<(Item, Kind)> {
+    let mut items = Vec::new();
+    for (name, weight) in asked {
+        let mut item = |what: &str, percent: u64, kind: Kind| {
+            items.push((Item { name: format!("{name}.{what}"), weight: weight * percent }, kind));
+        };
+        if *name == NAME_TX {
+            item("batch", 100, Kind::Together(statements));
+            continue;
+        }
+        item("read", READ_PERCENT, Kind::Alone(Verb::Read));
+        item("update", UPDATE_PERCENT, Kind::Alone(Verb::Update));
+        item("insert", 100 - READ_PERCENT - UPDATE_PERCENT, Kind::Alone(Verb::Insert));
+    }
+    items
+}
+
+fn schema(client: &mut Client) -> Result<String, Refusal> {
+    schema_of(client, NAME, NAME)?
+        .ok_or_else(|| Refusal::new("this database holds no table documents").with_hint(FILL))
+}
+
+/// Writes the figures of documents. Each document that is read is checked when it comes; the server is asked nothing more.
+#[derive(Debug)]
+struct Reported;
+
+impl ServerAudit for Reported {
+    fn before(&mut self, _: &mut Client) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn after(&mut self, _: &mut Client) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn judge(&self, account: &Account, _: usize, summary: &mut Summary, _: &mut Opinion) {
+        let sums = account.posted.measured.audits.of::<Documented>();
+        let seconds = account.measured().as_secs_f64();
+        let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let mut figures = vec![
+            Figure::new("documents read", rate(sums.read), "documents/s"),
+            Figure::new("documents written", rate(sums.written), "documents/s"),
+            Figure::new("bytes read", rate(sums.read_bytes) / 1e6, "MB/s"),
+            Figure::new("bytes written", rate(sums.written_bytes) / 1e6, "MB/s"),
+        ];
+        if let Some(commits) = sums.commits.filter(|commits| !commits.is_empty()) {
+            figures.push(Figure::new("COMMIT, mean", commits.mean_us() / 1e3, "ms"));
+            figures.push(Figure::new("COMMIT, p99", commits.quantile_us(0.99) as f64 / 1e3, "ms"));
+        }
+        summary.benchmarks.push(Found { name: "documents".into(), figures, checks: vec![] });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(statements: u64) -> DocumentsRun {
+        DocumentsRun {
+            schema: "public".into(),
+            documents: Documents::new(1, Sizes::new(300, 900).expect("sizes")),
+            first: 1,
+            count: 50,
+            first_insert: 51,
+            sessions: 3,
+            items: items(&[(NAME, 1), (NAME_TX, 2)], statements),
+        }
+    }
+
+    #[test]
+    fn transactions_update_in_ascending_order_and_insert_numbers_of_their_own() {
+        let workload = workload(20);
+        let mut inserted = Vec::new();
+        for number in 0..3 {
+            let mut state = workload.session(number).expect("a session");
+            for sequence in 0..50 {
+                let mut random = Random::for_transaction(1, number, sequence);
+                workload.draw(Kind::Together(20), &mut state, &mut random);
+                assert_eq!(state.statements.len(), 20);
+                assert!(state.statements.is_sorted());
+                for (document, verb, version) in &state.statements {
+                    assert_eq!(*document > 50, *verb == Verb::Insert);
+                    assert!((1..=VERSION_MAX).contains(version));
+                    inserted.extend((*document > 50).then_some(*document));
+                }
+                workload.ended(3, &mut state, true);
+            }
+        }
+        let count = inserted.len();
+        inserted.sort_unstable();
+        inserted.dedup();
+        assert_eq!(inserted.len(), count, "no number is inserted twice");
+    }
+
+    #[test]
+    fn a_document_is_known_by_its_number_and_version() {
+        let workload = workload(1);
+        let mut text = Vec::new();
+        workload.documents.write(7, 12, &mut text);
+        assert!(names(&text, 7, b"12"));
+        assert!(!names(&text, 8, b"12") && !names(&text, 7, b"1") && !names(&text, 7, b"0"));
+        assert!(!names(b"", 7, b"12") && !names(b"{\"id\": 7}", 7, b""));
+    }
+
+    #[test]
+    fn both_ways_share_a_mix_by_their_weights() {
+        let weights: Vec<(String, u64)> =
+            workload(10).items().into_iter().map(|item| (item.name, item.weight)).collect();
+        let named = |name: &str, weight: u64| (name.to_owned(), weight);
+        assert_eq!(
+            weights,
+            [
+                named("documents.read", 50),
+                named("documents.update", 30),
+                named("documents.insert", 20),
+                named("documents-tx.batch", 200)
+            ]
+        );
+    }
+}

@@ -1,0 +1,3 @@
+//! TPC-C: nine tables of a wholesaler, five transactions at terminals.
+
+pub mod orders;
