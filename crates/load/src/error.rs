@@ -637,14 +637,16 @@ mod tests {
     #[test]
     fn a_session_that_the_server_ends_is_a_lost_connection_with_its_words() {
         let server = Throwaway::start(&installations()[0], &[]).unwrap();
-        for (limit, code) in
-            [("idle_session_timeout", b"57P05"), ("idle_in_transaction_session_timeout", b"25P03")]
-        {
+        // Each limit with a statement that leaves the session where the limit applies.
+        for (limit, statement, code) in [
+            ("idle_session_timeout", "select 1", b"57P05"),
+            ("idle_in_transaction_session_timeout", "begin", b"25P03"),
+        ] {
             let mut control = connect::control::connect(&server.spec()).unwrap();
             control.batch_execute(&format!("set {limit} = '1ms'")).unwrap();
             let mut lost = None;
             testing::wait_for("the end of the session", || {
-                lost = control.batch_execute("begin").err();
+                lost = control.batch_execute(statement).err();
                 lost.is_some()
             });
             let error = LoadError::sql("waiting", lost.unwrap());

@@ -121,7 +121,7 @@ pub(crate) fn ownership(
         for (node, (node_name, partitions)) in nodes.iter().enumerate() {
             let Some(partition) = partitions.iter().find(|partition| usize::from(partition.leaf) == leaf)
             else {
-                return disagree(format!("is no partition on {node_name}"));
+                return disagree(format!("is not a partition on {node_name}"));
             };
             if partition.local {
                 owners.push((node, &partition.attachment));

@@ -379,7 +379,7 @@ fn a_node_that_goes_away_is_named_and_waited_for() {
         assert!(report.retries > 0);
         assert_exact_on(&cluster, 150_001, 6, &spec(1));
         let told: Vec<&str> = notes.events.iter().map(|event| event.message.as_str()).collect();
-        assert!(told.iter().any(|message| message.contains("stream 1 (n2) lost the server")), "{told:?}");
+        assert!(told.iter().any(|message| message.contains("stream 1 (n2) lost the connection")), "{told:?}");
         assert!(told.iter().any(|message| message.contains("stream 1 (n2) has reconnected")), "{told:?}");
 
         let soon = Options { restart: true, reconnect_limit: Duration::from_secs(2), ..options.clone() };

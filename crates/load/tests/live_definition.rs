@@ -252,7 +252,7 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
     on_each(|server| {
         server.execute("create database one").unwrap();
         load::load_ycsb(&database(server, "one"), &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
-        let contradicts = "contradicts itself";
+        let contradicts = "is inconsistent";
         damage(
             server,
             "one",
@@ -336,7 +336,7 @@ fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
     on_each(|server| {
         server.execute("create database w").unwrap();
         load_tpcc(&database(server, "w"), &TpccOptions::new(1), &Stop::new(), &mut Silent).unwrap();
-        let contradicts = "contradicts itself";
+        let contradicts = "is inconsistent";
         damage(
             server,
             "w",
@@ -636,7 +636,7 @@ fn row_level_security_leaves_no_verdict_to_those_it_applies_to() {
             for spec in [as_app.clone().with_user("seer"), as_app.clone()] {
                 let (verdict, lines, _) = verify(&spec, false, deep).unwrap();
                 assert_eq!(verdict, Verdict::Different, "{lines}");
-                assert!(lines.contains("stranger: stranger in usertable"), "{lines}");
+                assert!(lines.contains("stranger: unknown row in usertable"), "{lines}");
             }
             let error = verify(&as_app.clone().with_user("reader"), false, deep).unwrap_err();
             assert!(matches!(error, VerifyError::RowSecurity { .. }), "{}", words(&error));

@@ -162,7 +162,7 @@ fn mistakes_get_a_hint() {
         (
             "run -b tpcc --until-slo -c 1,2",
             "--until-slo searches for a number of warehouses",
-            "one number behind -c",
+            "one number after -c",
         ),
         ("run -b tpcc --until-slo -t 10", "-t: the steps of --until-slo are timed", "-T 5m"),
         ("run -b tpcc --efficiency 200", "200", "as 95"),

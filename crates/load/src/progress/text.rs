@@ -7,7 +7,7 @@ use super::{Phase, Progress};
 /// One line for a terminal `width` characters wide. What matters least stands last and is left out first.
 ///
 /// ```text
-/// load  38.2 %  382 MB/1.02 GB  now 112 MB/s  mean 108 MB/s  99.8k rows/s  eta 6 s  chunks 5/12  slowest #1 40k (median 52k)
+/// load  38.2 %  382 MB/1.02 GB  now 112 MB/s  mean 108 MB/s  99.8k rows/s  eta 6.0 s  chunks 5/12  slowest #1 40k (median 52k)
 /// ```
 pub fn line(progress: &Progress, width: usize) -> String {
     let mut line = String::from("load");
@@ -158,9 +158,9 @@ mod tests {
     fn on_a_cluster_the_slowest_node_is_named() {
         let slowest = SlowestNode { name: "n4".into(), rows_per_s: 3_500.0, others_rows_per_s: 15_000.0 };
         let progress = Progress { slowest_node: Some(slowest), ..copying() };
-        assert!(line(&progress, 200).ends_with("chunks 5/12  slowest n4 3,500 rows/s (others 15.0k)"));
+        assert!(line(&progress, 200).ends_with("chunks 5/12  slowest n4 3,500 rows/s (others 15k)"));
         assert!(plain(&progress).contains(
-            ", slowest node n4 at 3,500 rows/s (median of the others 15.0k), slowest stream 1 at 40.0k rows/s"
+            ", slowest node n4 at 3,500 rows/s (median of the others 15k), slowest stream 1 at 40k rows/s"
         ));
     }
 
@@ -168,8 +168,8 @@ mod tests {
     fn a_terminal_line_shows_everything_that_fits() {
         assert_eq!(
             line(&copying(), 200),
-            "load  38.2 %  382 MB/1.02 GB  now 112 MB/s  mean 108 MB/s  110k rows/s  eta 6 s  chunks 5/12  \
-             slowest #1 40.0k rows/s (median 52.0k)"
+            "load  38.2 %  382 MB/1.02 GB  now 112 MB/s  mean 108 MB/s  110k rows/s  eta 6.0 s  chunks 5/12  \
+             slowest #1 40k rows/s (median 52k)"
         );
         assert_eq!(
             line(&copying(), 79),
@@ -193,16 +193,16 @@ mod tests {
         assert_eq!(
             plain(&copying()),
             "progress: 3.8 s, copy 38.2 %, 373777 of 1000000 rows, now 110k rows/s 112 MB/s, mean 106k rows/s 108 MB/s, \
-             chunks 5/12, eta 6 s, slowest stream 1 at 40.0k rows/s (median 52.0k)"
+             chunks 5/12, eta 6.0 s, slowest stream 1 at 40k rows/s (median 52k)"
         );
     }
 
     #[test]
     fn other_phases_say_what_they_are() {
         let progress = Progress { phase: Phase::Index, percent: Some(40.0), ..copying() };
-        assert_eq!(line(&progress, 80), "load  primary keys  40.0 %  4 s");
+        assert_eq!(line(&progress, 80), "load  primary keys  40.0 %  4.0 s");
         assert_eq!(plain(&progress), "progress: 3.8 s, index 40.0 %");
         let progress = Progress { phase: Phase::Analyze, percent: None, ..copying() };
-        assert_eq!(line(&progress, 80), "load  statistics  4 s");
+        assert_eq!(line(&progress, 80), "load  statistics  4.0 s");
     }
 }

@@ -39,8 +39,8 @@ fn every_difference_of_identity_is_refused_with_both_values() {
     let sequential = Spec { key_order: KeyOrder::Sequential, ..spec(1) };
     let compressible = Spec { compressible: Compressible::MAX, ..spec(1) };
     let cases = [
-        (Options { spec: spec(2), ..asked.clone() }, "seed 1", "asks for 2", "--seed 1"),
-        (Options { rows: 2000, ..asked.clone() }, "rows 1000", "asks for 2000", "--rows 1000"),
+        (Options { spec: spec(2), ..asked.clone() }, "seed 1", "specifies 2", "--seed 1"),
+        (Options { rows: 2000, ..asked.clone() }, "rows 1000", "specifies 2000", "--rows 1000"),
         (
             Options { spec: sequential, ..asked.clone() },
             "key order scattered",
@@ -48,8 +48,8 @@ fn every_difference_of_identity_is_refused_with_both_values() {
             "--key-order scattered",
         ),
         (Options { spec: compressible, ..asked.clone() }, "compressibility 1.0", "6.0", "--compressible 1.0"),
-        (Options { partitions: Some(4), ..asked.clone() }, "partitions 8", "asks for 4", "--partitions 8"),
-        (Options { partitions: Some(1), ..asked.clone() }, "partitions 8", "asks for 0", "--partitions 8"),
+        (Options { partitions: Some(4), ..asked.clone() }, "partitions 8", "specifies 4", "--partitions 8"),
+        (Options { partitions: Some(1), ..asked.clone() }, "partitions 8", "specifies 0", "--partitions 8"),
         (Options { method: Some(Method::Freeze), ..asked.clone() }, "method copy", "freeze", "--method copy"),
     ];
     for (options, existing, wanted, flag) in cases {

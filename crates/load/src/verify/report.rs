@@ -218,10 +218,10 @@ impl fmt::Display for Difference {
             }
             DifferenceKind::OnlyOn { other } => write!(f, ": is in {}, but not on {other}", self.table),
             DifferenceKind::Stranger { why: StrangerReason::NoKey } => {
-                write!(f, ": stranger in {}, not a key of this dataset", self.table)
+                write!(f, ": unknown row in {}, not a key of this dataset", self.table)
             }
             DifferenceKind::Stranger { why: StrangerReason::NeverWritten } => {
-                write!(f, ": stranger in {}, no run wrote a row of this number", self.table)
+                write!(f, ": unknown row in {}, no run wrote a row of this number", self.table)
             }
             DifferenceKind::DamagedKey { right_key } => {
                 write!(f, ": damaged key in {}; the values belong to {right_key}", self.table)
