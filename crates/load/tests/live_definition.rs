@@ -67,30 +67,31 @@ fn verify(spec: &ConnSpec, is_tpcc: bool, deep: bool) -> Result<(Verdict, String
     Ok((report.verdict(), lines(problems, differences), report.notes.join("\n")))
 }
 
-/// Does each damage to a copy of the database and verifies it.
+/// Does each damage to a copy of the database and verifies it. All that is judged otherwise than expected is named at the end.
 fn damage(server: &Throwaway, template: &str, is_tpcc: bool, damages: &[(&str, Expected)]) {
     let version = server.installation().version;
+    let mut wrong = Vec::new();
     for (number, (sql, expected)) in damages.iter().enumerate() {
         let name = format!("copy{number}");
         server.execute(&format!("create database {name} template {template}")).expect("a copy");
         server.execute_in(&name, sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
         for deep in [false, true] {
             let found = verify(&database(server, &name), is_tpcc, deep);
-            let told = format!("PostgreSQL {version}, deep {deep}, after {sql}: {found:?}");
-            match (expected, found) {
-                (Refused(text), Err(error)) => assert!(words(&error).contains(text), "{told}"),
-                (Different(text), Ok((Verdict::Different, lines, _))) => {
-                    assert!(lines.contains(text), "{told}")
-                }
-                (Noted(text), Ok((Verdict::Exact, _, notes))) => assert!(notes.contains(text), "{told}"),
-                (Exact, Ok((Verdict::Exact, lines, notes))) => {
-                    assert_eq!((lines, notes), Default::default(), "{told}")
-                }
-                _ => panic!("{told}"),
+            let result = format!("PostgreSQL {version}, deep {deep}, after {sql}: {found:?}");
+            let is_right = match (expected, found) {
+                (Refused(text), Err(error)) => words(&error).contains(text),
+                (Different(text), Ok((Verdict::Different, lines, _))) => lines.contains(text),
+                (Noted(text), Ok((Verdict::Exact, _, notes))) => notes.contains(text),
+                (Exact, Ok((Verdict::Exact, lines, notes))) => lines.is_empty() && notes.is_empty(),
+                _ => false,
+            };
+            if !is_right {
+                wrong.push(result);
             }
         }
         server.execute(&format!("drop database {name}")).expect("it goes away");
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -272,7 +273,7 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
                 ("update pgfathom.chunk set rows = 501 where chunk = 1", Refused(contradicts)),
                 (
                     "update pgfathom.chunk set rows = rows + case chunk when 1 then 7 else -7 end where chunk in (1, 2)",
-                    Refused("chunk 1 is said to be 507 rows"),
+                    Refused("chunk 1 is recorded with 507 rows"),
                 ),
                 ("update pgfathom.chunk set rows = -rows", Refused(contradicts)),
                 ("update pgfathom.chunk set rows = 9000000000000000000", Refused(contradicts)),
@@ -314,7 +315,7 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
                 ),
                 (
                     "update pgfathom.dataset set nodes = '{a,b}'",
-                    Refused("names the nodes a, b, and has no token"),
+                    Refused("names the nodes a, b, but has no token"),
                 ),
                 ("update pgfathom.dataset set token = 77", Refused("has a token, but names no nodes")),
                 (
@@ -402,10 +403,10 @@ fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
                 ),
                 ("alter table item rename to items", Refused("it is now public.items")),
                 ("create table more () inherits (district)", Different("has child tables")),
-                ("update pgfathom.tpcc set warehouses = 2", Refused("contradicts itself")),
-                ("update pgfathom.dataset set rows = rows + 1", Refused("contradicts itself")),
-                ("delete from pgfathom.chunk where chunk = 3", Refused("contradicts itself")),
-                ("update pgfathom.chunk set rows = rows - 1 where chunk = 2", Refused("contradicts itself")),
+                ("update pgfathom.tpcc set warehouses = 2", Refused(contradicts)),
+                ("update pgfathom.dataset set rows = rows + 1", Refused(contradicts)),
+                ("delete from pgfathom.chunk where chunk = 3", Refused(contradicts)),
+                ("update pgfathom.chunk set rows = rows - 1 where chunk = 2", Refused(contradicts)),
             ],
         );
     });

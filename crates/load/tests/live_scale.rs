@@ -291,7 +291,7 @@ fn a_deadline_ends_a_load_in_order() {
         assert!(went_on, "it went on");
         for (text, message) in [
             ("teatime", "--deadline: \"teatime\" is neither a duration nor a time"),
-            ("2001-01-01", "is over"),
+            ("2001-01-01", "is in the past"),
         ] {
             let error = run(Deadline::At(text.to_owned())).unwrap_err();
             assert!(error.to_string().contains(message), "{error}");

@@ -54,15 +54,9 @@ impl Findings {
         }
     }
 
-    /// Puts the worst first: by severity, then by how well it is proved, then by its share of client time.
+    /// Puts the worst first: [`worst_first`].
     pub fn rank(&mut self) {
-        let share = |finding: &Finding| finding.share_of_client_time.unwrap_or(0.0);
-        self.findings.sort_by(|left, right| {
-            (right.severity, right.level)
-                .cmp(&(left.severity, left.level))
-                .then_with(|| share(right).total_cmp(&share(left)))
-                .then_with(|| (&left.rule, &left.id).cmp(&(&right.rule, &right.id)))
-        });
+        worst_first(&mut self.findings);
     }
 
     /// Writes `findings.json` into a run directory; a reader finds the old file or the new one, never half of it.
@@ -95,6 +89,17 @@ impl Findings {
         };
         serde_json::from_slice(&bytes).map(Some).map_err(|source| RecordError::Damaged { path, source })
     }
+}
+
+/// Puts the worst first: by severity, then by how well it is proved, then by its share of client time.
+pub(crate) fn worst_first(findings: &mut [Finding]) {
+    let share = |finding: &Finding| finding.share_of_client_time.unwrap_or(0.0);
+    findings.sort_by(|left, right| {
+        (right.severity, right.level)
+            .cmp(&(left.severity, left.level))
+            .then_with(|| share(right).total_cmp(&share(left)))
+            .then_with(|| (&left.rule, &left.id).cmp(&(&right.rule, &right.id)))
+    });
 }
 
 /// A claim about a cause.

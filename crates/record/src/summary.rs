@@ -1,7 +1,7 @@
 //! The short answer of a run: what `--format json` prints and what scripts read.
 
 use crate::benchmark::Benchmark;
-use crate::finding::{Finding, Findings};
+use crate::finding::{Finding, Findings, worst_first};
 use crate::matrix::{self, Matrix};
 use crate::model::Step;
 use crate::sweep::Sweep;
@@ -120,7 +120,9 @@ impl Summary {
     pub fn explained(&mut self, findings: &Findings) {
         let own = self.findings.take().unwrap_or_default().into_iter();
         let own = own.filter(|finding| finding.rule == matrix::DISTANCE);
-        self.findings = Some(own.chain(findings.findings.iter().cloned()).collect());
+        let mut all: Vec<Finding> = own.chain(findings.findings.iter().cloned()).collect();
+        worst_first(&mut all);
+        self.findings = Some(all);
     }
 
     /// The summary of a run of several steps, or of a sweep: what [`Summary::of_steps`] gives, and what the sweep found. A sweep over
