@@ -1,6 +1,6 @@
 //! `docs/engines.md` is made from the profiles, so that the two cannot drift: everything between its two marks.
 //!
-//! After a change of a profile: `PGFATHOM_WRITE_DOCS=1 cargo test -p pgfathom-engines --test manual`.
+//! After a change of a profile: `PGFATHOM_WRITE_DOCS=1 cargo test -p pgfathom-engines --test all manual`.
 #![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
 use std::collections::BTreeSet;

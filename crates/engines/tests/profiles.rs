@@ -2,8 +2,7 @@
 //! placement, routes against the recorded oracle, and what a damaged catalog is told as.
 #![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
-mod recorded;
-
+use crate::recorded;
 use connect::cluster_file::Role;
 use connect::control::{self, Control};
 use engines::cluster::{Cluster, ClusterError};

@@ -1,7 +1,6 @@
 //! Changes of settings as experiments: when they prove a finding, and everything that must keep them from it.
 
-mod scene;
-
+use crate::scene;
 use record::event;
 use record::finding::{Finding, Findings, Level, Severity};
 use scene::{Scene, vacuum_wait, wait};

@@ -1,6 +1,6 @@
 //! The manual's table of rules is made from the table in the program, so that the two cannot drift.
 //!
-//! After a change of a rule: `PGFATHOM_WRITE_DOCS=1 cargo test -p pgfathom-explain --test manual`.
+//! After a change of a rule: `PGFATHOM_WRITE_DOCS=1 cargo test -p pgfathom-explain --test all manual`.
 
 use explain::rule::Need;
 use explain::rules;

@@ -1,8 +1,6 @@
 //! Every rule three times: it fires on its condition, it is silent on a healthy cluster, and it says what is missing when it cannot look.
 
-mod fire;
-mod scene;
-
+use crate::{fire, scene};
 use explain::rule::{self, Need};
 use explain::rules;
 use record::finding::{Findings, Level, Said};

@@ -1,7 +1,6 @@
 //! What is told of a directory: where the clients' time went, the page on the terminal, and directories that are old, torn or foreign.
 
-mod scene;
-
+use crate::scene;
 use explain::{Detail, decompose};
 use record::finding::{Said, Window};
 use scene::{Scene, disk, explain_folder, vacuum_wait, wait};

@@ -496,8 +496,8 @@ fn interrupt_every_step(kind: &str) {
     let topology = several().into_iter().find(|topology| topology.kind() == kind).unwrap_or_default();
     let options = UpOptions { topology, ..place.options(&installations()[0]) };
     let victim = |wait_ms: u64, signal_name: &str| -> bool {
-        let mut victim = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "whatever_step_is_interrupted_down_removes_the_rest", "--nocapture"])
+        let mut victim = testing::again(module_path!(), "whatever_step_is_interrupted_down_removes_the_rest")
+            .arg("--nocapture")
             .env(VICTIM, &place.0)
             .env(VICTIM_KIND, kind)
             .stdout(Stdio::null())

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lab::local::{Installation, LocalError};
@@ -97,8 +97,8 @@ fn a_killed_process_takes_its_server_along() {
         println!("\nvictim {} {}", cluster.pid().unwrap(), cluster.socket_dir().display());
         std::thread::sleep(Duration::from_secs(600));
     }
-    let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_killed_process_takes_its_server_along", "--nocapture"])
+    let mut victim = testing::again(module_path!(), "a_killed_process_takes_its_server_along")
+        .arg("--nocapture")
         .env(VICTIM, "1")
         .stdout(Stdio::piped())
         .spawn()

@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod support;
-
+use crate::support;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -56,8 +55,8 @@ fn loader_options(rows: u64, partitions: u32, method: Method) -> Options {
 
 fn spawn_loader(cluster: &Throwaway, rows: u64, partitions: u32, method: Method) -> Child {
     let order = format!("{} {} {rows} {partitions} {method}", cluster.socket_dir().display(), cluster.port());
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "loader_process"])
+    testing::again(module_path!(), "loader_process")
+        .arg("--ignored")
         .env(CHILD, order)
         .stdout(Stdio::null())
         .stderr(Stdio::inherit())

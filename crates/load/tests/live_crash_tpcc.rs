@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use connect::ConnSpec;
@@ -58,8 +58,8 @@ fn tpcc_loader_process() {
 }
 
 fn spawn_loader(cluster: &Throwaway) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "tpcc_loader_process"])
+    testing::again(module_path!(), "tpcc_loader_process")
+        .arg("--ignored")
         .env(CHILD, format!("{} {}", cluster.socket_dir().display(), cluster.port()))
         .stdout(Stdio::null())
         .stderr(Stdio::inherit())

@@ -1,8 +1,7 @@
 //! Damage that leaves the rows alone: tables that are defined otherwise than the load made them, ledgers that somebody has changed, tables and
 //! ledgers of roles that nobody should trust. Each is done to a copy of a loaded database, and verified fast and deep, on every PostgreSQL found.
 
-mod support;
-
+use crate::support;
 use connect::ConnSpec;
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use lab::throwaway::{SUPERUSER, Throwaway, installations};

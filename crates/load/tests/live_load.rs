@@ -1,7 +1,6 @@
 //! Loading into every PostgreSQL found: shapes, resuming, refusals.
 
-mod support;
-
+use crate::support;
 use connect::conninfo::SslMode;
 use load::{LoadError, Method, Options, Outcome, Stop, StopLevel};
 use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, start};

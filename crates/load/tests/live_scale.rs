@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod support;
-
+use crate::support;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -53,8 +52,8 @@ fn killed_options(rows: u64, chunk_rows: u64, method: Method, via: Via) -> Optio
 
 fn spawn_loader(nodes: &ThrowawayCluster, rows: u64, chunk_rows: u64, method: Method, via: Via) -> Child {
     let order = format!("{} {rows} {chunk_rows} {method} {via}", nodes.cluster_toml().display());
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "cluster_loader_process"])
+    testing::again(module_path!(), "cluster_loader_process")
+        .arg("--ignored")
         .env(CHILD, order)
         .stdout(Stdio::null())
         .stderr(Stdio::inherit())
@@ -179,7 +178,7 @@ fn two_loaders_through_the_entry_node_that_are_killed_leave_every_node_exact() {
     });
 }
 
-/// The size that the issue names; minutes long, so it is run by hand: `cargo test -p pgfathom-load --test live_scale -- --ignored million`.
+/// The size that the issue names; minutes long, so it is run by hand: `cargo test -p pgfathom-load --test all -- --ignored million`.
 #[test]
 #[ignore = "takes minutes"]
 fn a_million_rows_survive_two_loaders_that_are_killed() {

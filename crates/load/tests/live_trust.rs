@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod support;
-
+use crate::support;
 use std::time::Duration;
 
 use connect::ConnSpec;

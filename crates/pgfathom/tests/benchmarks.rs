@@ -1,8 +1,7 @@
 //! Benchmarks by the command: TPC-B whose balances are checked, documents with and without explicit transactions, and TPC-C with analytic
 //! queries beside it.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::{Throwaway, installations};
 use serde_json::Value;
 use std::sync::atomic::Ordering;

@@ -2,10 +2,7 @@
 //!
 //! Rows and their checks are those of `support/mistakes.rs`.
 
-#[path = "support/mistakes.rs"]
-mod mistakes;
-mod support;
-
+use crate::{mistakes, support};
 use lab::throwaway::{Options, Throwaway, installations};
 use mistakes::{Row, check, problem, usage, words};
 use support::{Ended, Folder, pgfathom, run};

@@ -1,7 +1,6 @@
 //! `up` and `down` as the user meets them: a cluster that other verbs find by its file, and nothing left at the end.
 
-mod support;
-
+use crate::support;
 use support::{Ended, Folder, pgfathom, run};
 
 /// Whatever a failing test leaves behind is removed: the registry lies in the test's own home.

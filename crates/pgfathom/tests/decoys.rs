@@ -1,8 +1,7 @@
 //! What a plain role puts into a database under the names that engines and extensions use is neither called nor believed, and no address that she
 //! chooses gets a connection: every verb is run by a superuser in a database full of decoys.
 
-mod support;
-
+use crate::support;
 use std::net::TcpListener;
 use std::process::Command;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! The demo, small: the whole way on every PostgreSQL of this machine, and nothing left behind, whatever ends it.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::installations;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -1,7 +1,6 @@
 //! The command drives real servers and proves afterwards what it did to them: every PostgreSQL found, each on a throwaway cluster.
 
-mod support;
-
+use crate::support;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -1,7 +1,6 @@
 //! Evidence that leaves the house: watched here, explained and reported elsewhere, without what was to stay.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::{Throwaway, installations};
 use record::RunReader;
 use record::watched::Sampled;

@@ -1,7 +1,6 @@
 //! `run --cluster` through a failover: it goes on at the new primary, tells what that cost, and what it had acknowledged is there.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::{ThrowawayCluster, installations};
 use std::process::Stdio;
 use std::time::{Duration, Instant};

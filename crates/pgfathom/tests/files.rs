@@ -1,7 +1,6 @@
 //! Run directories as files: who may read them, what a strange one does to its reader, and what is said of causes.
 
-mod support;
-
+use crate::support;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

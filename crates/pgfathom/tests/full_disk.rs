@@ -1,8 +1,7 @@
 //! Where results cannot be kept: a full disk under the run directory, a limit on files, a full device or a closed pipe as standard output.
 //! The verb tells its results all the same where it can, and never ends as if all were well.
 
-mod support;
-
+use crate::support;
 use std::fs::{File, OpenOptions};
 use std::process::{Command, Stdio};
 

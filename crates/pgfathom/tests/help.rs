@@ -1,7 +1,6 @@
 //! What `--help` shows, and how the command behaves at the edges: no terminal, closed streams, NO_COLOR.
 
-mod support;
-
+use crate::support;
 use std::process::{Command, Stdio};
 use support::{Ended, Folder, pgfathom, run};
 

@@ -1,8 +1,7 @@
 //! Servers that are broken or mean no good: endless rows, notices, notifications and settings, errors of any size, silence. Each verb ends in bounded time,
 //! in bounded memory, with words that say what the server did, over TCP and over a Unix socket.
 
-mod support;
-
+use crate::support;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;

@@ -1,7 +1,6 @@
 //! A client that is itself the limit must say so. In a test binary of its own: it has to get a CPU to be busy on.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::{Throwaway, installations};
 use support::{Ended, Folder, pgfathom};
 

@@ -1,8 +1,7 @@
 //! Every workload of `run` over every kind of link to a real server: a unix socket, TCP, TLS 1.2 and 1.3, on both pollers, through a relay
 //! that cuts the bytes anew, and through a restart of the server.
 
-mod support;
-
+use crate::support;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};

@@ -1,7 +1,6 @@
 //! Clusters are filled by the command: every PostgreSQL found, each on a throwaway cluster of three nodes.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::{ThrowawayCluster, installations};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};

@@ -1,9 +1,6 @@
 //! Mistakes about the nodes of a cluster, with the answers they get.
 
-#[path = "support/mistakes.rs"]
-mod mistakes;
-mod support;
-
+use crate::mistakes;
 use mistakes::{check, usage};
 
 #[test]

@@ -1,9 +1,6 @@
 //! Sessions sent to the nodes of real clusters, and the matrix of them: what the servers themselves counted is what was asked for.
 
-#[path = "support/relay.rs"]
-mod relay;
-mod support;
-
+use crate::{relay, support};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

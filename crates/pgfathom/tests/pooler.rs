@@ -1,8 +1,7 @@
 //! Every verb through a connection pooler, pgbouncer: where a pool gives each session a server process of its own, all of it works; where
 //! processes are shared between transactions, `run` and `watch` do, leave nothing behind on them, and the others refuse with the reason.
 
-mod support;
-
+use crate::support;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;

@@ -1,7 +1,6 @@
 //! Progress: one line that is redrawn on a terminal, plain lines elsewhere, nothing with -q, and never anything on stdout.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::{Throwaway, installations};
 use std::process::{Command, Stdio};
 use support::{Ended, Folder, pgfathom, run};

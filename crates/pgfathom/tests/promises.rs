@@ -1,9 +1,6 @@
 //! `prove` on clusters that are made for it: what is said, what the exit code is, and that nothing is left.
 
-#[path = "support/mistakes.rs"]
-mod mistakes;
-mod support;
-
+use crate::{mistakes, support};
 use mistakes::{check, usage};
 use support::{Folder, run};
 

@@ -1,7 +1,6 @@
 //! Promises by the command: a history is refuted or not, a server plays its scripts, a cluster shows what it adds.
 
-mod support;
-
+use crate::support;
 use std::ffi::OsStr;
 
 use lab::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};

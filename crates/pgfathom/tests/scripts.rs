@@ -1,10 +1,7 @@
 //! Scripts as pgbench's users type them: how they are sent, what scale they see, when they are read, what a run says that committed nothing.
 //! Every PostgreSQL found, each on a throwaway cluster.
 
-#[path = "support/mistakes.rs"]
-mod mistakes;
-mod support;
-
+use crate::{mistakes, support};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,8 +1,7 @@
 //! No name that pgfathom writes into a statement is looked up where a plain role can put something: a database whose search path leads through a
 //! schema full of traps, and every verb run on it by a superuser.
 
-mod support;
-
+use crate::support;
 use std::process::Command;
 
 use lab::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};

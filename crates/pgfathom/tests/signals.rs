@@ -1,7 +1,6 @@
 //! Ctrl-C and SIGTERM: once ends early with a partial result, twice ends at once; both exit 130.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::{Throwaway, installations};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};

@@ -1,9 +1,6 @@
 //! Sweeps on real servers, every PostgreSQL found: short steps, and what must hold of them however fast the machine is.
 
-#[path = "support/mistakes.rs"]
-mod mistakes;
-mod support;
-
+use crate::{mistakes, support};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -174,6 +174,33 @@ fn tests_skip_in_one_way_and_comments_hold_no_programs() {
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
+/// Where cargo does not look for test programs by itself, a file that no program declares would never be run.
+#[test]
+fn every_file_of_tests_is_run() {
+    let mut forgotten = Vec::new();
+    for krate in fs::read_dir(root().join("crates")).expect("crates/ is there").flatten() {
+        let manifest = read(&krate.path().join("Cargo.toml"));
+        if !manifest.contains("autotests = false") {
+            continue;
+        }
+        let folder = krate.path().join("tests");
+        let all = read(&folder.join("all.rs"));
+        for file in fs::read_dir(&folder).expect("its tests are there").flatten() {
+            let path = file.path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let is_source = path.extension().is_some_and(|extension| extension == "rs");
+            let is_module = all.lines().any(|line| line == format!("mod {name};"));
+            if is_source && !is_module && !manifest.contains(&format!("[[test]]\nname = \"{name}\"\n")) {
+                forgotten.push(path);
+            }
+        }
+    }
+    assert!(
+        forgotten.is_empty(),
+        "declare them in tests/all.rs, or as programs in Cargo.toml: {forgotten:?}"
+    );
+}
+
 #[test]
 fn modules_are_short_and_say_what_they_are() {
     let mut found = Vec::new();

@@ -1,7 +1,6 @@
 //! TPC-C by the command: load, run at the terminals' pace and without, in simulation, and every mistake around it.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::{Throwaway, installations};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};

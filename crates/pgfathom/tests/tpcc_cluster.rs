@@ -1,8 +1,7 @@
 //! TPC-C on a cluster sharded by postgres_fdw, by the command: warehouses on their nodes, proved there, driven across, and every damage found. On
 //! every PostgreSQL found, one cluster each, because loading is what takes the time.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::{ThrowawayCluster, installations};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};

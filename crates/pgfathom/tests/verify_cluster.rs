@@ -1,7 +1,6 @@
 //! Clusters are verified, driven and verified again, by the command: every PostgreSQL found, each on a throwaway cluster of three nodes.
 
-mod support;
-
+use crate::support;
 use std::path::Path;
 
 use connect::conninfo::Sources;

@@ -1,9 +1,6 @@
 //! `watch` by itself and beside other verbs: what is left in the run directory, and how it ends.
 
-#[path = "support/mistakes.rs"]
-mod mistakes;
-mod support;
-
+use crate::{mistakes, support};
 use lab::throwaway::{Installation, StopMode, Throwaway, installations};
 use mistakes::{check, usage};
 use record::RunReader;

@@ -1,7 +1,6 @@
 //! `watch` pointed at one node of several: every node that can be reached is watched, and of the others it is said why not.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 use record::RunReader;
 use record::event;

@@ -1,8 +1,7 @@
 //! What is said when a dataset is asked for in the wrong words: another one than is there, one that was moved, flags that do not fit what is loaded, values
 //! that nothing can be done with. Nothing is made or changed before it is said.
 
-mod support;
-
+use crate::support;
 use lab::throwaway::{SUPERUSER, Throwaway, installations};
 use support::{Ended, Folder, pgfathom};
 

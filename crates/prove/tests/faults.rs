@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod local;
-
+use crate::local;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -452,8 +451,8 @@ fn the_one_that_dies() {
 fn what_a_killed_process_has_broken_is_healed() {
     let has_disk = loop_devices().inspect_err(testing::skip).is_ok();
     let dir = folder("healed");
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_one_that_dies", "--ignored", "--nocapture"])
+    let child = testing::again(module_path!(), "the_one_that_dies")
+        .args(["--ignored", "--nocapture"])
         .env("PROVE_TEST_STATE", &dir)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

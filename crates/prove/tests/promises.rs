@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod local;
-
+use crate::local;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
-mod local;
-
+use crate::local;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -7,8 +7,7 @@
 // In a test a panic is the message.
 #![allow(clippy::unwrap_used)]
 
-mod fixture;
-
+use crate::fixture;
 use fixture::{Folder, Scene};
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -4,8 +4,7 @@
 // In a test a panic is the message.
 #![allow(clippy::unwrap_used)]
 
-mod fixture;
-
+use crate::fixture;
 use fixture::Scene;
 use record::{Run, RunReader, Summary};
 use serde_json::Value;

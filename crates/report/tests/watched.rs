@@ -3,8 +3,7 @@
 // In a test a panic is the message.
 #![allow(clippy::unwrap_used)]
 
-mod fixture;
-
+use crate::fixture;
 use fixture::{Folder, Scene};
 use report::{CompareError, ComparedError};
 use serde_json::Value;

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
+use crate::sys;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,8 +28,6 @@ use run::workload::script::Scripts;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection};
 use wire::prepared::Wire;
-
-mod sys;
 
 /// A run that has not ended by then hangs.
 const PATIENCE: Duration = Duration::from_secs(120);

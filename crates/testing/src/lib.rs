@@ -4,15 +4,18 @@
 //!   strict mode accepts only what `scripts/test-expected` names. What is lacking is found by the probes in [`needs`], which use programs of
 //!   the system and no code of ours: a skip that asks the code under test would hide that very code's failure.
 //! - [`is_thorough`] tells a test whether it has the time of `make test-all`.
+//! - [`again()`] runs a test in a process of its own.
 //! - [`wait_for`] waits for a condition, never for a time, and fails with a message when it does not come.
 //! - [`Running`] and [`Stop`] end processes and threads when a test fails, so that a failure does not become a hang.
 
+mod again;
 mod guard;
 mod later;
 pub mod needs;
 mod skip;
 mod wait;
 
+pub use again::again;
 pub use guard::{Running, Stop};
 pub use later::is_thorough;
 pub use skip::{Lack, skip};

@@ -8,6 +8,12 @@ use std::process::{Command, Output};
 
 const PASSED: &str = "echo 'test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured'";
 
+/// What a test program does when it is asked for the names of its tests.
+fn listing(names: &[&str]) -> String {
+    let lines: String = names.iter().map(|name| format!("{name}: test\\n")).collect();
+    format!("[ \"$1\" != --list ] || {{ printf '{lines}'; exit; }}")
+}
+
 /// A folder that looks like a workspace to the script.
 struct Workspace(PathBuf);
 
@@ -155,17 +161,17 @@ fn what_is_left_for_the_whole_run_is_told_and_only_what_the_list_names() {
         "later a/one slow\nlater a/one slower\nlater a/two\nthin a/three half of it\n",
     );
     let called_with = |arguments: &str| {
-        let skipped = arguments.matches("--skip").count();
-        format!("[ \"$*\" = '{arguments}' ] || exit 101; {PASSED}'; {skipped} filtered out'")
+        let tests = listing(&["slow", "slower", "slowest", "quick"]);
+        format!("{tests}; [ \"$*\" = '{arguments}' ] || exit 101; {PASSED}")
     };
     // One that was renamed would otherwise never be made again.
-    let renamed = format!("{PASSED}'; 1 filtered out'");
+    let renamed = format!("{}; {PASSED}", listing(&["slow", "slowest"]));
     let (code, said) = workspace.run(&[("one", &renamed)], &[]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("name 2 tests of a/one, and there are 1 of them"), "{said}");
+    assert!(said.contains("name tests of a/one that it has not got: slower"), "{said}");
     let thin = |part: &str| format!("echo '{part}' >>\"$PGFATHOM_TEST_LATER\"; {PASSED}");
     let suites = [
-        ("one", called_with("--exact --skip slow --skip slower")),
+        ("one", called_with("--exact slowest quick")),
         ("two", "exit 101".to_owned()),
         ("three", thin("half of it")),
     ];
@@ -183,6 +189,28 @@ fn what_is_left_for_the_whole_run_is_told_and_only_what_the_list_names() {
     let (code, said) = workspace.run(&[("three", &thin("the other half"))], &[STRICT]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("thin a/three the other half"), "{said}");
+}
+
+#[test]
+fn each_module_of_the_program_that_holds_them_all_is_a_suite() {
+    let workspace = Workspace::new("modules", "servers a/tpcc 18\nlater a/crash slow\n");
+    let names = ["crash::quick", "crash::slow", "crash_tpcc::dies", "tpcc::fills", "tpcc::inner::counts"];
+    let is_told = r#"case "$*" in
+        '--exact crash::quick' | '--exact crash_tpcc::dies') [ -z "$PGFATHOM_TEST_POSTGRES" ] ;;
+        '--exact tpcc::fills tpcc::inner::counts') [ "$PGFATHOM_TEST_POSTGRES" = 18 ] && echo 18 >>"$PGFATHOM_TEST_SERVERS" ;;
+        *) false ;;
+    esac || exit 101"#;
+    let all = format!("{}; {is_told}; {PASSED}", listing(&names));
+    let (code, said) = workspace.run(&[("all", &all)], &[STRICT]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("3 suites, 3 tests passed"), "{said}");
+    for suite in ["a/crash ", "a/crash_tpcc ", "a/tpcc "] {
+        assert!(said.contains(suite), "{said}");
+    }
+    // A program that says nothing about its tests has not been run.
+    let (code, said) = workspace.run(&[("all", "true")], &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("names no tests"), "{said}");
 }
 
 #[test]

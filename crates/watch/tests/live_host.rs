@@ -152,7 +152,7 @@ fn a_look_opens_no_files_but_those_of_processes_at_work() {
     assert_eq!(ours, 0, "files of our own sessions are kept open");
 }
 
-/// The figures of docs/watch-host.md: `cargo test -p pgfathom-watch --release --test live_host -- --ignored --nocapture`.
+/// The figures of docs/watch-host.md: `cargo test -p pgfathom-watch --release --test all live_host -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_a_tick() {

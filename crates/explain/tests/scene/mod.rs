@@ -3,8 +3,6 @@
 //! A scene is written as files, line by line, and explained from these files: what is tested is the whole way from the directory to
 //! the finding. Nothing here uses the types of the collectors, but every field is checked against them (see `rules.rs`).
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use explain::rule::Need;
 use record::event::Event;
 use record::finding::Findings;

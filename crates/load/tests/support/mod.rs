@@ -1,6 +1,5 @@
 //! What the live tests share: every PostgreSQL found, and the proof that a table is exactly the dataset.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use std::collections::BTreeMap;

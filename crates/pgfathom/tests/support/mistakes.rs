@@ -3,8 +3,6 @@
 //! A row is (what is typed, exit code, the error line, words of the hint). `{dir}` in a message stands for the folder of the row.
 //! The shape of every answer is checked as well: `error: ...`, causes indented, a blank line, `hint: ...`, nothing on stdout.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use crate::support::{Ended, Folder, pgfathom};
 
 /// One mistake.

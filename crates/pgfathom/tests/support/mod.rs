@@ -1,6 +1,6 @@
 //! Runs the command the way a user does: as a process, in a folder of its own, with an environment of its own.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(dead_code, reason = "drills use a part of it")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 //! What the live tests of this crate share.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 use std::path::PathBuf;

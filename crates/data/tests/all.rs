@@ -1,0 +1,5 @@
+//! All tests of this crate in one program; `scripts/test` runs each module as a suite of its own.
+
+mod fuzz_corpus;
+mod golden;
+mod golden_tpcc;

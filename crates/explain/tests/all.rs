@@ -1,0 +1,9 @@
+//! All tests of this crate in one program; `scripts/test` runs each module as a suite of its own.
+
+mod fire;
+mod scene;
+
+mod intervention;
+mod manual;
+mod rules;
+mod told;

@@ -1,0 +1,40 @@
+//! All tests of this crate in one program; `scripts/test` runs each module as a suite of its own.
+
+#[path = "support/mistakes.rs"]
+mod mistakes;
+#[path = "support/relay.rs"]
+mod relay;
+mod support;
+
+mod benchmarks;
+mod cli_errors;
+mod cluster;
+mod decoys;
+mod demo;
+mod drive;
+mod evidence;
+mod failover;
+mod files;
+mod full_disk;
+mod fuzz_corpus;
+mod help;
+mod hostile;
+mod limit;
+mod links;
+mod load_cluster;
+mod node_errors;
+mod nodes;
+mod pooler;
+mod progress;
+mod promises;
+mod prove;
+mod scripts;
+mod search_path;
+mod signals;
+mod sweep;
+mod tpcc;
+mod tpcc_cluster;
+mod verify_cluster;
+mod watch;
+mod watch_nodes;
+mod wrong_words;

@@ -1,0 +1,9 @@
+//! All tests of this crate in one program; `scripts/test` runs each module as a suite of its own.
+
+mod fixture;
+
+mod browser;
+mod golden;
+mod matrix;
+mod partial;
+mod watched;
