@@ -151,6 +151,34 @@ fn documents_are_driven_by_autocommit_and_in_transactions_side_by_side() {
     assert!(text.contains("is not what was written"), "{text}");
 }
 
+/// Documents of R3's size, too: updates and inserts keep the sizes of the load, so every one of them can be verified.
+#[test]
+fn documents_that_were_loaded_keep_their_sizes_in_a_run_and_are_verified() {
+    let laboratory = Laboratory::new("select 1");
+    for (rows, sizes, run) in
+        [(300, "1kB..20kB", "-b documents@1 -b documents-tx@1"), (3, "20MB", "-b documents-tx@1")]
+    {
+        let load = format!(
+            "load documents --rows {rows} --document-size {sizes} --restart -q --watch off -o load-{rows}"
+        );
+        assert_eq!(laboratory.type_(&load).exit, Some(0));
+        let run = format!("run {run} -c 2 -T 3 --statements-per-transaction 3 -o run-{rows}");
+        let (ended, summary) = laboratory.summary(&run);
+        assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
+        assert_eq!(summary["errors"], 0);
+        assert!(figure(&summary, "bytes written") > 0.0);
+        let verified = laboratory.type_(&format!("verify documents --deep -q -o verify-{rows}"));
+        assert_eq!(verified.exit, Some(0), "{}{}", verified.stdout, verified.stderr);
+    }
+    let written =
+        "select count(*)::text from documents where doc_version > 0 and octet_length(body::text) <> 20000000";
+    assert_eq!(laboratory.cluster.value(written).expect("an answer").as_deref(), Some("0"));
+    let refused = laboratory.type_("run -b documents --document-size 1kB -c 1 -T 1");
+    assert_eq!(refused.exit, Some(1));
+    assert!(refused.stderr.contains("were loaded with sizes of 20MB"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("hint: omit --document-size, or load others"), "{}", refused.stderr);
+}
+
 #[test]
 fn analytic_queries_run_beside_tpcc_and_each_of_them_finds_rows() {
     let laboratory = Laboratory::new("select 1");

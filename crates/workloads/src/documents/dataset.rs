@@ -13,6 +13,8 @@ use crate::dataset::{Flag, Flags, Registration, Request, Size};
 
 /// The flag that says how large documents are.
 const SIZE_FLAG: &str = "document-size";
+/// The name of the sizes in the ledger.
+pub(super) const SIZE_PARAMETER: &str = "document size";
 
 /// What the command knows of it.
 pub const DATASET: Registration = Registration {
@@ -48,7 +50,7 @@ fn build(request: &Request) -> Result<Box<dyn Dataset>, load::LoadError> {
 
 fn recorded(seed: u64, flags: &Flags) -> Option<Box<dyn Dataset>> {
     let rows = flags.get("rows")?.parse().ok()?;
-    Some(Box::new(Documents::new(rows, seed, flags.get("document size")?.parse().ok()?)))
+    Some(Box::new(Documents::new(rows, seed, flags.get(SIZE_PARAMETER)?.parse().ok()?)))
 }
 
 /// The first byte of a jsonb in binary form: its version.
@@ -108,7 +110,7 @@ impl Dataset for Documents {
     fn parameters(&self) -> Vec<Parameter> {
         vec![
             Parameter { what: "rows", flag: "--rows", value: self.tables[0].rows.to_string() },
-            Parameter { what: "document size", flag: "--document-size", value: self.sizes.to_string() },
+            Parameter { what: SIZE_PARAMETER, flag: "--document-size", value: self.sizes.to_string() },
         ]
     }
 

@@ -337,6 +337,7 @@ pub struct DocumentsFamily;
 
 /// The flags.
 const SIZE_FLAG: &str = "document-size";
+const SIZE_EXAMPLE: &str = "1kB..20MB";
 const STATEMENTS_FLAG: &str = "statements-per-transaction";
 
 impl Family for DocumentsFamily {
@@ -359,7 +360,7 @@ impl Family for DocumentsFamily {
             Flag {
                 long: SIZE_FLAG,
                 value_name: "SIZE",
-                help: "Sizes of documents that are written, as 20MB or 1kB..20MB [default: those of the load, or 1kB..20MB]",
+                help: "Sizes of documents that are written into a table that pgfathom did not load, as 20MB or 1kB..20MB [default: 1kB..20MB]",
             },
             Flag {
                 long: STATEMENTS_FLAG,
@@ -370,7 +371,7 @@ impl Family for DocumentsFamily {
     }
 
     fn check(&self, given: &Given) -> Result<(), Refusal> {
-        given.flag(SIZE_FLAG, Sizes::DEFAULT, "1kB..20MB")?;
+        given.flag(SIZE_FLAG, Sizes::DEFAULT, SIZE_EXAMPLE)?;
         statements(given).map(drop)
     }
 
@@ -407,7 +408,7 @@ impl Family for DocumentsFamily {
                 (row.get::<_, i64>(0) - first + 1) as u64
             }
         };
-        let sizes = given.flag(SIZE_FLAG, Sizes::DEFAULT, "1kB..20MB")?;
+        let sizes = sizes(given, known.as_ref(), client)?;
         let seed = known.as_ref().map_or(given.seed, |dataset| dataset.spec.seed);
         if let Some(dataset) = &known {
             let written = load::ledger::create_writer(client, dataset, "{\"workload\": \"documents\"}");
@@ -440,6 +441,33 @@ impl Family for DocumentsFamily {
         };
         Ok(Prepared { workload: workload.into(), dataset, audit: Some(Box::new(Reported)) })
     }
+}
+
+/// The sizes of documents that are written. Those of a loaded dataset are fixed: an update of another size would be damage to `verify`, which computes
+/// each document from its number and version.
+fn sizes(
+    given: &Given,
+    known: Option<&load::ledger::Dataset>,
+    client: &mut Client,
+) -> Result<Sizes, Refusal> {
+    let typed = given.flag(SIZE_FLAG, Sizes::DEFAULT, SIZE_EXAMPLE)?;
+    let Some(dataset) = known else { return Ok(typed) };
+    let parameters = load::ledger::parameters(client, dataset.id)
+        .map_err(|error| Refusal::new("cannot read the ledger").because(error))?;
+    let recorded = parameters.get(super::dataset::SIZE_PARAMETER).and_then(|text| text.parse().ok());
+    let recorded: Sizes = recorded.ok_or_else(|| {
+        Refusal::new("the ledger does not say how large the documents of this database are")
+            .with_hint("load them again: pgfathom load documents --restart")
+    })?;
+    if given.flags.contains_key(SIZE_FLAG) && typed != recorded {
+        return Err(Refusal::new(format!(
+            "--{SIZE_FLAG} {typed}: the documents of this database were loaded with sizes of {recorded}"
+        ))
+        .with_hint(format!(
+            "omit --{SIZE_FLAG}, or load others: pgfathom load documents --restart --{SIZE_FLAG} {typed}"
+        )));
+    }
+    Ok(recorded)
 }
 
 fn statements(given: &Given) -> Result<u64, Refusal> {
