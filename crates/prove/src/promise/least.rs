@@ -4,14 +4,13 @@ use record::promise::{Promise, Standing};
 use serde_json::json;
 
 use crate::live::failures::Failures;
+use crate::live::skew;
 
 /// With nothing seen among n, the true share is below 3/n with 95 % confidence (the rule of three). Transactions come by the thousand, so a promise about them is
 /// kept only when it is broken in less than one of a hundred.
 const LEAST_OF_LOAD: u64 = 300;
 /// Probes come at a fixed beat, 50 a second: two seconds of them, and less than three of a hundred.
 const LEAST_OF_PROBES: u64 = 100;
-/// Pairs of transactions are interleaved by hand, so each of them is a trial and none is luck: less than one of ten.
-const LEAST_OF_PAIRS: u64 = 30;
 /// More refusals than one of ten while nothing is broken by us: the load is not what it should be, and what was not seen may have been refused.
 const REFUSED_SHARE_MAX: f64 = 0.1;
 
@@ -20,7 +19,7 @@ fn least(workload: &str) -> u64 {
     match workload {
         "ack" | "bank" | "twin" | "conflict" | "verreg" | "append" => LEAST_OF_LOAD,
         "hb" => LEAST_OF_PROBES,
-        "skew" => LEAST_OF_PAIRS,
+        "skew" => skew::PAIRS_MIN,
         _ => 0,
     }
 }
