@@ -52,7 +52,7 @@ impl Failure {
 
     /// The same failure with this hint, if the error has none of its own.
     #[must_use]
-    pub fn or_hint(mut self, hint: impl Into<String>) -> Failure {
+    pub(crate) fn or_hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint.get_or_insert_with(|| hint.into());
         self
     }
@@ -65,7 +65,7 @@ impl Failure {
     }
 
     /// What went wrong, without its causes.
-    pub fn headline(&self) -> String {
+    pub(crate) fn headline(&self) -> String {
         self.error.to_string()
     }
 

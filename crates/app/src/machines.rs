@@ -115,7 +115,7 @@ impl Machines {
     ///
     /// # Errors
     /// When `--ssh` names such a node.
-    pub fn check_nodes(&self, nodes: &[ClusterNode]) -> Result<(), Failure> {
+    pub(crate) fn check_nodes(&self, nodes: &[ClusterNode]) -> Result<(), Failure> {
         self.ssh.iter().try_for_each(|way| way.remote(nodes).map(drop))
     }
 }

@@ -313,7 +313,7 @@ impl Work<'_> {
                 cells.iter().find(|cell| cell.operation == operation && cell.pair == (node, Some(node)));
             own.and_then(Cell::p50_us)
         };
-        let explained: Vec<_> = cells
+        let distances: Vec<_> = cells
             .iter()
             .map(|cell| {
                 let (connect, data) = (cell.pair.0, cell.pair.1.filter(|data| *data != cell.pair.0)?);
@@ -322,7 +322,7 @@ impl Work<'_> {
             })
             .collect();
         let mut dataset = Some(crate::load::dataset(self.dataset));
-        for (cell, explained) in cells.iter_mut().zip(explained) {
+        for (cell, distance) in cells.iter_mut().zip(distances) {
             let parameters = fields(json!({
                 names::OPERATION: cell.operation.name(),
                 names::CONNECT: self.cluster.nodes[cell.pair.0].name,
@@ -340,7 +340,7 @@ impl Work<'_> {
                 self.recording,
                 parameters,
                 dataset.take(),
-                explained,
+                distance,
                 &self.shape.notes,
                 is_interrupted,
             );

@@ -67,7 +67,7 @@ impl<'a> Recording<'a> {
     }
 
     /// The same, for threads that write beside the verb.
-    pub fn shared_dir(&self) -> &Arc<RunDir> {
+    pub(crate) fn shared_dir(&self) -> &Arc<RunDir> {
         &self.dir
     }
 
@@ -78,7 +78,7 @@ impl<'a> Recording<'a> {
     }
 
     /// Ends the sampling, if there is any: what comes from now on is not of the work.
-    pub fn end_watch(&self) {
+    pub(crate) fn end_watch(&self) {
         if let Some(sampler) = self.sampler.take() {
             let (_, lost) = sampler.stop();
             self.keep(lost.map_or(Ok(()), Err));
@@ -136,7 +136,7 @@ impl<'a> Recording<'a> {
     }
 
     /// Likewise if the process has to end before the work has begun.
-    pub fn discard_on_forced_exit(&self) -> CleanupGuard {
+    pub(crate) fn discard_on_forced_exit(&self) -> CleanupGuard {
         let path = self.path().to_owned();
         self.context.stop.on_forced_exit(move || remove(&path))
     }
@@ -194,7 +194,7 @@ impl<'a> Recording<'a> {
     ///
     /// # Errors
     /// As [`Recording::finish`].
-    pub fn finish_with_page(&self, state: State) -> Result<Run, Failure> {
+    pub(crate) fn finish_with_page(&self, state: State) -> Result<Run, Failure> {
         self.end_watch();
         self.dir.finish(state)?;
         if self.context.is_text() {
@@ -216,7 +216,7 @@ impl<'a> Recording<'a> {
     ///
     /// # Errors
     /// As [`Recording::finish`].
-    pub fn finish_with(&self, state: State, more: Map<String, Value>) -> Result<Run, Failure> {
+    pub(crate) fn finish_with(&self, state: State, more: Map<String, Value>) -> Result<Run, Failure> {
         self.conclude(state)?;
         let run = self.dir.run();
         let page = self.path().join(files::REPORT);
@@ -272,18 +272,18 @@ fn remove(path: &Path) {
 }
 
 /// Whether a file cannot be written because its folder is somebody else's: then nobody expects it there.
-pub fn is_not_ours(error: &std::io::Error) -> bool {
+pub(crate) fn is_not_ours(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Writes a file that is there wholly or not at all: a disk that fills up leaves no half page. A link of that name, which somebody else's
 /// directory may hold, is replaced and not followed.
-pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     file::replace(path, text.as_bytes())
 }
 
 /// The same for a place that the user named: a pipe or a device there is written to, and a link leads where it leads.
-pub fn write_named(path: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn write_named(path: &Path, text: &str) -> std::io::Result<()> {
     match std::fs::metadata(path) {
         Ok(there) if !there.is_file() => std::fs::write(path, text),
         Ok(_) => file::replace(&std::fs::canonicalize(path)?, text.as_bytes()),

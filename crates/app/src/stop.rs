@@ -116,7 +116,7 @@ impl Stop {
     }
 
     /// The same for the sessions of a run, which tell one request from two.
-    pub fn session_flag(&self) -> Arc<StopFlag> {
+    pub(crate) fn session_flag(&self) -> Arc<StopFlag> {
         let flag = Arc::new(StopFlag::default());
         self.forward({
             let flag = Arc::clone(&flag);
@@ -131,19 +131,19 @@ impl Stop {
 
     /// Until the guard is dropped the first request ends the process at once, whatever call it sits in: a file that nobody writes, a lock that
     /// nobody gives back. For what comes before the work.
-    pub fn nothing_in_flight(&self) -> IdleGuard {
+    pub(crate) fn nothing_in_flight(&self) -> IdleGuard {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         IdleGuard { stop: self.clone() }
     }
 
     /// Whether the user wants an end.
-    pub fn is_requested(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         self.drain.load(Ordering::Relaxed)
     }
 
     /// Registers what must happen even if the verb hangs: it runs on the requester's thread after the second request, or never.
     /// Dropping the guard takes it back, when the verb has cleaned up by itself.
-    pub fn on_forced_exit(&self, cleanup: impl FnOnce() + Send + 'static) -> CleanupGuard {
+    pub(crate) fn on_forced_exit(&self, cleanup: impl FnOnce() + Send + 'static) -> CleanupGuard {
         let mut cleanups = self.cleanups.lock().unwrap_or_else(PoisonError::into_inner);
         let id = cleanups.last().map_or(0, |(id, _)| id + 1);
         cleanups.push((id, Box::new(cleanup)));

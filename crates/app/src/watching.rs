@@ -42,7 +42,7 @@ impl Watching {
     }
 
     /// The same for one server, and all that its catalog leads to: what sessions at one node wait for may lie on another.
-    pub fn begin_single(self, recording: &Recording<'_>, spec: &ConnSpec) {
+    pub(crate) fn begin_single(self, recording: &Recording<'_>, spec: &ConnSpec) {
         if self == Watching::On {
             let board = Arc::new(Board::new());
             let collectors = match Cluster::survey(spec) {

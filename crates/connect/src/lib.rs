@@ -11,6 +11,7 @@ pub mod conninfo;
 pub mod control;
 pub mod hot;
 pub mod os_user;
+pub mod poll;
 mod secret;
 mod settings;
 mod socket;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
 
@@ -24,7 +24,7 @@ use crate::local::process::{self, Lifetime};
 use crate::local::seed;
 pub use crate::local::{Installation, Instance, StopMode};
 use connect::os_user::OsUser;
-use connect::{ConnSpec, conninfo};
+use connect::{ConnSpec, conninfo, poll};
 
 /// The superuser and database of every throwaway cluster.
 pub const SUPERUSER: &str = "postgres";
@@ -212,23 +212,12 @@ impl Throwaway {
 
     /// Starts the server again after [`Throwaway::stop`] or [`Throwaway::kill9`]; waits until it accepts connections.
     pub fn start_again(&mut self) -> Result<(), LocalError> {
-        let start = Instant::now();
-        loop {
-            match self.start_once() {
-                // The children of a killed postmaster have not all noticed yet.
-                Err(LocalError::Start { log, .. })
-                    if start.elapsed() < ORPHANS_TIMEOUT
-                        && log
-                            .lines()
-                            .rev()
-                            .take(4)
-                            .any(|l| l.contains("pre-existing shared memory block")) =>
-                {
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                result => return result,
-            }
-        }
+        // The children of a killed postmaster have not all noticed yet.
+        let has_orphans = |error: &LocalError| {
+            let LocalError::Start { log, .. } = error else { return false };
+            log.lines().rev().take(4).any(|line| line.contains("pre-existing shared memory block"))
+        };
+        poll::retry(ORPHANS_TIMEOUT, has_orphans, || self.start_once())
     }
 
     fn start_once(&mut self) -> Result<(), LocalError> {

@@ -15,15 +15,14 @@ use record::promise::Control;
 
 use crate::client::ClientError;
 use crate::fault::FaultError;
-use crate::history::Isolation;
 use crate::live::LiveError;
 use crate::talk::TalkError;
 pub use cases::{CASES, Case};
+use engines::profile::Isolation;
 pub use play::{Event, Transcript};
 
 /// The levels of a script.
-pub const LEVELS: [Isolation; 3] =
-    [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable];
+pub const LEVELS: [Isolation; 3] = Isolation::ALL;
 /// The table of the scripts, in the schema of all proofs. It is made and dropped by us; a schema of that name that somebody else made is left alone.
 pub const TABLE: &str = "pgfathom_prove.hermitage";
 
@@ -65,8 +64,8 @@ pub struct Answer {
     pub case: &'static str,
     /// What it is about.
     pub title: &'static str,
-    /// The level; [`Isolation::Unknown`] for cases that have one of their own.
-    pub level: Isolation,
+    /// The level; `None` for cases that choose their own.
+    pub level: Option<Isolation>,
     /// Whether the anomaly is expected; `None`: nobody knows of this engine.
     pub expected: Option<bool>,
     /// The line that is expected, where it is known word for word.
@@ -196,7 +195,7 @@ fn answer(
     let common = Answer {
         case: case.code,
         title: case.title,
-        level,
+        level: Some(level),
         expected,
         // The table of the scripts lies on one server, also where others are beside it.
         expected_line: engine.levels.expects_steps().then_some(line),

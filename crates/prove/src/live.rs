@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use connect::{ConnSpec, ConnectError};
 use diary::{Diary, Noted};
-pub use engines::profile::Level;
+pub use engines::profile::Isolation;
 use record::clock::monotonic_ns;
 
 use self::failures::{Failures, Tally};
@@ -56,7 +56,7 @@ pub struct Options {
     /// Sessions that write; readers come on top.
     pub clients: usize,
     /// The isolation level of the transactions.
-    pub level: Level,
+    pub level: Isolation,
     /// The seed of every draw.
     pub seed: u64,
     /// Settings of every session, for example `synchronous_commit`.
@@ -74,7 +74,7 @@ impl Default for Options {
         Options {
             duration: Duration::from_secs(10),
             clients: 4,
-            level: Level::ReadCommitted,
+            level: Isolation::ReadCommitted,
             seed: 1,
             settings: Vec::new(),
             plan: Plan::default(),

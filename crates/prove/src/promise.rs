@@ -27,7 +27,7 @@ use serde_json::{Map, Value, json};
 use crate::fault::{Fault, Happened, Plan, Site};
 use crate::live::conflict::Fight;
 use crate::live::servers::Observed;
-use crate::live::{Level, ack, bank, conflict, skew, twin};
+use crate::live::{Isolation, ack, bank, conflict, skew, twin};
 
 fn has_standbys(site: &Site) -> bool {
     site.nodes.iter().any(|node| node.role == Role::Standby)
@@ -206,7 +206,7 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         "rpo_bytes": found.rpo_bytes,
         "replies_dropped": (report.dropped > 0).then_some(report.dropped),
     }));
-    let level = Level::ReadCommitted;
+    let level = Isolation::ReadCommitted;
     let torn_rule = rule(site, settings, Span::Entry, level, Anomaly::TornCommit);
     let mut torn = counted(Count {
         workload: "ack",
@@ -273,7 +273,7 @@ pub fn bank(
     site: &Site,
     report: &bank::Report,
     settings: &Settings,
-    level: Level,
+    level: Isolation,
     setting: &str,
 ) -> Vec<Promise> {
     let anomaly_rule = rule(site, settings, Span::Entry, level, Anomaly::FracturedRead);
@@ -338,7 +338,7 @@ pub fn bank(
     promises
 }
 
-fn setting_with(level: Level, setting: &str) -> String {
+fn setting_with(level: Isolation, setting: &str) -> String {
     if setting.is_empty() { level.to_string() } else { format!("{level}, {setting}") }
 }
 
@@ -351,7 +351,7 @@ pub fn twin(
     site: &Site,
     report: &twin::Report,
     settings: &Settings,
-    level: Level,
+    level: Isolation,
     setting: &str,
 ) -> Vec<Promise> {
     let setting = setting_with(level, setting);
@@ -359,8 +359,8 @@ pub fn twin(
     let mut promises = Vec::new();
     for (way, seen) in std::iter::zip([twin::Way::Statement, twin::Way::Transaction], &report.ways) {
         let (anomaly, at) = match way {
-            twin::Way::Statement => (Anomaly::FracturedRead, Level::ReadCommitted),
-            _ => (Anomaly::ReadSkew, Level::RepeatableRead),
+            twin::Way::Statement => (Anomaly::FracturedRead, Isolation::ReadCommitted),
+            _ => (Anomaly::ReadSkew, Isolation::RepeatableRead),
         };
         let promise = format!("{} shows rows of one version", way.says());
         let mut promise = counted(Count {
@@ -421,7 +421,7 @@ pub fn skew(
     site: &Site,
     report: &skew::Report,
     settings: &Settings,
-    level: Level,
+    level: Isolation,
     setting: &str,
 ) -> Vec<Promise> {
     let setting = setting_with(level, setting);
@@ -469,7 +469,7 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
     let at = if is_one { "one node" } else { "every node writes" };
     let lost_rule = match is_one {
         true => Rule::Forbidden,
-        false => rule(site, settings, Span::Everywhere, Level::ReadCommitted, Anomaly::LostUpdate),
+        false => rule(site, settings, Span::Everywhere, Isolation::ReadCommitted, Anomaly::LostUpdate),
     };
     let damage = |fight: &Fight| fight.overwritten + fight.diverged + fight.stuck.len() as u64;
     // Conflicts on the same rows are the control of own rows; where there must be none, carelessness is the control of both.

@@ -51,7 +51,7 @@ pub fn own_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a folder that was there before private, unless it is shared or somebody else's.
-pub fn make_private(path: &Path) {
+pub(crate) fn make_private(path: &Path) {
     if let Ok(there) = fs::metadata(path)
         && there.mode() & STICKY == 0
     {

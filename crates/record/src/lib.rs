@@ -42,6 +42,7 @@ mod schema;
 pub mod statistics;
 pub mod summary;
 pub mod sweep;
+pub mod totals;
 pub mod tpcc;
 pub mod usl;
 pub mod watched;

@@ -5,6 +5,7 @@ use crate::matrix;
 use crate::promise::Promise;
 use crate::summary::{LatencySummary, Summary};
 use crate::sweep::{Place, Plan, Sweep};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -244,6 +245,20 @@ pub struct Step {
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+}
+
+impl Step {
+    /// Takes the totals of this kind of step.
+    pub fn set_totals(&mut self, totals: &impl Serialize) {
+        if let Ok(Value::Object(fields)) = serde_json::to_value(totals) {
+            self.totals = fields;
+        }
+    }
+
+    /// The totals, as those of a kind of step; what they lack has its default.
+    pub fn totals_as<T: DeserializeOwned + Default>(&self) -> T {
+        T::deserialize(Value::Object(self.totals.clone())).unwrap_or_default()
+    }
 }
 
 /// A stretch of a step: `schema`, `copy`, `index`, `analyze`; `warmup`, `measure`, `drain`.

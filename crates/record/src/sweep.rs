@@ -9,9 +9,9 @@ use crate::usl::{self, Usl};
 use serde::{Deserialize, Serialize};
 
 /// A fit that explains less of the throughput's variation than this is not believed ...
-pub const R2_MIN: f64 = 0.9;
+pub(crate) const R2_MIN: f64 = 0.9;
 /// ... unless it is nowhere far from what was measured: where hardly anything varies there is nothing to explain.
-pub const FIT_ERROR_MAX: f64 = 0.05;
+pub(crate) const FIT_ERROR_MAX: f64 = 0.05;
 /// Beyond the knee, doubling the sessions gains less than this share.
 pub const KNEE_GAIN: f64 = 0.1;
 /// Numbers of sessions for a knee of the latency: between two there is no inside.

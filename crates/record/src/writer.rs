@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// The folder of runs whose directory was not named, in the current folder.
 pub const DEFAULT_ROOT: &str = "runs";
 /// How many names are tried for a directory: `NAME`, `NAME-2`, ...
-pub const NAME_TRIES: u32 = 1000;
+pub(crate) const NAME_TRIES: u32 = 1000;
 /// Longest part of a directory's or step's name that comes from the user's words.
 const NAME_CHARS_MAX: usize = 60;
 /// Verbs whose answer is a rate: whoever else had the processors is part of it.
@@ -153,7 +153,7 @@ impl RunDir {
     }
 
     /// Makes a fresh directory `<root>/<YYYYMMDD-HHMMSS>-<verb>-<name>` (UTC; `-2`, `-3` ... if that is taken).
-    pub fn create_under(root: &Path, what: &What) -> Result<RunDir, RecordError> {
+    pub(crate) fn create_under(root: &Path, what: &What) -> Result<RunDir, RecordError> {
         let clock = Clock::start();
         fs::create_dir_all(root).map_err(RecordError::io("create", root))?;
         let mut stem = format!("{}-{}", clock::compact(clock.wall_us), file_name(&what.verb));

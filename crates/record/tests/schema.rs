@@ -8,7 +8,7 @@ use record::event::{self, Event};
 use record::finding::{
     self, Checked, ClientTime, Findings, Level, Part as TimePart, Remedy, Said, Severity, Window,
 };
-use record::matrix::{Outlier, Part, RoundTripsBy};
+use record::matrix::{Outlier, Part};
 use record::model::{
     Check, CheckResult, Dataset, ErrorStatistics, NodeStatistics, OutageStatistics, Phase, Setting, State,
     Target, TypeStatistics,
@@ -16,6 +16,7 @@ use record::model::{
 use record::promise::{Control, Promise, Reading, Standing};
 use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_VERIFY, Sample};
 use record::sweep::{Curve, Fit, Mix, Place, Plan, Point, Repeat};
+use record::totals::RoundTripsBy;
 use record::tpcc::{DISCLAIMER, Tpcc, TpccOrders, TpccProfile, TpccShare};
 use record::watched::Sampled;
 use record::{Kind, Latency, LatencySummary, Matrix, RunDir, Summary, Sweep, Verdict, What};

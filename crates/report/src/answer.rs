@@ -6,6 +6,7 @@ use record::State;
 use record::model::CheckResult;
 use record::number;
 use record::promise::Standing;
+use record::totals::ConditionTotals;
 
 /// A number worth a big letter.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -251,20 +252,19 @@ fn prove_tiles(step: &StepFacts) -> Vec<Tile> {
         let kept = promises.iter().filter(|promise| promise.standing == Standing::Kept).count() as u64;
         return vec![tile(step, "promises kept", &number::count(kept), "", crate::prove::clause(promises))];
     }
-    let count = |name: &str| step.step.totals.get(name).and_then(serde_json::Value::as_u64);
+    let totals: ConditionTotals = step.step.totals_as();
     let mut tiles = Vec::new();
-    if let Some(kept) = count("conditions_kept") {
-        let broken = count("conditions_broken").unwrap_or(0);
-        let detail = format!("{broken} broken, {} not judged", count("conditions_not_judged").unwrap_or(0));
+    if let Some(kept) = totals.conditions_kept {
+        let detail =
+            format!("{} broken, {} not judged", totals.conditions_broken, totals.conditions_not_judged);
         tiles.push(tile(step, "conditions kept", &number::count(kept), "", detail));
     }
-    if let Some(warehouses) = count("warehouses") {
-        let orders = count("orders_since_load").unwrap_or(0);
-        let detail = format!("{} since the load", number::counted(orders, "order"));
+    if let Some(warehouses) = totals.warehouses {
+        let detail = format!("{} since the load", number::counted(totals.orders_since_load, "order"));
         tiles.push(tile(step, "warehouses", &number::count(warehouses), "", detail));
     }
     if let Some(looked_at) = step.step.summary.rows {
-        let how = match count("snapshots") {
+        let how = match totals.snapshots {
             Some(1) => "in one snapshot".to_string(),
             Some(nodes) => format!("in {nodes} snapshots, one per node; none spans them"),
             // A history, and directories of versions that did not say.
@@ -373,8 +373,12 @@ pub(crate) fn step_fields(step: &StepFacts) -> Vec<String> {
     if !step.step.promises.is_empty() {
         fields.push(crate::prove::clause(&step.step.promises));
     } else if step.step.verb == "prove" {
-        let count = step.step.totals.get("warehouses").and_then(serde_json::Value::as_u64);
-        fields.extend(count.map(|count| number::counted(count, "warehouse")));
+        fields.extend(
+            step.step
+                .totals_as::<ConditionTotals>()
+                .warehouses
+                .map(|count| number::counted(count, "warehouse")),
+        );
         fields.push(format!("{} kept", number::counted(kept(step), "condition")));
         let broken = named(step, CheckResult::Fail);
         fields.extend(Some(broken).filter(|names| !names.is_empty()).map(|names| format!("{names} broken")));

@@ -11,8 +11,9 @@ pub(crate) use screen::print;
 
 use crate::answer::Tile;
 use record::Matrix;
-use record::matrix::{Cell, Operation, Outlier, Part, RoundTripsBy};
+use record::matrix::{Cell, Operation, Outlier, Part};
 use record::number;
+use record::totals::RoundTripsBy;
 
 /// Key of the section on the page.
 pub(crate) const KEY: &str = "matrix";

@@ -27,7 +27,7 @@ const READ_ONLY: &str = "25006";
 /// How long a session tries to get its first connection when the server says that it will soon be able to.
 const FIRST_CONNECTION_PATIENCE: Nanos = 10 * NANOS_PER_SECOND;
 /// A session's transactions are numbered with 32 bits, because a written value carries the number.
-pub const TRANSACTIONS_PER_SESSION_MAX: u64 = u32::MAX as u64;
+pub(crate) const TRANSACTIONS_PER_SESSION_MAX: u64 = u32::MAX as u64;
 
 /// What all sessions of a run share and none changes.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub struct Exception {
 }
 
 /// Exceptions kept per session. A session with more of them says so, and what it wrote cannot be judged for staleness.
-pub const EXCEPTIONS_PER_SESSION_MAX: usize = 100_000;
+pub(crate) const EXCEPTIONS_PER_SESSION_MAX: usize = 100_000;
 
 /// What a session leaves behind for verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -148,7 +148,7 @@ pub struct Failure {
 
 impl Failure {
     /// A thread of the run has ended by a mistake of this program.
-    pub fn of_panic(thread: &str, panic: &(dyn std::any::Any + Send)) -> Failure {
+    pub(crate) fn of_panic(thread: &str, panic: &(dyn std::any::Any + Send)) -> Failure {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it did not say why");
         Failure {
@@ -210,14 +210,14 @@ impl Control {
     }
 
     /// Tells all workers to drop everything.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         self.abandon.store(true, Ordering::Relaxed);
         self.attention.fetch_add(1, Ordering::Release);
     }
 
     /// Changes whenever workers should look at the rest.
     #[inline]
-    pub fn attention(&self) -> usize {
+    pub(crate) fn attention(&self) -> usize {
         self.attention.load(Ordering::Acquire)
     }
 
@@ -240,12 +240,12 @@ impl Control {
     }
 
     /// Everything is to be dropped.
-    pub fn is_abandoned(&self) -> bool {
+    pub(crate) fn is_abandoned(&self) -> bool {
         self.abandon.load(Ordering::Relaxed)
     }
 
     /// A session is connected and prepared; `is_elsewhere`: to another server than before.
-    pub fn session_connected(&self, now: Nanos, is_first_time: bool, is_elsewhere: bool) {
+    pub(crate) fn session_connected(&self, now: Nanos, is_first_time: bool, is_elsewhere: bool) {
         if is_first_time {
             self.ready.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -258,7 +258,7 @@ impl Control {
     }
 
     /// A session lost its connection while the run was on.
-    pub fn session_lost(&self, now: Nanos, message: impl FnOnce() -> String) {
+    pub(crate) fn session_lost(&self, now: Nanos, message: impl FnOnce() -> String) {
         self.lost.fetch_add(1, Ordering::Relaxed);
         if self.connected.fetch_sub(1, Ordering::Relaxed) == 1 {
             let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -267,12 +267,12 @@ impl Control {
     }
 
     /// A session ends while connected.
-    pub fn session_ended(&self) {
+    pub(crate) fn session_ended(&self) {
         self.connected.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// A session ends while the others go on.
-    pub fn session_aborted(&self, why: impl FnOnce() -> String) {
+    pub(crate) fn session_aborted(&self, why: impl FnOnce() -> String) {
         self.session_ended();
         self.aborted.fetch_add(1, Ordering::Relaxed);
         self.abort.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(why);
@@ -284,12 +284,12 @@ impl Control {
     }
 
     /// Says whether sessions belong to the server that takes writes.
-    pub fn set_follows_writes(&self, follows: bool) {
+    pub(crate) fn set_follows_writes(&self, follows: bool) {
         self.follows_writes.store(follows, Ordering::Relaxed);
     }
 
     /// Whether a session whose server takes no writes any more is to look for the one that does.
-    pub fn follows_writes(&self) -> bool {
+    pub(crate) fn follows_writes(&self) -> bool {
         self.follows_writes.load(Ordering::Relaxed)
     }
 
@@ -304,7 +304,7 @@ impl Control {
     }
 
     /// A thread that the run cannot do without has ended: everybody drops everything, and the run ends with this reason.
-    pub fn break_down(&self, failure: Failure) {
+    pub(crate) fn break_down(&self, failure: Failure) {
         self.fail(failure);
         self.is_broken.store(true, Ordering::Relaxed);
         self.abandon();

@@ -352,7 +352,7 @@ fn broke_down(control: &Control) -> DriveError {
 }
 
 /// CPU time of this process, all threads, user and system.
-pub fn process_cpu() -> Nanos {
+pub(crate) fn process_cpu() -> Nanos {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as u64 * NANOS_PER_SECOND + time.tv_nsec as u64
 }

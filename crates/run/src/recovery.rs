@@ -12,11 +12,11 @@ use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::tally::Commits;
 
 /// Calm seconds that make the throughput of before.
-pub const BEFORE_SECONDS: usize = 10;
+pub(crate) const BEFORE_SECONDS: usize = 10;
 /// Seconds in a row whose mean tells that it is back.
-pub const BACK_SECONDS: usize = 3;
+pub(crate) const BACK_SECONDS: usize = 3;
 /// From this share on it is back.
-pub const BACK_SHARE: f64 = 0.95;
+pub(crate) const BACK_SHARE: f64 = 0.95;
 /// A second without a transaction is a stall only where this many were to be expected per second.
 const STALL_TPS_MIN: f64 = 10.0;
 /// What is shorter than this is no second to compare: the last one of a run.

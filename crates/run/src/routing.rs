@@ -18,9 +18,9 @@ use crate::random::Random;
 
 /// Draws of a key before the nearest row of the wanted node is taken instead. A node with a thousandth of the rows is missed so often
 /// once in 20,000 transactions.
-pub const DRAWS_MAX: u32 = 10_000;
+pub(crate) const DRAWS_MAX: u32 = 10_000;
 /// Rows looked at to learn whether a node has any.
-pub const PROBED_ROWS: u64 = 4_096;
+pub(crate) const PROBED_ROWS: u64 = 4_096;
 /// Tells the stream that deals sessions out at random from the seed's other uses.
 const CONNECT_STREAM: u64 = 0x636f_6e6e_6563_7421;
 

@@ -97,7 +97,7 @@ impl Schedule {
 
     /// Terminals are served by sessions of their own group only.
     #[must_use]
-    pub fn with_groups(self, groups: Groups) -> Schedule {
+    pub(crate) fn with_groups(self, groups: Groups) -> Schedule {
         Schedule { groups, ..self }
     }
 
@@ -148,7 +148,7 @@ impl Schedule {
 
     /// When a waiting session can be given something to do: a start, or the news that the run is over.
     #[inline]
-    pub fn next_due(&self, now: Nanos) -> Nanos {
+    pub(crate) fn next_due(&self, now: Nanos) -> Nanos {
         if now < self.begin {
             return self.begin.min(self.end);
         }
@@ -168,7 +168,7 @@ impl Schedule {
     }
 
     /// Whoever waits can be told something now: a closed loop has a start for everybody, and so has the end of the run.
-    pub fn serves_all(&self, now: Nanos) -> bool {
+    pub(crate) fn serves_all(&self, now: Nanos) -> bool {
         self.pace == Pace::Closed || now >= self.end
     }
 
@@ -218,7 +218,7 @@ impl Schedule {
     /// were busy, or gone. They count as scheduled: `scheduled = started + skipped + unstarted`. A run can be over before its time, because
     /// nobody is left in it; then nothing is due behind that. A schedule without an end, which ends when its sessions have done their number of
     /// transactions, leaves nothing unstarted.
-    pub fn take_unstarted(&mut self, over: Nanos) -> u64 {
+    pub(crate) fn take_unstarted(&mut self, over: Nanos) -> u64 {
         if self.end == Nanos::MAX {
             return 0;
         }

@@ -9,17 +9,17 @@ use crate::recovery::BACK_SHARE;
 
 /// A worker thread that computed for more than this share of the time in which it could have a CPU had no room left: the target could
 /// have done more.
-pub const WORKER_BUSY_SHARE_MAX: f64 = 0.95;
+pub(crate) const WORKER_BUSY_SHARE_MAX: f64 = 0.95;
 /// ... provided that it got a good part of a CPU at all. A thread that its neighbours starve never idles either, but then the machine
 /// is full, which is noted and is not the client's doing.
-pub const WORKER_CPU_SHARE_MIN: f64 = 0.5;
+pub(crate) const WORKER_CPU_SHARE_MIN: f64 = 0.5;
 /// A run shorter than this does not judge its client: the kernel's accounts of a thread are not that fine.
 const CLIENT_JUDGED_FROM: Duration = Duration::from_millis(100);
 /// Starts later than this at the 99th percentile, although a session was free, are not the schedule that was asked for.
-pub const LAG_US_P99_MAX: u64 = 5_000;
+pub(crate) const LAG_US_P99_MAX: u64 = 5_000;
 /// A worker that waited for a CPU longer than this share of the time shares the machine with somebody hungry; noted. Less than that is
 /// what any client and server on one full machine do to each other.
-pub const WORKER_WAIT_SHARE_NOTED: f64 = 0.50;
+pub(crate) const WORKER_WAIT_SHARE_NOTED: f64 = 0.50;
 /// Fewer transactions than this make poor percentiles; noted.
 pub const TRANSACTIONS_FOR_P99_MIN: u64 = 10_000;
 

@@ -19,6 +19,7 @@ use crate::host::files::{Files, Shipped};
 use crate::host::kernel_log;
 use crate::host::machine::Machine;
 use crate::host::{plain_parts, server, tell_new, tell_old};
+use connect::poll;
 use record::{Clock, event};
 use shipment::{Arrived, Shipment, VERSION};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -363,18 +364,14 @@ impl Link {
     fn end(mut self) -> String {
         drop(self.requests.take());
         let deadline = Instant::now() + END_PATIENCE;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() >= deadline {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        if poll::until(END_PATIENCE, || (!matches!(self.child.try_wait(), Ok(None))).then_some(())).is_none()
+        {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
         // A grandchild may keep the pipe open: then what it complained about stays unknown.
-        while !self.complaint.is_finished() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        poll::until(left, || self.complaint.is_finished().then_some(()));
         if self.complaint.is_finished() { self.complaint.join().unwrap_or_default() } else { String::new() }
     }
 }

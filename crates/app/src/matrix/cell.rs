@@ -1,17 +1,17 @@
 //! One cell: visited once a round, written down as one step.
 
-use super::trips::Explained;
 use super::{Operation, Plan};
 use crate::context::Context;
 use crate::context::cpus;
 use crate::failure::Failure;
-use crate::recording::{Recording, fields};
+use crate::recording::Recording;
 use crate::terminal;
 use connect::conninfo::Pinned;
 use engines::Cluster;
 use record::hlog::Kind as LatencyKind;
 use record::matrix as names;
 use record::model::{Dataset, ErrorStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, Verdict};
+use record::totals::{CellTotals, Distance};
 use record::{ClientSample, Latency, State, StepId};
 use run::client::SessionRecord;
 use run::control::StopFlag;
@@ -23,7 +23,7 @@ use run::schedule::Pace;
 use run::tally::ErrorTally;
 use run::verdict;
 use run::workload::Mix;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use workloads::driving::Benchmark;
 
@@ -232,7 +232,7 @@ impl Cell {
         recording: &Recording<'_>,
         parameters: Map<String, Value>,
         dataset: Option<Dataset>,
-        explained: Option<Explained>,
+        distance: Option<Distance>,
         notes: &[String],
         is_interrupted: bool,
     ) {
@@ -262,12 +262,12 @@ impl Cell {
             })
             .collect();
         errors.sort_by_key(|error| std::cmp::Reverse(error.count));
-        let mut totals = fields(json!({
-            "unfinished": self.unfinished,
-            "client_cpu_us": self.client_cpu / NANOS_PER_MICRO,
-            names::ROUND_TPS: self.round_tps,
-        }));
-        totals.extend(explained.map(|explained| explained.fields()).unwrap_or_default());
+        let totals = CellTotals {
+            unfinished: self.unfinished,
+            client_cpu_us: self.client_cpu / NANOS_PER_MICRO,
+            round_tps: self.round_tps.clone(),
+            distance: distance.unwrap_or_default(),
+        };
         let latency = self.response.as_ref().and_then(Latency::summary);
         let state = match () {
             () if self.is_given_up => State::Failed,
@@ -289,7 +289,7 @@ impl Cell {
             step.summary.client_cpu_us_per_transaction = (self.transactions > 0)
                 .then(|| self.client_cpu as f64 / NANOS_PER_MICRO as f64 / self.transactions as f64);
             step.errors = errors;
-            step.totals = totals;
+            step.set_totals(&totals);
             step.verdict = verdict;
         }));
         recording.keep(dir.end_step(step, state));

@@ -10,6 +10,7 @@ use crate::watching::Watching;
 use ::prove::check::{Level, Options, Report, check};
 use ::prove::history::History;
 use record::model::{Check, CheckResult, Step};
+use record::totals::HistoryTotals;
 use record::{Exit, State};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -215,17 +216,18 @@ fn describe(step: &mut Step, report: &Report, asked: &[Level]) {
             }
         })
         .collect();
-    step.totals = fields(json!({
-        "operations": report.ops,
-        "transactions": report.txns,
-        "transactions_joined": report.joined,
-        "edges": report.edges,
-        "anomalies": report.counts,
-        "refuted": report.weakest_refuted().iter().map(|level| level.name()).collect::<Vec<_>>(),
-        "incomplete_keys": report.incomplete.keys,
-        "incomplete": report.incomplete.levels.iter().map(|level| level.name()).collect::<Vec<_>>(),
-        "not_refuted": report.strongest_left().iter().map(|level| level.name()).collect::<Vec<_>>(),
-    }));
+    let names = |levels: &[Level]| levels.iter().map(|level| level.name()).collect();
+    step.set_totals(&HistoryTotals {
+        operations: report.ops,
+        transactions: report.txns.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        transactions_joined: report.joined,
+        edges: report.edges,
+        anomalies: report.counts.clone(),
+        refuted: names(&report.weakest_refuted()),
+        incomplete_keys: report.incomplete.keys,
+        incomplete: names(&report.incomplete.levels),
+        not_refuted: names(&report.strongest_left()),
+    });
     step.verdict.notes.clone_from(&report.notes);
     for level in asked.iter().filter(|level| report.refutes(**level)) {
         step.verdict.invalidate(format!("{level} is refuted"));

@@ -5,12 +5,13 @@ use super::live::{Plan, Trial};
 use crate::context::{Context, Format};
 use crate::failure::Failure;
 use crate::recording::{Recording, fields};
+use ::engines::profile::Isolation;
 use ::prove::hermitage::cluster::{self, Chance};
 use ::prove::hermitage::{Answer, CASES, Case, HermitageError, LEVELS, Verdict, run};
-use ::prove::history::Isolation;
 use ::prove::promise as verdicts;
 use connect::cluster_file::Role;
 use record::model::{Check, CheckResult, Step};
+use record::totals::ScriptTotals;
 use record::{State, promise};
 use serde_json::json;
 use std::sync::atomic::AtomicBool;
@@ -97,11 +98,15 @@ fn answers(
     Ok(answers)
 }
 
+fn level_of(answer: &Answer) -> &'static str {
+    answer.level.map_or("", Isolation::name)
+}
+
 /// The case and its level.
 fn named(answer: &Answer) -> String {
     match answer.level {
-        Isolation::Unknown => answer.case.to_owned(),
-        level => format!("{} at {}", answer.case, level.sql()),
+        None => answer.case.to_owned(),
+        Some(level) => format!("{} at {level}", answer.case),
     }
 }
 
@@ -111,7 +116,7 @@ fn line(answer: &Answer) -> String {
         (Verdict::AllowedNotSeen, None) => "does not happen",
         (verdict, _) => verdict.says(),
     };
-    format!("{:18}  {:15}  {verdict:17}  {}", answer.case, answer.level.sql(), answer.line)
+    format!("{:18}  {:15}  {verdict:17}  {}", answer.case, level_of(answer), answer.line)
 }
 
 /// One check for each script, beside the promises that they come to.
@@ -119,7 +124,7 @@ fn describe(step: &mut Step, answers: &[Answer]) {
     step.checks = answers
         .iter()
         .map(|answer| Check {
-            name: format!("{} {}", answer.case, answer.level.sql()).trim_end().to_string(),
+            name: format!("{} {}", answer.case, level_of(answer)).trim_end().to_string(),
             scope: answer.title.to_string(),
             rows: answer.counted.map_or(1, |(n, _, _)| n),
             result: match answer.verdict() {
@@ -135,12 +140,12 @@ fn describe(step: &mut Step, answers: &[Answer]) {
         })
         .collect();
     let count = |verdict: Verdict| answers.iter().filter(|answer| answer.verdict() == verdict).count();
-    step.totals = fields(json!({
-        "kept": count(Verdict::Kept),
-        "by_design": count(Verdict::ByDesign),
-        "allowed_not_seen": count(Verdict::AllowedNotSeen),
-        "broken": count(Verdict::Broken),
-        "not_tested": count(Verdict::NotTested),
-        "not_possible": count(Verdict::NotPossible),
-    }));
+    step.set_totals(&ScriptTotals {
+        kept: count(Verdict::Kept),
+        by_design: count(Verdict::ByDesign),
+        allowed_not_seen: count(Verdict::AllowedNotSeen),
+        broken: count(Verdict::Broken),
+        not_tested: count(Verdict::NotTested),
+        not_possible: count(Verdict::NotPossible),
+    });
 }

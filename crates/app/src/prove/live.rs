@@ -10,7 +10,7 @@ use crate::recording::{Recording, fields};
 use crate::{fingerprint, human};
 use ::prove::fault::{self, Fault, Journal, journal};
 use ::prove::live::tables::SCHEMA;
-use ::prove::live::{Level, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
+use ::prove::live::{Isolation, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
 use ::prove::promise::{self as verdicts, Settings};
 use connect::conninfo::SessionAttrs;
 use record::model::Step;
@@ -48,7 +48,7 @@ pub fn heal(context: &Context) -> Result<Exit, Failure> {
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
     pub what: What,
-    pub level: Level,
+    pub level: Isolation,
     pub commit: Option<String>,
     pub plan: fault::Plan,
     pub time: Duration,
@@ -103,7 +103,7 @@ pub struct Plan {
     /// Sessions that write.
     pub client: u64,
     /// Isolation level; `None`: the workload's own.
-    pub isolation: Option<Level>,
+    pub isolation: Option<Isolation>,
     /// How far each commit waits; `None`: as the server is set.
     pub synchronous_commit: Option<String>,
     /// How often each workload is watched.
@@ -331,8 +331,8 @@ impl Plan {
             .map(|what| Trial {
                 what,
                 level: self.isolation.unwrap_or(match what {
-                    What::Skew => Level::Serializable,
-                    _ => Level::ReadCommitted,
+                    What::Skew => Isolation::Serializable,
+                    _ => Isolation::ReadCommitted,
                 }),
                 commit: self.synchronous_commit.clone(),
                 plan: plan.clone(),

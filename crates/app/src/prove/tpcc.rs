@@ -11,6 +11,7 @@ use ::prove::tpcc::{
     Answer, Condition, NOT_COVERED, Options, Outcome, Progress, ProveError, Report, prove_on,
 };
 use record::model::{Check, CheckResult, Step};
+use record::totals::ConditionTotals;
 use record::{Exit, State, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
@@ -158,17 +159,18 @@ fn describe(step: &mut Step, report: &Report) {
             },
         })
         .collect();
-    let count = |is: fn(&Outcome) -> bool| report.answers.iter().filter(|answer| is(&answer.outcome)).count();
-    step.totals = fields(json!({
-        "warehouses": report.warehouses,
-        "orders_since_load": report.orders_since_load,
-        "conditions_kept": count(|outcome| matches!(outcome, Outcome::Kept)),
-        "conditions_broken": count(|outcome| matches!(outcome, Outcome::Broken { .. })),
-        "conditions_not_judged": count(|outcome| matches!(outcome, Outcome::Failed { .. })),
-        "connections": report.jobs,
-        "snapshots": report.snapshots,
-        "not_covered": NOT_COVERED,
-    }));
+    let count =
+        |is: fn(&Outcome) -> bool| report.answers.iter().filter(|answer| is(&answer.outcome)).count() as u64;
+    step.set_totals(&ConditionTotals {
+        warehouses: Some(report.warehouses),
+        orders_since_load: report.orders_since_load,
+        conditions_kept: Some(count(|outcome| matches!(outcome, Outcome::Kept))),
+        conditions_broken: count(|outcome| matches!(outcome, Outcome::Broken { .. })),
+        conditions_not_judged: count(|outcome| matches!(outcome, Outcome::Failed { .. })),
+        connections: report.jobs,
+        snapshots: Some(report.snapshots as u64),
+        not_covered: NOT_COVERED.to_owned(),
+    });
     step.verdict = Verdict { valid: true, reasons: vec![], notes: report.notes.clone() };
     for answer in &report.answers {
         if matches!(answer.outcome, Outcome::Broken { .. } | Outcome::Failed { .. }) {

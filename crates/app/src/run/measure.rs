@@ -16,6 +16,7 @@ use record::hlog::Kind as LatencyKind;
 use record::model::{
     ErrorStatistics, OutageStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict,
 };
+use record::totals::RunTotals;
 use record::{ClientSample, Exit, State, StepId};
 use run::client::SessionRecord;
 use run::control::Cause;
@@ -300,35 +301,35 @@ impl Plan {
                 server: account.server_after(outage).map(str::to_string),
             })
             .collect();
-        let totals = fields(json!({
-            "scheduled": account.scheduled,
-            "started": measured.started + account.posted.warmup.started,
-            "skipped": account.skipped,
-            "unstarted": account.unstarted,
-            "unfinished": account.unfinished,
-            "cancelled": (account.cancelled > 0).then_some(account.cancelled),
-            "still_at_work": (account.still_at_work > 0).then_some(account.still_at_work),
-            "warmup_transactions": account.posted.warmup.transactions(),
-            "late": self.latency_limit.map(|_| late),
-            "lag_us_p99": is_open_loop.then(|| measured.lag.quantile_us(0.99)),
-            "lag_us_max": is_open_loop.then(|| measured.lag.max_us()),
-            "connections_lost": account.lost,
-            "reconnected": account.reconnected,
-            "weak_commits": (account.weak_commits > 0).then_some(account.weak_commits),
-            "cut_off": (account.cut_off > 0).then_some(account.cut_off),
-            "sessions_aborted": (account.aborted > 0).then_some(account.aborted),
-            "outage_s": outage_s(Cause::Disconnected),
-            "stalled_s": outage_s(Cause::Stalled),
-            "failing_s": (outage_s(Cause::Failing) > 0.0).then(|| outage_s(Cause::Failing)),
-            "client_cpu_us": account.client_cpu / NANOS_PER_MICRO,
-            "worker_cpu_share_max": account.worker_cpu_share_max,
-            "worker_wait_share_max": account.worker_wait_share_max,
-            "sends": account.traffic.sends,
-            "receives": account.traffic.receives,
-            "sent_bytes": account.traffic.sent_bytes,
-            "received_bytes": account.traffic.received_bytes,
-            "session_buffer_bytes": account.buffer_bytes,
-        }));
+        let totals = RunTotals {
+            scheduled: account.scheduled,
+            started: measured.started + account.posted.warmup.started,
+            skipped: account.skipped,
+            unstarted: account.unstarted,
+            unfinished: account.unfinished,
+            cancelled: (account.cancelled > 0).then_some(account.cancelled),
+            still_at_work: (account.still_at_work > 0).then_some(account.still_at_work),
+            warmup_transactions: account.posted.warmup.transactions(),
+            late: self.latency_limit.map(|_| late),
+            lag_us_p99: is_open_loop.then(|| measured.lag.quantile_us(0.99)),
+            lag_us_max: is_open_loop.then(|| measured.lag.max_us()),
+            connections_lost: account.lost,
+            reconnected: account.reconnected,
+            weak_commits: (account.weak_commits > 0).then_some(account.weak_commits),
+            cut_off: (account.cut_off > 0).then_some(account.cut_off),
+            sessions_aborted: (account.aborted > 0).then_some(account.aborted),
+            outage_s: outage_s(Cause::Disconnected),
+            stalled_s: outage_s(Cause::Stalled),
+            failing_s: (outage_s(Cause::Failing) > 0.0).then(|| outage_s(Cause::Failing)),
+            client_cpu_us: account.client_cpu / NANOS_PER_MICRO,
+            worker_cpu_share_max: account.worker_cpu_share_max,
+            worker_wait_share_max: account.worker_wait_share_max,
+            sends: account.traffic.sends,
+            receives: account.traffic.receives,
+            sent_bytes: account.traffic.sent_bytes,
+            received_bytes: account.traffic.received_bytes,
+            session_buffer_bytes: account.buffer_bytes,
+        };
         recording.keep(recording.dir().edit_step(step, |step| {
             step.summary.duration_s = seconds;
             step.summary.transactions = Some(measured.transactions());
@@ -341,7 +342,7 @@ impl Plan {
             step.types = types;
             step.errors = errors;
             step.outages = outages;
-            step.totals = totals;
+            step.set_totals(&totals);
             step.verdict = Verdict {
                 valid: opinion.invalid.is_empty(),
                 reasons: opinion.invalid.clone(),

@@ -2,7 +2,7 @@
 
 use crate::profile::short::{A, F, S};
 use crate::profile::{
-    Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
+    Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels, LoadPath,
     NodeLinks, Profile, Promise, Protocol, Reasons, Statements, Tried,
 };
 
@@ -24,7 +24,7 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::FirstUse,
     promises: &[
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Plain,
             title: "fdw-sharded, READ COMMITTED at the entry",
             verdicts: [
@@ -40,13 +40,13 @@ pub(super) static PROFILE: Profile = Profile {
             ],
         },
         Promise {
-            levels: &[Level::RepeatableRead],
+            levels: &[Isolation::RepeatableRead],
             at: Arrangement::Plain,
             title: "fdw-sharded, REPEATABLE READ at the entry",
             verdicts: [A, F, A, F.noted("a row is on one shard"), A, A, F, A.noted(ONE_AFTER_ANOTHER), F],
         },
         Promise {
-            levels: &[Level::Serializable],
+            levels: &[Isolation::Serializable],
             at: Arrangement::Plain,
             title: "fdw-sharded, SERIALIZABLE at the entry",
             verdicts: [A, F, A, F, A, S, F, A.noted(ONE_AFTER_ANOTHER), F],

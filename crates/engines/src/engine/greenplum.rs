@@ -2,8 +2,8 @@
 
 use crate::profile::short::{A, F, N};
 use crate::profile::{
-    Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
-    NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
+    Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
+    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
 };
 
 /// Content -1 is the coordinator, the others are segments. Only acting primaries; mirrors take no sessions.
@@ -60,13 +60,13 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::Unknown,
     promises: &[
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Plain,
             title: "Greenplum, READ COMMITTED",
             verdicts: [F.noted(ONE_SNAPSHOT), F, A, A, N, A, A.noted(MIRRORS), F.noted(TWO_PHASE), F],
         },
         Promise {
-            levels: &[Level::RepeatableRead, Level::Serializable],
+            levels: &[Isolation::RepeatableRead, Isolation::Serializable],
             at: Arrangement::Plain,
             title: "Greenplum, REPEATABLE READ; SERIALIZABLE is the same",
             verdicts: [F.noted(ONE_SNAPSHOT), F, F, F, N, A, A.noted(MIRRORS), F.noted(TWO_PHASE), F],

@@ -4,8 +4,8 @@
 use super::detect::extension_has;
 use crate::profile::short::{A, F};
 use crate::profile::{
-    Arrangement, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation, Layout, Level,
-    Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Statements, Tried,
+    Arrangement, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation, Isolation,
+    Layout, Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Statements, Tried,
 };
 use crate::trust::trusted;
 
@@ -104,19 +104,19 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::Unknown,
     promises: &[
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Plain,
             title: "Multimaster, asynchronous, READ COMMITTED",
             verdicts: [F.noted(EACH_NODE), F, A, A, A, A, A, A, A],
         },
         Promise {
-            levels: &[Level::RepeatableRead],
+            levels: &[Isolation::RepeatableRead],
             at: Arrangement::Plain,
             title: "Multimaster, asynchronous, REPEATABLE READ",
             verdicts: [F.noted(EACH_NODE), F, F.noted(EACH_NODE), A, A, A, A, A, A],
         },
         Promise {
-            levels: &[Level::Serializable],
+            levels: &[Isolation::Serializable],
             at: Arrangement::Plain,
             title: "Multimaster, asynchronous, SERIALIZABLE",
             verdicts: [F.noted(EACH_NODE), F, F.noted(EACH_NODE), A, A, A.noted(ONE_NODE), A, A, A],

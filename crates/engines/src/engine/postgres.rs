@@ -2,8 +2,8 @@
 
 use crate::profile::short::{A, F, with};
 use crate::profile::{
-    Arrangement, Case, Commit, Discovery, Entry, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
-    NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Statements, Tried,
+    Arrangement, Case, Commit, Discovery, Entry, EntryPoints, Expectation, Isolation, Layout, Levels,
+    LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Statements, Tried,
 };
 
 /// On each node of a replicated cluster.
@@ -27,31 +27,31 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::Fresh,
     promises: &[
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Plain,
             title: "PostgreSQL, READ COMMITTED",
             verdicts: [F, F, A, A, F, A, F, F, F],
         },
         Promise {
-            levels: &[Level::RepeatableRead],
+            levels: &[Isolation::RepeatableRead],
             at: Arrangement::Plain,
             title: "PostgreSQL, REPEATABLE READ",
             verdicts: [F, F, F, F, F, A, F, F, F],
         },
         Promise {
-            levels: &[Level::Serializable],
+            levels: &[Isolation::Serializable],
             at: Arrangement::Plain,
             title: "PostgreSQL, SERIALIZABLE",
             verdicts: [F, F, F, F, F, F, F, F, F],
         },
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Standbys,
             title: "primary and hot standby, READ COMMITTED",
             verdicts: [EACH, F, A, A, A, A, APPLIED, F, SYNC],
         },
         Promise {
-            levels: &[Level::RepeatableRead, Level::Serializable],
+            levels: &[Isolation::RepeatableRead, Isolation::Serializable],
             at: Arrangement::Standbys,
             title: "primary and hot standby, REPEATABLE READ; a standby refuses SERIALIZABLE",
             verdicts: [EACH, F, EACH, F, A, A, APPLIED, F, SYNC],

@@ -7,8 +7,8 @@ use std::fmt;
 use super::Profile;
 
 /// An isolation level.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum Level {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Isolation {
     /// READ COMMITTED.
     #[default]
     ReadCommitted,
@@ -18,26 +18,35 @@ pub enum Level {
     Serializable,
 }
 
-impl Level {
+impl Isolation {
     /// Weakest first.
-    pub const ALL: [Level; 3] = [Level::ReadCommitted, Level::RepeatableRead, Level::Serializable];
+    pub const ALL: [Isolation; 3] =
+        [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable];
 
-    /// As SQL has it.
-    pub fn name(self) -> &'static str {
+    /// The name in SQL.
+    pub const fn name(self) -> &'static str {
         match self {
-            Level::ReadCommitted => "READ COMMITTED",
-            Level::RepeatableRead => "REPEATABLE READ",
-            Level::Serializable => "SERIALIZABLE",
+            Isolation::ReadCommitted => "READ COMMITTED",
+            Isolation::RepeatableRead => "REPEATABLE READ",
+            Isolation::Serializable => "SERIALIZABLE",
         }
     }
 
-    /// How a transaction of this level begins.
+    /// The statement that begins a transaction of this level.
     pub fn begin(self) -> String {
-        format!("begin isolation level {}", self.name())
+        format!("BEGIN ISOLATION LEVEL {}", self.name())
+    }
+
+    /// Reads a level as users type it: by its name, or as `rc`, `rr` or `ser`.
+    pub fn parse(text: &str) -> Option<Isolation> {
+        let wanted = text.trim().replace(['-', '_'], " ").to_uppercase();
+        let short = ["RC", "RR", "SER"].iter().position(|short| *short == wanted);
+        let place = short.or_else(|| Isolation::ALL.iter().position(|level| level.name() == wanted))?;
+        Some(Isolation::ALL[place])
     }
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for Isolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -214,7 +223,7 @@ impl fmt::Display for Entry {
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     /// The levels.
-    pub levels: &'static [Level],
+    pub levels: &'static [Isolation],
     /// How the nodes stand to each other.
     pub at: Arrangement,
     /// What the row is called.
@@ -235,7 +244,7 @@ impl Promise {
 #[expect(missing_debug_implementations, reason = "it holds a question")]
 pub struct Place<'a> {
     /// The level of the transactions.
-    pub level: Level,
+    pub level: Isolation,
     /// How the nodes stand to each other.
     pub at: Arrangement,
     /// Whether rows of several shards took part.
@@ -269,7 +278,7 @@ impl Profile {
         if let Some(own) = rows().find(|promise| promise.levels.contains(&place.level)) {
             return decide(own);
         }
-        let any = |wanted: Rule, is_there: &dyn Fn(Level) -> bool| {
+        let any = |wanted: Rule, is_there: &dyn Fn(Isolation) -> bool| {
             rows().any(|promise| {
                 promise.levels.iter().any(|level| is_there(*level)) && decide(promise) == wanted
             })

@@ -1,6 +1,7 @@
 //! Anomalies in words: the transactions as SQL, and why they cannot be put in order.
 
 use connect::sql;
+use engines::profile::Isolation;
 
 use super::anomaly::{Class, Finding, Reason, Step};
 use super::versions::{INITIAL, NONE, Versions};
@@ -250,11 +251,8 @@ fn direct(versions: &Versions<'_>, txns: &[u32], finding: &Finding) -> String {
 fn transaction(history: &History, number: usize, txn: u32, matters: &[u32]) -> Vec<String> {
     let data = &history.txns()[txn as usize];
     let mut lines = vec![format!("  T{} = transaction {txn}, {}", number + 1, origin(history, data))];
-    let isolation = match data.isolation.sql() {
-        "" => String::new(),
-        level => format!(" ISOLATION LEVEL {level}"),
-    };
-    lines.push(format!("    BEGIN{isolation};"));
+    let begin = data.isolation.map_or_else(|| "BEGIN".to_owned(), Isolation::begin);
+    lines.push(format!("    {begin};"));
     let range = history.range(txn);
     let first = range.start;
     let hidden = range.len().saturating_sub(STATEMENTS_MAX);

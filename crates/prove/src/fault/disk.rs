@@ -1,6 +1,7 @@
 //! A disk of its own for a data directory: an ext4 in a file, mounted by a loop device. Its power can be cut, and it can be filled, without anybody
 //! else noticing.
 
+use connect::poll;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -194,13 +195,7 @@ pub fn is_mounted(mount: &Path) -> bool {
 }
 
 fn unmount(mount: &Path) -> Result<(), FaultError> {
-    let begin = Instant::now();
-    loop {
-        match run("umount", &[], &[mount]) {
-            Err(_) if begin.elapsed() < UNMOUNT_TIMEOUT => std::thread::sleep(Duration::from_millis(20)),
-            result => return result,
-        }
-    }
+    poll::retry(UNMOUNT_TIMEOUT, |_| true, || run("umount", &[], &[mount]))
 }
 
 fn run(program: &'static str, flags: &[&str], paths: &[&Path]) -> Result<(), FaultError> {

@@ -3,12 +3,13 @@
 //! One file per process in the state folder, locked as long as the process lives; a line per fault, and a line when it is undone. A file that nobody holds
 //! belongs to a dead process, and [`heal`] undoes what it names, newest first.
 
+use connect::poll;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use connect::conninfo::{self, Sources};
 use connect::sql;
@@ -153,12 +154,13 @@ fn signal_servers(data_dir: &Path, signal: Signal) {
 /// The servers of a throwaway cluster end with their process; those that cannot are killed.
 fn end_servers(data_dir: &Path) {
     signal_servers(data_dir, Signal::CONT);
-    let begin = Instant::now();
-    while !servers_in(data_dir).is_empty() && begin.elapsed() < 2 * ORPHANS_TIMEOUT {
-        if begin.elapsed() > ORPHANS_TIMEOUT {
+    let have_ended = || servers_in(data_dir).is_empty().then_some(());
+    if poll::until(ORPHANS_TIMEOUT, have_ended).is_none() {
+        // Again and again: what is killed may have forked just before.
+        poll::until(ORPHANS_TIMEOUT, || {
             signal_servers(data_dir, Signal::KILL);
-        }
-        std::thread::sleep(Duration::from_millis(20));
+            have_ended()
+        });
     }
 }
 

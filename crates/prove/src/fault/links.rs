@@ -12,10 +12,10 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use connect::sql::{identifier, literal};
-use connect::{ConnSpec, cluster_file::Role};
+use connect::{ConnSpec, cluster_file::Role, poll};
 use engines::Engine;
 use engines::profile::NodeLinks;
 
@@ -27,7 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a node may take until it dials anew.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often that is looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One node's way to another one.
 #[derive(Debug)]
@@ -194,14 +193,9 @@ fn value(client: &mut Client, sql: &str) -> Result<Option<String>, LinkError> {
 
 /// Asks until the answer is yes.
 fn wait_for(client: &mut Client, sql: &str, what: &str) -> Result<(), LinkError> {
-    let begin = Instant::now();
-    while value(client, sql)?.as_deref() != Some("t") {
-        if begin.elapsed() > DIAL_TIMEOUT {
-            return Err(LinkError::Words(format!("{what} within {} s", DIAL_TIMEOUT.as_secs())));
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
-    Ok(())
+    let mut is_so = || Ok((value(client, sql)?.as_deref() == Some("t")).then_some(()));
+    let so: Option<Result<(), LinkError>> = poll::until(DIAL_TIMEOUT, || is_so().transpose());
+    so.unwrap_or_else(|| Err(LinkError::Words(format!("{what} within {} s", DIAL_TIMEOUT.as_secs()))))
 }
 
 /// A standby knows all nodes that may be its primary.
@@ -302,13 +296,9 @@ fn subscribe(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), Lin
         );
         links.note(node, vec![cut])?;
         client.tell(&format!("alter subscription {name} connection {}", literal(&(conninfo + &tail))))?;
-        let begin = Instant::now();
-        while links.ways.last().is_some_and(|way| way.proxy.taken() == 0) {
-            if begin.elapsed() > DIAL_TIMEOUT {
-                return Err(LinkError::Words(format!("{name} did not come through its proxy")));
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        let has_come = || links.ways.last().is_none_or(|way| way.proxy.taken() > 0).then_some(());
+        poll::until(DIAL_TIMEOUT, has_come)
+            .ok_or_else(|| LinkError::Words(format!("{name} did not come through its proxy")))?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use connect::conninfo::SessionAttrs;
-use connect::{ConnSpec, cluster_file::Role};
+use connect::{ConnSpec, cluster_file::Role, poll};
 use engines::{Cluster, Engine};
 use lab::local::{Instance, StopMode};
 use record::clock::monotonic_ns;
@@ -542,17 +542,14 @@ impl Site {
     /// Starts it, unless it runs; one that is just dying (a full disk) is waited for first.
     fn start(&self, node: usize) -> Result<(), FaultError> {
         let instance = self.instance(Fault::Kill, node)?;
-        let begin = Instant::now();
-        loop {
+        // What starts and takes no connection is tried again; what does not start is not.
+        let is_transient = |error: &FaultError| !matches!(error, FaultError::Local(_));
+        poll::retry(QUIET_TIMEOUT, is_transient, || {
             let started = instance.start();
             self.does_not_start.store(started.is_err(), Ordering::Release);
             started?;
-            match self.control(node) {
-                Ok(_) => return Ok(()),
-                Err(error) if begin.elapsed() > QUIET_TIMEOUT => return Err(error.into()),
-                Err(_) => std::thread::sleep(POLL_INTERVAL),
-            }
-        }
+            self.control(node).map(drop).map_err(FaultError::from)
+        })
     }
 
     /// Does what the plan says, from `begin` on. Returns when its last step is done or `stop` is set; what is not undone by then stays for

@@ -2,7 +2,7 @@
 
 use super::TABLE;
 use super::play::Transcript;
-use crate::history::Isolation;
+use engines::profile::Isolation;
 
 /// A script.
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ impl Case {
         for (step, (who, _)) in self.steps.iter().enumerate() {
             if !begun.contains(who) {
                 begun.push(*who);
-                lines.push(format!("{who}: BEGIN ISOLATION LEVEL {};", level.sql()));
+                lines.push(format!("{who}: {};", level.begin()));
             }
             lines.push(format!("{who}: {};", self.sql(step)));
         }

@@ -19,6 +19,7 @@ mod peers;
 mod shards;
 mod standby;
 
+use connect::poll;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -29,9 +30,9 @@ use record::promise::Control;
 
 use super::{Answer, HermitageError};
 use crate::fault::{Node, Site, Undo};
-use crate::history::Isolation;
 use crate::live::LiveError;
 use crate::talk::{Reply, Session};
+use engines::profile::Isolation;
 
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -113,15 +114,12 @@ impl Player {
 
     /// Waits until a query says `t`.
     fn until(&mut self, what: &'static str, sql: &str) -> Result<(), HermitageError> {
-        let deadline = Instant::now() + LIMIT;
-        while self.quietly(sql)? != "t" {
-            if Instant::now() > deadline {
-                let message = format!("it did not happen within {} s", LIMIT.as_secs());
-                return Err(HermitageError::Refused { doing: what, message });
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(())
+        let mut is_so = || Ok((self.quietly(sql)? == "t").then_some(()));
+        let so: Option<Result<(), HermitageError>> = poll::until(LIMIT, || is_so().transpose());
+        so.unwrap_or_else(|| {
+            let message = format!("it did not happen within {} s", LIMIT.as_secs());
+            Err(HermitageError::Refused { doing: what, message })
+        })
     }
 
     /// The reply to what was sent; `None`: it waits, as `is_waiting` says.
@@ -262,10 +260,6 @@ fn timed_out() -> std::io::Error {
     std::io::ErrorKind::TimedOut.into()
 }
 
-fn begin(level: Isolation) -> String {
-    format!("BEGIN ISOLATION LEVEL {}", level.sql())
-}
-
 /// Acknowledged writes on one node, each read on another one at once: how many were not there yet, and how long the longest of those took.
 fn stale_reads(
     answer: &mut Answer,
@@ -286,7 +280,7 @@ fn stale_reads(
         let has_control = value <= CONTROLS;
         let value = i64::try_from(value).unwrap_or(0) + 1_000;
         if has_control {
-            before.quietly(&begin(Isolation::RepeatableRead))?;
+            before.quietly(&Isolation::RepeatableRead.begin())?;
             before.quietly(&read)?;
         }
         a.quietly(&format!("UPDATE {table} SET value = {value} WHERE id = 1"))?;

@@ -8,9 +8,9 @@ use connect::ConnSpec;
 use super::cases::Case;
 use super::{HermitageError, TABLE};
 use crate::client::{Client, Reply, row_text};
-use crate::history::Isolation;
 use crate::live::{LiveError, tables};
 use crate::talk::Session;
+use engines::profile::Isolation;
 
 /// How often the locks are looked at while a statement has no answer.
 const LOOK: Duration = Duration::from_millis(5);
@@ -196,16 +196,16 @@ impl Stage {
     }
 
     fn begin(&mut self, who: char, level: Isolation) -> Result<(), String> {
-        let sql = format!("BEGIN ISOLATION LEVEL {}; SHOW transaction_isolation", level.sql());
+        let sql = format!("{}; SHOW transaction_isolation", level.begin());
         let reply = self.session(who)?.ask(&sql, LIMIT).map_err(|error| error.to_string())?;
         if let Some(error) = &reply.error {
-            return Err(format!("{} is refused: {error}", level.sql()));
+            return Err(format!("{level} is refused: {error}"));
         }
         // Poolers and settings may say one thing and do another.
         let got = reply.text(0).unwrap_or_default();
-        match got.eq_ignore_ascii_case(level.sql()) {
+        match got.eq_ignore_ascii_case(level.name()) {
             true => Ok(()),
-            false => Err(format!("{} was asked for, the transaction has {got}", level.sql())),
+            false => Err(format!("{level} was requested, the transaction has {got}")),
         }
     }
 

@@ -22,7 +22,9 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::{History, Isolation, Kind, Model, Names, OPS_MAX, Op, Outcome, Txn};
+use engines::profile::Isolation;
+
+use super::{History, Kind, Model, Names, OPS_MAX, Op, Outcome, Txn};
 
 /// The file's name in a run directory.
 pub const FILE_NAME: &str = "history.bin";
@@ -47,8 +49,8 @@ const END: u8 = 255;
 const KINDS: [Kind; 5] = [Kind::Read, Kind::Update, Kind::Write, Kind::Insert, Kind::Append];
 const MODELS: [Model; 3] = [Model::VersionedRegister, Model::Append, Model::Register];
 const OUTCOMES: [Outcome; 5] = [Outcome::Ok, Outcome::OkWeak, Outcome::Fail, Outcome::Info, Outcome::Partial];
-const ISOLATIONS: [Isolation; 4] =
-    [Isolation::Unknown, Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable];
+const ISOLATIONS: [Option<Isolation>; 4] =
+    [None, Some(Isolation::ReadCommitted), Some(Isolation::RepeatableRead), Some(Isolation::Serializable)];
 
 /// Why a history cannot be read or written.
 #[derive(Debug, thiserror::Error)]

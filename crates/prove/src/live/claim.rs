@@ -8,10 +8,11 @@
 //! A lock can be lost all the same (an engine without them, a pooler that gives each statement another session). So the tables of a proof carry its name, and
 //! are looked at once more before anything is judged: see [`super::tables::Tables::check`].
 
+use connect::poll;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use connect::ConnSpec;
 
@@ -98,14 +99,9 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
-        let begin = Instant::now();
-        for keeper in self.keepers.drain(..) {
-            keeper.thread().unpark();
-            // One that waits for a server that does not answer ends by itself, and with our process at the latest.
-            while !keeper.is_finished() && begin.elapsed() < END_TIMEOUT {
-                std::thread::sleep(POLL_INTERVAL);
-            }
-        }
+        self.keepers.iter().for_each(|keeper| keeper.thread().unpark());
+        // One that waits for a server that does not answer ends by itself, and with our process at the latest.
+        poll::until(END_TIMEOUT, || self.keepers.iter().all(|keeper| keeper.is_finished()).then_some(()));
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::tables::{SCHEMA, Shape, Tables};
-use super::{Level, LiveError, Options};
+use super::{Isolation, LiveError, Options};
 use crate::client::{Client, Reply};
 use crate::fault::Site;
 use crate::outcome::{At, of_reply};
@@ -71,7 +71,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let mut pair = 0;
     for _ in 0..CONTROL_PAIRS {
         pair += 1;
-        let both = one(site, (&mut a, &mut b), &tables, Level::RepeatableRead, Form::Rows, pair)?;
+        let both = one(site, (&mut a, &mut b), &tables, Isolation::RepeatableRead, Form::Rows, pair)?;
         report.control.add(both);
     }
     // The control takes its own time.
@@ -121,7 +121,7 @@ fn statements(form: Form, pair: u64) -> (String, [String; 2]) {
     }
 }
 
-fn witness(level: Level, form: Form, pair: u64) -> Vec<String> {
+fn witness(level: Isolation, form: Form, pair: u64) -> Vec<String> {
     let (read, [first, second]) = statements(form, pair);
     let begin = level.begin();
     vec![
@@ -139,7 +139,7 @@ fn one(
     site: &Site,
     (a, b): (&mut Client, &mut Client),
     tables: &Tables,
-    level: Level,
+    level: Isolation,
     form: Form,
     pair: u64,
 ) -> Result<bool, LiveError> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::failures::Failures;
 use super::servers::Observed;
 use super::tables::{SCHEMA, Shape, Tables};
-use super::{Lasting, Level, LiveError, Options, Ran, Watch, after_all, again, lost_rows, under_faults};
+use super::{Isolation, Lasting, LiveError, Options, Ran, Watch, after_all, again, lost_rows, under_faults};
 use crate::client::{Client, number};
 use crate::fault::{Happened, Site};
 
@@ -201,7 +201,7 @@ fn look(
         return reply.rows().iter().map(|row| number(row.first()?)).collect();
     }
     if way == Way::Transaction {
-        ask(&Level::RepeatableRead.begin())?;
+        ask(&Isolation::RepeatableRead.begin())?;
     }
     let mut versions = Vec::new();
     for shard in tables.numbers() {

@@ -1,7 +1,7 @@
 //! The settings that take promises back.
 
 use connect::{ConnSpec, cluster_file::Role};
-use engines::profile::{Anomaly, Arrangement, Level, Place, Rule, Setting};
+use engines::profile::{Anomaly, Arrangement, Isolation, Place, Rule, Setting};
 
 use crate::client::{Client, text};
 use crate::fault::{Fault, Site};
@@ -33,7 +33,7 @@ pub enum Span {
 }
 
 /// What the engine's profile says about an anomaly, at this level and with these settings.
-pub fn rule(site: &Site, settings: &Settings, span: Span, level: Level, anomaly: Anomaly) -> Rule {
+pub fn rule(site: &Site, settings: &Settings, span: Span, level: Isolation, anomaly: Anomaly) -> Rule {
     let has_standbys = site.nodes.iter().any(|node| node.role == Role::Standby);
     let is_about_standbys = site.engine.promises.iter().any(|promise| promise.at == Arrangement::Standbys);
     let at = match span {

@@ -10,7 +10,7 @@ use super::{Settings, Span, bound_by, explain_missing, faults_of, rule};
 use crate::check::{Base, Class, Order};
 use crate::fault::Site;
 use crate::history::Outcome;
-use crate::live::Level;
+use crate::live::Isolation;
 use crate::live::verreg::{Report, anomalies, base_of, ordered};
 
 /// The column of an engine's profile that an anomaly belongs to.
@@ -41,7 +41,7 @@ fn column(class: Class) -> Anomaly {
 }
 
 /// The columns that a level promises something about: where all of them are forbidden, the engine promises the level.
-fn columns(level: Level) -> &'static [Anomaly] {
+fn columns(level: Isolation) -> &'static [Anomaly] {
     const ALL: [Anomaly; 6] = [
         Anomaly::DirtyOrCircular,
         Anomaly::FracturedRead,
@@ -51,9 +51,9 @@ fn columns(level: Level) -> &'static [Anomaly] {
         Anomaly::WriteSkew,
     ];
     match level {
-        Level::ReadCommitted => &ALL[..3],
-        Level::RepeatableRead => &ALL[..5],
-        Level::Serializable => &ALL,
+        Isolation::ReadCommitted => &ALL[..3],
+        Isolation::RepeatableRead => &ALL[..5],
+        Isolation::Serializable => &ALL,
     }
 }
 
@@ -62,7 +62,7 @@ fn columns(level: Level) -> &'static [Anomaly] {
 struct Court<'a> {
     site: &'a Site,
     settings: &'a Settings,
-    level: Level,
+    level: Isolation,
     /// Why acknowledged transactions may be gone after the faults that happened.
     excuse: Option<Excuse>,
 }
@@ -174,7 +174,7 @@ fn of_fork(court: &Court<'_>, report: &Report, base: &Promise) -> Promise {
         .map(|(_, count)| count)
         .sum();
     let class = match report.level {
-        Level::ReadCommitted => Class::StatementFork,
+        Isolation::ReadCommitted => Class::StatementFork,
         _ => Class::LongFork,
     };
     let is_blind = report.shown.is_none_or(|shown| !shown.fork);

@@ -7,6 +7,7 @@ use crate::html::markup::{Cell as Td, Row, escape, table};
 use record::Matrix;
 use record::matrix::{Cell, Operation, Part};
 use record::number;
+use record::totals::RoundTripsBy;
 use serde_json::Value;
 
 /// Most rows of a table of distances; the rest is in `run.json`.
@@ -187,7 +188,7 @@ fn distances(out: &mut String, operation: &Operation) {
                 Td::number(time(Some(cell.latency_us_p50 as f64))),
                 Td::number(time(Some(cell.latency_us_p99 as f64))),
                 Td::number(cell.round_trips.map_or("-".to_string(), super::three)),
-                Td::word(cell.round_trips_by.map_or("", record::matrix::RoundTripsBy::word)),
+                Td::word(cell.round_trips_by.map_or("", RoundTripsBy::word)),
                 Td::number(time(cell.ping_us)),
                 Td::number(time(cell.predicted_us_p50)),
                 Td::number(share(cell).map_or("-".to_string(), |share| format!("{:.0} %", share * 100.0))),

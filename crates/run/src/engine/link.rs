@@ -262,7 +262,7 @@ impl Link {
 
     /// The same to this one of several hosts.
     #[must_use]
-    pub fn with_server(mut self, number: usize) -> Link {
+    pub(crate) fn with_server(mut self, number: usize) -> Link {
         self.server = number;
         self
     }
@@ -274,7 +274,7 @@ impl Link {
 
     /// The same with the way to have its statements cancelled.
     #[must_use]
-    pub fn with_cancel(mut self, token: CancelToken) -> Link {
+    pub(crate) fn with_cancel(mut self, token: CancelToken) -> Link {
         self.cancel = Some(Box::new(token));
         self
     }
@@ -408,7 +408,7 @@ impl Link {
 
     /// Bytes wait to be sent.
     #[inline]
-    pub fn has_output(&self) -> bool {
+    pub(crate) fn has_output(&self) -> bool {
         self.sent < self.outgoing.len() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 

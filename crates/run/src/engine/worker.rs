@@ -129,7 +129,7 @@ impl<R: Reactor> Worker<R> {
     }
 
     /// The connections of sessions that still wait for a reply, to be called when nobody waits for them any more.
-    pub fn take_unanswered(&mut self) -> Vec<Link> {
+    pub(crate) fn take_unanswered(&mut self) -> Vec<Link> {
         let take = |slot: &Slot| {
             let mut state = slot.session.state.borrow_mut();
             if state.wait != Wait::Reply || state.lost.is_some() {

@@ -77,7 +77,7 @@ impl Failure {
 impl Cursor {
     /// Whether a pipeline is open: statements are sent without waiting for results.
     #[must_use]
-    pub fn in_pipeline(self) -> bool {
+    pub(crate) fn in_pipeline(self) -> bool {
         self.in_pipeline
     }
 }

@@ -129,7 +129,7 @@ impl Mix {
 
     /// How many SQL statements all scripts have: statement numbers are below it.
     #[must_use]
-    pub fn statement_count(&self) -> usize {
+    pub(crate) fn statement_count(&self) -> usize {
         self.statement_count
     }
 

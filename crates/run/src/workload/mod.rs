@@ -203,7 +203,7 @@ impl TransactionError {
     }
 
     /// The session does not go on after it: every further transaction would be as wrong as this one.
-    pub fn aborts_session(&self) -> bool {
+    pub(crate) fn aborts_session(&self) -> bool {
         matches!(
             self,
             TransactionError::Open(_) | TransactionError::Lost(LinkError::Copy | LinkError::TooLong)

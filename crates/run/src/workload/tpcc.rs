@@ -17,6 +17,7 @@
 
 use data::tpcc::DISTRICTS_PER_WAREHOUSE;
 use data::tpcc::nurand::Constants;
+pub use engines::profile::Isolation;
 use wire::prepared::Wire;
 
 use super::{Item, TransactionError, Try, Workload};
@@ -47,7 +48,7 @@ use homes::Homes;
 use pace::Mix;
 
 /// Terminals of a warehouse (clause 4.2.2).
-pub const TERMINALS_PER_WAREHOUSE: u32 = DISTRICTS_PER_WAREHOUSE;
+pub(crate) const TERMINALS_PER_WAREHOUSE: u32 = DISTRICTS_PER_WAREHOUSE;
 
 /// The five transaction profiles, in the order of the specification. The numbers are those of the items of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,29 +78,6 @@ impl Profile {
             Profile::OrderStatus => "Order-Status",
             Profile::Delivery => "Delivery",
             Profile::StockLevel => "Stock-Level",
-        }
-    }
-}
-
-/// How transactions are kept apart by the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Isolation {
-    /// READ COMMITTED.
-    #[default]
-    ReadCommitted,
-    /// REPEATABLE READ.
-    RepeatableRead,
-    /// SERIALIZABLE: what clause 3.4.1 asks for.
-    Serializable,
-}
-
-impl Isolation {
-    /// In SQL.
-    pub const fn sql(self) -> &'static str {
-        match self {
-            Isolation::ReadCommitted => "READ COMMITTED",
-            Isolation::RepeatableRead => "REPEATABLE READ",
-            Isolation::Serializable => "SERIALIZABLE",
         }
     }
 }

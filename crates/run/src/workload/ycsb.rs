@@ -22,7 +22,7 @@ use crate::script::QueryMode;
 use crate::statement::StatementSpec;
 
 /// YCSB's `maxscanlength`.
-pub const SCAN_ROWS_MAX: u64 = 100;
+pub(crate) const SCAN_ROWS_MAX: u64 = 100;
 /// What to type where its table is missing.
 const FILL: &str = "load it first: pgfathom load ycsb --rows 1M";
 /// Tells the stream that scatters popular ranks from the data crate's own uses of the seed.
@@ -293,12 +293,12 @@ impl Ycsb {
     }
 
     /// The row number of a session's insert number `count` (from 0): dealt out like cards, so that sessions never meet.
-    pub fn inserted_row(&self, session: u64, count: u64) -> u64 {
+    pub(crate) fn inserted_row(&self, session: u64, count: u64) -> u64 {
         self.first_insert + count * self.sessions + session
     }
 
     /// Which session inserts `row`, and as its how manieth insert; `None` for rows below the first insert.
-    pub fn inserter_of(&self, row: u64) -> Option<(u64, u64)> {
+    pub(crate) fn inserter_of(&self, row: u64) -> Option<(u64, u64)> {
         let offset = row.checked_sub(self.first_insert)?;
         Some((offset % self.sessions, offset / self.sessions))
     }
@@ -394,7 +394,7 @@ impl YcsbSession {
     }
 
     /// An insert was tried for the last time; a row that did not arrive is remembered.
-    pub fn insert_ended(&mut self, arrived: bool) {
+    pub(crate) fn insert_ended(&mut self, arrived: bool) {
         if !arrived {
             self.failed_inserts.push(self.inserted);
         }

@@ -3,17 +3,16 @@
 
 use super::files::Files;
 use super::hardware::{Counter, Kind};
+use connect::poll;
 use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A program that has not answered by then is ended: a disk that is dying holds `smartctl` up for minutes.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often its end is looked for.
-const LOOK: Duration = Duration::from_millis(10);
 /// Output kept of a program.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 /// Folders with programs that a user's PATH often lacks.
@@ -47,18 +46,13 @@ pub fn output(program: &Path, arguments: &[&str]) -> Option<String> {
         let _ = pipe.by_ref().take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
         let _ = told.send(String::from_utf8_lossy(&bytes).into_owned());
     });
-    let begun = Instant::now();
-    loop {
-        match child.try_wait() {
-            Ok(Some(_)) => return text.recv_timeout(PATIENCE).ok(),
-            Ok(None) if begun.elapsed() < PATIENCE => std::thread::sleep(LOOK),
-            _ => {
-                let _ = child.kill();
-                // One in uninterruptible sleep ends when it can; nobody waits for it here.
-                return None;
-            }
-        }
+    let ended = poll::until(PATIENCE, || child.try_wait().transpose());
+    if !matches!(ended, Some(Ok(_))) {
+        let _ = child.kill();
+        // A process in uninterruptible sleep ends when it can: no thread waits for it here.
+        return None;
     }
+    text.recv_timeout(PATIENCE).ok()
 }
 
 /// What the drive says of its own health in `smartctl -j -a`. A clean report acquits nobody: drives were slow with one.

@@ -4,8 +4,9 @@
 //! promotion the remaining standbys follow the new primary by themselves, provided that they have not received more than it had.
 //! The slots of nodes that are not followed hold no WAL: they reserve nothing until somebody uses them.
 
+use connect::poll;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Link, LocalError, Peer, Statement, literal};
 use connect::conninfo::quoted;
@@ -15,7 +16,6 @@ use connect::waiting::{self, NOBODY, WaitError};
 /// How long a new standby may take until it streams.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often that is looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// WAL that a slot keeps for a standby that is away; without a limit a dead standby fills the disk of its primary.
 pub(super) const SLOT_WAL_MAX: &str = "4GB";
 
@@ -275,19 +275,23 @@ fn await_names(
     query: &str,
     missing: impl Fn(&[String]) -> Option<String>,
 ) -> Result<(), LocalError> {
-    let begin = Instant::now();
     let mut client = control::connect(&primary.spec)?;
-    loop {
+    let mut name = String::new();
+    let mut look = || -> Result<Option<()>, LocalError> {
         let rows = client
             .query(query, &[])
             .map_err(|source| LocalError::Sql { what: "look at pg_stat_replication".to_owned(), source })?;
         let found: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-        let Some(name) = missing(&found) else { return Ok(()) };
-        if begin.elapsed() > FOLLOW_TIMEOUT {
-            return Err(LocalError::NotFollowing { node: name, waited_s: FOLLOW_TIMEOUT.as_secs() });
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
+        Ok(match missing(&found) {
+            Some(one) => {
+                name = one;
+                None
+            }
+            None => Some(()),
+        })
+    };
+    let all = poll::until(FOLLOW_TIMEOUT, || look().transpose()).transpose()?;
+    all.ok_or(LocalError::NotFollowing { node: name, waited_s: FOLLOW_TIMEOUT.as_secs() })
 }
 
 #[cfg(test)]

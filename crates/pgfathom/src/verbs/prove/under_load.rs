@@ -2,7 +2,7 @@
 
 use crate::quantity::{self, ValueError};
 use ::prove::fault::Plan;
-use ::prove::live::Level;
+use ::prove::live::Isolation;
 use app::prove::live::{self, Faults};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
@@ -48,8 +48,8 @@ pub struct Flags {
     #[arg(short, long, value_name = "N", default_value = CLIENTS_DEFAULT, value_parser = clients, help_heading = "Load and faults")]
     pub client: u64,
     /// Isolation level: "read committed", "repeatable read" or serializable [default: read committed; skew: serializable]
-    #[arg(long, value_name = "LEVEL", value_parser = level, help_heading = "Load and faults")]
-    pub isolation: Option<Level>,
+    #[arg(long, value_name = "LEVEL", value_parser = quantity::isolation, help_heading = "Load and faults")]
+    pub isolation: Option<Isolation>,
     /// How far each commit waits: off, local, remote_write, on or remote_apply [default: the server's]
     #[arg(long, value_name = "LEVEL", value_parser = commit_level, help_heading = "Load and faults")]
     pub synchronous_commit: Option<String>,
@@ -130,16 +130,6 @@ fn repeats(text: &str) -> Result<u64, ValueError> {
         )),
         count => Ok(count),
     }
-}
-
-fn level(text: &str) -> Result<Level, ValueError> {
-    let wanted = text.replace(['-', '_'], " ").to_uppercase();
-    Level::ALL.into_iter().find(|level| level.name() == wanted).ok_or_else(|| {
-        ValueError::new(
-            format!("{text:?} is not an isolation level"),
-            "write \"read committed\", \"repeatable read\" or serializable",
-        )
-    })
 }
 
 fn commit_level(text: &str) -> Result<String, ValueError> {

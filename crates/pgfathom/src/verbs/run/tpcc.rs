@@ -1,9 +1,9 @@
 //! The flags of TPC-C.
 
 use crate::quantity::{self, ValueError};
+use ::prove::live::Isolation;
 use app::run::tpcc::Options;
-use clap::{Args, ValueEnum};
-use run::workload::tpcc::Isolation;
+use clap::Args;
 use std::time::Duration;
 
 /// The flags of TPC-C.
@@ -20,8 +20,8 @@ pub struct Flags {
     #[arg(long)]
     pub no_delays: bool,
     /// Isolation level: rc, rr, ser (read committed, repeatable read, serializable) [default: rc]
-    #[arg(long, value_name = "LEVEL", value_enum, hide_possible_values = true)]
-    pub isolation: Option<Level>,
+    #[arg(long, value_name = "LEVEL", value_parser = quantity::isolation)]
+    pub isolation: Option<Isolation>,
     /// Deal transactions from the deck of clause 5.2.4.2 instead of drawing them by 45/43/4/4/4
     #[arg(long)]
     pub deck: bool,
@@ -37,27 +37,6 @@ pub struct Flags {
     pub efficiency: Option<f64>,
 }
 
-/// Isolation levels, as they are typed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Level {
-    /// READ COMMITTED
-    Rc,
-    /// REPEATABLE READ
-    Rr,
-    /// SERIALIZABLE
-    Ser,
-}
-
-impl From<Level> for Isolation {
-    fn from(level: Level) -> Isolation {
-        match level {
-            Level::Rc => Isolation::ReadCommitted,
-            Level::Rr => Isolation::RepeatableRead,
-            Level::Ser => Isolation::Serializable,
-        }
-    }
-}
-
 fn efficiency(text: &str) -> Result<f64, ValueError> {
     let percent = text.trim().trim_end_matches('%').parse::<f64>().ok();
     percent.filter(|percent| (0.0..=100.0).contains(percent)).ok_or_else(|| {
@@ -71,7 +50,7 @@ impl Flags {
         Options {
             warehouses: self.warehouses,
             no_delays: self.no_delays,
-            isolation: self.isolation.map(Isolation::from),
+            isolation: self.isolation,
             deck: self.deck,
             simulate: self.simulate,
             until_slo: self.until_slo,

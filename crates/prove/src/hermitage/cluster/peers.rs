@@ -8,10 +8,10 @@ use connect::cluster_file::Role;
 use engines::profile::Case;
 
 use super::super::{Answer, HermitageError};
-use super::{Debt, LIMIT, LOOK, Player, QUIET, Stage, begin, expected, of_role, stale_reads, timed_out};
+use super::{Debt, LIMIT, LOOK, Player, QUIET, Stage, expected, of_role, stale_reads, timed_out};
 use crate::fault::Site;
-use crate::history::Isolation;
 use crate::live::tables::{Shape, Tables, converge};
+use engines::profile::Isolation;
 
 const SHAPE: Shape = Shape {
     name: "hermitage",
@@ -64,7 +64,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     );
     stage.play(answer, &[], |site, answer| opposite_locks(site, pair, answer))?;
     let answer = Answer {
-        level: Isolation::Serializable,
+        level: Some(Isolation::Serializable),
         ..expected(
             Case::Serializable,
             engine,
@@ -74,7 +74,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     };
     stage.play(answer, &[], |site, answer| write_skew(site, pair, answer))?;
     let answer = Answer {
-        level: Isolation::RepeatableRead,
+        level: Some(Isolation::RepeatableRead),
         ..expected(
             Case::LongFork,
             engine,
@@ -178,8 +178,8 @@ fn at_once(
     script: &mut Vec<String>,
 ) -> Result<[String; 2], HermitageError> {
     let (mut a, mut b) = pair(site, nodes)?;
-    a.ask(script, &begin(level))?;
-    b.ask(script, &begin(level))?;
+    a.ask(script, &level.begin())?;
+    b.ask(script, &level.begin())?;
     let mut open = [None, None];
     for step in 0..statements[0].len().max(statements[1].len()) {
         for (at, player) in [&mut a, &mut b].into_iter().enumerate() {
@@ -419,7 +419,7 @@ fn long_fork(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), 
     let mut seen = [String::new(), String::new()];
     for (at, who) in ["c", "d"].into_iter().enumerate() {
         let mut reader = Player::open(who, &site.nodes[nodes[at]])?;
-        reader.ask(script, &begin(Isolation::RepeatableRead))?;
+        reader.ask(script, &Isolation::RepeatableRead.begin())?;
         let both = format!("SELECT string_agg(value::text, ' ' ORDER BY id) FROM {TABLE}");
         seen[at] = reader.value(script, &both)?;
         reader.ask(script, "COMMIT")?;

@@ -7,12 +7,12 @@ use engines::profile::{Anomaly, Case, Statements};
 use record::promise::Control;
 
 use super::super::{Answer, HermitageError, LEVELS};
-use super::{LOOK, Player, QUIET, Stage, begin, expected, of_role};
+use super::{LOOK, Player, QUIET, Stage, expected, of_role};
 use crate::fault::{Site, Undo};
-use crate::history::Isolation;
 use crate::live::tables::{SCHEMA, Shape, Tables};
 use crate::live::{self, bank};
 use crate::promise;
+use engines::profile::Isolation;
 
 const SHAPE: Shape =
     Shape { name: "hermitage", columns: "id int not null, value int not null", key: Some("shard, id") };
@@ -39,7 +39,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
             let options = live::Options {
                 duration: stage.chance.sums,
                 clients: MOVERS,
-                level: level_of(level),
+                level: level,
                 seed: stage.chance.seed,
                 ..live::Options::default()
             };
@@ -48,7 +48,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
         }
     }
     let answer = Answer {
-        level: Isolation::ReadCommitted,
+        level: Some(Isolation::ReadCommitted),
         ..expected(
             Case::Deadlock,
             stage.site.engine,
@@ -80,12 +80,12 @@ fn of_profile(
     Answer {
         case,
         title,
-        level,
+        level: Some(level),
         promise: match anomaly {
             Anomaly::FracturedRead => "one SELECT over the shards sees all of a transfer or nothing of it",
             _ => "one transaction sees all of a transfer between shards or nothing of it",
         },
-        expected: match promise::rule(site, settings, promise::Span::Entry, level_of(level), anomaly) {
+        expected: match promise::rule(site, settings, promise::Span::Entry, level, anomaly) {
             promise::Rule::Forbidden => Some(false),
             promise::Rule::Allowed => Some(true),
             promise::Rule::Measured => None,
@@ -97,14 +97,6 @@ fn of_profile(
         },
         change: "read what must agree from one shard, or take an engine with a snapshot for all nodes",
         ..Answer::default()
-    }
-}
-
-fn level_of(level: Isolation) -> live::Level {
-    match level {
-        Isolation::Serializable => live::Level::Serializable,
-        Isolation::RepeatableRead => live::Level::RepeatableRead,
-        Isolation::ReadCommitted | Isolation::Unknown => live::Level::ReadCommitted,
     }
 }
 
@@ -166,9 +158,9 @@ fn half_a_transfer(site: &Site, level: Isolation, answer: &mut Answer) -> Result
     let script = &mut answer.script;
     let rows = Rows::make(site, script)?;
     let (mut reader, mut writer) = (rows.open("a")?, rows.open("b")?);
-    reader.ask(script, &begin(level))?;
+    reader.ask(script, &level.begin())?;
     let near = reader.value(script, &read(1))?;
-    writer.ask(script, &begin(level))?;
+    writer.ask(script, &level.begin())?;
     writer.ask(script, &add(1, -10))?;
     writer.ask(script, &add(2, 10))?;
     let committed = writer.try_ask(script, "COMMIT")?;
@@ -275,8 +267,8 @@ fn deadlock(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
     let mut locks = Locks::watch(site)?;
     let patience = locks.patience()?;
     let (mut a, mut b) = (rows.open("a")?, rows.open("b")?);
-    a.ask(script, &begin(Isolation::ReadCommitted))?;
-    b.ask(script, &begin(Isolation::ReadCommitted))?;
+    a.ask(script, &Isolation::ReadCommitted.begin())?;
+    b.ask(script, &Isolation::ReadCommitted.begin())?;
     a.ask(script, &add(1, 1))?;
     b.ask(script, &add(2, 1))?;
     b.send(script, &add(1, 1))?;

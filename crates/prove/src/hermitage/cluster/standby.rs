@@ -5,10 +5,10 @@ use connect::{cluster_file::Role, sql, waiting};
 use engines::profile::Case;
 
 use super::super::{Answer, HermitageError};
-use super::{Debt, LIMIT, LOOK, Player, Stage, begin, expected, of_role, stale_reads, timed_out};
+use super::{Debt, LIMIT, LOOK, Player, Stage, expected, of_role, stale_reads, timed_out};
 use crate::fault::Site;
-use crate::history::Isolation;
 use crate::live::tables::{SCHEMA, Shape, Tables};
+use engines::profile::Isolation;
 
 const SHAPE: Shape =
     Shape { name: "hermitage", columns: "id int not null, value int not null", key: Some("shard, id") };
@@ -26,7 +26,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let engine = site.engine;
     let both = [primary, standby];
     let answer = Answer {
-        level: Isolation::RepeatableRead,
+        level: Some(Isolation::RepeatableRead),
         ..expected(
             Case::LongFork,
             engine,
@@ -43,7 +43,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     );
     stage.play(answer, &both, |site, answer| cancelled_wait(site, both, answer))?;
     let answer = Answer {
-        level: Isolation::Serializable,
+        level: Some(Isolation::Serializable),
         ..expected(
             Case::Serializable,
             engine,
@@ -214,7 +214,7 @@ fn long_fork(site: &Site, [primary, standby]: [usize; 2], answer: &mut Answer) -
     second.ask(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 2"))?;
     let both = format!("SELECT string_agg(value::text, ' ' ORDER BY id) FROM {SCHEMA}.hermitage");
     let mut read = |player: &mut Player| -> Result<String, HermitageError> {
-        player.ask(script, &begin(Isolation::RepeatableRead))?;
+        player.ask(script, &Isolation::RepeatableRead.begin())?;
         let seen = player.value(script, &both)?;
         player.ask(script, "COMMIT")?;
         Ok(seen)

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 
-use super::super::{Draws, Lasting, Level, LiveError, Watch};
-use super::{Entry, Part, REFUSALS_MAX, Recorded, Shared, WRITES_OF_KEY_MAX, hand_over, isolation};
+use super::super::{Draws, Isolation, Lasting, LiveError, Watch};
+use super::{Entry, Part, REFUSALS_MAX, Recorded, Shared, WRITES_OF_KEY_MAX, hand_over};
 use crate::client::{Broken, Client, Reply, number, text};
-use crate::history::{Isolation, Kind, Model, Op, Txn};
+use crate::history::{Kind, Model, Op, Txn};
 use crate::outcome::{At, Ended, Outcome, of_broken, of_reply};
 
 /// Of a hundred transactions, so many read several rows in one statement and write nothing.
@@ -124,9 +124,9 @@ impl<'a, 'b> Session<'a, 'b> {
 
 impl Session<'_, '_> {
     /// The level that can be asked for here.
-    fn level(&self) -> Level {
+    fn level(&self) -> Isolation {
         match self.shared.level {
-            Level::Serializable if self.entry.is_standby => Level::RepeatableRead,
+            Isolation::Serializable if self.entry.is_standby => Isolation::RepeatableRead,
             level => level,
         }
     }
@@ -135,12 +135,8 @@ impl Session<'_, '_> {
     fn transaction(&mut self, client: &mut Client, part: &mut Part, watch: &Watch<'_>) -> (Recorded, bool) {
         let shared = self.shared;
         let engine = shared.site.engine;
-        let mut txn = Txn {
-            isolation: Isolation::Unknown,
-            begin_ns: shared.now(),
-            node: self.entry.node,
-            ..Txn::ok(self.number)
-        };
+        let mut txn =
+            Txn { isolation: None, begin_ns: shared.now(), node: self.entry.node, ..Txn::ok(self.number) };
         let mut running = Running::default();
         let stopped = self.statements(client, &mut txn, &mut running, part).err();
         txn.commit_sent_ns = shared.now();
@@ -204,7 +200,7 @@ impl Session<'_, '_> {
         if !got.eq_ignore_ascii_case(level.name()) {
             part.trouble = Some(format!("{level} was asked for, and the transaction has {got:?}"));
         }
-        txn.isolation = isolation(level);
+        txn.isolation = Some(level);
         if self.entry.is_standby || self.draws.below(100) < WIDE_PERCENT {
             for _ in 0..=self.draws.below(2) {
                 let count = 2 + self.draws.below(WIDE_MAX - 1);

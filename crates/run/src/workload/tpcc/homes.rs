@@ -65,7 +65,7 @@ impl Homes {
     }
 
     /// Whether sessions stand for warehouses of their own node only.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 

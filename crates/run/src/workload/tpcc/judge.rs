@@ -100,7 +100,7 @@ pub fn judge(
         warehouses: tpcc.warehouses.into(),
         terminals: terms.has_terminals.then(|| tpcc.terminals().into()),
         simulated_ms: tpcc.simulate.map(|takes| takes as f64 / 1e6),
-        isolation: tpcc.isolation.sql().into(),
+        isolation: tpcc.isolation.name().into(),
         mix: mix_in_words(tpcc.mix),
         batching: match tpcc.homes {
             None => BATCHING.into(),
