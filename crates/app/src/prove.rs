@@ -2,12 +2,12 @@
 //! under load and under faults.
 
 pub mod check;
-mod ground;
+mod fault_events;
 mod hermitage;
 mod history;
 pub mod live;
-mod moments;
 mod suite;
+mod testbed;
 pub mod tpcc;
 
 /// What can be proved under load.

@@ -231,7 +231,7 @@ impl Throwaway {
         )?;
         let child = self.child.insert(child);
         process::wait_ready(child, &data_dir, &log, START_TIMEOUT)?;
-        tell_version(self.installation.version.major);
+        record_version(self.installation.version.major);
         Ok(())
     }
 
@@ -400,7 +400,7 @@ pub fn remove_orphans() -> usize {
     process::server_user().map_or(0, |user| sweep(&temp_dir(), user.as_ref()))
 }
 
-/// Removes what processes that died left behind: folders of ours whose lock nobody holds.
+/// Removes what processes that died left behind: folders of ours whose lock nothing holds.
 fn sweep(temp: &Path, user: Option<&OsUser>) -> usize {
     let mut removed = 0;
     let our_uid = user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid);
@@ -426,14 +426,14 @@ fn sweep(temp: &Path, user: Option<&OsUser>) -> usize {
 }
 
 /// Adds a line to the file in which `scripts/test` collects the releases that its suites really ran on.
-fn tell_version(major: u32) {
+fn record_version(major: u32) {
     let Some(path) = std::env::var_os(SERVERS) else { return };
     let file = File::options().create(true).append(true).open(path);
     // A suite without its line fails there.
     let _ = file.and_then(|mut file| file.write_all(format!("{major}\n").as_bytes()));
 }
 
-/// A TCP port of 127.0.0.1 that nobody uses at this moment.
+/// A TCP port of 127.0.0.1 that nothing uses at this moment.
 fn free_port() -> Result<u16, LocalError> {
     std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())

@@ -16,7 +16,7 @@ use record::promise::Control;
 use crate::client::ClientError;
 use crate::fault::FaultError;
 use crate::live::LiveError;
-use crate::talk::TalkError;
+use crate::session::SessionError;
 pub use cases::{CASES, Case};
 use engines::profile::Isolation;
 pub use play::{Event, Transcript};
@@ -45,7 +45,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The words for it.
-    pub fn says(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Verdict::Kept => "kept",
             Verdict::ByDesign => "by design",
@@ -66,7 +66,7 @@ pub struct Answer {
     pub title: &'static str,
     /// The level; `None` for cases that choose their own.
     pub level: Option<Isolation>,
-    /// Whether the anomaly is expected; `None`: nobody knows of this engine.
+    /// Whether the anomaly is expected; `None`: unknown for this engine.
     pub expected: Option<bool>,
     /// The line that is expected, where it is known word for word.
     pub expected_line: Option<&'static str>,
@@ -113,7 +113,7 @@ impl Answer {
 pub enum HermitageError {
     /// No sessions.
     #[error(transparent)]
-    Talk(#[from] TalkError),
+    Session(#[from] SessionError),
     /// The connection broke.
     #[error("the connection broke")]
     Io(#[from] std::io::Error),
@@ -128,7 +128,7 @@ pub enum HermitageError {
     /// The tables of a cluster's cases.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// Nobody knows whether commits wait for standbys.
+    /// It is unknown whether commits wait for standbys.
     #[error(transparent)]
     Wait(#[from] connect::waiting::WaitError),
     /// What has to be undone could not be noted.
@@ -140,13 +140,13 @@ impl HermitageError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         match self {
-            HermitageError::Talk(TalkError::Connect(error)) => error.hint(),
+            HermitageError::Session(SessionError::Connect(error)) => error.hint(),
             HermitageError::Refused { .. } => {
                 Some("the role needs CREATE on the database, and no read-only server".into())
             }
             HermitageError::Live(error) => error.hint(),
             HermitageError::Journal(error) => error.hint(),
-            HermitageError::Talk(_) | HermitageError::Io(_) | HermitageError::Wait(_) => None,
+            HermitageError::Session(_) | HermitageError::Io(_) | HermitageError::Wait(_) => None,
         }
     }
 }
@@ -157,7 +157,7 @@ impl From<ClientError> for HermitageError {
     }
 }
 
-/// Plays cases at levels against one server. `observer` hears each answer as it comes.
+/// Plays cases at levels against one server. `observer` receives each answer as it comes.
 ///
 /// # Errors
 /// When there is no connection, or the table cannot be made. A script that breaks off is an answer.

@@ -53,7 +53,7 @@ pub enum Kind {
     Read,
     /// The server computes the new version from the row that it finds, in one statement.
     Update,
-    /// The client says the new version (`ver` it read + 1), or the new value.
+    /// The client reports the new version (`ver` it read + 1), or the new value.
     Write,
     /// A row that was not there: version 1.
     Insert,

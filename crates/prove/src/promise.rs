@@ -1,4 +1,4 @@
-//! From what a workload saw to what became of a promise: the engine's rule decides whether an anomaly is a violation or known, and every line says what to
+//! From what a workload saw to what became of a promise: the engine's rule decides whether an anomaly is a violation or known, and every line reports what to
 //! change.
 //!
 //! What each engine promises at which level stands in its profile (`engines::profile`); what a setting takes back stands here.
@@ -33,7 +33,7 @@ fn has_standbys(site: &Site) -> bool {
     site.nodes.iter().any(|node| node.role == Role::Standby)
 }
 
-/// What can be said when nothing was promised to be injected: the fault is not possible here.
+/// What can be reported when nothing was promised to be injected: the fault is not possible here.
 pub fn not_possible(workload: &str, setting: &str, plan: &Plan, fault: Fault, why: &str) -> Promise {
     Promise {
         workload: workload.to_owned(),
@@ -42,7 +42,7 @@ pub fn not_possible(workload: &str, setting: &str, plan: &Plan, fault: Fault, wh
         fault: plan.to_string(),
         standing: Standing::NotPossible,
         unit: "transactions".to_owned(),
-        why: format!("{}: {why}", fault.says()),
+        why: format!("{}: {why}", fault.description()),
         change: "pgfathom prove --local KIND makes a cluster of its own that may be hurt".to_owned(),
         ..Promise::default()
     }
@@ -59,7 +59,7 @@ pub fn did_not_return(
 ) -> Promise {
     let faults = plan.faults();
     let excuse = settings.excuse(&faults, has_standbys(site), &Observed::default());
-    let words: Vec<&str> = faults.iter().map(|fault| fault.says()).collect();
+    let words: Vec<&str> = faults.iter().map(|fault| fault.description()).collect();
     Promise {
         workload: workload.to_owned(),
         promise: "the cluster comes back with its tables".to_owned(),
@@ -102,7 +102,7 @@ fn figures(value: Value) -> Map<String, Value> {
 fn faults_of(happened: &[Happened]) -> (String, Vec<Fault>) {
     let done = happened.iter().filter(|one| one.error.is_none());
     let faults: Vec<Fault> = done.filter_map(|one| one.step.fault).collect();
-    let words: Vec<&str> = faults.iter().map(|fault| fault.says()).collect();
+    let words: Vec<&str> = faults.iter().map(|fault| fault.description()).collect();
     (words.join(", then "), faults)
 }
 
@@ -257,7 +257,7 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
     promises
 }
 
-/// A fault that was planned and did not happen says nothing about the promise.
+/// A fault that was planned and did not happen proves nothing about the promise.
 fn explain_missing(promise: &mut Promise, happened: &[Happened]) {
     if let Some(missing) = happened.iter().find(|one| one.error.is_some() && one.step.fault.is_some()) {
         promise.standing = match promise.standing {
@@ -362,7 +362,7 @@ pub fn twin(
             twin::Way::Statement => (Anomaly::FracturedRead, Isolation::ReadCommitted),
             _ => (Anomaly::ReadSkew, Isolation::RepeatableRead),
         };
-        let promise = format!("{} shows rows of one version", way.says());
+        let promise = format!("{} shows rows of one version", way.description());
         let mut promise = counted(Count {
             workload: "twin",
             promise: &promise,
@@ -371,7 +371,7 @@ pub fn twin(
             n: seen.reads,
             seen: seen.fractured,
             control: Some(Control {
-                what: twin::Way::Apart.says().to_owned(),
+                what: twin::Way::Apart.description().to_owned(),
                 n: apart.reads,
                 seen: apart.fractured,
             }),
@@ -410,7 +410,8 @@ fn bound_by(stronger: &mut Promise, weaker: &Promise) {
     let standing = weaker.standing.bounds(stronger.standing);
     if standing != stronger.standing {
         stronger.standing = standing;
-        stronger.why = format!("it contains \"{}\", which is {}", weaker.promise, weaker.standing.says());
+        stronger.why =
+            format!("it contains \"{}\", which is {}", weaker.promise, weaker.standing.description());
         stronger.change.clone_from(&weaker.change);
         stronger.bound = None;
     }
@@ -500,7 +501,7 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
             reading: Reading::Nodes,
             why: (
                 "an update waits for the other one's end, or fails, and every node gets every row",
-                "nobody resolves conflicts: what arrives by replication overwrites what is there, on each node in another order",
+                "conflicts are not resolved: replicated changes overwrite rows, on each node in another order",
             ),
             change: "let each row be written on one node only (ownership), or use an engine that refuses conflicts",
         });

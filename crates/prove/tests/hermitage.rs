@@ -158,7 +158,7 @@ fn shards_show_fractures_at_every_level_and_deadlocks_that_nobody_sees() {
     let doubt = of(&answers, "ID")[0];
     assert_eq!(
         doubt.line,
-        "b read -10 and 0, and a write to n2 waited; when somebody had decided, -10 and 10"
+        "b read -10 and 0, and a write to n2 waited; after the transaction was committed on both, -10 and 10"
     );
     assert_eq!(doubt.verdict(), Verdict::ByDesign);
     // A time limit is no detector; it has to be longer than what a detector waits for, or it would prove nothing.
@@ -193,7 +193,7 @@ fn a_standby_forks_lags_and_refuses() {
     assert_eq!(answers[0].line, "the primary showed (0 1), the standby (1 0)");
     assert_eq!(
         answers[1].line,
-        "a was told UPDATE 1 with WARNING 01000; b reads 1 on the primary, c 0 on the standby"
+        "a got UPDATE 1 with WARNING 01000; b reads 1 on the primary, c 0 on the standby"
     );
     assert!(answers[2].line.starts_with("a 0A"), "{}", answers[2].line);
     assert!(answers[3].line.contains("b read 0 afterwards"), "{}", answers[3].line);
@@ -268,7 +268,7 @@ fn scripts_wait_for_a_checkpointer_that_reads_a_changed_setting_late() {
         for (answer, happened) in std::iter::zip(&answers, [true, true, false, true, false]) {
             assert_eq!(answer.happened, Some(happened), "{sync}: {answer:#?}");
         }
-        assert!(answers[4].line.contains("not told before"), "{sync}: {}", answers[4].line);
+        assert!(answers[4].line.contains("gets COMMIT only after"), "{sync}: {}", answers[4].line);
     }
 }
 
@@ -292,7 +292,7 @@ fn peers_overwrite_each_other_and_stop() {
     for conflict in &conflicts[1..] {
         assert_eq!(
             conflict.line,
-            "both were told COMMIT; m1 keeps the row of the first, m2 that of the second; replication stopped on m1 and m2",
+            "both got COMMIT; m1 keeps the row of the first, m2 that of the second; replication stopped on m1 and m2",
             "{conflict:#?}"
         );
     }

@@ -289,16 +289,17 @@ pub struct Checked {
     /// The condition in a few words.
     pub title: String,
     /// Whether it could look.
-    pub said: Said,
+    #[serde(rename = "said")]
+    pub state: CheckState,
     /// Clean: what was looked at. Cannot tell: what is missing.
     pub why: String,
 }
 
-/// What a rule without a claim says.
+/// The state of a rule without a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
+pub enum CheckState {
     /// It looked, and the condition is not there.
     Clean,
     /// It could not look. Never means that all is well.

@@ -132,9 +132,9 @@ pub struct Outlier {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Sessions that enter at this node, whatever they ask for.
+    /// Sessions that enter at this node, whatever they request.
     Row,
-    /// Rows of this node, from wherever they are asked for.
+    /// Rows of this node, from wherever they are requested.
     Column,
     /// A node's own rows through itself.
     Own,
@@ -238,7 +238,7 @@ impl Operation {
         self.own_median = median(own.iter().flatten().copied());
         self.remote_median = grid.median();
         let all = Effects::of(&grid, &own);
-        // Rounds in which a cell was not visited say nothing of it; a single one repeats nothing.
+        // Rounds in which a cell was not visited prove nothing of it; a single one repeats nothing.
         let rounds = self.cells.iter().map(|cell| cell.round_tps.len()).max().unwrap_or(0);
         let rounds: Vec<Effects> = (0..rounds)
             .filter(|_| rounds > 1)
@@ -283,8 +283,8 @@ const CELLS_NAMED_MAX: usize = 4;
 /// Whether a matrix can be trusted: when all of its cells can. What all cells note in turn is counted, not repeated.
 pub(crate) fn verdict(steps: &[Step]) -> Verdict {
     let invalid: Vec<&Step> = steps.iter().filter(|step| !step.verdict.valid).collect();
-    let told = |step: &&&Step| format!("{}: {}", step.name, step.verdict.reasons.join("; "));
-    let mut reasons: Vec<String> = invalid.iter().take(CELLS_NAMED_MAX).map(|step| told(&step)).collect();
+    let detail = |step: &&&Step| format!("{}: {}", step.name, step.verdict.reasons.join("; "));
+    let mut reasons: Vec<String> = invalid.iter().take(CELLS_NAMED_MAX).map(|step| detail(&step)).collect();
     if invalid.len() > CELLS_NAMED_MAX {
         reasons.push(format!("and {} more cells", invalid.len() - CELLS_NAMED_MAX));
     }

@@ -214,7 +214,7 @@ pub struct Step {
     /// Its place in a sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Place>,
-    /// What was asked for: sessions, workers, rate, seed, wire mode, streams, ... by flag name.
+    /// What was requested: sessions, workers, rate, seed, wire mode, streams, ... by flag name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
     /// Can it be trusted?
@@ -305,7 +305,7 @@ pub struct Dataset {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Verdict {
-    /// False: the numbers say nothing about the target, or the proof failed.
+    /// False: the numbers prove nothing about the target, or the proof failed.
     pub valid: bool,
     /// Why not: one sentence each, cause first. Empty if valid.
     pub reasons: Vec<String>,
@@ -508,11 +508,11 @@ impl Run {
     /// A sweep stands as long as one of its steps does: those that do not are left out, and noted.
     fn verdict_of_sweep(&self, sweep: &Sweep) -> Verdict {
         let repeats = sweep.curves.iter().flat_map(|curve| &curve.points).flat_map(|point| &point.repeats);
-        let told = |left_out: &Option<String>, step: &str| {
+        let wording = |left_out: &Option<String>, step: &str| {
             left_out.as_ref().map(|why| format!("{step} does not count: {why}"))
         };
         let left_out: Vec<String> =
-            repeats.clone().filter_map(|repeat| told(&repeat.left_out, &repeat.step)).collect();
+            repeats.clone().filter_map(|repeat| wording(&repeat.left_out, &repeat.step)).collect();
         if !self.steps.iter().any(|step| step.verdict.valid) {
             return Verdict { valid: false, reasons: left_out, notes: vec![] };
         }

@@ -61,7 +61,7 @@ pub struct Summary {
     /// What was loaded or driven: `ycsb`, `ycsb-a`, a script's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// False if the result says nothing about the target, or the proof failed.
+    /// False if the result proves nothing about the target, or the proof failed.
     pub valid: bool,
     /// Length of the measured part in seconds: without warm-up, to the end of the last transaction that began in time.
     pub duration_s: f64,
@@ -124,7 +124,7 @@ impl Summary {
     }
 
     /// The summary of a run of several steps, or of a sweep: what [`Summary::of_steps`] gives, and what the sweep found. A sweep over
-    /// several numbers of sessions has no throughput of its own: the mean over them says nothing. Nor has a node matrix, whose cells
+    /// several numbers of sessions has no throughput of its own: the mean over them proves nothing. Nor has a node matrix, whose cells
     /// stand in `matrix` and need not stand in `steps` once more.
     pub fn of_run(verb: &str, name: &str, steps: &[Step]) -> Summary {
         let summary = Summary::of_steps(verb, name, steps.iter().map(|step| step.summary.clone()).collect());

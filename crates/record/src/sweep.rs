@@ -30,7 +30,7 @@ const WHOLE: u64 = 100;
 pub struct Plan {
     /// Numbers of sessions, in the order of the first pass.
     pub sessions: Vec<u64>,
-    /// Percents of reads of the mixes, in the order asked for; empty without a read/update mix.
+    /// Percents of reads of the mixes, in the order requested; empty without a read/update mix.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read_percent: Vec<u64>,
     /// Passes over all of them; every second one goes backwards.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunTotals {
-    /// Starts that the schedule asked for.
+    /// Starts that the schedule requested.
     pub scheduled: u64,
     /// Transactions that were started, those of the warmup included.
     pub started: u64,

@@ -278,7 +278,7 @@ impl RunDir {
     /// Changes the run's own fields (target, ...) and rewrites `run.json`.
     ///
     /// # Errors
-    /// Here and below: only when something has no form in the file. What cannot be written is told by [`RunDir::lost`].
+    /// Here and below: only when something has no form in the file. What cannot be written is reported by [`RunDir::lost`].
     pub fn edit(&self, change: impl FnOnce(&mut Run)) -> Result<(), RecordError> {
         let mut inner = self.lock();
         change(&mut inner.run);

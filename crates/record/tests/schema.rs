@@ -6,7 +6,7 @@
 use record::benchmark;
 use record::event::{self, Event};
 use record::finding::{
-    self, Checked, ClientTime, Findings, Level, Part as TimePart, Remedy, Said, Severity, Window,
+    self, CheckState, Checked, ClientTime, Findings, Level, Part as TimePart, Remedy, Severity, Window,
 };
 use record::matrix::{Outlier, Part};
 use record::model::{
@@ -607,8 +607,8 @@ fn findings_fit_their_schema_and_use_all_of_it() {
     {
         findings.findings.push(finding::Finding { severity, level, ..finding::Finding::default() });
     }
-    for said in [Said::Clean, Said::CannotTell] {
-        findings.checked.push(Checked { rule: "IO-01".into(), said, ..Checked::default() });
+    for state in [CheckState::Clean, CheckState::CannotTell] {
+        findings.checked.push(Checked { rule: "IO-01".into(), state, ..Checked::default() });
     }
     findings.client_time.push(ClientTime {
         parts: vec![TimePart { events: vec![("LWLock:WALWrite".into(), 0.5)], ..TimePart::default() }],

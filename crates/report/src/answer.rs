@@ -124,8 +124,8 @@ pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
         }
         // What the sentence says need not be said again.
         Badge::Difference if facts.steps.len() == 1 => {
-            let said = leading(facts).unwrap_or_default();
-            reasons.retain(|reason| !said.ends_with(reason.as_str()));
+            let reported = leading(facts).unwrap_or_default();
+            reasons.retain(|reason| !reported.ends_with(reason.as_str()));
         }
         Badge::Difference => reasons.push(format!("also: {}", measured(facts))),
         _ => {}

@@ -19,7 +19,7 @@ use record::sweep::{
 /// Key under which the page knows the sweep's charts and its section.
 pub(crate) const KEY: &str = "sweep";
 /// Most curves told one by one in the answer.
-const CURVES_TOLD: usize = 3;
+const CURVES_NAMED: usize = 3;
 
 /// `doubling them gains less than 10 %`.
 fn knee_words() -> String {
@@ -40,7 +40,7 @@ pub(crate) fn clauses(sweep: &Sweep) -> Vec<String> {
     if let Some(mix) = worst(sweep) {
         return vec![mix_clause(mix)];
     }
-    sweep.curves.iter().take(CURVES_TOLD).map(curve_clause).collect()
+    sweep.curves.iter().take(CURVES_NAMED).map(curve_clause).collect()
 }
 
 /// The mix that is farthest below what its pure ones lead to expect.

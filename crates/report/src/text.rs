@@ -44,11 +44,12 @@ pub(crate) fn page(facts: &Facts) -> String {
     crate::findings::print(&mut out, facts);
     waits(&mut out, facts);
     crate::unseen::print(&mut out, facts);
-    // Of a search only the step that is its answer is told in full.
+    // Of a search only the step that is its answer is reported in full.
     let search = crate::tpcc::search(facts);
-    let is_told = |step: &&StepFacts| search.as_ref().is_none_or(|steps| crate::tpcc::is_answer(steps, step));
+    let is_shown =
+        |step: &&StepFacts| search.as_ref().is_none_or(|steps| crate::tpcc::is_answer(steps, step));
     let steps = facts.steps.iter().filter(|step| !step.is_plain_cell());
-    for step in steps.filter(is_told) {
+    for step in steps.filter(is_shown) {
         details(&mut out, step);
     }
     out

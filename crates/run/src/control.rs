@@ -1,4 +1,4 @@
-//! What the thread that asked for a run and its workers say to each other: a handful of atomics, looked at between events.
+//! What the thread that requested a run and its workers say to each other: a handful of atomics, looked at between events.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,18 +9,18 @@ use crate::engine::{NANOS_PER_SECOND, Nanos};
 #[derive(Debug, Default)]
 pub struct StopFlag {
     /// How often somebody asked: once drains, twice abandons.
-    asked: AtomicUsize,
+    requests: AtomicUsize,
 }
 
 impl StopFlag {
     /// Asks once more.
-    pub fn ask(&self) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+    pub fn request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often somebody asked.
-    pub fn asked(&self) -> usize {
-        self.asked.load(Ordering::Relaxed)
+    pub fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
     }
 }
 
@@ -150,7 +150,7 @@ impl Failure {
     /// A thread of the run has ended by a mistake of this program.
     pub(crate) fn of_panic(thread: &str, panic: &(dyn std::any::Any + Send)) -> Failure {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it did not say why");
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason is known");
         Failure {
             message: format!("the {thread} thread of this client broke down: {text}"),
             hint: Some(
@@ -283,7 +283,7 @@ impl Control {
         self.abort.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says whether sessions belong to the server that takes writes.
+    /// Reports whether sessions belong to the server that takes writes.
     pub(crate) fn set_follows_writes(&self, follows: bool) {
         self.follows_writes.store(follows, Ordering::Relaxed);
     }

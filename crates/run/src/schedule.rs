@@ -28,7 +28,7 @@ pub enum Pace {
     Terminals(Users),
 }
 
-/// Arrivals that are expected where nobody takes them one by one: up to here each gap is drawn, beyond their number is drawn at once. So
+/// Arrivals that are expected where nothing takes them one by one: up to here each gap is drawn, beyond their number is drawn at once. So
 /// what a rate costs does not depend on it, however far the sessions are behind.
 const GAPS_DRAWN_MAX: f64 = 1_000.0;
 
@@ -45,7 +45,7 @@ pub struct Start {
     pub turn: Option<Turn>,
 }
 
-/// What a session that asks for work is told.
+/// What a session that requests work gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// Begin now.
@@ -114,7 +114,7 @@ impl Schedule {
         }
     }
 
-    /// The worker's session number `session`, which has been free since `free_since`, asks for its next start.
+    /// The worker's session number `session`, which has been free since `free_since`, requests its next start.
     #[inline]
     pub fn claim(&mut self, session: usize, now: Nanos, free_since: Nanos) -> Claim {
         if now >= self.end {

@@ -58,7 +58,7 @@ pub enum PrepareError {
     Refused {
         /// The statement.
         spec: StatementSpec,
-        /// What the server said.
+        /// What the server reported.
         error: ServerError,
         /// What it misses is made by another statement of the mix, or by this one.
         is_made_by_script: bool,

@@ -250,7 +250,7 @@ impl Terminals {
         self.clock = self.clock.max(now_tick + 1);
     }
 
-    /// The terminal that has waited longest for the worker's session number `session`, and since when; `None` while nobody waits.
+    /// The terminal that has waited longest for the worker's session number `session`, and since when; `None` while nothing waits.
     pub fn claim(&mut self, now: Nanos, session: usize) -> Option<(Nanos, Turn)> {
         self.advance(now);
         let queue = &mut self.queues[self.groups.of_session(session)];

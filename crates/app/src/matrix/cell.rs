@@ -27,7 +27,7 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use workloads::driving::Benchmark;
 
-/// Sessions that one worker thread is given unless -j says otherwise.
+/// Sessions that one worker thread is given unless -j is given.
 const SESSIONS_PER_WORKER: u64 = 32;
 /// Tries of an update that meets another one; as for `run`.
 const TRIES_MAX: u64 = 10;
@@ -46,7 +46,7 @@ pub(super) struct Visit<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) stop: &'a StopFlag,
     /// Stands in front of the progress.
-    pub(super) told: &'a str,
+    pub(super) label: &'a str,
 }
 
 /// A cell, with what its visits gave so far.
@@ -215,12 +215,13 @@ impl Cell {
         }
         let opinion = verdict::judge(account, duration);
         for (all, new) in [(&mut self.invalid, opinion.invalid), (&mut self.notes, opinion.notes)] {
-            for told in new.into_iter().filter(|told| !told.starts_with(ROUGH) && !told.starts_with(NOTHING))
+            for label in
+                new.into_iter().filter(|label| !label.starts_with(ROUGH) && !label.starts_with(NOTHING))
             {
                 // One visit's remark with other numbers is the other visit's remark.
                 let letters = |text: &str| text.chars().filter(|c| c.is_alphabetic()).collect::<String>();
-                if !all.iter().any(|known| letters(known) == letters(&told)) {
-                    all.push(told);
+                if !all.iter().any(|known| letters(known) == letters(&label)) {
+                    all.push(label);
                 }
             }
         }
@@ -363,7 +364,7 @@ impl Observer for Watcher<'_> {
         ));
         recording.keep(dir.client_sample(self.step, to_us, to_us.saturating_sub(from_us), &sample));
         let seconds = second.to.saturating_sub(second.from).max(1) as f64 / 1e9;
-        let text = format!("{}  {:.0} tps", self.visit.told, sample.transactions as f64 / seconds);
+        let text = format!("{}  {:.0} tps", self.visit.label, sample.transactions as f64 / seconds);
         self.progress.tell(|width| text.chars().take(width).collect(), || format!("progress: {text}"));
     }
 }

@@ -89,7 +89,7 @@ struct Counter {
 /// Runs the probes of all pairs whose rows are elsewhere. What one pair does not tell is simply not known of it.
 ///
 /// # Errors
-/// In words, when the nodes cannot be asked at all.
+/// In words, when the nodes cannot be queried at all.
 pub(super) fn probe(cluster: &Cluster, shape: &Shape, dataset: &Dataset) -> Result<Probe, String> {
     let mut probe = Probe::default();
     if !shape.pairs.iter().any(|(connect, data)| data.is_some_and(|data| data != *connect)) {

@@ -1,7 +1,7 @@
 //! `prove hermitage`: scripted interleavings that name the isolation level of a server, and what a cluster adds.
 
-use super::ground::Ground;
 use super::live::{Plan, Trial};
+use super::testbed::Testbed;
 use crate::context::{Context, Format};
 use crate::failure::Failure;
 use crate::recording::{Recording, fields};
@@ -29,22 +29,22 @@ impl Plan {
         &self,
         context: &Context,
         recording: &Recording<'_>,
-        ground: &Ground,
+        testbed: &Testbed,
         (trial, has_sums): (&Trial, bool),
         stop: &AtomicBool,
     ) -> Result<(), Failure> {
         let dir = recording.dir();
-        let site = &ground.site;
+        let site = &testbed.site;
         let step = dir.begin_step("prove", "hermitage")?;
         recording.keep(dir.edit_step(&step, |step| {
             step.parameters = fields(json!({
-                "cluster": ground.name,
+                "cluster": testbed.name,
                 "engine": site.engine.name(),
                 "nodes": site.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
                 "cases": CASES.iter().map(|case| case.code).collect::<Vec<_>>(),
             }));
         }));
-        context.terminal.say(format!("prove hermitage {}", ground.name).trim_end());
+        context.terminal.say(format!("prove hermitage {}", testbed.name).trim_end());
         let begin = Instant::now();
         let part = trial.time / CHANCE_PART;
         let chance = Chance {
@@ -52,7 +52,7 @@ impl Plan {
             reads: part.min(READS_MAX),
             seed: self.random_seed.unwrap_or(1),
         };
-        let answers = match answers(context, ground, &chance, stop) {
+        let answers = match answers(context, testbed, &chance, stop) {
             Ok(answers) => answers,
             Err(error) => {
                 recording.fail(&step, &error.to_string());
@@ -63,7 +63,7 @@ impl Plan {
             step.summary.duration_s = begin.elapsed().as_secs_f64();
             step.summary.rows = Some(answers.len() as u64);
             describe(step, &answers);
-            step.promises = verdicts::hermitage(site.engine, &answers, &ground.name);
+            step.promises = verdicts::hermitage(site.engine, &answers, &testbed.name);
             step.verdict = promise::verdict(step);
         }));
         recording.keep(dir.end_step(&step, State::Finished));
@@ -74,25 +74,25 @@ impl Plan {
 /// The scripts of one server, then the cases of the cluster, each told as it comes.
 fn answers(
     context: &Context,
-    ground: &Ground,
+    testbed: &Testbed,
     chance: &Chance,
     stop: &AtomicBool,
 ) -> Result<Vec<Answer>, HermitageError> {
-    let site = &ground.site;
-    let mut tell = |answer: &Answer| {
+    let site = &testbed.site;
+    let mut report = |answer: &Answer| {
         if context.format == Format::Text {
             context.terminal.data(&line(answer));
         }
     };
     let cases: Vec<&'static Case> = CASES.iter().collect();
     let spec = &site.nodes[site.primary()].spec;
-    let mut answers = run(spec, site.engine, &cases, &LEVELS, &mut tell)?;
+    let mut answers = run(spec, site.engine, &cases, &LEVELS, &mut report)?;
     if site.nodes.len() > 1 || site.nodes[0].role != Role::Primary {
-        answers.extend(cluster::run(site, chance, stop, &mut tell)?);
+        answers.extend(cluster::run(site, chance, stop, &mut report)?);
     }
     let broken = answers.iter().filter(|answer| answer.verdict() == Verdict::Broken);
     for answer in broken.filter(|_| context.format == Format::Text) {
-        context.terminal.data(&format!("\n{}, to be played by hand:", named(answer)));
+        context.terminal.data(&format!("\n{}, to repeat in psql:", named(answer)));
         answer.script.iter().for_each(|line| context.terminal.data(&format!("  {line}")));
     }
     Ok(answers)
@@ -114,7 +114,7 @@ fn line(answer: &Answer) -> String {
     let verdict = match (answer.verdict(), answer.expected) {
         (Verdict::ByDesign, None) => "happens",
         (Verdict::AllowedNotSeen, None) => "does not happen",
-        (verdict, _) => verdict.says(),
+        (verdict, _) => verdict.description(),
     };
     format!("{:18}  {:15}  {verdict:17}  {}", answer.case, level_of(answer), answer.line)
 }
@@ -132,7 +132,7 @@ fn describe(step: &mut Step, answers: &[Answer]) {
                 Verdict::Broken => CheckResult::Fail,
                 Verdict::NotTested | Verdict::NotPossible => CheckResult::Skipped,
             },
-            detail: format!("{}: {}", answer.verdict().says(), answer.line),
+            detail: format!("{}: {}", answer.verdict().description(), answer.line),
             counterexamples: match answer.verdict() {
                 Verdict::Broken => answer.script.clone(),
                 _ => Vec::new(),

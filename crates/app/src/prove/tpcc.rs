@@ -145,7 +145,7 @@ fn describe(step: &mut Step, report: &Report) {
         .iter()
         .map(|answer| Check {
             name: answer.condition.code().to_string(),
-            scope: answer.condition.says().to_string(),
+            scope: answer.condition.description().to_string(),
             rows: answer.looked_at,
             result: match answer.outcome {
                 Outcome::Kept => CheckResult::Ok,
@@ -174,8 +174,8 @@ fn describe(step: &mut Step, report: &Report) {
     step.verdict = Verdict { valid: true, reasons: vec![], notes: report.notes.clone() };
     for answer in &report.answers {
         if matches!(answer.outcome, Outcome::Broken { .. } | Outcome::Failed { .. }) {
-            let says = answer.condition.says();
-            step.verdict.invalidate(format!("{} ({says}): {}", answer.condition, detail(answer)));
+            let description = answer.condition.description();
+            step.verdict.invalidate(format!("{} ({description}): {}", answer.condition, detail(answer)));
         }
     }
 }
@@ -187,7 +187,7 @@ fn lines(report: &Report) -> Vec<String> {
         lines.push(format!(
             "  {:3}  {}: {}",
             answer.condition.code(),
-            answer.condition.says(),
+            answer.condition.description(),
             detail(answer)
         ));
         if let Outcome::Broken { count, witnesses } = &answer.outcome {

@@ -1,7 +1,7 @@
-//! What was asked for with -b and -f, read and compiled once: a script that is edited while a sweep goes on does not change what the sweep
+//! What was requested with -b and -f, read and compiled once: a script that is edited while a sweep goes on does not change what the sweep
 //! measures, and standard input can be read only once.
 
-use super::mix::Asked;
+use super::mix::Selected;
 use run::script::{Mix, Source};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +20,8 @@ struct Shared {
 /// A workload as it was read.
 #[derive(Debug)]
 pub(super) struct Read {
-    /// What was asked for, in order.
-    pub(super) asked: Vec<Asked>,
+    /// What was requested, in order.
+    pub(super) selected: Vec<Selected>,
     /// All scripts of it, compiled together.
     pub(super) mix: Option<Arc<Mix>>,
 }
@@ -36,7 +36,7 @@ impl Once {
         Ok(self.0.read.get_or_init(|| read))
     }
 
-    /// True at the first call only: what all steps of a sweep would say is said once.
+    /// True at the first call only: what all steps of a sweep would say is reported once.
     pub(super) fn is_first_warning(&self) -> bool {
         !self.0.is_warned.swap(true, Ordering::Relaxed)
     }

@@ -62,7 +62,7 @@ pub(super) static PROFILE: Profile = Profile {
         Expectation {
             case: Case::InDoubt,
             may_happen: Some(true),
-            why: "what is prepared keeps its locks and stays invisible until somebody decides; nobody does so by himself",
+            why: "a prepared transaction keeps its locks and stays invisible until it is committed or rolled back; no process does that by itself",
             change: "watch pg_prepared_xacts, and let a coordinator that outlives a crash decide",
         },
     ],
@@ -77,7 +77,7 @@ pub(super) static PROFILE: Profile = Profile {
         "a deadlock over two nodes is never detected: only the time limits of the foreign servers end it",
         "changing the key of a row on another node fails",
         "before 16, COPY into the parent takes one round trip per row of another node",
-        "SKIP LOCKED is silently lost on other nodes: the remote statement says FOR UPDATE only; advisory locks are of the entry node only",
+        "SKIP LOCKED is silently lost on other nodes: the remote statement has FOR UPDATE only; advisory locks are of the entry node only",
         "40001 must be expected at READ COMMITTED too: the other nodes always run REPEATABLE READ",
     ],
 };

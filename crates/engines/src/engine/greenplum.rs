@@ -13,10 +13,10 @@ const NODES: &str = "\
            case when status <> 'u' then 'down' end \
     from pg_catalog.gp_segment_configuration where role = 'p' order by content";
 
-/// `policytype` r: replicated to all segments. No key columns: rows are dealt out at random.
+/// `policytype` r: replicated to all segments. No key columns: rows are distributed randomly.
 const TABLE: &str = "\
     select case when p.policytype = 'r' then 'everywhere' \
-                when a.attname is null then 'rows are dealt out at random' else 'segment' end, \
+                when a.attname is null then 'rows are distributed randomly' else 'segment' end, \
            a.attname::text, pg_catalog.format_type(a.atttypid, -1), o.opcname::text, 'true', p.numsegments::text \
     from pg_catalog.gp_distribution_policy p \
     left join lateral unnest(p.distkey::int2[], p.distclass::oid[]) with ordinality as k (attnum, class, place) on true \

@@ -150,19 +150,19 @@ pub(super) static PROFILE: Profile = Profile {
         Expectation {
             case: Case::Conflict,
             may_happen: Some(true),
-            why: "nobody resolves conflicts: what arrives overwrites what is there, and what cannot be applied stops replication",
+            why: "conflicts are not resolved: a change that arrives overwrites the row, and one that cannot be applied stops replication",
             change: "let each row be written on one node only, and draw keys that no other node draws",
         },
     ],
     reasons: Reasons {
-        order: "nobody resolves conflicts, and each node applies the others' writes in its own order",
+        order: "conflicts are not resolved, and each node applies the writes of the others in its own order",
         order_change: "let each row be written on one node only (ownership)",
         ..Reasons::GENERAL
     },
     limits: &[
         "schema changes and sequences are not replicated",
         "acknowledged writes can be lost or diverge: a commit is a flush of one node",
-        "two inserts of one key stop native replication on both nodes until somebody skips them",
+        "two inserts of one key stop native replication on both nodes until an administrator skips them",
         "connection strings of subscriptions are visible to superusers only: without one, name the nodes in a cluster file",
         "SKIP LOCKED and advisory locks are of one node only",
     ],

@@ -67,8 +67,8 @@ pub(super) static PROFILE: Profile = Profile {
         Expectation {
             case: Case::CancelledWait,
             may_happen: Some(true),
-            why: "synchronous replication is a wait and no lock: cancelled, the commit stays, and the warning is all that says so",
-            change: "let clients read warnings at COMMIT, and no timeout of theirs cancel one",
+            why: "synchronous replication is a wait, not a lock: if it is cancelled, the commit stays, and only a warning reports it",
+            change: "let clients read the warnings of COMMIT, and let none of their timeouts cancel a COMMIT",
         },
         Expectation {
             case: Case::SilentCancelledWait,
@@ -96,7 +96,7 @@ pub(super) static PROFILE: Profile = Profile {
         },
     ],
     reasons: Reasons {
-        order: "a primary and its standbys show a commit at different moments",
+        order: "a primary and its standbys show a commit at different times",
         ..Reasons::GENERAL
     },
     limits: &["a primary's catalog does not have the ports of its standbys: name them in a cluster file"],

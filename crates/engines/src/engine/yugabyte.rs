@@ -83,7 +83,7 @@ pub(super) static PROFILE: Profile = Profile {
     expectations: &[Expectation {
         case: Case::Deadlock,
         may_happen: Some(false),
-        why: "the engine looks for deadlocks over all nodes, or lets nobody wait",
+        why: "the engine detects deadlocks across all nodes, or never lets a transaction wait",
         change: "look for the detector's settings",
     }],
     reasons: Reasons::GENERAL,

@@ -122,7 +122,7 @@ pub enum Rule {
     Forbidden,
     /// It may happen.
     Allowed,
-    /// No promise was found, or nobody knows what decides it: it is measured and reported.
+    /// No promise was found, or it is unknown what decides it: it is measured and reported.
     Measured,
 }
 
@@ -146,7 +146,7 @@ pub enum Setting {
     RemoteApply,
     /// Commits wait for the standby that takes over.
     SynchronousStandby,
-    /// YDB: sessions ask for the stale or the online read-only mode.
+    /// YDB: sessions request the stale or the online read-only mode.
     StaleReads,
 }
 
@@ -167,7 +167,7 @@ impl Setting {
 pub enum Verdict {
     /// Always the same.
     Is(Rule),
-    /// It cannot be asked.
+    /// It cannot be queried.
     NotApplicable,
     /// It depends on whether all rows lie on one shard.
     ByShard {
@@ -249,7 +249,7 @@ pub struct Place<'a> {
     pub at: Arrangement,
     /// Whether rows of several shards took part.
     pub is_spread: bool,
-    /// Whether a setting is so; `None`: nobody knows.
+    /// Whether a setting is so; `None`: it is unknown.
     pub is_set: &'a dyn Fn(Setting) -> Option<bool>,
 }
 

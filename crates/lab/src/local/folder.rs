@@ -1,6 +1,6 @@
 //! A cluster's folder: the marker that makes it ours, its lock, the socket's folder, and ports.
 //!
-//! The marker is written before anything else and removed last, so whatever interrupts `up` or `down`, it is there and says where the rest is.
+//! The marker is written before anything else and removed last, so whatever interrupts `up` or `down`, it is there and reports where the rest is.
 
 use connect::poll;
 use std::fs::{self, File};
@@ -124,7 +124,7 @@ pub(super) fn check_socket_path(socket_dir: &Path, port: u16) -> Result<(), Loca
     Ok(())
 }
 
-/// The port that was asked for, if nobody has it.
+/// The port that was requested, if it is free.
 pub(super) fn claim_port(port: u16, socket_dir: &Path, tcp: bool) -> Result<u16, LocalError> {
     match who_listens(port, socket_dir, tcp) {
         Some(place) => Err(LocalError::PortInUse { port, place }),

@@ -83,7 +83,7 @@ pub(crate) fn run_to_end(mut command: Command, name: &str) -> Result<(), LocalEr
     })
 }
 
-/// How a server is asked to stop (`pg_ctl stop -m`).
+/// How a server is stopped (`pg_ctl stop -m`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopMode {
     /// Waits for the clients to leave.
@@ -241,7 +241,7 @@ pub fn servers_in(data_dir: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// Without `/proc`: the process of the pid file, if its command line says that it is a server of this folder.
+/// Without `/proc`: the process of the pid file, if its command line reports that it is a server of this folder.
 #[cfg(not(target_os = "linux"))]
 pub fn servers_in(data_dir: &Path) -> Vec<u32> {
     let Some(file) = PidFile::read(data_dir) else { return Vec::new() };

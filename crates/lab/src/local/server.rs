@@ -188,7 +188,7 @@ pub(super) fn free_bytes(path: &Path) -> u64 {
 
 /// Ends whatever server runs in a data directory that is deleted next: at once, then with force. False when none runs.
 ///
-/// Not a fast stop: its checkpoint would write what nobody reads again, and it waits for the standbys and subscribers of a cluster, which are stopped
+/// Not a fast stop: its checkpoint would write what nothing reads again, and it waits for the standbys and subscribers of a cluster, which are stopped
 /// at the same time.
 pub(crate) fn stop_for_good(data_dir: &Path) -> Result<bool, LocalError> {
     let Some(postmaster) = process::postmaster_in(data_dir) else { return Ok(false) };

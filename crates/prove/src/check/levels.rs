@@ -3,7 +3,7 @@
 //! ```text
 //! what follows from reads, sessions and time ── graph ── a circle: no order is allowed, the level is refuted
 //!        └── more follows from its paths <──┘    └── none, and nothing more follows ── try an order ── its graph has no circle: the level is possible
-//!                                                                                                 └── it has: nobody knows, the answer says so
+//!                                                                                                 └── it has: it is unknown, the answer says so
 //! ```
 //!
 //! To find an order is hard in general (NP-complete for serializable histories). The one that is tried is what a scheduler would do who starts transactions as
@@ -157,7 +157,7 @@ pub(super) fn draw_known(
     }
 }
 
-/// What can be said of one level; `is_deep` asks for more than a first look.
+/// What can be reported of one level; `is_deep` requests more than a first look.
 fn answer(
     versions: &mut Versions<'_>,
     orders: &Orders,

@@ -16,7 +16,7 @@ const ELEMENTS_MAX: usize = 8;
 pub(super) fn text(versions: &Versions<'_>, finding: &Finding) -> Vec<String> {
     let history = versions.history;
     let ops = history.ops();
-    let mut lines = vec![format!("{}: {}", finding.code(), finding.class.says())];
+    let mut lines = vec![format!("{}: {}", finding.code(), finding.class.description())];
     let mut txns: Vec<u32> = Vec::new();
     let mut add = |txn: u32| {
         if !txns.contains(&txn) {
@@ -184,7 +184,7 @@ fn direct(versions: &Versions<'_>, txns: &[u32], finding: &Finding) -> String {
     let what = |op: &Op| format!("{} of {}", version(history, op), key(history, op.key));
     let second = second.unwrap_or(first);
     match finding.class {
-        Class::Garbage => format!("{} has {}, which nobody wrote", name(&first), what(&first)),
+        Class::Garbage => format!("{} has {}, which no transaction wrote", name(&first), what(&first)),
         Class::AmbiguousWrite => {
             format!("{} and {} wrote {} both", name(&first), name(&second), what(&first))
         }

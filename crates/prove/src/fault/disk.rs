@@ -75,7 +75,7 @@ impl Disk {
     /// Everything written so far reaches the disk.
     ///
     /// # Errors
-    /// When the kernel says that it does not.
+    /// When the kernel reports that it does not.
     pub fn sync(&self) -> Result<(), FaultError> {
         let dir = File::open(&self.mount).map_err(FaultError::io("open", &self.mount))?;
         rustix::fs::syncfs(dir).map_err(|error| FaultError::io("sync", &self.mount)(error.into()))
@@ -150,7 +150,7 @@ impl Drop for Disk {
 /// Why a disk of its own cannot be made here; asked once per process, by making one.
 pub fn probe(journal: &Arc<Journal>) -> Result<(), String> {
     static ANSWER: OnceLock<Result<(), String>> = OnceLock::new();
-    let ask = || {
+    let probe = || {
         if !cfg!(target_os = "linux") {
             return Err("only Linux can cut a file system off its disk".to_owned());
         }
@@ -161,7 +161,7 @@ pub fn probe(journal: &Arc<Journal>) -> Result<(), String> {
         disk.cut_power().map_err(|error| error.to_string())?;
         disk.power_on().map_err(|error| error.to_string())
     };
-    ANSWER.get_or_init(ask).clone()
+    ANSWER.get_or_init(probe).clone()
 }
 
 /// [`probe`] as an error about a fault.

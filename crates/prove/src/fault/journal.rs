@@ -1,6 +1,6 @@
 //! What has to be undone, written down and synced before it is done: whoever comes after a crash of ours finds it.
 //!
-//! One file per process in the state folder, locked as long as the process lives; a line per fault, and a line when it is undone. A file that nobody holds
+//! One file per process in the state folder, locked as long as the process lives; a line per fault, and a line when it is undone. A file that nothing holds
 //! belongs to a dead process, and [`heal`] undoes what it names, newest first.
 
 use connect::poll;
@@ -75,14 +75,14 @@ pub enum Undo {
 
 impl Undo {
     /// In words.
-    pub fn says(&self) -> String {
+    pub fn description(&self) -> String {
         match self {
             Undo::Resume { data_dir } => format!("let the server in {} go on", data_dir.display()),
             Undo::Start { data_dir, .. } => format!("start the server in {}", data_dir.display()),
             Undo::Remove { path } => format!("remove {}", path.display()),
             Undo::Unmount { mount, .. } => format!("unmount {}", mount.display()),
             Undo::RollBack { connection, name } => format!("roll back {name} on {connection}"),
-            Undo::Tell { connection, sql } => format!("say to {connection}: {}", sql.join("; ")),
+            Undo::Tell { connection, sql } => format!("execute on {connection}: {}", sql.join("; ")),
         }
     }
 
@@ -114,19 +114,19 @@ impl Undo {
             }
             Undo::RollBack { connection, name } => {
                 let mut client = client(connection)?;
-                let there = client.tell(&format!(
+                let there = client.execute(&format!(
                     "select count(*) from pg_catalog.pg_prepared_xacts where gid = {}",
                     sql::literal(name)
                 ))?;
                 if there.number() == Some(1) {
-                    client.tell(&format!("rollback prepared {}", sql::literal(name)))?;
+                    client.execute(&format!("rollback prepared {}", sql::literal(name)))?;
                 }
                 Ok(())
             }
             Undo::Tell { connection, sql } => {
                 let mut client = client(connection)?;
                 for sql in sql {
-                    client.tell(sql)?;
+                    client.execute(sql)?;
                 }
                 Ok(())
             }
@@ -302,10 +302,10 @@ pub fn heal(dir: &Path) -> Healed {
         let mut is_clean = true;
         for (_, undo) in open.into_iter().rev() {
             match undo.undo() {
-                Ok(()) => healed.undone.push(undo.says()),
+                Ok(()) => healed.undone.push(undo.description()),
                 Err(error) => {
                     is_clean = false;
-                    healed.failed.push(format!("{}: {error}", undo.says()));
+                    healed.failed.push(format!("{}: {error}", undo.description()));
                 }
             }
         }
@@ -326,7 +326,7 @@ mod tests {
         dir
     }
 
-    /// A dead process is a file that nobody holds: here, a copy.
+    /// A dead process is a file that nothing holds: here, a copy.
     fn die(dir: &Path, journal: &Journal, torn: bool) {
         let mut text = fs::read(&journal.path).unwrap();
         if torn {

@@ -9,7 +9,7 @@ use super::cases::Case;
 use super::{HermitageError, TABLE};
 use crate::client::{Client, Reply, row_text};
 use crate::live::{LiveError, tables};
-use crate::talk::Session;
+use crate::session::Session;
 use engines::profile::Isolation;
 
 /// How often the locks are looked at while a statement has no answer.
@@ -97,15 +97,15 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) fn open(spec: &ConnSpec) -> Result<Stage, HermitageError> {
         let mut watcher = Session::open(spec)?;
-        let probe = watcher.ask("select pg_catalog.pg_blocking_pids(0)", LIMIT)?;
+        let probe = watcher.request("select pg_catalog.pg_blocking_pids(0)", LIMIT)?;
         let sees_locks = probe.error.is_none();
         let token =
             format!("hermitage of process {} at backend {}", std::process::id(), watcher.process_id());
         Ok(Stage { sessions: BTreeMap::new(), watcher, spec: spec.clone(), sees_locks, token })
     }
 
-    fn tell(&mut self, doing: &'static str, sql: &str) -> Result<Reply, HermitageError> {
-        let reply = self.watcher.ask(sql, LIMIT)?;
+    fn execute(&mut self, doing: &'static str, sql: &str) -> Result<Reply, HermitageError> {
+        let reply = self.watcher.request(sql, LIMIT)?;
         match &reply.error {
             Some(error) => Err(HermitageError::Refused { doing, message: error.to_string() }),
             None => Ok(reply),
@@ -116,7 +116,7 @@ impl Stage {
     pub(super) fn make_table(&mut self) -> Result<(), HermitageError> {
         let mut client = Client::connect(&self.spec, LIMIT).map_err(LiveError::from)?;
         tables::make_schema(&mut client, &self.token)?;
-        self.tell("making the table", &format!("CREATE TABLE {TABLE} (id int PRIMARY KEY, value int)"))?;
+        self.execute("making the table", &format!("CREATE TABLE {TABLE} (id int PRIMARY KEY, value int)"))?;
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Stage {
     /// Plays one case. An error is why it could not be played to its end.
     pub(super) fn play(&mut self, case: &Case, level: Isolation) -> Result<Transcript, String> {
         let reset = format!("DELETE FROM {TABLE}; INSERT INTO {TABLE} VALUES (1, 10), (2, 20)");
-        self.tell("filling the table", &reset).map_err(|error| error.to_string())?;
+        self.execute("filling the table", &reset).map_err(|error| error.to_string())?;
         let played = self.steps(case, level);
         if played.is_err() {
             // Whatever hangs there must not hang in the next script.
@@ -137,9 +137,9 @@ impl Stage {
         }
         let mut transcript = played?;
         for session in self.sessions.values_mut() {
-            session.ask("ROLLBACK", LIMIT).map_err(|error| error.to_string())?;
+            session.request("ROLLBACK", LIMIT).map_err(|error| error.to_string())?;
         }
-        let rows = self.tell("reading the table", &format!("SELECT id, value FROM {TABLE} ORDER BY id"));
+        let rows = self.execute("reading the table", &format!("SELECT id, value FROM {TABLE} ORDER BY id"));
         transcript.last = rows_text(&rows.map_err(|error| error.to_string())?);
         Ok(transcript)
     }
@@ -197,7 +197,7 @@ impl Stage {
 
     fn begin(&mut self, who: char, level: Isolation) -> Result<(), String> {
         let sql = format!("{}; SHOW transaction_isolation", level.begin());
-        let reply = self.session(who)?.ask(&sql, LIMIT).map_err(|error| error.to_string())?;
+        let reply = self.session(who)?.request(&sql, LIMIT).map_err(|error| error.to_string())?;
         if let Some(error) = &reply.error {
             return Err(format!("{level} is refused: {error}"));
         }
@@ -239,7 +239,7 @@ impl Stage {
             return Ok(sent.elapsed() >= QUIET);
         }
         let sql = format!("select pg_catalog.pg_blocking_pids({pid}) <> '{{}}'");
-        let reply = self.tell("looking at locks", &sql).map_err(|error| error.to_string())?;
+        let reply = self.execute("looking at locks", &sql).map_err(|error| error.to_string())?;
         Ok(reply.text(0).as_deref() == Some("t"))
     }
 }

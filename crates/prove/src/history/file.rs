@@ -37,7 +37,7 @@ const TXN_BYTES: usize = 48;
 const ELEMENT_BYTES: usize = 8;
 /// A block is written when it has so many bytes: what a crash can lose at most, beside what the system had not written.
 const BLOCK_BYTES: usize = 256 * 1024;
-/// No block of ours is longer; a header that says so is damaged, and its memory is not asked for. Room for one transaction that reads long lists.
+/// No block of ours is longer; a header that says so is damaged, and its memory is not requested. Room for one transaction that reads long lists.
 const BLOCK_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 const OPS: u8 = 1;

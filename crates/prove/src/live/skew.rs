@@ -45,7 +45,7 @@ pub struct Pairs {
 /// What came out.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
-    /// At the level asked for: rows, and predicates.
+    /// At the level requested: rows, and predicates.
     pub rows: Pairs,
     /// The same with predicates.
     pub predicates: Pairs,
@@ -145,7 +145,7 @@ fn one(
 ) -> Result<bool, LiveError> {
     if form == Form::Rows {
         for shard in tables.numbers().take(2) {
-            a.tell(&format!("insert into {SCHEMA}.skew values ({shard}, {pair}, 1)"))?;
+            a.execute(&format!("insert into {SCHEMA}.skew values ({shard}, {pair}, 1)"))?;
         }
     }
     let (read, [first, second]) = statements(form, pair);
@@ -154,7 +154,7 @@ fn one(
         [(0, level.begin()), (1, level.begin()), (0, read.clone()), (1, read), (0, first), (1, second)];
     for (session, sql) in steps {
         if is_alive[session] {
-            let reply = if session == 0 { a.ask(&sql)? } else { b.ask(&sql)? };
+            let reply = if session == 0 { a.request(&sql)? } else { b.request(&sql)? };
             is_alive[session] = reply.error.is_none();
             if let Some(error) = reply.error.filter(|error| !error.sqlstate.is_retryable()) {
                 return Err(crate::client::ClientError::Refused { error: Box::new(error), sql }.into());
@@ -164,7 +164,7 @@ fn one(
     let mut committed = [false, false];
     for (session, client) in [a, b].into_iter().enumerate() {
         // A block that failed is left by COMMIT, too, with the tag ROLLBACK.
-        let reply: Reply = client.ask("commit")?;
+        let reply: Reply = client.request("commit")?;
         committed[session] =
             of_reply(site.engine, At::Commit { wide: false }, &reply).outcome.is_acknowledged();
     }

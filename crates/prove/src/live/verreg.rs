@@ -76,7 +76,7 @@ pub struct Paper<'a> {
 /// What came out.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
-    /// The level that was asked for.
+    /// The level that was requested.
     pub level: Isolation,
     /// Transactions by outcome.
     pub outcomes: Outcomes,
@@ -216,7 +216,7 @@ struct Part {
     outcomes: Outcomes,
     fresh: [u64; 2],
     refusals: Vec<String>,
-    /// The load cannot go on: a transaction has another level than it was asked for, or an answer makes no sense.
+    /// The load cannot go on: a transaction has another level than was requested, or an answer makes no sense.
     trouble: Option<String>,
 }
 
@@ -231,7 +231,7 @@ fn unfit(error: HistoryError) -> LiveError {
 /// Runs it at the level that `options` name, and checks what was written down.
 ///
 /// # Errors
-/// When the tables cannot be made, the history not be written, or a transaction has another level than it was asked for.
+/// When the tables cannot be made, the history not be written, or a transaction has another level than was requested.
 pub fn run(
     site: &Site,
     options: &Options,
@@ -429,7 +429,7 @@ fn fill(shared: &Shared<'_>, keys: u32) -> Result<(), LiveError> {
     let rows: Vec<String> = (0..keys).map(|key| format!("({}, {key}, {value})", shared.shard(key))).collect();
     // One row a statement: not every engine takes rows of several shards in one.
     for row in rows {
-        client.tell(&format!("insert into {} values {row}", shared.table))?;
+        client.execute(&format!("insert into {} values {row}", shared.table))?;
     }
     Ok(())
 }
@@ -438,7 +438,7 @@ fn fill(shared: &Shared<'_>, keys: u32) -> Result<(), LiveError> {
 fn write_down(mut writer: HistoryWriter, queue: Receiver<Recorded>) -> Result<HistoryWriter, HistoryError> {
     let mut result = Ok(());
     for Recorded { txn, ops, elements } in queue {
-        // A disk that is full is told in the end; who waits for the queue must not hang until then.
+        // A disk that is full is reported in the end; who waits for the queue must not hang until then.
         if result.is_ok() {
             result = writer.push(&txn, &ops, &elements);
         }

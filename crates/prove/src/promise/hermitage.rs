@@ -151,7 +151,7 @@ fn at_level(
             seen: happened.len() as u64,
             witness: happened.first().map(|answer| script(answer)).unwrap_or_default(),
             why: match allowed.iter().any(|answer| answer.expected.is_none()) {
-                true => "nobody has written down what this engine promises".to_owned(),
+                true => "it is not known what this engine promises".to_owned(),
                 false => why(engine, level).to_owned(),
             },
             change: if happened.is_empty() { String::new() } else { change(level).to_owned() },

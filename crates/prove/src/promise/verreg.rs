@@ -310,7 +310,7 @@ fn late_control(report: &Report) -> Option<Control> {
 
 fn blind(report: &Report, what: &str) -> String {
     match report.unshown.as_str() {
-        "" => format!("{what} that was made on purpose was not found: a zero says nothing"),
+        "" => format!("{what} that was made on purpose was not found: a zero proves nothing"),
         why => format!("{what} could not be made on purpose: {why}"),
     }
 }
@@ -318,11 +318,11 @@ fn blind(report: &Report, what: &str) -> String {
 /// Why something may be seen.
 fn reason(court: &Court<'_>, (class, rule): &(Class, Rule)) -> String {
     if let Some(excuse) = &court.excuse {
-        return format!("{}: {}", class.says(), excuse.why);
+        return format!("{}: {}", class.description(), excuse.why);
     }
     let allowed = if *rule == Rule::Allowed { "allows it" } else { "promises nothing about it" };
     let why = court.site.engine.reasons.order;
-    format!("{}, and the engine {allowed}: {why}", class.says())
+    format!("{}, and the engine {allowed}: {why}", class.description())
 }
 
 fn standing(
@@ -334,7 +334,7 @@ fn standing(
 ) -> (Standing, String) {
     if let Some((class, _)) = rules.iter().find(|(_, rule)| *rule == Rule::Forbidden) {
         let title = court.site.engine.title;
-        return (Standing::Broken, format!("{title} does not allow that {}", class.says()));
+        return (Standing::Broken, format!("{title} does not allow that {}", class.description()));
     }
     if let Some(first) = rules.first() {
         return (Standing::ByDesign, reason(court, first));
@@ -349,7 +349,7 @@ fn standing(
     } else if report.planted == Some(false) {
         return (
             Standing::NotTested,
-            "an anomaly that was planted was not found: the history tells nothing".to_owned(),
+            "an anomaly that was planted was not found: the history proves nothing".to_owned(),
         );
     } else if report.control.as_ref().is_some_and(|(_, _, seen)| *seen == 0) {
         let why =

@@ -263,7 +263,7 @@ impl Session {
         .await
     }
 
-    /// What the server said about the transaction block in the last reply that was taken; `Idle` on a connection that was asked nothing.
+    /// What the server reported about the transaction block in the last reply that was taken; `Idle` on a connection that was asked nothing.
     #[inline]
     pub(crate) fn transaction_status(&self) -> TransactionStatus {
         self.state.borrow().status.unwrap_or(TransactionStatus::Idle)

@@ -130,7 +130,7 @@ impl Script {
     /// `debug` gets what `debug()` in an expression is given, with the command's number.
     ///
     /// # Errors
-    /// A [`Failure`], to be told with [`Script::explain`]; the cursor then stands behind the failed command.
+    /// A [`Failure`], to be reported with [`Script::explain`]; the cursor then stands behind the failed command.
     pub fn step<'a>(
         &'a self,
         cursor: &mut Cursor,
@@ -203,7 +203,7 @@ impl Script {
         Ok(Step::End)
     }
 
-    /// Tells a failure with the file, the line and a caret under the part of the expression that failed.
+    /// Reports a failure with the file, the line and a caret under the part of the expression that failed.
     #[must_use]
     pub fn explain(&self, failure: &Failure, names: &Names) -> ScriptError {
         let (mut span, action) = match self.commands.get(failure.command) {

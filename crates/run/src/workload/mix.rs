@@ -215,7 +215,7 @@ impl<W: Workload> MixSession<W> {
         }
     }
 
-    /// Transaction `item` has had its last try; `is_committed` is false also where nobody knows.
+    /// Transaction `item` has had its last try; `is_committed` is false also where it is unknown.
     #[inline]
     pub fn ended(&mut self, mix: &Mix<W>, item: usize, is_committed: bool) {
         let (at, part) = mix.part(item);

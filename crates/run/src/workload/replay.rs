@@ -119,7 +119,7 @@ impl WriterSpec {
         self.mix.iter().any(|item| matches!(&item.operation, Some((verb, _)) if verb == Verb::Insert.name()))
     }
 
-    /// The first row number that is free for the next run; `None` while nobody knows: the run is still on, or was killed.
+    /// The first row number that is free for the next run; `None` while it is unknown: the run is still on, or was killed.
     pub fn next_insert(&self) -> Option<u64> {
         if self.inserts() { self.insert_end } else { Some(self.first_insert) }
     }

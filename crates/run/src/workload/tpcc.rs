@@ -93,7 +93,7 @@ pub struct Tpcc {
     pub mix: Mix,
     /// How transactions are kept apart.
     pub isolation: Isolation,
-    /// Messages and formats: answers are read in the one that was asked for.
+    /// Messages and formats: answers are read in the one that was requested.
     pub wire: Wire,
     /// The schema of the tables; `None`: the search path finds them.
     pub schema: Option<String>,
@@ -101,7 +101,7 @@ pub struct Tpcc {
     pub homes: Option<Homes>,
     /// No database: a transaction takes so long.
     pub simulate: Option<Nanos>,
-    /// Sessions of the run, among which the terminals are dealt out when nobody waits for keying and thinking.
+    /// Sessions of the run, among which the terminals are dealt out when nothing waits for keying and thinking.
     pub sessions: u64,
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Engine;
 
-/// A rule with every setting, with none, and where nobody knows.
+/// A rule with every setting, with none, and where it is unknown.
 fn rules(profile: &Profile, level: Isolation, at: Arrangement, anomaly: Anomaly) -> Vec<Rule> {
     let known: [&dyn Fn(Setting) -> Option<bool>; 3] = [&|_| Some(true), &|_| Some(false), &|_| None];
     let mut rules = Vec::new();
@@ -72,7 +72,7 @@ fn nothing_is_promised_that_no_row_says() {
     // Shardman has none for SERIALIZABLE: what REPEATABLE READ forbids, it forbids.
     assert_eq!(rule(engine("shardman"), Serializable, Anomaly::LostUpdate), Rule::Forbidden);
     assert_eq!(rule(engine("shardman"), Serializable, Anomaly::WriteSkew), Rule::Measured);
-    // Nobody knows the setting.
+    // The setting is unknown.
     assert_eq!(rule(engine("shardman"), RepeatableRead, Anomaly::FracturedRead), Rule::Measured);
 }
 

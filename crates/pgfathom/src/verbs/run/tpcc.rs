@@ -16,16 +16,16 @@ pub struct Flags {
     /// Drive only so many of the loaded warehouses, ten terminals each [default: all]
     #[arg(long, value_name = "N", value_parser = quantity::positive_count)]
     pub warehouses: Option<u64>,
-    /// Nobody keys in or thinks: every session starts its next transaction when the last one is done
+    /// No keying and think times: every session starts its next transaction when the last one has ended
     #[arg(long)]
     pub no_delays: bool,
     /// Isolation level: rc, rr, ser (read committed, repeatable read, serializable) [default: rc]
     #[arg(long, value_name = "LEVEL", value_parser = quantity::isolation)]
     pub isolation: Option<Isolation>,
-    /// Deal transactions from the deck of clause 5.2.4.2 instead of drawing them by 45/43/4/4/4
+    /// Take transactions from the deck of clause 5.2.4.2 instead of choosing them at random by 45/43/4/4/4
     #[arg(long)]
     pub deck: bool,
-    /// No database: a transaction takes so long (milliseconds, or as 5ms). Shows what the client alone costs; needs --warehouses
+    /// Use no database: each transaction takes this long (milliseconds, or as 5ms). Shows the cost of the client alone; needs --warehouses
     #[arg(long, value_name = "TIME", value_parser = quantity::duration_ms)]
     pub simulate: Option<Duration>,
     /// Find the largest number of warehouses that passes: 90th percentiles within their limits and --efficiency reached; each step
@@ -45,7 +45,7 @@ fn efficiency(text: &str) -> Result<f64, ValueError> {
 }
 
 impl Flags {
-    /// What the flags say.
+    /// What the flags select.
     pub fn value(self) -> Options {
         Options {
             warehouses: self.warehouses,

@@ -98,10 +98,10 @@ pub(super) fn run(
         };
         if !is_dressed {
             // Small tables are read whole otherwise, and SERIALIZABLE then refuses everybody. Whoever does not know the setting does without.
-            is_dressed = client.ask("set enable_seqscan = off").is_ok();
+            is_dressed = client.request("set enable_seqscan = off").is_ok();
             if shared.site.engine.misses_deadlocks() {
                 // Nothing else ends a deadlock over two of its nodes.
-                is_dressed &= client.ask(&format!("set statement_timeout = {GIVE_UP_MS}")).is_ok();
+                is_dressed &= client.request(&format!("set statement_timeout = {GIVE_UP_MS}")).is_ok();
             }
         }
         let (recorded, is_lost) = session.transaction(client, &mut part, watch);
@@ -123,7 +123,7 @@ impl<'a, 'b> Session<'a, 'b> {
 }
 
 impl Session<'_, '_> {
-    /// The level that can be asked for here.
+    /// The level that can be requested here.
     fn level(&self) -> Isolation {
         match self.shared.level {
             Isolation::Serializable if self.entry.is_standby => Isolation::RepeatableRead,
@@ -142,7 +142,7 @@ impl Session<'_, '_> {
         txn.commit_sent_ns = shared.now();
         let at = At::Commit { wide: shared.is_wide(self.entry, running.wrote) };
         let (ended, is_lost) = match stopped {
-            None => match client.ask("commit") {
+            None => match client.request("commit") {
                 Ok(reply) => {
                     watch.count(&reply);
                     (of_reply(engine, at, &reply), false)
@@ -151,12 +151,12 @@ impl Session<'_, '_> {
             },
             Some(Stop::Refused(reply)) => {
                 watch.count(&reply);
-                (of_reply(engine, At::BeforeCommit, &reply), client.ask("rollback").is_err())
+                (of_reply(engine, At::BeforeCommit, &reply), client.request("rollback").is_err())
             }
             Some(Stop::Broken(broken)) => (of_broken(engine, At::BeforeCommit, &broken), true),
             Some(Stop::Senseless(words)) => {
                 part.trouble = Some(words);
-                let is_lost = client.ask("rollback").is_err();
+                let is_lost = client.request("rollback").is_err();
                 (Ended { outcome: Outcome::Fail, why: String::new(), sqlstate: None }, is_lost)
             }
         };
@@ -198,7 +198,7 @@ impl Session<'_, '_> {
         let got = reply.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default();
         // Poolers and settings may say one thing and do another.
         if !got.eq_ignore_ascii_case(level.name()) {
-            part.trouble = Some(format!("{level} was asked for, and the transaction has {got:?}"));
+            part.trouble = Some(format!("{level} was requested, and the transaction has {got:?}"));
         }
         txn.isolation = Some(level);
         if self.entry.is_standby || self.draws.below(100) < WIDE_PERCENT {
@@ -393,7 +393,7 @@ fn senseless(sql: &str, answer: &str) -> Stop {
 }
 
 fn asked(client: &mut Client, sql: &str) -> Result<Reply, Stop> {
-    let reply = client.ask(sql)?;
+    let reply = client.request(sql)?;
     match reply.error {
         Some(_) => Err(Stop::Refused(Box::new(reply))),
         None => Ok(reply),

@@ -130,14 +130,14 @@ impl Play<'_, '_> {
         let key = self.key();
         let mut writing = Client::connect(&self.writer.spec, PATIENCE)?;
         let mut reading = Client::connect(&self.writer.spec, PATIENCE)?;
-        reading.tell("begin isolation level repeatable read")?;
+        reading.execute("begin isolation level repeatable read")?;
         // The snapshot is taken by the first statement that reads.
         self.read(self.writer, &mut reading, &mut Running::default(), &[key])?;
         self.write(&mut writing, key)?;
         let begin_ns = self.shared.now();
         let mut running = Running::default();
         self.read(self.writer, &mut reading, &mut running, &[key])?;
-        reading.tell("commit")?;
+        reading.execute("commit")?;
         let end_ns = self.shared.now();
         self.note([begin_ns, end_ns], running);
         Ok(())

@@ -82,7 +82,7 @@ pub fn name_number(random: &mut Random, constants: &Constants) -> u32 {
     nurand(C_LAST_A, 0..=999, constants.c_last, r1, r2)
 }
 
-/// How a customer is asked for (clauses 2.5.1.2 and 2.6.1.2).
+/// How a customer is requested (clauses 2.5.1.2 and 2.6.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Customer {
     /// By C_ID.
