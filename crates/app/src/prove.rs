@@ -9,6 +9,7 @@ pub mod live;
 mod suite;
 mod testbed;
 pub mod tpcc;
+mod trial;
 
 /// What can be proved under load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,7 @@
 //! `run`: drive transactions and measure them. pgbench's words where pgbench has them.
 
 mod advice;
+mod assembled;
 mod families;
 pub(crate) mod measure;
 pub(crate) mod mix;

@@ -194,7 +194,13 @@ fn first_question(spec: &ConnSpec, session: &mut HotConnection, sql: &str) -> Re
     session.simple_query(sql).map_err(|error| match error {
         QueryError::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
             let seconds = began.elapsed().as_secs();
-            Cause::Silent(Silent { place, seconds, query_text: sql.to_owned(), is_alone: true, is_talking: false })
+            Cause::Silent(Silent {
+                place,
+                seconds,
+                query_text: sql.to_owned(),
+                is_alone: true,
+                is_talking: false,
+            })
         }
         error => settings::cause(error),
     })

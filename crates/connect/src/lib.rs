@@ -9,6 +9,7 @@ mod attempt;
 pub mod cluster_file;
 pub mod conninfo;
 pub mod control;
+mod ending;
 pub mod hot;
 pub mod os_user;
 pub mod poll;

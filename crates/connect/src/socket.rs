@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use crate::attempt::Endpoint;
 use crate::conninfo::Keepalives;
-use crate::control::silence::is_ending;
+use crate::ending::is_ending;
 
 /// The end of `connect_timeout`; `None` waits for ever.
 pub(crate) type Deadline = Option<Instant>;

@@ -7,6 +7,7 @@
 pub mod disk;
 pub mod journal;
 pub mod links;
+mod mount;
 pub mod plan;
 pub mod proxy;
 pub mod site;

@@ -8,6 +8,7 @@
 pub mod cases;
 pub mod cluster;
 mod play;
+mod transcript;
 
 use connect::ConnSpec;
 use engines::engine::Engine;
@@ -19,7 +20,7 @@ use crate::live::LiveError;
 use crate::session::SessionError;
 pub use cases::{CASES, Case};
 use engines::profile::Isolation;
-pub use play::{Event, Transcript};
+pub use transcript::{Event, Transcript};
 
 /// The levels of a script.
 pub const LEVELS: [Isolation; 3] = Isolation::ALL;

@@ -4,7 +4,10 @@
 //! 0600. And a directory may come from anybody: a link, a pipe or a device in it is refused before it is opened for good, lines and
 //! files have a largest size.
 
+use crate::error::RecordError;
+use crate::redact;
 use rustix::fs::{Mode, OFlags};
+use serde::Serialize;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -209,6 +212,16 @@ impl<R: Read> Lines<R> {
         let bytes = if is_too_long { &[] } else { self.line.as_slice() };
         Ok(Some(Line { bytes, offset, is_torn, is_too_long }))
     }
+}
+
+/// Replaces a JSON file so that a reader, or a crash, finds the old or the new one, never half of it.
+pub(crate) fn write_atomically(path: &Path, value: &impl Serialize) -> Result<(), RecordError> {
+    let json = |source| RecordError::Json { what: "a file", source };
+    let mut value = serde_json::to_value(value).map_err(json)?;
+    redact::value(&mut value);
+    let mut text = serde_json::to_vec_pretty(&value).map_err(json)?;
+    text.push(b'\n');
+    replace(path, &text).map_err(RecordError::io("write", path))
 }
 
 #[cfg(test)]

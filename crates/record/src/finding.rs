@@ -6,8 +6,8 @@
 use crate::SCHEMA_VERSION;
 use crate::error::RecordError;
 use crate::file;
+use crate::file::write_atomically;
 use crate::files;
-use crate::writer::write_atomically;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

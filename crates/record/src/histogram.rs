@@ -6,7 +6,7 @@
 //! longer times are counted in [`Latency::overflow`], and maximum and mean are kept apart, exact, in nanoseconds. Histograms of
 //! sessions, workers and hosts are merged by adding counters; percentiles are never averaged.
 
-use crate::summary::LatencySummary;
+use crate::latency_summary::LatencySummary;
 use hdrhistogram::Histogram;
 use std::sync::LazyLock;
 

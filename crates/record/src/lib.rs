@@ -29,6 +29,7 @@ pub mod file;
 pub mod finding;
 pub mod histogram;
 pub mod hlog;
+mod latency_summary;
 pub mod machine;
 pub mod matrix;
 pub mod model;

@@ -10,7 +10,7 @@
 use crate::clock::{self, Clock};
 use crate::error::RecordError;
 use crate::event::{self, Event};
-use crate::file;
+use crate::file::{self, write_atomically};
 use crate::files;
 use crate::histogram::Latency;
 use crate::hlog::{self, Kind};
@@ -548,16 +548,6 @@ fn json_line(what: &'static str, value: &impl Serialize) -> Result<Vec<u8>, Reco
     let mut line = redact::line(&line).into_owned().into_bytes();
     line.push(b'\n');
     Ok(line)
-}
-
-/// Replaces a JSON file so that a reader, or a crash, finds the old or the new one, never half of it.
-pub(crate) fn write_atomically(path: &Path, value: &impl Serialize) -> Result<(), RecordError> {
-    let json = |source| RecordError::Json { what: "a file", source };
-    let mut value = serde_json::to_value(value).map_err(json)?;
-    redact::value(&mut value);
-    let mut text = serde_json::to_vec_pretty(&value).map_err(json)?;
-    text.push(b'\n');
-    file::replace(path, &text).map_err(RecordError::io("write", path))
 }
 
 /// A word of the user's made fit for a file name or a key: letters, digits, dot, dash and underscore.

@@ -2,26 +2,12 @@
 //! same because both take it from here.
 
 use crate::facts::{Badge, Facts, StepFacts, total};
+use crate::tile::Tile;
 use record::State;
 use record::model::CheckResult;
 use record::number;
 use record::promise::Standing;
 use record::totals::ConditionTotals;
-
-/// A number worth a big letter.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Tile {
-    /// What it is of.
-    pub(crate) label: String,
-    /// The number, as short as it may be.
-    pub(crate) value: String,
-    /// Its unit.
-    pub(crate) unit: String,
-    /// What else one wants to know beside it.
-    pub(crate) detail: String,
-    /// Key of the step it comes from.
-    pub(crate) key: String,
-}
 
 /// Most workloads that the sentence names.
 const NAMES_MAX: usize = 4;

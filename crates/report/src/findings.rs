@@ -3,7 +3,7 @@
 
 use crate::facts::{Facts, StepFacts};
 use crate::html::markup::{Cell, Row, escape, table};
-use crate::text::{fold, push};
+use crate::layout::{fold, push};
 use record::finding::{CheckState, Checked, ClientTime, Finding, Findings, Level, Severity, Window};
 use record::number;
 

@@ -9,7 +9,7 @@ mod screen;
 pub(crate) use page::section;
 pub(crate) use screen::print;
 
-use crate::answer::Tile;
+use crate::tile::Tile;
 use record::Matrix;
 use record::matrix::{Cell, Operation, Outlier, Part};
 use record::number;

@@ -1,7 +1,7 @@
 //! What became of promises: on the terminal a paragraph each and a table of faults by settings, on the page the same as tables.
 
 use crate::html::markup::{Cell, Row, escape, table};
-use crate::text::{columns, fold, push};
+use crate::layout::{columns, fold, push};
 use record::model::Run;
 use record::number;
 use record::promise::{self, Promise, Standing};

@@ -9,8 +9,8 @@ pub(crate) use charts::charts;
 pub(crate) use page::section;
 pub(crate) use screen::print;
 
-use crate::answer::Tile;
 use crate::facts::Facts;
+use crate::tile::Tile;
 use record::number;
 use record::sweep::{
     COLLAPSE_FACTOR, Curve, Fit, GAIN_FACTOR, KNEE_GAIN, Mix, Outcome, Place, Point, Repeat, Sweep,

@@ -1,7 +1,7 @@
 //! What a run of TPC-C found, on the terminal and on the page: the same rows in both.
 
 use crate::facts::{Facts, StepFacts};
-use crate::text::{columns, fold};
+use crate::layout::{columns, fold};
 use record::LatencySummary;
 use record::number;
 use record::tpcc::{Tpcc, TpccShareResult};

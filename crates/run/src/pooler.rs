@@ -2,7 +2,7 @@
 
 use wire::error::SqlState;
 
-use crate::statement::StatementSpec;
+use crate::statement_spec::StatementSpec;
 
 /// What stands between the sessions and the server, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! `prove hermitage`: scripted interleavings that name the isolation level of a server, and what a cluster adds.
 
-use super::live::{Plan, Trial};
+use super::live::Plan;
 use super::testbed::Testbed;
+use super::trial::Trial;
 use crate::context::{Context, Format};
 use crate::failure::Failure;
 use crate::recording::{Recording, fields};

@@ -1,7 +1,7 @@
 //! `prove verreg`, `prove append`: where the histories of random transactions go.
 
-use super::live::Trial;
 use super::testbed::Testbed;
+use super::trial::Trial;
 use crate::context::cpus;
 use crate::failure::Failure;
 use ::prove::history::elle::{self, Notation};

@@ -2,6 +2,7 @@
 
 use super::suite::{self, Chapter, Source};
 use super::testbed::{Needs, Testbed, Wanted};
+use super::trial::Trial;
 use super::{What, fault_events, history};
 use crate::connection::Address;
 use crate::context::Context;
@@ -42,16 +43,6 @@ pub fn heal(context: &Context) -> Result<Exit, Failure> {
         context.terminal.data("nothing to undo");
     }
     Ok(if healed.failed.is_empty() { Exit::Ok } else { Exit::CannotTell })
-}
-
-/// One workload under one plan.
-#[derive(Clone, Debug)]
-pub(super) struct Trial {
-    pub what: What,
-    pub level: Isolation,
-    pub commit: Option<String>,
-    pub plan: fault::Plan,
-    pub time: Duration,
 }
 
 /// A cluster that is made for a proof and removed.

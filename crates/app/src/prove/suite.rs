@@ -1,8 +1,8 @@
 //! The whole suite: every kind of cluster that can be made here, with the faults and settings that its promises are about.
 
 use super::What;
-use super::live::Trial;
 use super::testbed::Wanted;
+use super::trial::Trial;
 use crate::connection::Address;
 use crate::failure::Failure;
 use ::prove::fault::Plan;

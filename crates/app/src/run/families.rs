@@ -1,8 +1,8 @@
 //! Benchmarks that describe themselves: their names, their flags, and how they come into a run. Nothing here knows which they are.
 
 use super::Plan;
-use super::mix::Selected;
 use super::route::{Demand, Keys};
+use super::scripts::Selected;
 use crate::failure::Failure;
 use connect::control::Control;
 use workloads::driving::{Builtin, FAMILIES, Family, Given, Prepared};

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::advice;
-use super::mix::Assembled;
+use super::assembled::Assembled;
 use super::nodes::{self, Nodes};
 use super::settle::Settling;
 use crate::failure::Failure;
@@ -392,10 +392,10 @@ fn query_server(
 
 /// Reports the ledgers how far each session came.
 pub(crate) fn finish_writer(
-    announced: super::mix::Announced,
+    announced: super::assembled::Announced,
     sessions: &[SessionRecord],
 ) -> Result<(), Failure> {
-    let super::mix::Announced { mut registry, run_no, spec: mut writer } = announced;
+    let super::assembled::Announced { mut registry, run_no, spec: mut writer } = announced;
     writer.finish(sessions);
     let json =
         serde_json::to_string(&writer).map_err(|error| Failure::caused("cannot describe the run", error))?;

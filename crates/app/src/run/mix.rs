@@ -1,7 +1,8 @@
 //! From `-b` and `-f` to a workload: names looked up, scripts compiled, the dataset requested, the run entered among its writers.
 
+use super::assembled::{Announced, Assembled};
 use super::route::{Demand, Keys};
-use super::scripts::{Read, Script};
+use super::scripts::{Read, Script, Selected};
 use super::{Plan, Protocol, Weighted, families, tpcc};
 use crate::connection::users_relation;
 use crate::failure::Failure;
@@ -13,60 +14,18 @@ use load::ledger::{self, Dataset};
 use load::writers::Registry;
 use run::script::argument::{self, SCRIPTS_MAX, file_source};
 use run::script::{self, Mix, Predefined, QueryMode, Source, default_seed};
+use run::workload::Mix as Mixed;
 use run::workload::replay::WriterSpec;
 use run::workload::script::Scripts;
 use run::workload::script::short_name;
 use run::workload::ycsb::{self, Ycsb};
-use run::workload::{Mix as Mixed, tpcc::Tpcc};
 use std::sync::Arc;
-use workloads::driving::{Benchmark, Builtin, ServerAudit};
+use workloads::driving::{Benchmark, ServerAudit};
 use workloads::tpcc::orders::OrdersAudit;
 
 /// The tables of pgbench -i.
 const PGBENCH_TABLES: [&str; 4] =
     ["pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"];
-
-/// A workload that is ready to be driven.
-#[derive(Debug)]
-pub(crate) struct Assembled {
-    /// The mix.
-    pub mix: Mixed<Benchmark>,
-    /// A name for the run: the workloads', joined.
-    pub name: String,
-    /// The datasets it works on, as the run directory names them.
-    pub datasets: Vec<record::model::Dataset>,
-    /// What its benchmarks compare with the server, each with the place of its first item.
-    pub audits: Vec<(usize, Box<dyn ServerAudit>)>,
-    /// Where its writes are announced.
-    pub writer: Option<Announced>,
-    /// It uses pgbench's own tables.
-    pub uses_pgbench_tables: bool,
-    /// Where each session enters, where the workload decides that.
-    pub connects: Option<run::routing::Connects>,
-    /// `:scale` of its scripts, if it has any.
-    pub scale: Option<i64>,
-}
-
-impl Assembled {
-    /// TPC-C's part of it.
-    pub(crate) fn tpcc(&self) -> Option<&Tpcc> {
-        self.mix.parts().iter().find_map(|part| match &part.workload {
-            Benchmark::Tpcc(tpcc) => Some(tpcc),
-            _ => None,
-        })
-    }
-}
-
-/// A run that has been entered in the ledger of every node before its first write.
-#[derive(Debug)]
-pub(crate) struct Announced {
-    /// The ledgers. They hold the mark by which others tell the run from a killed one, as long as they live.
-    pub registry: Registry,
-    /// Its number.
-    pub run_no: u16,
-    /// What it will do.
-    pub spec: WriterSpec,
-}
 
 /// The tables that a workload works on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,31 +52,6 @@ fn tpcc_weight(selected: &[Selected]) -> Option<u64> {
     let weights =
         selected.iter().filter(|selected| matches!(selected, Selected::Tpcc(_))).map(Selected::weight);
     weights.reduce(|sum, weight| sum + weight)
-}
-
-/// One thing the user requested.
-#[derive(Debug)]
-pub(super) enum Selected {
-    Ycsb(&'static ycsb::Builtin, u64),
-    Script(Script),
-    Tpcc(u64),
-    Family(&'static Builtin, u64),
-}
-
-impl Selected {
-    fn weight(&self) -> u64 {
-        match self {
-            Selected::Ycsb(_, weight) | Selected::Tpcc(weight) | Selected::Family(_, weight) => *weight,
-            Selected::Script(script) => u64::from(script.source.weight),
-        }
-    }
-
-    fn script(&self) -> Option<&Script> {
-        match self {
-            Selected::Script(script) => Some(script),
-            Selected::Ycsb(..) | Selected::Tpcc(_) | Selected::Family(..) => None,
-        }
-    }
 }
 
 /// All built-in workloads, one line each.

@@ -1,6 +1,6 @@
 //! `run -b tpcc`: the terminals of TPC-C on the warehouses of `load tpcc`, and the search for the most of them that pass.
 
-use super::mix::Assembled;
+use super::assembled::Assembled;
 use super::{Plan, Protocol};
 use crate::context::Context;
 use crate::failure::Failure;

@@ -8,7 +8,6 @@ use std::fmt;
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -16,6 +15,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+pub use crate::ending::end;
+use crate::ending::is_ending;
 use crate::socket::Socket;
 
 /// How often a waiting session is looked after.
@@ -32,19 +33,6 @@ const OTHER_AT_END: Duration = Duration::from_secs(2);
 const OTHERS: u32 = 2;
 /// Bytes shown of what was asked.
 const QUERY_BYTES_MAX: usize = 100;
-
-/// The user wants to end.
-static IS_ENDING: AtomicBool = AtomicBool::new(false);
-
-/// The user wants to end: who waits for a server that does not answer gives up soon. Safe to be called more than once.
-pub fn end() {
-    IS_ENDING.store(true, Ordering::Relaxed);
-}
-
-/// Whether the user wants to end.
-pub(crate) fn is_ending() -> bool {
-    IS_ENDING.load(Ordering::Relaxed)
-}
 
 /// A server that stopped answering.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

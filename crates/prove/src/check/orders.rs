@@ -10,12 +10,12 @@
 //! | all | the level's own edges | A's write, of A's and B's writes of a key |
 //! | snapshot isolation, serializable | the same | A's write, of it and what B read of the key |
 
+use super::Shape;
 use super::anomaly::Order;
 use super::graph::Graph;
 use super::hash::Map;
-use super::scc::View;
+use super::scc::{View, backwards};
 use super::versions::{INITIAL, Keys, NONE, OLDER_STEPS_MAX, Part, Versions};
-use super::{Shape, levels};
 use crate::history::Model;
 
 /// The version that all others of a key come after.
@@ -271,7 +271,7 @@ impl Orders {
         if view.nodes() as usize * requested.len() > PAST_BITS_MAX {
             return false;
         }
-        let line = levels::backwards(view);
+        let line = backwards(view);
         let mut is_new = false;
         for block in requested.chunks(BLOCK) {
             let past = Past::of(view, &line, block);

@@ -1,23 +1,21 @@
 //! A disk of its own for a data directory: an ext4 in a file, mounted by a loop device. Its power can be cut, and it can be filled, without anybody
 //! else noticing.
 
-use connect::poll;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::journal::{Journal, Undo};
+pub use super::mount::is_mounted;
+use super::mount::{run, unmount};
 use super::{Fault, FaultError};
 use crate::sys;
 
 /// Names of mounts and images begin with this.
 const PREFIX: &str = "pgfathom-d-";
-/// How long an unmount is tried: the last process of a killed server may still be ending.
-const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a disk that was cut off is mounted anew: until the last mount namespace that holds it is gone.
 const POWER_ON_TIMEOUT: Duration = Duration::from_secs(180);
 /// Between two tries.
@@ -167,50 +165,4 @@ pub fn probe(journal: &Arc<Journal>) -> Result<(), String> {
 /// [`probe`] as an error about a fault.
 pub fn require(journal: &Arc<Journal>, fault: Fault) -> Result<(), FaultError> {
     probe(journal).map_err(|why| FaultError::NotPossible { fault, why })
-}
-
-/// Unmounts and removes everything; what is not there is no error.
-pub(super) fn remove(mount: &Path, image: &Path) -> Result<(), FaultError> {
-    if is_mounted(mount) {
-        unmount(mount)?;
-    }
-    match fs::remove_dir(mount) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(FaultError::io("remove", mount)(error));
-        }
-        _ => {}
-    }
-    match fs::remove_file(image) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(FaultError::io("remove", image)(error))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Whether something is mounted there.
-pub fn is_mounted(mount: &Path) -> bool {
-    let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    text.lines().any(|line| line.split(' ').nth(1) == mount.to_str())
-}
-
-fn unmount(mount: &Path) -> Result<(), FaultError> {
-    poll::retry(UNMOUNT_TIMEOUT, |_| true, || run("umount", &[], &[mount]))
-}
-
-fn run(program: &'static str, flags: &[&str], paths: &[&Path]) -> Result<(), FaultError> {
-    let mut command = Command::new(program);
-    // The tools of the system live where a plain user's PATH does not look.
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C").stdin(Stdio::null());
-    let output = command.args(flags).args(paths).output();
-    let output = output.map_err(|error| FaultError::Program { program, output: error.to_string() })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let mut words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if words.is_empty() {
-        words = output.status.to_string();
-    }
-    Err(FaultError::Program { program, output: words })
 }

@@ -17,7 +17,7 @@ use lab::local::{Instance, servers_in};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::{FaultError, disk};
+use super::{FaultError, mount};
 use crate::client::Client;
 
 /// How long a session of the healing may be silent.
@@ -110,7 +110,7 @@ impl Undo {
             },
             Undo::Unmount { mount, image } => {
                 end_servers(mount);
-                disk::remove(mount, image)
+                mount::remove(mount, image)
             }
             Undo::RollBack { connection, name } => {
                 let mut client = client(connection)?;

@@ -1,7 +1,7 @@
 //! The fourteen cases, and what PostgreSQL answers to each (executed on 15 and 18; the same since 9.1).
 
 use super::TABLE;
-use super::play::Transcript;
+use super::transcript::Transcript;
 use engines::profile::Isolation;
 
 /// A script.

@@ -3,7 +3,7 @@
 use super::{Comparison, Figure};
 use crate::findings::plain;
 use crate::html::markup::{Cell, Row, escape, table};
-use crate::text::{columns, fold, push};
+use crate::layout::{columns, fold, push};
 use record::number;
 
 /// From this ratio on, either way, a difference is marked.

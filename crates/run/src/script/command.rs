@@ -1,6 +1,7 @@
 //! A compiled script, and how to walk through it.
 
-use super::error::{EvalError, Problem, ScriptError, Span};
+use super::error::{Problem, ScriptError, Span};
+use super::eval_error::EvalError;
 use super::names::{Names, Slot};
 use super::parse::Amount;
 use super::program::Program;

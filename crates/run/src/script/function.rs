@@ -1,6 +1,6 @@
 //! The functions and operators of pgbench's expressions: names, argument counts, and what they compute.
 
-use super::error::EvalError;
+use super::eval_error::EvalError;
 use super::value::Value;
 use crate::random::Random;
 use crate::random::pgbench as shaped;

@@ -1,6 +1,6 @@
 //! What one session keeps for its scripts: the variables, and the evaluation stack.
 
-use super::error::EvalError;
+use super::eval_error::EvalError;
 use super::names::Slot;
 use super::value::Value;
 use crate::random::zipf::Zipf;

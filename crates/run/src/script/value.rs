@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use super::error::EvalError;
+use super::eval_error::EvalError;
 
 /// What an expression computes. Text never enters an expression: a variable that holds text (from `\gset` or `-D`) is read as one
 /// of these, or the expression fails.

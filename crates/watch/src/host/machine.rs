@@ -10,6 +10,7 @@ use super::files::{Files, growth};
 use super::memory::{self, PAGE_BYTES, Vmstat};
 use super::net::{self, Interface};
 use super::recorded::Recorded;
+use super::server::Server;
 use super::slow::Slow;
 use crate::collect::{Batch, Place};
 use record::watched::{Core, Disk, Host, Net};
@@ -26,28 +27,6 @@ const CORE_SOFTIRQ_PCT: f64 = 20.0;
 
 /// The files of pressure stall information.
 const PRESSURE: [&str; 3] = ["/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory"];
-
-/// A node of the database that runs on this machine.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Server {
-    /// Its name.
-    pub node: String,
-    /// Its processes that are at work.
-    pub active: Vec<Target>,
-    /// What lies where.
-    pub parts: Vec<Part>,
-}
-
-/// A part of a database and where it lies.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Part {
-    /// The node it belongs to.
-    pub node: String,
-    /// `pgdata`, `wal`, `tablespace X`.
-    pub what: String,
-    /// Its folder, with symbolic links followed.
-    pub path: String,
-}
 
 /// Everything that is counted since boot, at one moment.
 #[derive(Clone, Debug, Default)]

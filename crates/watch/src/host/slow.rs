@@ -9,10 +9,10 @@
 use super::facts;
 use super::files::{Absent, Files, growth};
 use super::hardware::{self, Counter, Kind};
-use super::machine::{Part, Server};
 use super::mount::{self, Mount};
 use super::recorded::Recorded;
 use super::security::{self, MarkedOn};
+use super::server::{Part, Server};
 use super::tools;
 use super::topology::Topology;
 use crate::collect::{Batch, Place};
