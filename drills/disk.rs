@@ -5,7 +5,7 @@ use crate::island::{Brake, Limit, Own, alone};
 use std::time::Duration;
 use testing::needs;
 
-/// Looks in the 70 s that the slowest of the rules asks for, and a little.
+/// Looks in the 70 s that the slowest of the rules requests, and a little.
 const LONG: usize = 150;
 
 #[test]

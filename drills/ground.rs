@@ -209,7 +209,7 @@ impl Watching<'_> {
         let _ = self.child.wait();
     }
 
-    /// Waits until the findings are as they should be, which `holds` says.
+    /// Waits until the findings are as they should be, which `holds` states.
     pub(crate) fn until_that(
         &self,
         what: &str,
@@ -258,7 +258,7 @@ impl Watching<'_> {
         self.is_silent_for(CALM_LOOKS, rules);
     }
 
-    /// The same for rules that ask for a certain time: they must have had it.
+    /// The same for rules that request a certain time: they must have had it.
     pub(crate) fn is_silent_for(&self, looks: usize, rules: &[&str]) {
         self.looked(looks);
         silent(&explain(self.folder, &self.name), rules);

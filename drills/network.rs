@@ -24,7 +24,7 @@ const FAR: &str = "10.77.0.2";
 /// Everybody may come in: nobody else is in this network.
 const HBA: &str = "local all all trust\nhost all all all trust\n";
 
-/// Looks in 8 s: the rule about queues asks for 5 s.
+/// Looks in 8 s: the rule about queues requests 5 s.
 const LOOKS: usize = 17;
 
 /// A machine of its own as far as the network goes: a namespace that lives as long as this value.

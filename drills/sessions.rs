@@ -137,7 +137,7 @@ fn a_session_that_forgot_its_transaction() {
     );
     let watching = ground.watch("writer");
     watching.until(&["VAC-05"]);
-    // What the holder does is told once it has been idle for a second.
+    // What the holder does is reported once it has been idle for a second.
     let fired = watching.until_that("what the holder does", |findings| {
         findings
             .get("VAC-05")

@@ -110,7 +110,7 @@ impl Address {
     ///
     /// # Errors
     /// When the file is wrong.
-    pub fn cluster_of_file(&self) -> Result<Option<Cluster>, Failure> {
+    pub(crate) fn cluster_of_file(&self) -> Result<Option<Cluster>, Failure> {
         let Address::File(address) = self else { return Ok(None) };
         let mut cluster = Cluster::from_file(&address.file, &Sources::of_process())
             .map_err(|error| Failure::from(error).context(format!("{} is wrong", address.path.display())))?;
@@ -158,7 +158,7 @@ impl FileAddress {
 ///
 /// # Errors
 /// When the target cannot be reached.
-pub fn users_relation(spec: &ConnSpec, name: &str) -> Result<String, Failure> {
+pub(crate) fn users_relation(spec: &ConnSpec, name: &str) -> Result<String, Failure> {
     let mut control = connect::control::connect_shared(&spec.clone().with_pinned(Pinned::Nothing))?;
     // Only the name that is asked about is looked up along the user's search path.
     let sql = "select (pg_catalog.pg_identify_object('pg_catalog.pg_class'::pg_catalog.regclass, \

@@ -49,7 +49,7 @@ impl Context {
     }
 
     /// Reports that results could not be kept. The verb goes on to its end, which is then not a good one.
-    pub fn lose_results(&self, failure: &Failure) {
+    pub(crate) fn lose_results(&self, failure: &Failure) {
         self.is_unwhole.store(true, Ordering::Relaxed);
         self.terminal.failure(failure);
     }

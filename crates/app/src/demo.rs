@@ -80,7 +80,7 @@ impl Plan {
             found.into_iter().next().ok_or_else(|| Failure::usage("no PostgreSQL server was found"))?;
         let recording = Recording::begin(context, self.directory.as_deref(), "demo", "")?;
         let machine = recording.dir().run().client;
-        say(
+        print_line(
             context,
             &format!(
                 "pgfathom demo   PostgreSQL {} ({})   {}, {}",
@@ -99,14 +99,17 @@ impl Plan {
             }
         };
         let _guard = guard(context, &server);
-        say(context, &format!("up            {}", human::seconds(begun.elapsed().as_secs_f64())));
+        print_line(context, &format!("up            {}", human::seconds(begun.elapsed().as_secs_f64())));
         self.watching.begin_single(&recording, &server.spec());
         let outcome = self.steps(context, &recording, &server.spec());
         let outcome = match outcome {
             Ok(exit) => {
                 let state = if exit == Exit::Interrupted { State::Interrupted } else { State::Finished };
                 // The page is part of the screen, so it is made before the last lines.
-                say(context, &format!("report        {}", recording.path().join(files::REPORT).display()));
+                print_line(
+                    context,
+                    &format!("report        {}", recording.path().join(files::REPORT).display()),
+                );
                 recording.finish(state).map(|_| exit)
             }
             Err(failure) => {
@@ -193,7 +196,7 @@ impl Plan {
                 }
                 Err(failure) => return Err(failure),
             }
-            tell(context, recording, &step)?;
+            print_findings(context, recording, &step)?;
         }
         if !context.stop.is_requested() {
             exits.push(verify(context, recording, spec, true)?);
@@ -218,7 +221,7 @@ impl Plan {
         let step = recording.dir().begin_step("load", "ycsb")?;
         let cluster = engines::Cluster::single(spec.clone());
         let report = fill(context, recording, &step, &cluster, &options.ycsb(), &options, None)?;
-        tell(context, recording, &step)?;
+        print_findings(context, recording, &step)?;
         Ok(if report.outcome.is_partial() { Exit::Interrupted } else { Exit::Ok })
     }
 }
@@ -233,9 +236,9 @@ fn verify(
     let cluster = Cluster::single(spec.clone());
     match prove(context, recording, &step, &cluster, &How::new(deep)) {
         Ok(report) => {
-            tell(context, recording, &step)?;
+            print_findings(context, recording, &step)?;
             for line in differences(&report) {
-                say(context, &line);
+                print_line(context, &line);
             }
             Ok(exit_of(&report))
         }
@@ -248,17 +251,17 @@ fn verify(
 }
 
 /// The line of a step that has ended, and why its numbers are not to be trusted, if they are not.
-fn tell(context: &Context, recording: &Recording<'_>, step: &StepId) -> Result<(), Failure> {
-    say(context, &recording.step_line(step)?);
+fn print_findings(context: &Context, recording: &Recording<'_>, step: &StepId) -> Result<(), Failure> {
+    print_line(context, &recording.step_line(step)?);
     let run = recording.dir().run();
     for reason in run.step(step.key()).into_iter().flat_map(|step| &step.verdict.reasons) {
-        say(context, &format!("  {reason}"));
+        print_line(context, &format!("  {reason}"));
     }
     Ok(())
 }
 
-/// The demo's screen is its result; asked for JSON it is silent, and the summary comes at the end.
-fn say(context: &Context, line: &str) {
+/// The demo's screen is its result; with JSON it prints nothing, and the summary comes at the end.
+fn print_line(context: &Context, line: &str) {
     if context.format == Format::Text {
         context.terminal.data(line);
     }

@@ -59,7 +59,7 @@ impl Plan {
     }
 }
 
-/// Removes what killed programs left, and says so.
+/// Removes what killed programs left, and reports it.
 fn sweep(context: &Context) {
     for folder in lab::leftover::remove_leftovers() {
         context.terminal.say(&format!("removed {}: its program was killed", folder.display()));

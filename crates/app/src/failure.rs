@@ -52,7 +52,7 @@ impl Failure {
 
     /// The same failure with this hint, if the error has none of its own.
     #[must_use]
-    pub fn or_hint(mut self, hint: impl Into<String>) -> Failure {
+    pub(crate) fn or_hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint.get_or_insert_with(|| hint.into());
         self
     }
@@ -65,7 +65,7 @@ impl Failure {
     }
 
     /// What went wrong, without its causes.
-    pub fn headline(&self) -> String {
+    pub(crate) fn headline(&self) -> String {
         self.error.to_string()
     }
 
@@ -84,12 +84,12 @@ impl Failure {
         let (red, cyan, plain) = if color { ("\x1b[1;31m", "\x1b[36m", "\x1b[0m") } else { ("", "", "") };
         let mut causes = self.error.chain().map(|cause| quoted(&cause.to_string())).peekable();
         let mut text = format!("{red}error{plain}: {}\n", causes.next().unwrap_or_default());
-        let mut said = text.clone();
+        let mut reported = text.clone();
         for cause in causes {
-            // Some libraries put their cause into their own message as well, and one says nothing but "db error" of its own.
-            if cause != "db error" && !said.contains(&cause) {
+            // Some libraries put their cause into their own message as well, and one has only "db error" as its own.
+            if cause != "db error" && !reported.contains(&cause) {
                 let _ = writeln!(text, "  caused by: {cause}");
-                said.push_str(&cause);
+                reported.push_str(&cause);
             }
         }
         if let Some(hint) = &self.hint {

@@ -1,4 +1,4 @@
-//! What the target says of itself, for run.json: version, settings that differ from the built-in defaults, size.
+//! What the target reports about itself, for run.json: version, settings that differ from the built-in defaults, size.
 //!
 //! Each question is asked alone: what a role may not read is named in `missing`, and the rest is still there.
 
@@ -10,7 +10,7 @@ use record::model::{Setting, Target};
 const UNTELLING: &str = "'application_name', 'client_encoding', 'config_file', 'data_directory', 'hba_file', 'ident_file', \
      'external_pid_file', 'transaction_isolation', 'transaction_read_only', 'transaction_deferrable'";
 
-/// Asks the server. Never fails: what cannot be learned is listed.
+/// Queries the server. Never fails: what cannot be learned is listed.
 pub fn take(control: &mut Control, spec: &ConnSpec) -> Target {
     let mut target =
         Target { engine: "postgres".to_string(), connection: spec.describe(), ..Target::default() };
@@ -26,7 +26,7 @@ pub fn take(control: &mut Control, spec: &ConnSpec) -> Target {
             target.version_num = row.get::<_, i64>(1).unsigned_abs();
             target.version_text = row.get(2);
         }
-        Err(error) => missing.push(format!("version: {}", told(&error))),
+        Err(error) => missing.push(format!("version: {}", server_text(&error))),
     }
     let settings = format!(
         "select name, setting, unit, source, boot_val from pg_catalog.pg_settings
@@ -46,11 +46,11 @@ pub fn take(control: &mut Control, spec: &ConnSpec) -> Target {
                 })
                 .collect();
         }
-        Err(error) => missing.push(format!("settings: {}", told(&error))),
+        Err(error) => missing.push(format!("settings: {}", server_text(&error))),
     }
     match database_bytes(control) {
         Ok(bytes) => target.database_bytes = Some(bytes),
-        Err(error) => missing.push(format!("size of the database: {}", told(&error))),
+        Err(error) => missing.push(format!("size of the database: {}", server_text(&error))),
     }
     target.missing = missing;
     target
@@ -62,6 +62,6 @@ pub fn database_bytes(control: &mut Control) -> Result<u64, postgres::Error> {
     Ok(row.get::<_, i64>(0).unsigned_abs())
 }
 
-fn told(error: &postgres::Error) -> String {
+fn server_text(error: &postgres::Error) -> String {
     connect::control::server_error(error).map_or_else(|| error.to_string(), |error| error.message)
 }

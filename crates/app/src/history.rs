@@ -1,4 +1,4 @@
-//! What runs have written, for verification: the ledger's writers, replayed by `run`, in the form `load::verify` asks for.
+//! What runs have written, for verification: the ledger's writers, replayed by `run`, in the form `load::verify` requests.
 
 use crate::failure::Failure;
 use data::ycsb::{Table, Version};
@@ -20,7 +20,7 @@ pub struct Replayed(History);
 pub fn replay(cluster: &Cluster) -> Result<Option<Replayed>, Failure> {
     let mut registry = match Registry::open(cluster) {
         Ok(Some(registry)) => registry,
-        // A node that cannot be reached is told by the verification itself.
+        // A node that cannot be reached is reported by the verification itself.
         Ok(None) | Err(LoadError::Connect(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };

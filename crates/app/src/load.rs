@@ -159,14 +159,14 @@ pub fn dataset(dataset: &load::ledger::Dataset) -> record::model::Dataset {
 }
 
 /// What a dataset was made with beyond what every ledger knows.
-pub fn add_parameters(dataset: &mut record::model::Dataset, content: &dyn load::Dataset) {
+pub(crate) fn add_parameters(dataset: &mut record::model::Dataset, content: &dyn load::Dataset) {
     for load::dataset::Parameter { what, value, .. } in content.parameters() {
         dataset.parameters.entry(what.replace(' ', "_")).or_insert_with(|| value.into());
     }
 }
 
 /// Stops the load on the signals of this process.
-pub fn stop_of(context: &Context) -> Arc<load::Stop> {
+pub(crate) fn stop_of(context: &Context) -> Arc<load::Stop> {
     let stop = Arc::new(load::Stop::new());
     let told = Arc::clone(&stop);
     context.stop.forward(move |urgency| {

@@ -6,7 +6,7 @@ use crate::recording::Recording;
 use ::watch::bundle::{self, redact::Redaction};
 use ::watch::perf::Mode;
 use ::watch::ssh::Remote;
-use ::watch::{Board, Collect, lineup, machines};
+use ::watch::{Board, Collect, collectors, machines};
 use connect::ConnSpec;
 use engines::ClusterNode;
 use record::State;
@@ -89,7 +89,8 @@ impl Machines {
     ) -> Result<Vec<Box<dyn Collect>>, Failure> {
         let mut all = vec![];
         if is_here {
-            all = machines::here(&lineup::host_name(), board, self.sysroot.as_deref(), self.perf, run_dir);
+            all =
+                machines::here(&collectors::host_name(), board, self.sysroot.as_deref(), self.perf, run_dir);
         }
         for way in &self.ssh {
             all.push(machines::there(way.remote(nodes)?, board));
@@ -115,7 +116,7 @@ impl Machines {
     ///
     /// # Errors
     /// When `--ssh` names such a node.
-    pub fn check_nodes(&self, nodes: &[ClusterNode]) -> Result<(), Failure> {
+    pub(crate) fn check_nodes(&self, nodes: &[ClusterNode]) -> Result<(), Failure> {
         self.ssh.iter().try_for_each(|way| way.remote(nodes).map(drop))
     }
 }
@@ -152,7 +153,7 @@ impl Evidence {
         Ok(())
     }
 
-    /// Writes the core dumps that were asked for, into the run directory.
+    /// Writes the core dumps that were requested, into the run directory.
     pub fn dump(&self, context: &Context, run_dir: &Path) {
         for pid in &self.core {
             match bundle::core::dump(*pid, run_dir) {
@@ -166,7 +167,7 @@ impl Evidence {
         }
     }
 
-    /// Packs the run, which ends with this, if that was asked for; its page is made where it is opened. Before the recording closes: the last line
+    /// Packs the run, which ends with this, if that was requested; its page is made where it is opened. Before the recording closes: the last line
     /// names the run directory.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use workloads::driving::Benchmark;
 
-/// Tells the stream that orders the cells from the seed's other uses.
+/// Separates the stream that orders the cells from the seed's other uses.
 const ORDER_STREAM: u64 = 0x6d61_7472_6978_2121;
 
 /// Which cluster's matrix to measure, and how.
@@ -231,7 +231,7 @@ impl Work<'_> {
             for at in self.order(cells.len(), round) {
                 let cell = &mut cells[at];
                 visited += 1;
-                if self.stop.asked() > 0 || cell.is_given_up() {
+                if self.stop.requests() > 0 || cell.is_given_up() {
                     continue;
                 }
                 let ycsb = match cell.operation {
@@ -239,8 +239,8 @@ impl Work<'_> {
                     Operation::Update => updates.clone(),
                 };
                 let workload = self.workload(cell.operation, ycsb)?;
-                let told = format!("{visited}/{visits} {}", self.title(cell));
-                let left = cell.visit(&self.visit(&told), workload, seed)?;
+                let label = format!("{visited}/{visits} {}", self.title(cell));
+                let left = cell.visit(&self.visit(&label), workload, seed)?;
                 if cell.operation == Operation::Update {
                     for (at, record) in left.into_iter().enumerate() {
                         records[cell.first_session as usize + at] = record;
@@ -295,14 +295,14 @@ impl Work<'_> {
         }
     }
 
-    fn visit<'v>(&'v self, told: &'v str) -> Visit<'v> {
+    fn visit<'v>(&'v self, label: &'v str) -> Visit<'v> {
         Visit {
             matrix: self.matrix,
             context: self.context,
             recording: self.recording,
             cluster: self.cluster,
             stop: &self.stop,
-            told,
+            label,
         }
     }
 
@@ -313,7 +313,7 @@ impl Work<'_> {
                 cells.iter().find(|cell| cell.operation == operation && cell.pair == (node, Some(node)));
             own.and_then(Cell::p50_us)
         };
-        let explained: Vec<_> = cells
+        let distances: Vec<_> = cells
             .iter()
             .map(|cell| {
                 let (connect, data) = (cell.pair.0, cell.pair.1.filter(|data| *data != cell.pair.0)?);
@@ -322,7 +322,7 @@ impl Work<'_> {
             })
             .collect();
         let mut dataset = Some(crate::load::dataset(self.dataset));
-        for (cell, explained) in cells.iter_mut().zip(explained) {
+        for (cell, distance) in cells.iter_mut().zip(distances) {
             let parameters = fields(json!({
                 names::OPERATION: cell.operation.name(),
                 names::CONNECT: self.cluster.nodes[cell.pair.0].name,
@@ -340,7 +340,7 @@ impl Work<'_> {
                 self.recording,
                 parameters,
                 dataset.take(),
-                explained,
+                distance,
                 &self.shape.notes,
                 is_interrupted,
             );

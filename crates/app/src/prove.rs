@@ -2,13 +2,14 @@
 //! under load and under faults.
 
 pub mod check;
-mod ground;
+mod fault_events;
 mod hermitage;
 mod history;
 pub mod live;
-mod moments;
 mod suite;
+mod testbed;
 pub mod tpcc;
+mod trial;
 
 /// What can be proved under load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

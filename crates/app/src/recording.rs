@@ -67,7 +67,7 @@ impl<'a> Recording<'a> {
     }
 
     /// The same, for threads that write beside the verb.
-    pub fn shared_dir(&self) -> &Arc<RunDir> {
+    pub(crate) fn shared_dir(&self) -> &Arc<RunDir> {
         &self.dir
     }
 
@@ -78,7 +78,7 @@ impl<'a> Recording<'a> {
     }
 
     /// Ends the sampling, if there is any: what comes from now on is not of the work.
-    pub fn end_watch(&self) {
+    pub(crate) fn end_watch(&self) {
         if let Some(sampler) = self.sampler.take() {
             let (_, lost) = sampler.stop();
             self.keep(lost.map_or(Ok(()), Err));
@@ -95,7 +95,7 @@ impl<'a> Recording<'a> {
         self.dir.path()
     }
 
-    /// What could not be written must not stop a load of days: it is said once, the work goes on, and the verb ends with an error.
+    /// What could not be written must not stop a load of days: it is reported once, the work goes on, and the verb ends with an error.
     pub fn keep(&self, written: Result<(), RecordError>) {
         if let Err(error) = written {
             self.dir.lose(error);
@@ -129,14 +129,14 @@ impl<'a> Recording<'a> {
         Held { dir: self.path().to_path_buf(), run: self.dir.run(), lost }
     }
 
-    /// Takes the directory away again: what was asked for was refused before anything was measured.
+    /// Takes the directory away again: what was requested was refused before anything was measured.
     pub fn discard(self) {
         drop(self.sampler.take());
         remove(self.path());
     }
 
     /// Likewise if the process has to end before the work has begun.
-    pub fn discard_on_forced_exit(&self) -> CleanupGuard {
+    pub(crate) fn discard_on_forced_exit(&self) -> CleanupGuard {
         let path = self.path().to_owned();
         self.context.stop.on_forced_exit(move || remove(&path))
     }
@@ -194,7 +194,7 @@ impl<'a> Recording<'a> {
     ///
     /// # Errors
     /// As [`Recording::finish`].
-    pub fn finish_with_page(&self, state: State) -> Result<Run, Failure> {
+    pub(crate) fn finish_with_page(&self, state: State) -> Result<Run, Failure> {
         self.end_watch();
         self.dir.finish(state)?;
         if self.context.is_text() {
@@ -203,7 +203,7 @@ impl<'a> Recording<'a> {
         self.finish(state)
     }
 
-    /// Closes the directory, looks for causes, writes the report page, prints the summary when JSON was asked for, and names the directory: the last
+    /// Closes the directory, looks for causes, writes the report page, prints the summary when JSON was requested, and names the directory: the last
     /// line on stderr. A directory that is not whole makes the verb end with an error, after all results are told.
     ///
     /// # Errors
@@ -216,7 +216,7 @@ impl<'a> Recording<'a> {
     ///
     /// # Errors
     /// As [`Recording::finish`].
-    pub fn finish_with(&self, state: State, more: Map<String, Value>) -> Result<Run, Failure> {
+    pub(crate) fn finish_with(&self, state: State, more: Map<String, Value>) -> Result<Run, Failure> {
         self.conclude(state)?;
         let run = self.dir.run();
         let page = self.path().join(files::REPORT);
@@ -248,7 +248,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// The fields of a JSON object; a null says nothing and is left out.
+/// The fields of a JSON object; a null holds no information and is left out.
 pub fn fields(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(fields) => fields.into_iter().filter(|(_, value)| !value.is_null()).collect(),
@@ -259,7 +259,7 @@ pub fn fields(value: Value) -> Map<String, Value> {
 /// Removes a directory without a measurement, and nothing in it that is not of a recording.
 fn remove(path: &Path) {
     for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY, files::FINDINGS] {
-        // A file that cannot be removed stays; the refusal is what the user has to hear of.
+        // A file that cannot be removed stays; the refusal is what the user has to learn of.
         let _ = std::fs::remove_file(path.join(name));
     }
     // What was sampled beside the work goes with it; nobody else writes into these.
@@ -271,19 +271,19 @@ fn remove(path: &Path) {
     let _ = std::fs::remove_dir(record::writer::DEFAULT_ROOT);
 }
 
-/// Whether a file cannot be written because its folder is somebody else's: then nobody expects it there.
-pub fn is_not_ours(error: &std::io::Error) -> bool {
+/// Whether a file cannot be written because its folder is of another owner: then nobody expects it there.
+pub(crate) fn is_not_ours(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Writes a file that is there wholly or not at all: a disk that fills up leaves no half page. A link of that name, which somebody else's
+/// Writes a file that is there wholly or not at all: a disk that fills up leaves no half page. A link of that name, which another user
 /// directory may hold, is replaced and not followed.
-pub fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     file::replace(path, text.as_bytes())
 }
 
 /// The same for a place that the user named: a pipe or a device there is written to, and a link leads where it leads.
-pub fn write_named(path: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn write_named(path: &Path, text: &str) -> std::io::Result<()> {
     match std::fs::metadata(path) {
         Ok(there) if !there.is_file() => std::fs::write(path, text),
         Ok(_) => file::replace(&std::fs::canonicalize(path)?, text.as_bytes()),

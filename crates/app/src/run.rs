@@ -1,6 +1,7 @@
 //! `run`: drive transactions and measure them. pgbench's words where pgbench has them.
 
 mod advice;
+mod assembled;
 mod families;
 pub(crate) mod measure;
 pub(crate) mod mix;
@@ -31,7 +32,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Sessions that one worker thread is given unless -j says otherwise.
+/// Sessions that one worker thread is given unless -j is given.
 const SESSIONS_PER_WORKER: u64 = 32;
 /// How long a run lasts when neither -T nor -t says so.
 const TIME_DEFAULT: Duration = Duration::from_secs(10);
@@ -55,7 +56,7 @@ pub struct Plan {
     pub scale: Option<u64>,
     /// Do not vacuum pgbench's tables before the run.
     pub no_vacuum: bool,
-    /// Where sessions enter, and whose rows they ask for.
+    /// The nodes that sessions connect to, and whose rows they read.
     pub route: route::Route,
     /// Numbers of sessions; several make a sweep.
     pub client: Sessions,
@@ -174,7 +175,7 @@ impl Plan {
     /// # Errors
     /// When the plan or its scripts are wrong, or no session could start.
     pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
-        // Scripts may come from a pipe that nobody writes, tables may be locked: no reason to go on after a signal.
+        // Scripts may come from a pipe that nothing writes, tables may be locked: no reason to go on after a signal.
         let idle = context.stop.nothing_in_flight();
         self.check_sweep()?;
         if self.is_sweep() {
@@ -261,7 +262,7 @@ impl Plan {
         }
     }
 
-    /// The seed asked for, or one from the clock: it stands in run.json, so any run can be repeated.
+    /// The seed requested, or one from the clock: it stands in run.json, so any run can be repeated.
     fn seed(&self) -> u64 {
         self.random_seed.unwrap_or_else(record::clock::wall_us)
     }

@@ -32,7 +32,7 @@ const NULL_SCRIPT: &str =
     "\\set aid random(1, 100000)\nSELECT abalance FROM pgbench_accounts WHERE aid = :aid;\n";
 /// Readings of the clock for its cost and its steps.
 const CLOCK_READINGS: u64 = 1_000_000;
-/// What the timer is asked for: long enough for the kernel to put the thread to sleep.
+/// The time that the timer is set to: long enough for the kernel to put the thread to sleep.
 const SLEEP: Duration = Duration::from_micros(500);
 /// Sleeps that go into the timer's figures at most.
 const SLEEPS_MAX: u32 = 2_000;
@@ -158,7 +158,7 @@ fn null_server(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
             .hint("raise the limit of open files: ulimit -n")
     };
     let server = NullServer::start().map_err(refused)?;
-    let asked = stop.session_flag();
+    let requested = stop.session_flag();
     let mut numbers = Vec::new();
     let mut parts = Vec::new();
     for (wire, tps_name, cpu_name) in [
@@ -188,7 +188,7 @@ fn null_server(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
             connects: run::routing::Connects::default(),
             first_session: 0,
         };
-        let account = match drive::drive(options, server.dial(), &asked, &mut Unwatched) {
+        let account = match drive::drive(options, server.dial(), &requested, &mut Unwatched) {
             Ok(account) => account,
             Err(DriveError::Interrupted) => break,
             Err(error) => return Err(error.into()),

@@ -49,7 +49,7 @@ impl Opening<'_> {
     ///
     /// # Errors
     /// When the work was refused or broke off.
-    pub fn in_one_step<'c>(
+    pub(crate) fn in_one_step<'c>(
         &self,
         recording: Recording<'c>,
         work: impl FnOnce(&Recording<'c>, &StepId) -> Result<Outcome, NoOutcome>,

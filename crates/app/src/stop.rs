@@ -18,7 +18,7 @@ pub const GRACE: Duration = Duration::from_secs(2);
 type Cleanup = Box<dyn FnOnce() + Send>;
 type Listener = Box<dyn Fn(Urgency) + Send>;
 
-/// What a request asks for.
+/// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
     /// Finish what is in flight.
@@ -60,7 +60,7 @@ impl Stop {
         self.request_with(|_| ());
     }
 
-    /// The same; `reply` hears what the request has come to. Where nothing is in flight nothing can begin before it has returned.
+    /// The same; `reply` receives what the request has come to. Where nothing is in flight nothing can begin before it has returned.
     pub fn request_with(&self, reply: impl Fn(Reply)) {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if *idle > 0 {
@@ -71,11 +71,11 @@ impl Stop {
         drop(idle);
         connect::control::silence::end();
         if !self.drain.swap(true, Ordering::SeqCst) {
-            self.tell(Urgency::Drain);
+            self.notify(Urgency::Drain);
             reply(Reply::Draining);
             return;
         }
-        self.tell(Urgency::Now);
+        self.notify(Urgency::Now);
         std::thread::sleep(GRACE);
         // Still here: a call that does not come back.
         self.clean_up();
@@ -90,7 +90,7 @@ impl Stop {
         }
     }
 
-    fn tell(&self, urgency: Urgency) {
+    fn notify(&self, urgency: Urgency) {
         for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             listener(urgency);
         }
@@ -116,34 +116,34 @@ impl Stop {
     }
 
     /// The same for the sessions of a run, which tell one request from two.
-    pub fn session_flag(&self) -> Arc<StopFlag> {
+    pub(crate) fn session_flag(&self) -> Arc<StopFlag> {
         let flag = Arc::new(StopFlag::default());
         self.forward({
             let flag = Arc::clone(&flag);
             move |urgency| match urgency {
-                Urgency::Drain => flag.ask(),
+                Urgency::Drain => flag.request(),
                 // The second request counts as the second one even when the first came before this run.
-                Urgency::Now => (flag.asked()..2).for_each(|_| flag.ask()),
+                Urgency::Now => (flag.requests()..2).for_each(|_| flag.request()),
             }
         });
         flag
     }
 
-    /// Until the guard is dropped the first request ends the process at once, whatever call it sits in: a file that nobody writes, a lock that
+    /// Until the guard is dropped the first request ends the process at once, whatever call it sits in: a file that nothing writes, a lock that
     /// nobody gives back. For what comes before the work.
-    pub fn nothing_in_flight(&self) -> IdleGuard {
+    pub(crate) fn nothing_in_flight(&self) -> IdleGuard {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         IdleGuard { stop: self.clone() }
     }
 
     /// Whether the user wants an end.
-    pub fn is_requested(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         self.drain.load(Ordering::Relaxed)
     }
 
     /// Registers what must happen even if the verb hangs: it runs on the requester's thread after the second request, or never.
     /// Dropping the guard takes it back, when the verb has cleaned up by itself.
-    pub fn on_forced_exit(&self, cleanup: impl FnOnce() + Send + 'static) -> CleanupGuard {
+    pub(crate) fn on_forced_exit(&self, cleanup: impl FnOnce() + Send + 'static) -> CleanupGuard {
         let mut cleanups = self.cleanups.lock().unwrap_or_else(PoisonError::into_inner);
         let id = cleanups.last().map_or(0, |(id, _)| id + 1);
         cleanups.push((id, Box::new(cleanup)));
@@ -184,17 +184,17 @@ mod tests {
     #[test]
     fn the_first_request_drains_only_and_late_listeners_hear_of_it() {
         let stop = Stop::default();
-        let heard = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::new(Mutex::new(Vec::new()));
         let listen = |name: &'static str| {
-            let heard = Arc::clone(&heard);
-            move |urgency| heard.lock().unwrap().push((name, urgency))
+            let received = Arc::clone(&received);
+            move |urgency| received.lock().unwrap().push((name, urgency))
         };
         stop.forward(listen("early"));
-        assert!(!stop.is_requested() && heard.lock().unwrap().is_empty());
+        assert!(!stop.is_requested() && received.lock().unwrap().is_empty());
         stop.request();
         assert!(stop.is_requested());
         stop.forward(listen("late"));
-        assert_eq!(*heard.lock().unwrap(), [("early", Urgency::Drain), ("late", Urgency::Drain)]);
+        assert_eq!(*received.lock().unwrap(), [("early", Urgency::Drain), ("late", Urgency::Drain)]);
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// Progress that begins now. `every` is what the user asked for with -P: then plain lines, on a terminal as well.
+    /// Progress that begins now. `every` is what the user requested with -P: then plain lines, on a terminal as well.
     pub fn new(terminal: &'a dyn Terminal, every: Option<Duration>) -> Progress<'a> {
         let every = match every {
             Some(every) => every,

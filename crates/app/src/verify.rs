@@ -135,7 +135,7 @@ fn held(context: &Context, control: &mut postgres::Client) -> What {
 }
 
 /// What a verification's answer means for scripts.
-pub fn exit_of(report: &VerifyReport) -> Exit {
+pub(crate) fn exit_of(report: &VerifyReport) -> Exit {
     match report.verdict() {
         load::verify::Verdict::Exact => Exit::Ok,
         load::verify::Verdict::Different => Exit::Difference,

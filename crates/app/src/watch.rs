@@ -8,7 +8,7 @@ use crate::human;
 use crate::machines::{Evidence, Machines};
 use crate::recording::Recording;
 use crate::terminal;
-use ::watch::{Board, Options, Sampler, lineup, live};
+use ::watch::{Board, Options, Sampler, collectors, live};
 use connect::ConnSpec;
 use connect::control::{self, Control};
 use engines::Cluster;
@@ -91,7 +91,7 @@ impl Plan {
         }));
         let begun = Instant::now();
         let board = Arc::new(Board::new());
-        let mut collectors = lineup::of_survey(&survey, &board);
+        let mut collectors = collectors::of_survey(&survey, &board);
         collectors.extend(self.machines.collectors(
             self.is_here,
             &cluster.nodes,

@@ -63,12 +63,12 @@ pub(crate) struct Role {
 }
 
 impl Role {
-    /// Asks for both, as text `t` or `f`.
+    /// Requests both, as text `t` or `f`.
     /// Every name has its schema: the session may have the user's search path.
     pub(crate) const QUERY: &'static str = "select pg_catalog.pg_is_in_recovery(), pg_catalog.pg_is_in_recovery() or \
          pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) 'on'::pg_catalog.text";
 
-    /// Why a session with this server is not what was asked for.
+    /// Why a session with this server is not what was requested.
     fn objection(self, wanted: SessionAttrs) -> Option<&'static str> {
         match wanted {
             SessionAttrs::ReadWrite if self.read_only => Some("the session is read-only"),
@@ -95,10 +95,10 @@ pub(crate) trait Plane {
         tls: Option<&Tls>,
     ) -> Result<Self::Session, Failure>;
 
-    /// Asks the server what it is.
+    /// Reads what the server is.
     fn role(&self, spec: &ConnSpec, session: &mut Self::Session) -> Result<Role, Cause>;
 
-    /// The session is what was asked for: the limits of its beginning are over.
+    /// The session is what was requested: the limits of its beginning are over.
     fn begin_work(&self, session: &mut Self::Session);
 }
 
@@ -205,7 +205,7 @@ fn connect_host<P: Plane>(
     None
 }
 
-/// Tries one address, with and without TLS as the mode says.
+/// Tries one address, with and without TLS as the mode states.
 fn connect_endpoint<P: Plane>(
     spec: &ConnSpec,
     plane: &P,

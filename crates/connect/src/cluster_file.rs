@@ -183,8 +183,8 @@ impl Node {
 }
 
 impl ClusterFile {
-    /// How to reach the node that takes writes: the first node; in a cluster with standbys all its hosts, asked for `read-write` unless
-    /// the first connection asks for something else, so that a session finds the new primary after a failover.
+    /// How to reach the node that takes writes: the first node; in a cluster with standbys all its hosts, requested `read-write` unless
+    /// the first connection requests something else, so that a session finds the new primary after a failover.
     ///
     /// # Errors
     /// [`ClusterFileError::NodeConnection`].

@@ -156,7 +156,7 @@ impl Values {
     }
 }
 
-/// Puts together everything that was said about a connection.
+/// Puts together everything that was reported about a connection.
 pub fn resolve(request: &Request, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
     let mut values = Values::default();
     let flags = [("host", "-h", &request.host), ("port", "-p", &request.port), ("user", "-U", &request.user)];

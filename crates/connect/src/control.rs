@@ -266,7 +266,7 @@ impl ControlPlane {
 fn statement_failed(error: &postgres::Error) -> Cause {
     let source = error.source();
     if let Some(error) = server_error(error) {
-        return Cause::Asked(Box::new(error));
+        return Cause::Requested(Box::new(error));
     }
     if error.is_closed() {
         return Cause::Closed;
@@ -305,7 +305,7 @@ impl Plane for ControlPlane {
         tls: Option<&Tls>,
     ) -> Result<Control, Failure> {
         let control = self.open_settled(spec, candidate, encryption, tls)?;
-        // Through a pooler another session may wait for ours to end: its silence says nothing.
+        // Through a pooler another session may wait for ours to end: its silence proves nothing.
         if settings::known(&settings::marked(spec), candidate).is_none_or(|way| way == Way::Startup) {
             let (spec, candidate, tls) = (settings::without(spec), candidate.clone(), tls.cloned());
             control.silence.ask_elsewhere(Box::new(move |limit| {
@@ -377,7 +377,7 @@ fn config(spec: &ConnSpec, candidate: &Candidate) -> postgres::Config {
         .user(&spec.user)
         .dbname(&spec.dbname)
         .application_name(&spec.application_name)
-        // The connector does what the library would: it asks for TLS if it is wanted, and takes the answer.
+        // The connector does what the library would: it requests TLS if it is wanted, and takes the answer.
         .ssl_mode(postgres::config::SslMode::Require)
         .ssl_negotiation(postgres::config::SslNegotiation::Direct);
     if let Some(password) = spec.password_for(&candidate.host) {

@@ -65,10 +65,10 @@ impl HotParts {
     /// Ends the session politely: Terminate, and the end of TLS. Without them the server would write about a lost client into its log.
     /// Best effort and without waiting: a server that does not read gets nothing.
     pub fn close(mut self) {
-        self.say_goodbye();
+        self.send_terminate();
     }
 
-    fn say_goodbye(&mut self) {
+    fn send_terminate(&mut self) {
         let mut out = Vec::new();
         frontend::terminate(&mut out);
         let _ = self.socket.set_nonblocking(true);
@@ -84,7 +84,7 @@ impl HotParts {
 impl Drop for HotConnection {
     fn drop(&mut self) {
         if let Some(parts) = &mut self.parts {
-            parts.say_goodbye();
+            parts.send_terminate();
         }
     }
 }
@@ -194,7 +194,13 @@ fn first_question(spec: &ConnSpec, session: &mut HotConnection, sql: &str) -> Re
     session.simple_query(sql).map_err(|error| match error {
         QueryError::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
             let seconds = began.elapsed().as_secs();
-            Cause::Silent(Silent { place, seconds, asked: sql.to_owned(), is_alone: true, is_talking: false })
+            Cause::Silent(Silent {
+                place,
+                seconds,
+                query_text: sql.to_owned(),
+                is_alone: true,
+                is_talking: false,
+            })
         }
         error => settings::cause(error),
     })
@@ -490,7 +496,7 @@ impl HotConnection {
         self.parts().cancel.clone()
     }
 
-    /// Asks the server, over a connection of its own, to end the running query.
+    /// Requests, over a connection of its own, that the server ends the running query.
     pub fn cancel(&self) -> io::Result<()> {
         self.parts().cancel.cancel()
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A password. It never shows in `Debug` or `Display`; whoever needs it says so with [`Secret::reveal`].
+/// A password. It never shows in `Debug` or `Display`; who needs it calls [`Secret::reveal`].
 ///
 /// Nothing is wiped from memory on drop: the allocator, TLS and the kernel have made copies by then, and a promise that cannot
 /// be kept is none.

@@ -58,7 +58,7 @@ impl Way {
 pub(crate) struct Settings(Vec<(String, String)>);
 
 impl Settings {
-    /// What the specification asks for. An option of the server that is no setting cannot travel in any other way than the startup packet.
+    /// What the specification requests. An option of the server that is no setting cannot travel in any other way than the startup packet.
     pub(crate) fn of(spec: &ConnSpec) -> Result<Settings, Cause> {
         let mut settings = parse(spec.options.as_deref().unwrap_or_default())
             .map_err(|option| Cause::Pooler(PoolerRefusal::Option(option)))?;
@@ -128,7 +128,7 @@ impl Settings {
     }
 }
 
-/// The same with a setting by which a pooler can be told from a server, if there is none yet. It changes nothing: floats are exact with it,
+/// The same with a setting by which a pooler can be distinguished from a server, if there is none yet. It changes nothing: floats are exact with it,
 /// as they are without since PostgreSQL 12.
 pub(crate) fn marked(spec: &ConnSpec) -> ConnSpec {
     let mut spec = spec.clone();
@@ -266,7 +266,7 @@ fn process_of(session: &mut HotConnection) -> Option<u32> {
 /// What a failed statement of a new session means.
 pub(crate) fn cause(error: QueryError) -> Cause {
     match error {
-        QueryError::Server(error) => Cause::Asked(Box::new(error)),
+        QueryError::Server(error) => Cause::Requested(Box::new(error)),
         QueryError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
         QueryError::Io(error) => control::broken(&error),
     }

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use crate::attempt::Endpoint;
 use crate::conninfo::Keepalives;
-use crate::control::silence::is_ending;
+use crate::ending::is_ending;
 
 /// The end of `connect_timeout`; `None` waits for ever.
 pub(crate) type Deadline = Option<Instant>;
@@ -151,7 +151,7 @@ fn open_unix(path: &Path, deadline: Deadline) -> io::Result<UnixStream> {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, slice(deadline, began)?)?;
         match rustix::net::connect(&socket, &address) {
             Ok(()) => break,
-            // That is how the kernel says that the time is over.
+            // That is how the kernel reports that the time is over.
             Err(rustix::io::Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),
         }

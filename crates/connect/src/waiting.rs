@@ -17,7 +17,7 @@ pub const NONE_IS_SYNCHRONOUS: &str =
     "select not exists (select from pg_catalog.pg_stat_replication where sync_priority > 0)";
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(5);
-/// The smallest transaction whose commit waits: a record of the log that nobody reads.
+/// The smallest transaction whose commit waits: a record of the log that nothing reads.
 const COMMIT: &str = "select pg_catalog.pg_logical_emit_message(true, 'pgfathom', '')";
 
 /// Why it is not known that commits wait.

@@ -81,8 +81,8 @@ impl Cluster {
         Ok(Cluster { engine, nodes, partitions, left_out: vec![] })
     }
 
-    /// In a cluster with standbys: asks who takes writes now, and gives it the role of the primary and the first place. A file says how the cluster was
-    /// made; a standby may have been promoted since. When nobody takes writes everything stays as it is, and whoever connects next learns why.
+    /// In a cluster with standbys: asks who takes writes now, and gives it the role of the primary and the first place. A file reports how the cluster was
+    /// made; a standby may have been promoted since. When nothing takes writes everything stays as it is, and whoever connects next learns why.
     #[must_use]
     pub fn following_primary(mut self) -> Cluster {
         let has = |role: Role| self.nodes.iter().any(|node| node.role == role);

@@ -17,11 +17,12 @@ mod lanes;
 mod order;
 mod segment;
 
-pub use code::{hash_code, lookup2};
-pub use key::{Key, KeyType, float8_extended};
+pub use code::hash_code;
+pub use key::{Key, KeyType};
 pub use lanes::text_records;
-pub use order::ordered_key;
-pub use segment::{jump, legacy_segment, segment};
+pub(crate) use order::ordered_key;
+pub(crate) use segment::legacy_segment;
+pub use segment::{jump, segment};
 
 /// The seed with which hash partitioning hashes its keys: `HASH_PARTITION_SEED` in `src/include/catalog/partition.h`.
 pub const PARTITION_SEED: u64 = 0x7A5B_2236_7996_DCFD;
@@ -130,7 +131,7 @@ pub fn bytes(bytes: &[u8]) -> u32 {
 
 /// `hash_bytes_uint32_extended`: what the integer types of up to 32 bits come down to.
 #[must_use]
-pub fn uint32_extended(word: u32, seed: u64) -> u64 {
+pub(crate) fn uint32_extended(word: u32, seed: u64) -> u64 {
     let mut state = State::new(size_of::<u32>(), seed);
     state.add(word, 0, 0);
     state.finish()

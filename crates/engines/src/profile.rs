@@ -15,7 +15,7 @@ pub use discovery::{Catalog, Discovery, Kind, Oracle, Replication};
 pub use expectation::{Case, Expectation, Levels, Reasons, Statements};
 pub use layout::{Conflicts, Copies, Ddl, EntryPoints, Layout, LoadPath, NodeLinks, Spread};
 pub(crate) use promise::short;
-pub use promise::{Anomaly, Arrangement, Entry, Level, Place, Promise, Rule, Setting, Verdict, table};
+pub use promise::{Anomaly, Arrangement, Entry, Isolation, Place, Promise, Rule, Setting, Verdict, table};
 
 use std::fmt;
 

@@ -155,7 +155,7 @@ fn a_damaged_citus_is_told_as_what_it_is() {
     assert!(error.hint().unwrap().contains("--via connect"));
 
     let error = discover("citus.down").unwrap_err();
-    assert_eq!(error.to_string(), "the catalog says that node \"w1:5432\" is inactive");
+    assert_eq!(error.to_string(), "node \"w1:5432\" is inactive in the catalog");
     let error = discover("citus.unreadable").unwrap_err();
     assert!(chain(&error).contains("cannot list the nodes of citus"), "{}", chain(&error));
     assert!(chain(&error).contains("permission denied for table pg_dist_node"), "{}", chain(&error));
@@ -179,7 +179,7 @@ fn shardman_is_found_and_routed_as_its_catalog_says() {
     assert_eq!(one.table("t").routing(), &server("the hash of mood (mood) is the server's own business"));
 
     let error = discover("shardman.damaged").unwrap_err();
-    assert_eq!(error.to_string(), "the catalog says that node \"rg2\" is without a foreign server");
+    assert_eq!(error.to_string(), "node \"rg2\" is without a foreign server in the catalog");
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn greenplum_is_routed_by_the_hash_that_its_operator_classes_say() {
         greenplum.table("mixed").routing(),
         &server("its key mixes two generations of hash functions")
     );
-    assert_eq!(greenplum.table("heap").routing(), &server("rows are dealt out at random"));
+    assert_eq!(greenplum.table("heap").routing(), &server("rows are distributed randomly"));
     assert!(greenplum.table("copied").on_every_node());
 }
 
@@ -218,7 +218,7 @@ fn a_greenplum_between_two_sizes_is_told() {
     assert_eq!(message, "partition 1 of half is on a segment that is down");
     let (message, _) = greenplum.wrong("short");
     assert!(
-        message.ends_with("its rows are dealt to 4 segments, and the catalog lists 2 of them"),
+        message.ends_with("its rows are distributed over 4 segments, and the catalog lists 2 of them"),
         "{message}"
     );
     let (message, hint) = greenplum.wrong("five");

@@ -433,9 +433,9 @@ impl Case {
 
     /// A statement's text, if an event has it.
     pub fn query(&self, query_id: &str) -> Option<&str> {
-        let told =
+        let detail =
             self.events_of(record::event::QUERY).find(|event| Case::word_of(event, "query_id") == query_id);
-        told.map(|event| Case::word_of(event, "text"))
+        detail.map(|event| Case::word_of(event, "text"))
     }
 }
 

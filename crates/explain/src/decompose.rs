@@ -108,8 +108,8 @@ fn starved(case: &Case, window: Window) -> Option<String> {
         format!(
             "the sampled server processes waited for a processor for {} of the time ({} on one): \
              a session counts as active only after its process has read the statement, so this time is part of the unexplained remainder",
-            crate::say::percent(wanted / watched),
-            crate::say::percent(computed / watched)
+            crate::units::percent(wanted / watched),
+            crate::units::percent(computed / watched)
         )
     })
 }
@@ -226,10 +226,10 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
         parts.insert(1, part(CLIENT, us.min(service_us), vec![]));
         notes.push(format!(
             "the client's threads computed {} per transaction and waited {} for a processor; replies that arrive together wait for each other: {} at least, {} at most",
-            crate::say::us(taken.run_us),
-            crate::say::us(taken.wait_us),
-            crate::say::us(least_us),
-            crate::say::us(most_us.max(least_us))
+            crate::units::us(taken.run_us),
+            crate::units::us(taken.wait_us),
+            crate::units::us(least_us),
+            crate::units::us(most_us.max(least_us))
         ));
     }
     let explained: f64 = parts.iter().map(|part| part.us).sum();
@@ -237,8 +237,8 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     if explained > response_us * (1.0 + ROUNDING) {
         notes.push(format!(
             "the parts add up to {} of the whole: they are measured separately, and a process woken from a wait counts as waiting until it has a processor; so the parts together are too large by {}",
-            crate::say::percent(explained / response_us),
-            crate::say::us(explained - response_us)
+            crate::units::percent(explained / response_us),
+            crate::units::us(explained - response_us)
         ));
     }
     Some(ClientTime {

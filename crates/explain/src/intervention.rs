@@ -15,8 +15,8 @@
 use crate::case::{Case, SettingChange};
 use crate::rule::Claim;
 use crate::rules::{replication, vacuum, wal};
-use crate::say;
 use crate::statistics;
+use crate::units;
 use crate::waits::{Waits, Who};
 use record::event;
 use record::finding::{Level, Severity, Window};
@@ -169,8 +169,8 @@ struct Trial<'a> {
 impl Trial<'_> {
     fn weigh(&self, changes: &[&SettingChange], known: Option<Claim>) -> Option<Claim> {
         let readings = self.readings();
-        let (moments, epochs) = self.epochs(changes, &readings);
-        let switches: Vec<Switch<'_>> = moments
+        let (times_us, epochs) = self.epochs(changes, &readings);
+        let switches: Vec<Switch<'_>> = times_us
             .iter()
             .enumerate()
             .map(|(index, at_us)| Switch {
@@ -190,8 +190,8 @@ impl Trial<'_> {
                         "{} at second {}: {} of the samples before, {} after",
                         switch.words(),
                         switch.at_us / 1_000_000,
-                        say::percent(switch.before.share),
-                        say::percent(switch.after.share)
+                        units::percent(switch.before.share),
+                        units::percent(switch.after.share)
                     ))
                 })
             });
@@ -215,14 +215,14 @@ impl Trial<'_> {
                     "it changed with {} at second {}, but in {} that happens by chance in {} of the cases: change it back and forth once more, or record for longer",
                     first.words(),
                     first.at_us / 1_000_000,
-                    say::seconds(length_us as f64 / 1e6),
-                    say::percent(p)
+                    units::seconds(length_us as f64 / 1e6),
+                    units::percent(p)
                 ))
             });
         }
         let mut claim = claim.unwrap_or_else(|| self.past(first, &epochs));
         for (switch, lag_us) in effects.iter().zip(&lags_us) {
-            claim = claim.because(self.told(switch, *lag_us));
+            claim = claim.because(self.sentence(switch, *lag_us));
             let others: Vec<&str> = self
                 .case
                 .setting_changes(self.node)
@@ -283,9 +283,9 @@ impl Trial<'_> {
         changes: &[&SettingChange],
         readings: &[(u64, u64, f64, f64)],
     ) -> (Vec<u64>, Vec<Epoch>) {
-        let mut moments: Vec<u64> = changes.iter().map(|change| change.t_us).collect();
-        moments.sort_unstable();
-        moments.dedup();
+        let mut times_us: Vec<u64> = changes.iter().map(|change| change.t_us).collect();
+        times_us.sort_unstable();
+        times_us.dedup();
         // Of a setting that changed once, the value before the change is known, too: two epochs with one value can be compared.
         let mut values: BTreeMap<String, String> = BTreeMap::new();
         for change in changes {
@@ -293,15 +293,15 @@ impl Trial<'_> {
         }
         let mut epochs = vec![];
         let mut from_us = self.case.span.from_us;
-        for index in 0..=moments.len() {
-            let to_us = moments.get(index).copied().unwrap_or(self.case.span.to_us);
+        for index in 0..=times_us.len() {
+            let to_us = times_us.get(index).copied().unwrap_or(self.case.span.to_us);
             epochs.push(self.epoch(Window::new(from_us, to_us), values.clone(), readings));
             for change in changes.iter().filter(|change| change.t_us == to_us) {
                 values.insert(change.name.clone(), change.after.clone());
             }
             from_us = to_us;
         }
-        (moments, epochs)
+        (times_us, epochs)
     }
 
     fn epoch(
@@ -360,8 +360,8 @@ impl Trial<'_> {
             if without < with * WORK_PART_MIN || without <= 0.0 {
                 return Some(format!(
                     "the work differed: {} rows written a second with the condition, {} without",
-                    say::short(with),
-                    say::short(without)
+                    units::short(with),
+                    units::short(without)
                 ));
             }
         }
@@ -381,17 +381,17 @@ impl Trial<'_> {
         moved_us.max(look_us)
     }
 
-    fn told(&self, switch: &Switch<'_>, lag_us: f64) -> String {
+    fn sentence(&self, switch: &Switch<'_>, lag_us: f64) -> String {
         let side = |epoch: &Epoch| {
-            format!("{} of {} samples in {}", say::percent(epoch.share), say::count(epoch.samples), {
-                say::seconds(epoch.window.length_us() as f64 / 1e6)
+            format!("{} of {} samples in {}", units::percent(epoch.share), units::count(epoch.samples), {
+                units::seconds(epoch.window.length_us() as f64 / 1e6)
             })
         };
         let work = match self.experiment.who {
             Who::Client => format!(
                 ", while {} rows a second were written before and {} after",
-                say::count(switch.before.rows_per_s),
-                say::count(switch.after.rows_per_s)
+                units::count(switch.before.rows_per_s),
+                units::count(switch.after.rows_per_s)
             ),
             _ => String::new(),
         };
@@ -402,7 +402,7 @@ impl Trial<'_> {
             self.experiment.words,
             side(switch.before),
             side(switch.after),
-            say::us(lag_us)
+            units::us(lag_us)
         )
     }
 
@@ -422,9 +422,9 @@ impl Trial<'_> {
                 "{}: {} {} of their samples with {} and in {} with {}{}",
                 self.node,
                 self.experiment.words,
-                say::percent(with.share),
+                units::percent(with.share),
                 listed(&with.values),
-                say::percent(without.share),
+                units::percent(without.share),
                 listed(&without.values),
                 if is_over { ", as it is now" } else { "" }
             ),

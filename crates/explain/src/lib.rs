@@ -10,11 +10,11 @@ pub mod decompose;
 pub mod intervention;
 pub mod rule;
 pub mod rules;
-mod say;
 pub mod series;
 pub mod stacks;
 pub mod statistics;
 mod text;
+mod units;
 mod validity;
 pub mod waits;
 
@@ -23,7 +23,7 @@ pub use text::{Detail, brief, text};
 
 use case::Case;
 use record::Findings;
-use record::finding::{Checked, Said};
+use record::finding::{CheckState, Checked};
 use rule::Answer;
 use std::path::Path;
 
@@ -51,7 +51,7 @@ pub fn judge(case: &Case, tool_version: &str) -> Findings {
             Answer::Clean(looked_at) => Answer::of(intervention::weigh(rule.id, case, vec![]), || looked_at),
             answer => answer,
         };
-        let (said, why) = match answer {
+        let (state, why) = match answer {
             Answer::Found(claims) => {
                 let claims = rule::bound(claims).into_iter();
                 findings
@@ -59,10 +59,10 @@ pub fn judge(case: &Case, tool_version: &str) -> Findings {
                     .extend(claims.enumerate().map(|(index, claim)| claim.finish(rule, index + 1)));
                 continue;
             }
-            Answer::Clean(looked_at) => (Said::Clean, looked_at),
-            Answer::CannotTell(why) => (Said::CannotTell, why),
+            Answer::Clean(looked_at) => (CheckState::Clean, looked_at),
+            Answer::CannotTell(why) => (CheckState::CannotTell, why),
         };
-        let checked = Checked { rule: rule.id.to_string(), title: rule.title.to_string(), said, why };
+        let checked = Checked { rule: rule.id.to_string(), title: rule.title.to_string(), state, why };
         findings.checked.push(checked);
     }
     findings.client_time = decompose::all(case);

@@ -168,10 +168,10 @@ pub fn period(values: &[f64], least: f64) -> Option<Period> {
     Some(Period { lag, correlation: correlations[lag].min(1.0) })
 }
 
-/// How many of the `moments` follow a mark (from `before_us` before it to `after_us` after it), and how likely so many would by chance: as
+/// How many of the `times_us` follow a mark (from `before_us` before it to `after_us` after it), and how likely so many would by chance: as
 /// many moments are thrown at random onto the span, again and again. The smallest p is 1 / ([`PERMUTATIONS`] + 1).
 pub(crate) fn coincidence(
-    moments: &[u64],
+    times_us: &[u64],
     marks: &[u64],
     span_us: u64,
     before_us: u64,
@@ -180,11 +180,11 @@ pub(crate) fn coincidence(
     let follows = |moment: u64| {
         marks.iter().any(|mark| (mark.saturating_sub(before_us)..=mark + after_us).contains(&moment))
     };
-    let found = moments.iter().filter(|moment| follows(**moment)).count();
-    let mut random = Random::new(span_us ^ moments.len() as u64);
+    let found = times_us.iter().filter(|moment| follows(**moment)).count();
+    let mut random = Random::new(span_us ^ times_us.len() as u64);
     let mut as_many = 0;
     for _ in 0..PERMUTATIONS {
-        let hits = moments.iter().filter(|_| follows(random.below(span_us))).count();
+        let hits = times_us.iter().filter(|_| follows(random.below(span_us))).count();
         as_many += u32::from(hits >= found);
     }
     (found, f64::from(as_many + 1) / f64::from(PERMUTATIONS + 1))

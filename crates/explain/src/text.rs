@@ -1,8 +1,8 @@
 //! Findings for a terminal: plain ASCII, ranked, with what to try; then where the clients' time went.
 
-use crate::say;
+use crate::units;
 use record::Findings;
-use record::finding::{ClientTime, Finding, Said, Severity, Window};
+use record::finding::{CheckState, ClientTime, Finding, Severity, Window};
 
 /// Lines are folded at this width.
 const WIDTH: usize = 110;
@@ -27,7 +27,7 @@ pub fn text(findings: &Findings, detail: Detail) -> String {
         out.push_str("nothing found\n");
     }
     for (index, finding) in findings.findings.iter().enumerate() {
-        tell(&mut out, index + 1, finding, detail);
+        finding_text(&mut out, index + 1, finding, detail);
     }
     for time in &findings.client_time {
         out.push('\n');
@@ -40,16 +40,20 @@ pub fn text(findings: &Findings, detail: Detail) -> String {
         fold(&mut out, "validity: ", sentence);
     }
     out.push('\n');
-    let of = |said: Said| findings.checked.iter().filter(move |checked| checked.said == said);
-    let (clean, unknown) = (of(Said::Clean).count(), of(Said::CannotTell).count());
+    let of = |state_wanted: CheckState| {
+        findings.checked.iter().filter(move |checked| checked.state == state_wanted)
+    };
+    let (clean, unknown) = (of(CheckState::Clean).count(), of(CheckState::CannotTell).count());
     let more = if detail == Detail::Short && clean + unknown > 0 { " (-v lists them)" } else { "" };
     fold(&mut out, "", &format!("checked, nothing found: {clean} rules; cannot tell: {unknown} rules{more}"));
     if detail == Detail::Full {
-        for (title, said) in [("nothing found", Said::Clean), ("cannot tell", Said::CannotTell)] {
-            if of(said).next().is_some() {
+        for (title, state_wanted) in
+            [("nothing found", CheckState::Clean), ("cannot tell", CheckState::CannotTell)]
+        {
+            if of(state_wanted).next().is_some() {
                 out.push_str(&format!("\n{title}\n"));
             }
-            for checked in of(said) {
+            for checked in of(state_wanted) {
                 fold(
                     &mut out,
                     &format!("  {:<8}", checked.rule),
@@ -72,7 +76,7 @@ const BRIEF_MAX: usize = 3;
 
 /// What a verb prints at its end: the worst findings, or that there are none and why. `is_watched`: something was sampled during the work.
 pub fn brief(findings: &Findings, is_watched: bool) -> Vec<String> {
-    let clean = findings.checked.iter().filter(|checked| checked.said == Said::Clean).count();
+    let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count();
     let untold = findings.checked.len() - clean;
     let mut lines: Vec<String> = findings
         .findings
@@ -103,12 +107,12 @@ fn severity(severity: Severity) -> &'static str {
     }
 }
 
-fn tell(out: &mut String, number: usize, finding: &Finding, detail: Detail) {
+fn finding_text(out: &mut String, number: usize, finding: &Finding, detail: Detail) {
     let label = format!("{number:>3} {:<5} ", severity(finding.severity));
     fold(out, &label, &finding.claim);
     let mut about = format!("{}, proof: {}", finding.rule, finding.level.words());
     if let Some(share) = finding.share_of_client_time {
-        about.push_str(&format!(", {} of client time", say::percent(share)));
+        about.push_str(&format!(", {} of client time", units::percent(share)));
     }
     let times = times(&finding.windows);
     if !times.is_empty() {
@@ -138,33 +142,33 @@ fn tell(out: &mut String, number: usize, finding: &Finding, detail: Detail) {
 /// `#t=35-48, 61-64, and 2 more`: seconds of the run, the form that the page's links use.
 fn times(windows: &[Window]) -> String {
     let second = |t_us: u64, up: u64| (t_us + up) / 1_000_000;
-    let mut told: Vec<String> = windows
+    let mut wording: Vec<String> = windows
         .iter()
         .take(WINDOWS_MAX)
         .map(|window| format!("{}-{}", second(window.from_us, 0), second(window.to_us, 999_999)))
         .collect();
     if windows.len() > WINDOWS_MAX {
-        told.push(format!("and {} more", windows.len() - WINDOWS_MAX));
+        wording.push(format!("and {} more", windows.len() - WINDOWS_MAX));
     }
-    if told.is_empty() { String::new() } else { format!("#t={}", told.join(", ")) }
+    if wording.is_empty() { String::new() } else { format!("#t={}", wording.join(", ")) }
 }
 
 fn client_time(out: &mut String, time: &ClientTime) {
     let head = format!(
         "client time of {}: {} per transaction, {} transactions",
         time.step,
-        say::us(time.response_us_mean),
-        say::count(time.transactions as f64)
+        units::us(time.response_us_mean),
+        units::count(time.transactions as f64)
     );
     fold(out, "", &head);
     for part in &time.parts {
         let events: Vec<String> =
-            part.events.iter().map(|(name, share)| format!("{name} {}", say::percent(*share))).collect();
+            part.events.iter().map(|(name, share)| format!("{name} {}", units::percent(*share))).collect();
         let line = format!(
             "  {:<20} {:>8} {:>10}  {}",
             part.name,
-            say::percent(part.share),
-            say::us(part.us),
+            units::percent(part.share),
+            units::us(part.us),
             events.join(", ")
         );
         out.push_str(line.trim_end());

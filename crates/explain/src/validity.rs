@@ -4,7 +4,7 @@
 //! of the hosts.
 
 use crate::case::Case;
-use crate::say;
+use crate::units;
 use record::finding::Window;
 
 /// Taken by the hypervisor from this percentage on.
@@ -15,9 +15,9 @@ const OTHERS_PCT_MIN: f64 = 20.0;
 /// One sentence each, worst first.
 pub(crate) fn of(case: &Case) -> Vec<String> {
     let verdict = &case.run.verdict;
-    let mut told: Vec<String> =
+    let mut detail: Vec<String> =
         verdict.reasons.iter().map(|reason| format!("the run is invalid: {reason}")).collect();
-    told.extend(verdict.notes.iter().cloned());
+    detail.extend(verdict.notes.iter().cloned());
     let noted = |word: &str| verdict.notes.iter().any(|note| note.contains(word));
     let driven: Vec<Window> = case.driven().into_iter().map(|(_, window)| window).collect();
     for host in case.things("host") {
@@ -27,10 +27,10 @@ pub(crate) fn of(case: &Case) -> Vec<String> {
             (!inside.is_empty()).then(|| inside.mean())
         };
         if let Some(stolen) = mean("cpu_steal_pct").filter(|pct| *pct >= STEAL_PCT_MIN && !noted("(steal)")) {
-            told.push(format!(
+            detail.push(format!(
                 "{}: the hypervisor took {} of the CPU time away (steal): rates are lower and latencies higher because of it",
                 host.place,
-                say::percent(stolen / 100.0)
+                units::percent(stolen / 100.0)
             ));
         }
         let busy =
@@ -39,14 +39,14 @@ pub(crate) fn of(case: &Case) -> Vec<String> {
             && others >= OTHERS_PCT_MIN
             && !noted("other programs")
         {
-            told.push(format!(
+            detail.push(format!(
                 "{}: {} of the CPU time went to other programs than this client and the sampled processes of the server",
                 host.place,
-                say::percent(others / 100.0)
+                units::percent(others / 100.0)
             ));
         }
     }
-    told
+    detail
 }
 
 /// Percent of a host's CPU used by other processes; `None` if the client's or the server's part is unknown. Only the host of the client records both.

@@ -3,7 +3,7 @@
 use crate::{fire, scene};
 use explain::rule::{self, Need};
 use explain::rules;
-use record::finding::{Findings, Level, Said};
+use record::finding::{CheckState, Findings, Level};
 use scene::Scene;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 /// Rules about words, not numbers: a link, a mount point, a mark.
 const OF_FACTS: [&str; 3] = ["IO-03", "FS-04", "SEC-02"];
 
-fn said(findings: &Findings, rule: &str) -> Option<Said> {
-    findings.checked.iter().find(|checked| checked.rule == rule).map(|checked| checked.said)
+fn said(findings: &Findings, rule: &str) -> Option<CheckState> {
+    findings.checked.iter().find(|checked| checked.rule == rule).map(|checked| checked.state)
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn a_healthy_cluster_has_no_findings_and_every_rule_has_looked() {
     let blind: Vec<String> = findings
         .checked
         .iter()
-        .filter(|checked| checked.said == Said::CannotTell)
+        .filter(|checked| checked.state == CheckState::CannotTell)
         .map(|checked| format!("{}: {}", checked.rule, checked.why))
         .collect();
     assert!(blind.is_empty(), "{blind:#?}");
@@ -112,11 +112,11 @@ fn an_empty_directory_is_clean_of_nothing() {
     let findings = Scene::empty().explain();
     assert!(findings.findings.is_empty());
     assert!(
-        findings.checked.iter().all(|checked| checked.said == Said::CannotTell),
+        findings.checked.iter().all(|checked| checked.state == CheckState::CannotTell),
         "{:#?}",
         findings.checked
     );
-    assert_eq!(said(&findings, "IO-01"), Some(Said::CannotTell));
+    assert_eq!(said(&findings, "IO-01"), Some(CheckState::CannotTell));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::scene;
 use explain::{Detail, decompose};
-use record::finding::{Said, Window};
+use record::finding::{CheckState, Window};
 use scene::{Scene, disk, explain_folder, vacuum_wait, wait};
 use serde_json::json;
 use std::fs;
@@ -181,7 +181,7 @@ fn torn_partial_and_foreign_directories_are_explained_as_far_as_they_go() {
         );
     }
     let unknown = findings.checked.iter().find(|checked| checked.rule == "DIST-02").expect("was asked");
-    assert_eq!(unknown.said, Said::CannotTell);
+    assert_eq!(unknown.state, CheckState::CannotTell);
     // Written twice, read back, and not in its own way.
     findings.write(&folder.0).expect("writes");
     assert_eq!(explain_folder(&folder.0), findings, "findings.json changes nothing");

@@ -155,7 +155,7 @@ fn maker(folder: &Path) -> Option<Process> {
     let there = fs::symlink_metadata(folder).ok()?;
     let marker = folder.join(MARKER_NAME);
     let marked = fs::symlink_metadata(&marker).ok()?;
-    // Of somebody else's folder nothing is believed.
+    // A folder of another owner is not trusted.
     if !there.is_dir() || there.uid() != rustix::process::geteuid().as_raw() || marked.uid() != there.uid() {
         return None;
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
 
@@ -24,7 +24,7 @@ use crate::local::process::{self, Lifetime};
 use crate::local::seed;
 pub use crate::local::{Installation, Instance, StopMode};
 use connect::os_user::OsUser;
-use connect::{ConnSpec, conninfo};
+use connect::{ConnSpec, conninfo, poll};
 
 /// The superuser and database of every throwaway cluster.
 pub const SUPERUSER: &str = "postgres";
@@ -212,23 +212,12 @@ impl Throwaway {
 
     /// Starts the server again after [`Throwaway::stop`] or [`Throwaway::kill9`]; waits until it accepts connections.
     pub fn start_again(&mut self) -> Result<(), LocalError> {
-        let start = Instant::now();
-        loop {
-            match self.start_once() {
-                // The children of a killed postmaster have not all noticed yet.
-                Err(LocalError::Start { log, .. })
-                    if start.elapsed() < ORPHANS_TIMEOUT
-                        && log
-                            .lines()
-                            .rev()
-                            .take(4)
-                            .any(|l| l.contains("pre-existing shared memory block")) =>
-                {
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                result => return result,
-            }
-        }
+        // The children of a killed postmaster have not all noticed yet.
+        let has_orphans = |error: &LocalError| {
+            let LocalError::Start { log, .. } = error else { return false };
+            log.lines().rev().take(4).any(|line| line.contains("pre-existing shared memory block"))
+        };
+        poll::retry(ORPHANS_TIMEOUT, has_orphans, || self.start_once())
     }
 
     fn start_once(&mut self) -> Result<(), LocalError> {
@@ -242,7 +231,7 @@ impl Throwaway {
         )?;
         let child = self.child.insert(child);
         process::wait_ready(child, &data_dir, &log, START_TIMEOUT)?;
-        tell_version(self.installation.version.major);
+        record_version(self.installation.version.major);
         Ok(())
     }
 
@@ -411,7 +400,7 @@ pub fn remove_orphans() -> usize {
     process::server_user().map_or(0, |user| sweep(&temp_dir(), user.as_ref()))
 }
 
-/// Removes what processes that died left behind: folders of ours whose lock nobody holds.
+/// Removes what processes that died left behind: folders of ours whose lock nothing holds.
 fn sweep(temp: &Path, user: Option<&OsUser>) -> usize {
     let mut removed = 0;
     let our_uid = user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid);
@@ -437,14 +426,14 @@ fn sweep(temp: &Path, user: Option<&OsUser>) -> usize {
 }
 
 /// Adds a line to the file in which `scripts/test` collects the releases that its suites really ran on.
-fn tell_version(major: u32) {
+fn record_version(major: u32) {
     let Some(path) = std::env::var_os(SERVERS) else { return };
     let file = File::options().create(true).append(true).open(path);
     // A suite without its line fails there.
     let _ = file.and_then(|mut file| file.write_all(format!("{major}\n").as_bytes()));
 }
 
-/// A TCP port of 127.0.0.1 that nobody uses at this moment.
+/// A TCP port of 127.0.0.1 that nothing uses at this moment.
 fn free_port() -> Result<u16, LocalError> {
     std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())

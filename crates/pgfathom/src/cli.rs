@@ -182,7 +182,7 @@ pub enum Switch {
 }
 
 impl Watching {
-    /// What the flag says.
+    /// What the flag selects.
     pub fn value(self) -> app::watching::Watching {
         match self.watch {
             Switch::On => app::watching::Watching::On,
@@ -191,9 +191,9 @@ impl Watching {
     }
 }
 
-/// What the arguments ask for.
+/// What the arguments request.
 #[derive(Debug)]
-pub enum Asked {
+pub enum Invocation {
     /// A verb to run.
     Verb(Box<Cli>),
     /// Help or version: text for stdout.
@@ -204,11 +204,11 @@ pub enum Asked {
 ///
 /// # Errors
 /// Every mistake, as a [`Failure`] with exit code 1 and a hint.
-pub fn parse(arguments: &[OsString]) -> Result<Asked, Failure> {
+pub fn parse(arguments: &[OsString]) -> Result<Invocation, Failure> {
     let parsed =
         Cli::command().try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
     let error = match parsed {
-        Ok(cli) => return Ok(Asked::Verb(Box::new(cli))),
+        Ok(cli) => return Ok(Invocation::Verb(Box::new(cli))),
         Err(error) => error,
     };
     let mut root = Cli::command();
@@ -216,7 +216,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Asked, Failure> {
     let named = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
     let verb = named.filter_map(|word| root.find_subcommand(word)).next();
     match usage::translate(&error, verb.map(clap::Command::get_name), verb.unwrap_or(&root)) {
-        NotAVerb::Asked(text) => Ok(Asked::Text(text)),
+        NotAVerb::Invocation(text) => Ok(Invocation::Text(text)),
         NotAVerb::Mistake(failure) => Err(failure),
     }
 }

@@ -13,7 +13,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Colour as asked for with `--color`.
+/// Colour as requested with `--color`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum ColorChoice {
     /// When stderr is a terminal, NO_COLOR is not set and TERM is not "dumb"
@@ -54,7 +54,7 @@ struct Line {
     drawn: Option<Instant>,
 }
 
-/// Both output streams. A closed pipe means that nobody listens, not that the work is wrong; any other failure of stdout is remembered, and
+/// Both output streams. A closed pipe means that nothing listens, not that the work is wrong; any other failure of stdout is remembered, and
 /// fails the verb at its end.
 #[derive(Debug)]
 pub struct Console {

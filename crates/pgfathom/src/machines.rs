@@ -40,14 +40,14 @@ pub struct EvidenceFlags {
 }
 
 impl MachineFlags {
-    /// What the flags say.
+    /// What the flags select.
     pub fn value(self) -> Machines {
         Machines { ssh: self.ssh, perf: self.perf, sysroot: self.sysroot }
     }
 }
 
 impl EvidenceFlags {
-    /// What the flags say.
+    /// What the flags select.
     pub fn value(self) -> Evidence {
         Evidence { bundle: self.bundle, redact: self.redact, core: self.core }
     }

@@ -20,7 +20,7 @@ mod verbs;
 
 use app::terminal::Terminal as _;
 use app::{context, failure};
-use cli::{Asked, Verb};
+use cli::{Invocation, Verb};
 use console::Console;
 use context::Context;
 use failure::Failure;
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
 
 fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
     let cli = match cli::parse(arguments)? {
-        Asked::Verb(cli) => *cli,
-        Asked::Text(text) => {
+        Invocation::Verb(cli) => *cli,
+        Invocation::Text(text) => {
             let terminal = Console::new(false, false, color);
             terminal.data(&text);
             return terminal.delivered().map(|()| Exit::Ok);

@@ -3,6 +3,7 @@
 //! Everything is computed in integers, so that `--rows 1e15` means exactly that, and a value that does not come out whole is
 //! refused instead of being rounded.
 
+use ::prove::live::Isolation;
 use std::fmt;
 use std::time::Duration;
 
@@ -101,6 +102,19 @@ fn decimal(text: &str) -> Option<(Decimal, &str)> {
         }
     }
     Some((Decimal { digits, exponent: exponent - fraction }, &text[at..]))
+}
+
+/// Reads an isolation level.
+///
+/// # Errors
+/// If the text names none.
+pub fn isolation(text: &str) -> Result<Isolation, ValueError> {
+    Isolation::parse(text).ok_or_else(|| {
+        ValueError::new(
+            format!("{text:?} is not an isolation level"),
+            "write \"read committed\", \"repeatable read\" or serializable (rc, rr or ser)",
+        )
+    })
 }
 
 /// A count: `1000000`, `1_000_000`, `1e6`, `1M`, `1.5k`.

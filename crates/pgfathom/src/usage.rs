@@ -120,7 +120,7 @@ fn instead(flag: &str) -> Option<&'static str> {
 #[derive(Debug)]
 pub enum NotAVerb {
     /// Help or version: text for stdout.
-    Asked(String),
+    Invocation(String),
     /// A mistake.
     Mistake(Failure),
 }
@@ -129,7 +129,7 @@ pub enum NotAVerb {
 pub fn translate(error: &clap::Error, verb: Option<&str>, command: &clap::Command) -> NotAVerb {
     let failure = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            return NotAVerb::Asked(error.render().to_string());
+            return NotAVerb::Invocation(error.render().to_string());
         }
         ErrorKind::InvalidValue => invalid_value(error, command),
         ErrorKind::ValueValidation => bad_value(error, command),

@@ -53,11 +53,11 @@ impl Connection {
             let has_ended = loop {
                 match messages(cx) {
                     Poll::Ready(Some(Ok(_))) => {}
-                    // A server that ends a session says why before it closes the socket, and that is the answer.
+                    // A server that ends a session reports why before it closes the socket, and that is the answer.
                     Poll::Ready(Some(Err(error))) => {
                         return Poll::Ready(match poll(cx, true) {
                             Poll::Ready(Ok(answer)) => Ok(answer),
-                            Poll::Ready(Err(said)) if said.as_db_error().is_some() => Err(said),
+                            Poll::Ready(Err(reported)) if reported.as_db_error().is_some() => Err(reported),
                             _ => Err(error),
                         });
                     }

@@ -269,11 +269,11 @@ fn judge(
     options: &Options,
     found: &mut Found,
 ) -> levels::Judgement {
-    let (mut judgement, asked) = judge_read(versions, options, found);
+    let (mut judgement, requested) = judge_read(versions, options, found);
     // Other levels cannot depend on an order that nobody has seen: one that fits the other edges closes no circle. Two such writers that each read what
     // the other overwrote are a lost update in either order.
     if let Some(orders) = orders {
-        let tails = levels::judge_tails(versions, orders, &asked, options, found);
+        let tails = levels::judge_tails(versions, orders, &requested, options, found);
         judgement.refuted.extend(tails.refuted);
         (judgement.open, judgement.keys) = (tails.open, tails.keys);
     }
@@ -316,8 +316,8 @@ fn judge_read(
         judgement.refuted.extend(bases.iter().map(|base| Level::new(*base, one.order)));
     }
     let has = |shape: Shape, order: Order| judged.iter().any(|one| one.shape == shape && one.order <= order);
-    let is_asked = |order: &Order| has(Shape::All, *order) && !has(Shape::Snapshot, *order);
-    (judgement, Order::ALL.into_iter().filter(is_asked).collect())
+    let is_requested = |order: &Order| has(Shape::All, *order) && !has(Shape::Snapshot, *order);
+    (judgement, Order::ALL.into_iter().filter(is_requested).collect())
 }
 
 /// Whether a circle of writes is one, too, without the transactions of unknown end: such a one may have been rolled back.

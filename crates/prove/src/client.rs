@@ -202,7 +202,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Broken`]: the session is over then.
-    pub fn ask(&mut self, sql: &str) -> Result<Reply, Broken> {
+    pub fn request(&mut self, sql: &str) -> Result<Reply, Broken> {
         self.send(sql)?;
         self.receive()
     }
@@ -248,8 +248,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Refused`] and [`ClientError::Broken`].
-    pub fn tell(&mut self, sql: &str) -> Result<Reply, ClientError> {
-        let reply = self.ask(sql)?;
+    pub fn execute(&mut self, sql: &str) -> Result<Reply, ClientError> {
+        let reply = self.request(sql)?;
         match reply.error {
             Some(error) => Err(ClientError::Refused { error: Box::new(error), sql: first_words(sql) }),
             None => Ok(reply),

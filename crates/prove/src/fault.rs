@@ -7,6 +7,7 @@
 pub mod disk;
 pub mod journal;
 pub mod links;
+mod mount;
 pub mod plan;
 pub mod proxy;
 pub mod site;
@@ -98,7 +99,7 @@ impl Fault {
     }
 
     /// What happens, for people.
-    pub fn says(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Fault::Kill => "kill -9",
             Fault::Pause => "all processes stopped (SIGSTOP)",
@@ -185,7 +186,7 @@ pub enum FaultError {
     /// It cannot be done here.
     #[error("{fault} is not possible here: {why}")]
     NotPossible {
-        /// What was asked for.
+        /// What was requested.
         fault: Fault,
         /// Why not.
         why: String,

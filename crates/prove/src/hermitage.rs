@@ -8,6 +8,7 @@
 pub mod cases;
 pub mod cluster;
 mod play;
+mod transcript;
 
 use connect::ConnSpec;
 use engines::engine::Engine;
@@ -15,15 +16,14 @@ use record::promise::Control;
 
 use crate::client::ClientError;
 use crate::fault::FaultError;
-use crate::history::Isolation;
 use crate::live::LiveError;
-use crate::talk::TalkError;
+use crate::session::SessionError;
 pub use cases::{CASES, Case};
-pub use play::{Event, Transcript};
+use engines::profile::Isolation;
+pub use transcript::{Event, Transcript};
 
 /// The levels of a script.
-pub const LEVELS: [Isolation; 3] =
-    [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable];
+pub const LEVELS: [Isolation; 3] = Isolation::ALL;
 /// The table of the scripts, in the schema of all proofs. It is made and dropped by us; a schema of that name that somebody else made is left alone.
 pub const TABLE: &str = "pgfathom_prove.hermitage";
 
@@ -46,7 +46,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The words for it.
-    pub fn says(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Verdict::Kept => "kept",
             Verdict::ByDesign => "by design",
@@ -65,9 +65,9 @@ pub struct Answer {
     pub case: &'static str,
     /// What it is about.
     pub title: &'static str,
-    /// The level; [`Isolation::Unknown`] for cases that have one of their own.
-    pub level: Isolation,
-    /// Whether the anomaly is expected; `None`: nobody knows of this engine.
+    /// The level; `None` for cases that choose their own.
+    pub level: Option<Isolation>,
+    /// Whether the anomaly is expected; `None`: unknown for this engine.
     pub expected: Option<bool>,
     /// The line that is expected, where it is known word for word.
     pub expected_line: Option<&'static str>,
@@ -114,7 +114,7 @@ impl Answer {
 pub enum HermitageError {
     /// No sessions.
     #[error(transparent)]
-    Talk(#[from] TalkError),
+    Session(#[from] SessionError),
     /// The connection broke.
     #[error("the connection broke")]
     Io(#[from] std::io::Error),
@@ -129,7 +129,7 @@ pub enum HermitageError {
     /// The tables of a cluster's cases.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// Nobody knows whether commits wait for standbys.
+    /// It is unknown whether commits wait for standbys.
     #[error(transparent)]
     Wait(#[from] connect::waiting::WaitError),
     /// What has to be undone could not be noted.
@@ -141,13 +141,13 @@ impl HermitageError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         match self {
-            HermitageError::Talk(TalkError::Connect(error)) => error.hint(),
+            HermitageError::Session(SessionError::Connect(error)) => error.hint(),
             HermitageError::Refused { .. } => {
                 Some("the role needs CREATE on the database, and no read-only server".into())
             }
             HermitageError::Live(error) => error.hint(),
             HermitageError::Journal(error) => error.hint(),
-            HermitageError::Talk(_) | HermitageError::Io(_) | HermitageError::Wait(_) => None,
+            HermitageError::Session(_) | HermitageError::Io(_) | HermitageError::Wait(_) => None,
         }
     }
 }
@@ -158,7 +158,7 @@ impl From<ClientError> for HermitageError {
     }
 }
 
-/// Plays cases at levels against one server. `observer` hears each answer as it comes.
+/// Plays cases at levels against one server. `observer` receives each answer as it comes.
 ///
 /// # Errors
 /// When there is no connection, or the table cannot be made. A script that breaks off is an answer.
@@ -196,7 +196,7 @@ fn answer(
     let common = Answer {
         case: case.code,
         title: case.title,
-        level,
+        level: Some(level),
         expected,
         // The table of the scripts lies on one server, also where others are beside it.
         expected_line: engine.levels.expects_steps().then_some(line),

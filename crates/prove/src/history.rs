@@ -19,6 +19,8 @@ mod notation;
 #[cfg(test)]
 mod tests;
 
+use engines::profile::Isolation;
+
 pub use crate::outcome::Outcome;
 pub use file::{HistoryError, HistoryWriter};
 
@@ -51,7 +53,7 @@ pub enum Kind {
     Read,
     /// The server computes the new version from the row that it finds, in one statement.
     Update,
-    /// The client says the new version (`ver` it read + 1), or the new value.
+    /// The client reports the new version (`ver` it read + 1), or the new value.
     Write,
     /// A row that was not there: version 1.
     Insert,
@@ -94,32 +96,6 @@ impl Op {
     }
 }
 
-/// The isolation level that a transaction ran at, as `SHOW transaction_isolation` said inside of it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Isolation {
-    /// Nobody asked.
-    #[default]
-    Unknown,
-    /// `READ COMMITTED` (and `READ UNCOMMITTED`, which PostgreSQL treats as the same).
-    ReadCommitted,
-    /// `REPEATABLE READ`.
-    RepeatableRead,
-    /// `SERIALIZABLE`.
-    Serializable,
-}
-
-impl Isolation {
-    /// The level as SQL says it; nothing for an unknown one.
-    pub fn sql(self) -> &'static str {
-        match self {
-            Isolation::Unknown => "",
-            Isolation::ReadCommitted => "READ COMMITTED",
-            Isolation::RepeatableRead => "REPEATABLE READ",
-            Isolation::Serializable => "SERIALIZABLE",
-        }
-    }
-}
-
 /// One transaction. Times are nanoseconds of CLOCK_MONOTONIC of the recording host; 0 means unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Txn {
@@ -135,8 +111,8 @@ pub struct Txn {
     pub node: u8,
     /// What became of it.
     pub outcome: Outcome,
-    /// The level it ran at.
-    pub isolation: Isolation,
+    /// The level it ran at, as `SHOW transaction_isolation` reported inside of it; `None`: unknown.
+    pub isolation: Option<Isolation>,
     /// The SQLSTATE of the error that ended it; zeros: none.
     pub sqlstate: [u8; 5],
     /// The SQLSTATE of the warning that came with COMMIT; zeros: none.
@@ -153,7 +129,7 @@ impl Txn {
             session,
             node: 0,
             outcome: Outcome::Ok,
-            isolation: Isolation::Unknown,
+            isolation: None,
             sqlstate: [0; 5],
             notice: [0; 5],
         }

@@ -18,7 +18,7 @@ pub mod history;
 pub mod live;
 pub mod outcome;
 pub mod promise;
+pub mod session;
 pub mod simulate;
 mod sys;
-pub mod talk;
 pub mod tpcc;

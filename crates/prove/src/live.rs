@@ -10,13 +10,13 @@
 //! - [`verreg`]: random transactions, written down for the checker.
 //!
 //! Every report holds how much was looked at, and a positive control: the same reading where the anomaly must show. Where the control shows
-//! nothing, a zero says nothing.
+//! nothing, a zero proves nothing.
 
 pub mod ack;
 pub mod bank;
 pub mod claim;
 pub mod conflict;
-pub mod diary;
+pub mod event_log;
 pub mod failures;
 pub mod heartbeat;
 pub mod servers;
@@ -31,8 +31,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use connect::{ConnSpec, ConnectError};
-use diary::{Diary, Noted};
-pub use engines::profile::Level;
+pub use engines::profile::Isolation;
+use event_log::{EventLog, LoggedEvent};
 use record::clock::monotonic_ns;
 
 use self::failures::{Failures, Tally};
@@ -56,7 +56,7 @@ pub struct Options {
     /// Sessions that write; readers come on top.
     pub clients: usize,
     /// The isolation level of the transactions.
-    pub level: Level,
+    pub level: Isolation,
     /// The seed of every draw.
     pub seed: u64,
     /// Settings of every session, for example `synchronous_commit`.
@@ -66,7 +66,7 @@ pub struct Options {
     /// A server that is silent for so long counts as gone.
     pub patience: Duration,
     /// Where it is noted what happened when.
-    pub diary: Arc<Diary>,
+    pub events: Arc<EventLog>,
 }
 
 impl Default for Options {
@@ -74,12 +74,12 @@ impl Default for Options {
         Options {
             duration: Duration::from_secs(10),
             clients: 4,
-            level: Level::ReadCommitted,
+            level: Isolation::ReadCommitted,
             seed: 1,
             settings: Vec::new(),
             plan: Plan::default(),
             patience: Duration::from_secs(10),
-            diary: Arc::default(),
+            events: Arc::default(),
         }
     }
 }
@@ -129,7 +129,7 @@ impl LiveError {
             LiveError::Client(error) => error.hint(),
             LiveError::Fault(error) => error.hint(),
             LiveError::Foreign(name) => Some(format!(
-                "it lacks our comment, or belongs to a role that this session does not trust; if nobody needs it: drop schema {name} cascade"
+                "it lacks our comment, or belongs to a role that this session does not trust; if it is not needed: drop schema {name} cascade"
             )),
             LiveError::Taken { .. } => Some(
                 "wait for its end, or stop it where it runs; other databases of the same server can be proved meanwhile"
@@ -154,14 +154,14 @@ impl From<ConnectError> for LiveError {
     }
 }
 
-/// Tells a thread how long to go on, and takes what all threads count together.
+/// Controls how long a thread goes on, and takes what all threads count together.
 #[derive(Debug)]
 struct Watch<'a> {
     site: &'a Site,
     tally: &'a Tally,
     servers: &'a Registry,
     begin: Instant,
-    /// `None` while the plan is being followed: one that takes longer than was asked for is seen to its end, and a while beyond.
+    /// `None` while the plan is being followed: one that takes longer than was requested is seen to its end, and a while beyond.
     end: Mutex<Option<Instant>>,
     is_over: &'a AtomicBool,
 }
@@ -209,7 +209,7 @@ fn under_faults<T: Send>(
     let names = servers::names(site);
     let (tally, registry) = (Tally::default(), Registry::default());
     let begin = Instant::now();
-    options.diary.note(Noted::Load { at_ns: monotonic_ns() });
+    options.events.note(LoggedEvent::Load { at_ns: monotonic_ns() });
     let watch =
         Watch { site, tally: &tally, servers: &registry, begin, end: Mutex::new(None), is_over: stop };
     let (watch, work) = (&watch, &work);
@@ -217,9 +217,9 @@ fn under_faults<T: Send>(
         let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number, watch))).collect();
         let observer = scope.spawn(move || servers::observe(site, watch.servers, watch));
         let happened = site.follow(&options.plan, begin, stop);
-        happened.iter().for_each(|one| options.diary.note(Noted::Step(one.clone())));
-        let asked = begin + options.duration;
-        let end = if happened.is_empty() { asked } else { asked.max(Instant::now() + TAIL) };
+        happened.iter().for_each(|one| options.events.note(LoggedEvent::Step(one.clone())));
+        let requested = begin + options.duration;
+        let end = if happened.is_empty() { requested } else { requested.max(Instant::now() + TAIL) };
         *watch.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
         while watch.goes_on() && !workers.iter().all(|worker| worker.is_finished()) {
             std::thread::sleep(RECONNECT_PAUSE);
@@ -234,7 +234,7 @@ fn under_faults<T: Send>(
                 chain(&error)
             ));
         }
-        options.diary.note(Noted::Undone { at_ns, end_ns: monotonic_ns() });
+        options.events.note(LoggedEvent::Undone { at_ns, end_ns: monotonic_ns() });
         let results = workers
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))

@@ -24,7 +24,7 @@ pub enum Outcome {
     OkWeak,
     /// Certainly without effect.
     Fail,
-    /// Nobody knows: only the table can tell.
+    /// It is unknown: only the table can tell.
     Info,
     /// Refused by an engine whose commit over several nodes is not atomic: a part may have been committed.
     Partial,
@@ -133,12 +133,12 @@ pub fn of_broken(engine: Engine, at: At, broken: &Broken) -> Ended {
             Ended::new(Outcome::Fail, format!("COMMIT could not be sent: {}", broken.cause), None)
         }
         At::Commit { .. } => {
-            let said = broken.reply.notices.iter().find(|notice| notice.severity == "WARNING");
-            let words = said.map_or_else(
+            let reported = broken.reply.notices.iter().find(|notice| notice.severity == "WARNING");
+            let words = reported.map_or_else(
                 || format!("no reply to COMMIT: {}", broken.cause),
                 |warning| format!("no reply to COMMIT, after the warning: {}", warning.message),
             );
-            Ended::new(Outcome::Info, words, said.map(|warning| warning.sqlstate))
+            Ended::new(Outcome::Info, words, reported.map(|warning| warning.sqlstate))
         }
     }
 }
@@ -160,8 +160,8 @@ fn of_error(engine: Engine, at: At, error: &ServerError) -> Ended {
     if may_be_torn {
         return end(Outcome::Partial);
     }
-    let says_undone = error.sqlstate.is_retryable() || code.starts_with("23") || code == "25006";
-    if says_undone || engine.commit.error_undoes {
+    let reports_undone = error.sqlstate.is_retryable() || code.starts_with("23") || code == "25006";
+    if reports_undone || engine.commit.error_undoes {
         return end(Outcome::Fail);
     }
     end(Outcome::Info)

@@ -1,4 +1,4 @@
-//! From what a workload saw to what became of a promise: the engine's rule decides whether an anomaly is a violation or known, and every line says what to
+//! From what a workload saw to what became of a promise: the engine's rule decides whether an anomaly is a violation or known, and every line reports what to
 //! change.
 //!
 //! What each engine promises at which level stands in its profile (`engines::profile`); what a setting takes back stands here.
@@ -27,13 +27,13 @@ use serde_json::{Map, Value, json};
 use crate::fault::{Fault, Happened, Plan, Site};
 use crate::live::conflict::Fight;
 use crate::live::servers::Observed;
-use crate::live::{Level, ack, bank, conflict, skew, twin};
+use crate::live::{Isolation, ack, bank, conflict, skew, twin};
 
 fn has_standbys(site: &Site) -> bool {
     site.nodes.iter().any(|node| node.role == Role::Standby)
 }
 
-/// What can be said when nothing was promised to be injected: the fault is not possible here.
+/// What can be reported when nothing was promised to be injected: the fault is not possible here.
 pub fn not_possible(workload: &str, setting: &str, plan: &Plan, fault: Fault, why: &str) -> Promise {
     Promise {
         workload: workload.to_owned(),
@@ -42,7 +42,7 @@ pub fn not_possible(workload: &str, setting: &str, plan: &Plan, fault: Fault, wh
         fault: plan.to_string(),
         standing: Standing::NotPossible,
         unit: "transactions".to_owned(),
-        why: format!("{}: {why}", fault.says()),
+        why: format!("{}: {why}", fault.description()),
         change: "pgfathom prove --local KIND makes a cluster of its own that may be hurt".to_owned(),
         ..Promise::default()
     }
@@ -59,7 +59,7 @@ pub fn did_not_return(
 ) -> Promise {
     let faults = plan.faults();
     let excuse = settings.excuse(&faults, has_standbys(site), &Observed::default());
-    let words: Vec<&str> = faults.iter().map(|fault| fault.says()).collect();
+    let words: Vec<&str> = faults.iter().map(|fault| fault.description()).collect();
     Promise {
         workload: workload.to_owned(),
         promise: "the cluster comes back with its tables".to_owned(),
@@ -102,7 +102,7 @@ fn figures(value: Value) -> Map<String, Value> {
 fn faults_of(happened: &[Happened]) -> (String, Vec<Fault>) {
     let done = happened.iter().filter(|one| one.error.is_none());
     let faults: Vec<Fault> = done.filter_map(|one| one.step.fault).collect();
-    let words: Vec<&str> = faults.iter().map(|fault| fault.says()).collect();
+    let words: Vec<&str> = faults.iter().map(|fault| fault.description()).collect();
     (words.join(", then "), faults)
 }
 
@@ -206,7 +206,7 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         "rpo_bytes": found.rpo_bytes,
         "replies_dropped": (report.dropped > 0).then_some(report.dropped),
     }));
-    let level = Level::ReadCommitted;
+    let level = Isolation::ReadCommitted;
     let torn_rule = rule(site, settings, Span::Entry, level, Anomaly::TornCommit);
     let mut torn = counted(Count {
         workload: "ack",
@@ -257,7 +257,7 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
     promises
 }
 
-/// A fault that was planned and did not happen says nothing about the promise.
+/// A fault that was planned and did not happen proves nothing about the promise.
 fn explain_missing(promise: &mut Promise, happened: &[Happened]) {
     if let Some(missing) = happened.iter().find(|one| one.error.is_some() && one.step.fault.is_some()) {
         promise.standing = match promise.standing {
@@ -273,7 +273,7 @@ pub fn bank(
     site: &Site,
     report: &bank::Report,
     settings: &Settings,
-    level: Level,
+    level: Isolation,
     setting: &str,
 ) -> Vec<Promise> {
     let anomaly_rule = rule(site, settings, Span::Entry, level, Anomaly::FracturedRead);
@@ -338,7 +338,7 @@ pub fn bank(
     promises
 }
 
-fn setting_with(level: Level, setting: &str) -> String {
+fn setting_with(level: Isolation, setting: &str) -> String {
     if setting.is_empty() { level.to_string() } else { format!("{level}, {setting}") }
 }
 
@@ -351,7 +351,7 @@ pub fn twin(
     site: &Site,
     report: &twin::Report,
     settings: &Settings,
-    level: Level,
+    level: Isolation,
     setting: &str,
 ) -> Vec<Promise> {
     let setting = setting_with(level, setting);
@@ -359,10 +359,10 @@ pub fn twin(
     let mut promises = Vec::new();
     for (way, seen) in std::iter::zip([twin::Way::Statement, twin::Way::Transaction], &report.ways) {
         let (anomaly, at) = match way {
-            twin::Way::Statement => (Anomaly::FracturedRead, Level::ReadCommitted),
-            _ => (Anomaly::ReadSkew, Level::RepeatableRead),
+            twin::Way::Statement => (Anomaly::FracturedRead, Isolation::ReadCommitted),
+            _ => (Anomaly::ReadSkew, Isolation::RepeatableRead),
         };
-        let promise = format!("{} shows rows of one version", way.says());
+        let promise = format!("{} shows rows of one version", way.description());
         let mut promise = counted(Count {
             workload: "twin",
             promise: &promise,
@@ -371,7 +371,7 @@ pub fn twin(
             n: seen.reads,
             seen: seen.fractured,
             control: Some(Control {
-                what: twin::Way::Apart.says().to_owned(),
+                what: twin::Way::Apart.description().to_owned(),
                 n: apart.reads,
                 seen: apart.fractured,
             }),
@@ -410,7 +410,8 @@ fn bound_by(stronger: &mut Promise, weaker: &Promise) {
     let standing = weaker.standing.bounds(stronger.standing);
     if standing != stronger.standing {
         stronger.standing = standing;
-        stronger.why = format!("it contains \"{}\", which is {}", weaker.promise, weaker.standing.says());
+        stronger.why =
+            format!("it contains \"{}\", which is {}", weaker.promise, weaker.standing.description());
         stronger.change.clone_from(&weaker.change);
         stronger.bound = None;
     }
@@ -421,7 +422,7 @@ pub fn skew(
     site: &Site,
     report: &skew::Report,
     settings: &Settings,
-    level: Level,
+    level: Isolation,
     setting: &str,
 ) -> Vec<Promise> {
     let setting = setting_with(level, setting);
@@ -469,7 +470,7 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
     let at = if is_one { "one node" } else { "every node writes" };
     let lost_rule = match is_one {
         true => Rule::Forbidden,
-        false => rule(site, settings, Span::Everywhere, Level::ReadCommitted, Anomaly::LostUpdate),
+        false => rule(site, settings, Span::Everywhere, Isolation::ReadCommitted, Anomaly::LostUpdate),
     };
     let damage = |fight: &Fight| fight.overwritten + fight.diverged + fight.stuck.len() as u64;
     // Conflicts on the same rows are the control of own rows; where there must be none, carelessness is the control of both.
@@ -500,7 +501,7 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
             reading: Reading::Nodes,
             why: (
                 "an update waits for the other one's end, or fails, and every node gets every row",
-                "nobody resolves conflicts: what arrives by replication overwrites what is there, on each node in another order",
+                "conflicts are not resolved: replicated changes overwrite rows, on each node in another order",
             ),
             change: "let each row be written on one node only (ownership), or use an engine that refuses conflicts",
         });

@@ -64,14 +64,14 @@ pub enum Outcome {
         /// The first of them, in words.
         witnesses: Vec<String>,
     },
-    /// It says nothing about this database.
+    /// It proves nothing about this database.
     DoesNotApply {
         /// Why.
         why: String,
     },
     /// It could not be judged everywhere.
     Failed {
-        /// What the server said.
+        /// What the server reported.
         error: String,
     },
 }
@@ -178,7 +178,7 @@ impl ProveError {
             ProveError::NoWarehouse(None) => Some("load it: pgfathom load tpcc -s 10".into()),
             ProveError::NoWarehouse(Some(_)) => Some("leave --warehouses out to look at all of them".into()),
             ProveError::Sql { .. } => {
-                Some("the role needs SELECT on the nine tables; the server's log says more".into())
+                Some("the role needs SELECT on the nine tables; see also the log of the server".into())
             }
             ProveError::Answer { .. } | ProveError::Thread(_) | ProveError::Interrupted => None,
         }
@@ -220,7 +220,7 @@ struct Work<'a> {
     stop: &'a AtomicBool,
 }
 
-/// Judges the conditions. `observer` hears how far it is, from this thread.
+/// Judges the conditions. `observer` receives how far it is, from this thread.
 ///
 /// # Errors
 /// When there is nothing to judge, or the user stopped it. A query that fails is no error of the call: it is the outcome of its conditions.
@@ -324,7 +324,7 @@ fn prove_watched(
     if options.warehouses.is_some() {
         for condition in [Condition::X16, Condition::X17] {
             if conditions.remove(&condition) {
-                let why = "is about all warehouses, and --warehouses asks for some".to_string();
+                let why = "is about all warehouses, and --warehouses selects some".to_string();
                 answer(condition, 0, Outcome::DoesNotApply { why });
             }
         }
@@ -484,15 +484,15 @@ fn member(mut sessions: Sessions, work: &Work<'_>) {
         let Some(at) = left().pop() else { return };
         let job = &work.jobs[at];
         // The snapshot survives an error only behind a savepoint.
-        let asked = || if job.probe.is_wide() { 0..work.names.len() } else { job.node..job.node + 1 };
-        if asked().any(|node| run_quietly(&mut sessions[node], "savepoint here").is_err()) {
+        let requested = || if job.probe.is_wide() { 0..work.names.len() } else { job.node..job.node + 1 };
+        if requested().any(|node| run_quietly(&mut sessions[node], "savepoint here").is_err()) {
             left().push(at);
             return;
         }
         if let Err(error) = judge(&mut sessions, work, job) {
             note_error(work, job, &error.to_string());
             // If this fails, too, the next savepoint does, and the others take over.
-            asked().for_each(|node| drop(run_quietly(&mut sessions[node], "rollback to savepoint here")));
+            requested().for_each(|node| drop(run_quietly(&mut sessions[node], "rollback to savepoint here")));
         }
         work.done.fetch_add(1, Ordering::Relaxed);
     }
@@ -615,7 +615,7 @@ mod tests {
     fn only_what_is_asked_for_is_read() {
         let one: BTreeSet<Condition> = [Condition::C1].into();
         assert!(jobs_of(&one, 1, 9, 2, 1).iter().all(|job| job.probe.conditions == [Condition::C1]));
-        // Two conditions share a query: asking for one of them runs it once.
+        // Two conditions share a query: requesting one of them runs it once.
         let shared: BTreeSet<Condition> = [Condition::C12].into();
         assert_eq!(jobs_of(&shared, 1, 9, 1, 1).len(), 1);
     }

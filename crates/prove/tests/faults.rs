@@ -26,17 +26,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The outcome of the COMMIT of one row, of which `meanwhile` is told the backend's process id.
 fn commit(cluster: &Throwaway, id: i32, meanwhile: impl FnOnce(u32) + Send) -> Outcome {
     let mut client = Client::connect(&cluster.spec(), PATIENCE).unwrap();
-    let asked = client.ask("select pg_backend_pid()").unwrap();
+    let asked = client.request("select pg_backend_pid()").unwrap();
     let pid = asked.rows()[0][0]
         .as_deref()
         .and_then(|text| std::str::from_utf8(text).ok())
         .unwrap()
         .parse()
         .unwrap();
-    client.tell(&format!("begin; insert into public.t values ({id})")).unwrap();
+    client.execute(&format!("begin; insert into public.t values ({id})")).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || meanwhile(pid));
-        match client.ask("commit") {
+        match client.request("commit") {
             Ok(reply) => of_reply(Engine::default(), COMMIT, &reply).outcome,
             Err(broken) => of_broken(Engine::default(), COMMIT, &broken).outcome,
         }
@@ -62,13 +62,13 @@ fn a_commit_is_worth_what_its_tag_warnings_and_end_say() {
         // And both are there.
         assert_eq!(cluster.value("select count(*) from t").unwrap().as_deref(), Some("2"));
         let mut client = Client::connect(&cluster.spec(), PATIENCE).unwrap();
-        client.tell("set synchronous_commit = local").unwrap();
-        let refused = client.ask("begin; insert into public.t values (1)").unwrap();
+        client.execute("set synchronous_commit = local").unwrap();
+        let refused = client.request("begin; insert into public.t values (1)").unwrap();
         assert_eq!(of_reply(Engine::default(), At::BeforeCommit, &refused).outcome, Outcome::Fail);
-        let left = client.ask("commit").unwrap();
+        let left = client.request("commit").unwrap();
         assert_eq!((left.tag(), left.error.is_none()), ("ROLLBACK", true), "no error at all");
         assert_eq!(of_reply(Engine::default(), COMMIT, &left).outcome, Outcome::Fail);
-        let own = client.ask("insert into public.t values (3)").unwrap();
+        let own = client.request("insert into public.t values (3)").unwrap();
         assert_eq!(of_reply(Engine::default(), COMMIT, &own).outcome, Outcome::Ok);
     });
 }
@@ -266,7 +266,7 @@ fn other_faults_are_injected_and_undone() {
     if can_fill {
         let report = ack(&site, &options("full@0.2s,heal@1.2s", 1.5));
         assert!(!report.findings.is_broken(), "{report:?}");
-        assert!(journal.open().iter().all(|(_, undo)| !undo.says().contains("ballast")));
+        assert!(journal.open().iter().all(|(_, undo)| !undo.description().contains("ballast")));
     }
     drop((cluster, site, journal));
     std::fs::remove_dir_all(dir).unwrap();

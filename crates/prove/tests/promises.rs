@@ -12,11 +12,11 @@ use engines::Engine;
 use lab::throwaway::{Throwaway, ThrowawayCluster};
 use local::{journal, newest, on_each, site_of};
 use prove::fault::{Node, Plan, Site};
-use prove::live::{Level, Options, bank, conflict, heartbeat, skew, twin, wide};
+use prove::live::{Isolation, Options, bank, conflict, heartbeat, skew, twin, wide};
 use prove::promise::{self, Settings};
 use record::promise::Standing;
 
-fn options(level: Level, seconds: f64) -> Options {
+fn options(level: Isolation, seconds: f64) -> Options {
     Options { duration: Duration::from_secs_f64(seconds), level, ..Options::default() }
 }
 
@@ -32,14 +32,14 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
         let cluster = ThrowawayCluster::sharded(installation, 2, 4).unwrap();
         let mut sharded = site_of(&cluster, &journal);
         sharded.use_links();
-        for level in Level::ALL {
+        for level in Isolation::ALL {
             // Until it is seen: how long that takes depends on the machine.
             let found = (0..20).find_map(|_| {
                 let report = bank::run(&sharded, &options(level, 0.5), &no_stop()).unwrap();
                 // Without a crash a transfer is torn only where the entry node refuses its own part after the other one has committed.
                 let is_whole = report.last_sum == report.expected;
                 assert!(
-                    is_whole || (level == Level::Serializable && report.transfers.partial > 0),
+                    is_whole || (level == Isolation::Serializable && report.transfers.partial > 0),
                     "{report:?}"
                 );
                 (report.wrong > 0).then_some(report)
@@ -54,7 +54,8 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
         }
         // The shard itself commits for nothing, another one for a round trip, and with parallel_commit both for no more.
         let found = (0..10).find_map(|_| {
-            let report = wide::run(&sharded, &options(Level::ReadCommitted, 0.3), false, &no_stop()).unwrap();
+            let report =
+                wide::run(&sharded, &options(Isolation::ReadCommitted, 0.3), false, &no_stop()).unwrap();
             let promises = promise::wide(&report, "");
             promises.iter().all(|promise| promise.standing == Standing::Kept).then_some(report)
         });
@@ -63,13 +64,13 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
         assert_eq!(predicted, [0.0, 1.0, 1.0], "{report:?}");
         assert!(report.control[1] > 0 && report.costs[2].nodes == ["n1", "n2"], "{report:?}");
         let found = (0..20).find_map(|_| {
-            let report = twin::run(&sharded, &options(Level::ReadCommitted, 0.5), &no_stop()).unwrap();
+            let report = twin::run(&sharded, &options(Isolation::ReadCommitted, 0.5), &no_stop()).unwrap();
             let [statement, transaction, _] = &report.ways;
             (statement.fractured > 0 && transaction.fractured > 0).then_some(report)
         });
         let report = found.expect("no fractured read was seen");
         assert!(report.ways[0].distance_max > 0 && report.writes > 0 && report.torn == 0, "{report:?}");
-        let promises = promise::twin(&sharded, &report, &Settings::default(), Level::ReadCommitted, "");
+        let promises = promise::twin(&sharded, &report, &Settings::default(), Isolation::ReadCommitted, "");
         assert!(promises.iter().all(|promise| promise.standing == Standing::ByDesign), "{promises:?}");
         drop((sharded, cluster, journal));
         std::fs::remove_dir_all(dir).unwrap();
@@ -78,7 +79,7 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
     let server = Throwaway::start(&newest(), &[]).unwrap();
     let node = Node::hurtable("single", Role::Primary, server.spec(), server.instance());
     let single = Site::new(Engine::default(), vec![node], Arc::clone(&journal));
-    for level in Level::ALL {
+    for level in Isolation::ALL {
         let report = bank::run(&single, &options(level, 0.5), &no_stop()).unwrap();
         assert!(report.reads > 0 && report.wrong == 0, "{report:?}");
         let promises = promise::bank(&single, &report, &Settings::default(), level, "");
@@ -87,22 +88,22 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
         let expected = if report.control_wrong > 0 { Standing::Kept } else { Standing::NotTested };
         assert_eq!(promises[0].standing, expected, "{promises:?}");
     }
-    let report = twin::run(&single, &options(Level::ReadCommitted, 0.5), &no_stop()).unwrap();
+    let report = twin::run(&single, &options(Isolation::ReadCommitted, 0.5), &no_stop()).unwrap();
     assert_eq!((report.ways[0].fractured, report.ways[1].fractured, report.torn), (0, 0, 0), "{report:?}");
     // Write skew: REPEATABLE READ lets both through, SERIALIZABLE never.
-    let report = skew::run(&single, &options(Level::Serializable, 0.4), &no_stop()).unwrap();
+    let report = skew::run(&single, &options(Isolation::Serializable, 0.4), &no_stop()).unwrap();
     assert!(report.rows.pairs > 0 && report.predicates.pairs > 0, "{report:?}");
     assert_eq!((report.rows.both, report.predicates.both), (0, 0), "{report:?}");
     assert_eq!(report.control.both, report.control.pairs, "{report:?}");
-    let promises = promise::skew(&single, &report, &Settings::default(), Level::Serializable, "");
+    let promises = promise::skew(&single, &report, &Settings::default(), Isolation::Serializable, "");
     assert!(promises.iter().all(|promise| promise.standing == Standing::Kept), "{promises:?}");
-    let report = skew::run(&single, &options(Level::RepeatableRead, 0.1), &no_stop()).unwrap();
+    let report = skew::run(&single, &options(Isolation::RepeatableRead, 0.1), &no_stop()).unwrap();
     assert!(report.rows.both > 0 && report.predicates.both > 0, "{report:?}");
-    let promises = promise::skew(&single, &report, &Settings::default(), Level::RepeatableRead, "");
+    let promises = promise::skew(&single, &report, &Settings::default(), Isolation::RepeatableRead, "");
     assert_eq!(promises[0].standing, Standing::ByDesign);
     assert_eq!(promises[0].witness.len(), 4);
     // Increments on one server: nothing is overwritten.
-    let report = conflict::run(&single, &options(Level::ReadCommitted, 1.0), &no_stop()).unwrap();
+    let report = conflict::run(&single, &options(Isolation::ReadCommitted, 1.0), &no_stop()).unwrap();
     assert!(
         report.contended.is_whole() && report.owned.is_whole() && report.contended.acknowledged > 0,
         "{report:?}"
@@ -120,7 +121,7 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
         Some("0")
     );
     server.execute("create schema pgfathom_prove").unwrap();
-    let foreign = skew::run(&single, &options(Level::Serializable, 0.1), &no_stop()).unwrap_err();
+    let foreign = skew::run(&single, &options(Isolation::Serializable, 0.1), &no_stop()).unwrap_err();
     assert!(
         foreign.to_string().contains("not ours") && foreign.hint().unwrap().contains("drop schema"),
         "{foreign}"
@@ -141,7 +142,7 @@ fn a_multimaster_diverges_under_contention_and_converges_under_ownership() {
     let cluster = ThrowawayCluster::multimaster(&installation, 2).unwrap();
     let site = site_of(&cluster, &journal);
     let found = (0..10).find_map(|_| {
-        let report = conflict::run(&site, &options(Level::ReadCommitted, 1.0), &no_stop()).unwrap();
+        let report = conflict::run(&site, &options(Isolation::ReadCommitted, 1.0), &no_stop()).unwrap();
         assert!(report.owned.is_whole() && report.owned.acknowledged > 0, "{report:?}");
         (!report.contended.is_whole()).then_some(report)
     });
@@ -162,7 +163,7 @@ fn heartbeats_tell_how_long_writes_are_away_and_how_old_a_standby_is() {
     let cluster = ThrowawayCluster::replicated(&newest(), 1, "FIRST 1 (s1)").unwrap();
     let mut site = site_of(&cluster, &journal);
     site.use_links();
-    let mut calm = options(Level::ReadCommitted, 3.5);
+    let mut calm = options(Isolation::ReadCommitted, 3.5);
     calm.settings.push(("synchronous_commit".to_owned(), "remote_apply".to_owned()));
     let report = heartbeat::run(&site, &calm, &no_stop()).unwrap();
     let settings = Settings::of(&site.entry(), &calm).unwrap();
@@ -179,7 +180,7 @@ fn heartbeats_tell_how_long_writes_are_away_and_how_old_a_standby_is() {
         promise::wide(&report, "")[0].standing == Standing::Kept
     });
     assert!(found, "no ten measurements came to one round trip");
-    let mut failover = options(Level::ReadCommitted, 6.0);
+    let mut failover = options(Isolation::ReadCommitted, 6.0);
     failover.plan = Plan::parse("kill@0.6s,promote@0.8s").unwrap();
     let report = heartbeat::run(&site, &failover, &no_stop()).unwrap();
     assert!(report.happened.iter().all(|one| one.error.is_none()), "{:?}", report.happened);

@@ -360,7 +360,7 @@ fn a_dead_host_does_not_use_up_the_time_of_the_others() {
         let begin = Instant::now();
         let mut client = Client::connect(&spec, patience).unwrap();
         assert_eq!(client.host_index(), 1);
-        assert_eq!(client.ask("select 7").unwrap().number(), Some(7));
+        assert_eq!(client.request("select 7").unwrap().number(), Some(7));
         assert!(begin.elapsed() < patience / 5, "it waited for the first host");
         // The control plane has no patience of its own, and would wait for ever.
         assert_eq!(connect::control::connect(&spec).unwrap().host_index(), 1);

@@ -14,13 +14,13 @@ use prove::check::{self, Base, Order, check};
 use prove::fault::{Plan, Site};
 use prove::history::{History, Model, elle};
 use prove::live::verreg::{self, Paper, Report};
-use prove::live::{Level, Options};
+use prove::live::{Isolation, Options};
 use prove::promise::{self, Settings};
 use record::promise::Standing;
 
 const SI: check::Level = check::Level::new(Base::SnapshotIsolation, Order::Data);
 
-fn options(level: Level, seed: u64) -> Options {
+fn options(level: Isolation, seed: u64) -> Options {
     Options { duration: Duration::from_millis(600), clients: 6, level, seed, ..Options::default() }
 }
 
@@ -40,7 +40,7 @@ fn each_level_keeps_its_promise_and_not_more() {
     for model in [Model::VersionedRegister, Model::Append] {
         // READ COMMITTED loses updates sooner or later: what sessions meet is up to the machine.
         let weak = (1..30)
-            .map(|seed| run(&site, &dir, model, &options(Level::ReadCommitted, seed), false))
+            .map(|seed| run(&site, &dir, model, &options(Isolation::ReadCommitted, seed), false))
             .find(|report| report.report.refutes(SI))
             .expect("READ COMMITTED showed nothing in all that time");
         // But each of its statements sees a whole, and none sees less than the one before.
@@ -49,7 +49,7 @@ fn each_level_keeps_its_promise_and_not_more() {
             "{weak:#?}"
         );
         assert_eq!(weak.planted, Some(true));
-        for level in [Level::RepeatableRead, Level::Serializable] {
+        for level in [Isolation::RepeatableRead, Isolation::Serializable] {
             // How much happens in the time is up to the machine, too.
             let report = (1..30)
                 .map(|seed| run(&site, &dir, model, &options(level, seed), true))
@@ -102,7 +102,7 @@ fn the_order_of_real_time_is_not_kept_where_a_standby_lags() {
     let cluster = ThrowawayCluster::replicated(&local::newest(), 1, "async").unwrap();
     set(cluster.node(1), "recovery_min_apply_delay", "1s");
     let site = local::site_of(&cluster, &journal);
-    for level in [Level::ReadCommitted, Level::RepeatableRead] {
+    for level in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
         let report = (1..10)
             .map(|seed| {
                 let longer = Options { duration: Duration::from_millis(2_500), ..options(level, seed) };
@@ -150,7 +150,7 @@ fn shards_are_refuted_by_design() {
         set(node, "lock_timeout", "200ms");
     }
     let site = local::site_of(&cluster, &journal);
-    for level in Level::ALL {
+    for level in Isolation::ALL {
         let base = check::Level::new(verreg::base_of(level), Order::Data);
         let report = (1..30)
             .map(|seed| run(&site, &dir, Model::VersionedRegister, &options(level, seed), false))
@@ -176,8 +176,10 @@ fn a_crash_in_the_middle_refutes_nothing() {
     let server =
         Throwaway::start(&local::newest(), &[("fsync", "on"), ("deadlock_timeout", "10ms")]).unwrap();
     let site = local::site_of_one(&server, &journal);
-    let options =
-        Options { plan: Plan::parse("kill@200ms,heal@300ms").unwrap(), ..options(Level::RepeatableRead, 1) };
+    let options = Options {
+        plan: Plan::parse("kill@200ms,heal@300ms").unwrap(),
+        ..options(Isolation::RepeatableRead, 1)
+    };
     let report = (1..10)
         .map(|_| run(&site, &dir, Model::VersionedRegister, &options, false))
         .find(|report| report.outcomes.ok > 0 && report.outcomes.fail + report.outcomes.info > 0)

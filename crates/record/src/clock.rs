@@ -30,7 +30,7 @@ pub fn wall_us() -> u64 {
 }
 
 /// Resolution of CLOCK_MONOTONIC in nanoseconds, as the kernel states it.
-pub fn resolution_ns() -> u64 {
+pub(crate) fn resolution_ns() -> u64 {
     let resolution = clock_getres(ClockId::Monotonic);
     resolution.tv_sec as u64 * NS_PER_S + resolution.tv_nsec as u64
 }
@@ -97,7 +97,7 @@ pub fn rfc3339(wall_us: u64) -> String {
 }
 
 /// `20261120-101500` of microseconds since the Unix epoch, UTC: the time part of a run directory's name.
-pub fn compact(wall_us: u64) -> String {
+pub(crate) fn compact(wall_us: u64) -> String {
     let text = rfc3339(wall_us);
     let digits: String = text.chars().take(19).filter(char::is_ascii_digit).collect();
     format!("{}-{}", &digits[..8], &digits[8..])

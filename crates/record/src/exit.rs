@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything asked for was done.
+    /// Everything requested was done.
     Ok = 0,
     /// Usage, configuration or connection was wrong; nothing was measured.
     Usage = 1,
@@ -14,7 +14,7 @@ pub enum Exit {
     Difference = 3,
     /// A service level objective was missed.
     SloMissed = 4,
-    /// The run says nothing about the target: the client was the limit, an agent was lost, clocks disagree.
+    /// The run proves nothing about the target: the client was the limit, an agent was lost, clocks disagree.
     Invalid = 5,
     /// The preflight check failed.
     Preflight = 6,

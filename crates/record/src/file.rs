@@ -4,7 +4,10 @@
 //! 0600. And a directory may come from anybody: a link, a pipe or a device in it is refused before it is opened for good, lines and
 //! files have a largest size.
 
+use crate::error::RecordError;
+use crate::redact;
 use rustix::fs::{Mode, OFlags};
+use serde::Serialize;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -17,7 +20,7 @@ const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 /// A folder with this bit is shared with others (`/tmp`): its mode is not ours to change.
 const STICKY: u32 = 0o1000;
-/// A line of a run directory is at most this long; the longest are statements and what the server's log says of them.
+/// A line of a run directory is at most this long; the longest are statements and what the server's log reports about them.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 /// A file that is read as a whole (`run.json`, `findings.json`) is at most this long.
 pub const WHOLE_BYTES_MAX: u64 = 64 << 20;
@@ -50,12 +53,12 @@ pub fn own_folder(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE))
 }
 
-/// Makes a folder that was there before private, unless it is shared or somebody else's.
-pub fn make_private(path: &Path) {
+/// Makes a folder that was there before private, unless it is shared or of another owner.
+pub(crate) fn make_private(path: &Path) {
     if let Ok(there) = fs::metadata(path)
         && there.mode() & STICKY == 0
     {
-        // Of somebody else's folder the mode cannot be changed; the files in it are private all the same.
+        // The mode of another owner's folder cannot be changed; the files in it are private all the same.
         let _ = fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE));
     }
 }
@@ -209,6 +212,16 @@ impl<R: Read> Lines<R> {
         let bytes = if is_too_long { &[] } else { self.line.as_slice() };
         Ok(Some(Line { bytes, offset, is_torn, is_too_long }))
     }
+}
+
+/// Replaces a JSON file so that a reader, or a crash, finds the old or the new one, never half of it.
+pub(crate) fn write_atomically(path: &Path, value: &impl Serialize) -> Result<(), RecordError> {
+    let json = |source| RecordError::Json { what: "a file", source };
+    let mut value = serde_json::to_value(value).map_err(json)?;
+    redact::value(&mut value);
+    let mut text = serde_json::to_vec_pretty(&value).map_err(json)?;
+    text.push(b'\n');
+    replace(path, &text).map_err(RecordError::io("write", path))
 }
 
 #[cfg(test)]

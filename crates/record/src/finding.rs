@@ -6,8 +6,8 @@
 use crate::SCHEMA_VERSION;
 use crate::error::RecordError;
 use crate::file;
+use crate::file::write_atomically;
 use crate::files;
-use crate::writer::write_atomically;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -294,16 +294,17 @@ pub struct Checked {
     /// The condition in a few words.
     pub title: String,
     /// Whether it could look.
-    pub said: Said,
+    #[serde(rename = "said")]
+    pub state: CheckState,
     /// Clean: what was looked at. Cannot tell: what is missing.
     pub why: String,
 }
 
-/// What a rule without a claim says.
+/// The state of a rule without a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
+pub enum CheckState {
     /// It looked, and the condition is not there.
     Clean,
     /// It could not look. Never means that all is well.

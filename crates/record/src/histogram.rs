@@ -6,14 +6,14 @@
 //! longer times are counted in [`Latency::overflow`], and maximum and mean are kept apart, exact, in nanoseconds. Histograms of
 //! sessions, workers and hosts are merged by adding counters; percentiles are never averaged.
 
-use crate::summary::LatencySummary;
+use crate::latency_summary::LatencySummary;
 use hdrhistogram::Histogram;
 use std::sync::LazyLock;
 
 /// The longest latency with a bucket of its own: one hour.
-pub const HIGHEST_US: u64 = 3_600_000_000;
+pub(crate) const HIGHEST_US: u64 = 3_600_000_000;
 /// Significant decimal digits of a bucket: a value is off by at most 0.1 %.
-pub const SIGNIFICANT_DIGITS: u8 = 3;
+pub(crate) const SIGNIFICANT_DIGITS: u8 = 3;
 /// A percentile is drawn in curves only if at least this many samples lie beyond it; fewer make it a matter of chance.
 pub const SAMPLES_BEYOND_MIN: u64 = 100;
 
@@ -118,11 +118,6 @@ impl Latency {
         if self.is_empty() { 0.0 } else { self.sum_ns as f64 / 1000.0 / self.count() as f64 }
     }
 
-    /// Sum of all latencies in nanoseconds.
-    pub fn sum_ns(&self) -> u128 {
-        self.sum_ns
-    }
-
     /// The latency in microseconds that the fraction `quantile` (0..=1) of samples does not exceed; 0 if empty.
     /// Samples in overflow rank above all others and answer with the maximum.
     pub fn quantile_us(&self, quantile: f64) -> u64 {
@@ -137,11 +132,6 @@ impl Latency {
         }
         // Half a sample below the rank: the library multiplies back and rounds up, which must not land on the next rank.
         self.histogram().value_at_quantile((rank as f64 - 0.5) / bucketed as f64).min(self.max_us())
-    }
-
-    /// Number of samples at or below `us`.
-    pub fn count_at_most_us(&self, us: u64) -> u64 {
-        if self.histogram().is_empty() { 0 } else { self.histogram().count_between(0, us.min(HIGHEST_US)) }
     }
 
     /// Mean, percentiles and maximum; `None` if empty.

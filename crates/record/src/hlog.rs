@@ -89,7 +89,7 @@ pub fn line(tag: &str, start_us: u64, end_us: u64, latency: &Latency) -> Result<
 }
 
 /// One interval of a log: what its line says, and where its histogram stands. Histograms stay in the file until a [`Decoder`]
-/// is asked for them, because a day of them does not fit into memory.
+/// is requested to keep them, because a day of them does not fit into memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interval {
     /// Key of the step; empty in logs of other programs.

@@ -3,8 +3,34 @@
 pub(crate) mod share;
 
 use crate::clock;
-use crate::model::ClientMachine;
+use serde::{Deserialize, Serialize};
 use std::fs;
+
+/// The client's machine. What could not be read is absent.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ClientMachine {
+    /// CPUs this process may use.
+    pub cpus: u64,
+    /// Model name of the first CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_model: Option<String>,
+    /// Main memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Kernel name and release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Operating system's name for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os: Option<String>,
+    /// Clock source of the kernel: `tsc` is fast, `hpet` and `acpi_pm` make every time stamp a system call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_source: Option<String>,
+    /// Resolution of CLOCK_MONOTONIC.
+    pub clock_resolution_ns: u64,
+}
 
 /// Describes this machine.
 pub fn this() -> ClientMachine {

@@ -11,6 +11,7 @@ mod polish;
 
 use crate::model::{PHASE_MEASURE, Step, Verdict};
 use crate::statistics::median;
+use crate::totals::{CellTotals, RoundTripsBy};
 pub use findings::DISTANCE;
 use polish::{Effects, Grid};
 use serde::{Deserialize, Serialize};
@@ -24,16 +25,14 @@ pub const OPERATION: &str = "operation";
 pub const CONNECT: &str = "connect";
 /// Parameter of a cell's step: the node where its rows live; absent when every node holds every row.
 pub const DATA: &str = "data";
-/// Total of a cell's step: its rate in each round.
-pub const ROUND_TPS: &str = "round_tps";
 /// Name of the only column when every node holds every row.
-pub const EVERY_NODE: &str = "every node";
+pub(crate) const EVERY_NODE: &str = "every node";
 /// A rate that differs less than this from the others' is not named, however even the others are.
-pub const RATIO_MIN: f64 = 1.5;
+pub(crate) const RATIO_MIN: f64 = 1.5;
 /// Nor is one within so many robust standard deviations (1.4826 median absolute deviations) of the others.
 pub const DEVIATIONS_MIN: f64 = 3.0;
 /// Nor is one that any single round does not confirm with at least this ratio.
-pub const REPEATED_MIN: f64 = 1.25;
+pub(crate) const REPEATED_MIN: f64 = 1.25;
 /// Fewer nodes than this cannot tell which of them differs.
 pub const NODES_MIN: usize = 3;
 
@@ -109,31 +108,6 @@ pub struct Cell {
     pub predicted_us_p50: Option<f64>,
 }
 
-/// How round trips are known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum RoundTripsBy {
-    /// The data node's `pg_stat_statements` counted the statements that came from the connect node; each is one round trip.
-    Counted,
-    /// What the cell's median has beyond the nodes' own, divided by the ping: it holds everything else that takes longer there, too.
-    Estimated,
-    /// A way of a newer version.
-    #[serde(other)]
-    Unknown,
-}
-
-impl RoundTripsBy {
-    /// The word in `run.json`.
-    pub fn word(self) -> &'static str {
-        match self {
-            RoundTripsBy::Counted => "counted",
-            RoundTripsBy::Estimated => "estimated",
-            RoundTripsBy::Unknown => "unknown",
-        }
-    }
-}
-
 /// What differs from its peers.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -158,9 +132,9 @@ pub struct Outlier {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Sessions that enter at this node, whatever they ask for.
+    /// Sessions that enter at this node, whatever they request.
     Row,
-    /// Rows of this node, from wherever they are asked for.
+    /// Rows of this node, from wherever they are requested.
     Column,
     /// A node's own rows through itself.
     Own,
@@ -178,30 +152,23 @@ impl Cell {
     /// From the step of one cell; `None` when it is none, or nothing was measured in it.
     fn of_step(step: &Step) -> Option<(String, Cell)> {
         let word = |name: &str| step.parameters.get(name).and_then(Value::as_str).map(str::to_string);
-        let number = |name: &str| step.totals.get(name).and_then(Value::as_f64);
         if step.verb != VERB {
             return None;
         }
+        let totals: CellTotals = step.totals_as();
         let cell = Cell {
             connect: word(CONNECT)?,
             data: word(DATA).unwrap_or_else(|| EVERY_NODE.to_string()),
             tps: step.summary.tps?,
-            round_tps: step
-                .totals
-                .get(ROUND_TPS)
-                .and_then(|rounds| serde_json::from_value(rounds.clone()).ok())
-                .unwrap_or_default(),
+            round_tps: totals.round_tps,
             transactions: step.summary.transactions?,
             errors: step.summary.errors,
             latency_us_p50: step.summary.latency_us.map_or(0, |latency| latency.p50),
             latency_us_p99: step.summary.latency_us.map_or(0, |latency| latency.p99),
-            round_trips: number("round_trips"),
-            round_trips_by: step
-                .totals
-                .get("round_trips_by")
-                .and_then(|by| serde_json::from_value(by.clone()).ok()),
-            ping_us: number("ping_us"),
-            predicted_us_p50: number("predicted_us_p50"),
+            round_trips: totals.distance.round_trips,
+            round_trips_by: totals.distance.round_trips_by,
+            ping_us: totals.distance.ping_us,
+            predicted_us_p50: totals.distance.predicted_us_p50,
         };
         Some((word(OPERATION)?, cell))
     }
@@ -271,7 +238,7 @@ impl Operation {
         self.own_median = median(own.iter().flatten().copied());
         self.remote_median = grid.median();
         let all = Effects::of(&grid, &own);
-        // Rounds in which a cell was not visited say nothing of it; a single one repeats nothing.
+        // Rounds in which a cell was not visited prove nothing of it; a single one repeats nothing.
         let rounds = self.cells.iter().map(|cell| cell.round_tps.len()).max().unwrap_or(0);
         let rounds: Vec<Effects> = (0..rounds)
             .filter(|_| rounds > 1)
@@ -316,8 +283,8 @@ const CELLS_NAMED_MAX: usize = 4;
 /// Whether a matrix can be trusted: when all of its cells can. What all cells note in turn is counted, not repeated.
 pub(crate) fn verdict(steps: &[Step]) -> Verdict {
     let invalid: Vec<&Step> = steps.iter().filter(|step| !step.verdict.valid).collect();
-    let told = |step: &&&Step| format!("{}: {}", step.name, step.verdict.reasons.join("; "));
-    let mut reasons: Vec<String> = invalid.iter().take(CELLS_NAMED_MAX).map(|step| told(&step)).collect();
+    let detail = |step: &&&Step| format!("{}: {}", step.name, step.verdict.reasons.join("; "));
+    let mut reasons: Vec<String> = invalid.iter().take(CELLS_NAMED_MAX).map(|step| detail(&step)).collect();
     if invalid.len() > CELLS_NAMED_MAX {
         reasons.push(format!("and {} more cells", invalid.len() - CELLS_NAMED_MAX));
     }

@@ -1,10 +1,12 @@
 //! `run.json`: what was done, to what, by what, and the answer. Every struct is read with defaults for missing fields, and the
 //! outer ones keep fields they do not know (`extra`), so that a directory of another version survives being read and rewritten.
 
+pub use crate::machine::ClientMachine;
 use crate::matrix;
 use crate::promise::Promise;
 use crate::summary::{LatencySummary, Summary};
 use crate::sweep::{Place, Plan, Sweep};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -110,32 +112,6 @@ pub struct Tool {
     pub revision: Option<String>,
 }
 
-/// The client's machine. What could not be read is absent.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct ClientMachine {
-    /// CPUs this process may use.
-    pub cpus: u64,
-    /// Model name of the first CPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu_model: Option<String>,
-    /// Main memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory_bytes: Option<u64>,
-    /// Kernel name and release.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kernel: Option<String>,
-    /// Operating system's name for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub os: Option<String>,
-    /// Clock source of the kernel: `tsc` is fast, `hpet` and `acpi_pm` make every time stamp a system call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clock_source: Option<String>,
-    /// Resolution of CLOCK_MONOTONIC.
-    pub clock_resolution_ns: u64,
-}
-
 /// The database under test.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -213,7 +189,7 @@ pub struct Step {
     /// Its place in a sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Place>,
-    /// What was asked for: sessions, workers, rate, seed, wire mode, streams, ... by flag name.
+    /// What was requested: sessions, workers, rate, seed, wire mode, streams, ... by flag name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
     /// Can it be trusted?
@@ -244,6 +220,20 @@ pub struct Step {
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+}
+
+impl Step {
+    /// Takes the totals of this kind of step.
+    pub fn set_totals(&mut self, totals: &impl Serialize) {
+        if let Ok(Value::Object(fields)) = serde_json::to_value(totals) {
+            self.totals = fields;
+        }
+    }
+
+    /// The totals, as those of a kind of step; what they lack has its default.
+    pub fn totals_as<T: DeserializeOwned + Default>(&self) -> T {
+        T::deserialize(Value::Object(self.totals.clone())).unwrap_or_default()
+    }
 }
 
 /// A stretch of a step: `schema`, `copy`, `index`, `analyze`; `warmup`, `measure`, `drain`.
@@ -290,7 +280,7 @@ pub struct Dataset {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Verdict {
-    /// False: the numbers say nothing about the target, or the proof failed.
+    /// False: the numbers prove nothing about the target, or the proof failed.
     pub valid: bool,
     /// Why not: one sentence each, cause first. Empty if valid.
     pub reasons: Vec<String>,
@@ -493,11 +483,11 @@ impl Run {
     /// A sweep stands as long as one of its steps does: those that do not are left out, and noted.
     fn verdict_of_sweep(&self, sweep: &Sweep) -> Verdict {
         let repeats = sweep.curves.iter().flat_map(|curve| &curve.points).flat_map(|point| &point.repeats);
-        let told = |left_out: &Option<String>, step: &str| {
+        let wording = |left_out: &Option<String>, step: &str| {
             left_out.as_ref().map(|why| format!("{step} does not count: {why}"))
         };
         let left_out: Vec<String> =
-            repeats.clone().filter_map(|repeat| told(&repeat.left_out, &repeat.step)).collect();
+            repeats.clone().filter_map(|repeat| wording(&repeat.left_out, &repeat.step)).collect();
         if !self.steps.iter().any(|step| step.verdict.valid) {
             return Verdict { valid: false, reasons: left_out, notes: vec![] };
         }

@@ -226,18 +226,18 @@ mod tests {
 
     #[test]
     fn names_tell_their_units() {
-        let told = |name, value| {
+        let detail = |name, value| {
             let (label, text) = named(name, value);
             format!("{label}: {text}")
         };
-        assert_eq!(told("index_seconds", 0.218), "index: 0.2 s");
-        assert_eq!(told("table_bytes_on_disk", 352_518_144.0), "table on disk: 353 MB");
-        assert_eq!(told("generator_bytes_per_s", 2.39e9), "generator: 2.39 GB/s");
-        assert_eq!(told("sleep_late_us_p99", 123.0), "sleep late p99: 123 us");
-        assert_eq!(told("clock_reading_ns", 28.606), "clock reading: 28.6 ns");
-        assert_eq!(told("bytes", 1.1e9), "bytes: 1.10 GB");
-        assert_eq!(told("chunks", 1200.0), "chunks: 1,200");
-        assert_eq!(told("ratio", 0.5), "ratio: 0.50");
+        assert_eq!(detail("index_seconds", 0.218), "index: 0.2 s");
+        assert_eq!(detail("table_bytes_on_disk", 352_518_144.0), "table on disk: 353 MB");
+        assert_eq!(detail("generator_bytes_per_s", 2.39e9), "generator: 2.39 GB/s");
+        assert_eq!(detail("sleep_late_us_p99", 123.0), "sleep late p99: 123 us");
+        assert_eq!(detail("clock_reading_ns", 28.606), "clock reading: 28.6 ns");
+        assert_eq!(detail("bytes", 1.1e9), "bytes: 1.10 GB");
+        assert_eq!(detail("chunks", 1200.0), "chunks: 1,200");
+        assert_eq!(detail("ratio", 0.5), "ratio: 0.50");
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Standing {
     }
 
     /// In words.
-    pub fn says(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Standing::Broken => "BROKEN",
             Standing::ByDesign => "by design",
@@ -93,7 +93,7 @@ pub enum Reading {
 
 impl Reading {
     /// In words; empty: nothing is known.
-    pub fn says(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Reading::Statements => "each SELECT separately, without a common snapshot",
             Reading::Transactions => "each transaction separately, without a common snapshot",
@@ -190,7 +190,7 @@ pub fn verdict(step: &Step) -> Verdict {
                 ));
             }
             Standing::NotTested | Standing::NotPossible => {
-                verdict.notes.push(format!("{}: {place}: {}", promise.standing.says(), promise.why));
+                verdict.notes.push(format!("{}: {place}: {}", promise.standing.description(), promise.why));
             }
             Standing::ByDesign | Standing::AllowedNotSeen | Standing::Kept | Standing::Unknown => {}
         }

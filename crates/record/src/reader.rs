@@ -149,7 +149,7 @@ impl RunReader {
         let seconds = self.last_us() as f64 / 1e6;
         is_running.then(|| {
             format!(
-                "the run did not end: run.json says \"running\", the last line is of second {seconds:.0}; it is still running or was killed"
+                "the run did not end: its state in run.json is \"running\", its last sample is of second {seconds:.0}; it is still running or was killed"
             )
         })
     }
@@ -188,7 +188,7 @@ fn present<T>(
     }
 }
 
-/// What cannot be said without a file.
+/// What cannot be reported without a file.
 fn without(name: &str) -> &'static str {
     match name {
         files::RUN => "target, command, verdict and totals are unknown",

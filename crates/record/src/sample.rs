@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Source of [`ClientSample`] lines.
-pub const SOURCE_CLIENT: &str = "client";
+pub(crate) const SOURCE_CLIENT: &str = "client";
 /// Source of [`ProgressSample`] lines of a load.
 pub const SOURCE_LOAD: &str = "load";
 /// Source of [`ProgressSample`] lines of a verification.

@@ -2,32 +2,12 @@
 
 use crate::benchmark::Benchmark;
 use crate::finding::{Finding, Findings, worst_first};
+pub use crate::latency_summary::LatencySummary;
 use crate::matrix::{self, Matrix};
 use crate::model::Step;
 use crate::sweep::Sweep;
 use crate::tpcc::Tpcc;
 use serde::{Deserialize, Serialize};
-
-/// Latency in microseconds: response time counts from the scheduled start, service time from the real start.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct LatencySummary {
-    /// Exact arithmetic mean.
-    pub mean: f64,
-    /// Half of the samples took at most this.
-    pub p50: u64,
-    /// 90 %.
-    pub p90: u64,
-    /// 95 %.
-    pub p95: u64,
-    /// 99 %.
-    pub p99: u64,
-    /// 99.9 %.
-    pub p999: u64,
-    /// Exact maximum.
-    pub max: u64,
-}
 
 /// What was found on one node of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -61,7 +41,7 @@ pub struct Summary {
     /// What was loaded or driven: `ycsb`, `ycsb-a`, a script's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// False if the result says nothing about the target, or the proof failed.
+    /// False if the result proves nothing about the target, or the proof failed.
     pub valid: bool,
     /// Length of the measured part in seconds: without warm-up, to the end of the last transaction that began in time.
     pub duration_s: f64,
@@ -126,7 +106,7 @@ impl Summary {
     }
 
     /// The summary of a run of several steps, or of a sweep: what [`Summary::of_steps`] gives, and what the sweep found. A sweep over
-    /// several numbers of sessions has no throughput of its own: the mean over them says nothing. Nor has a node matrix, whose cells
+    /// several numbers of sessions has no throughput of its own: the mean over them proves nothing. Nor has a node matrix, whose cells
     /// stand in `matrix` and need not stand in `steps` once more.
     pub fn of_run(verb: &str, name: &str, steps: &[Step]) -> Summary {
         let summary = Summary::of_steps(verb, name, steps.iter().map(|step| step.summary.clone()).collect());

@@ -9,9 +9,9 @@ use crate::usl::{self, Usl};
 use serde::{Deserialize, Serialize};
 
 /// A fit that explains less of the throughput's variation than this is not believed ...
-pub const R2_MIN: f64 = 0.9;
+pub(crate) const R2_MIN: f64 = 0.9;
 /// ... unless it is nowhere far from what was measured: where hardly anything varies there is nothing to explain.
-pub const FIT_ERROR_MAX: f64 = 0.05;
+pub(crate) const FIT_ERROR_MAX: f64 = 0.05;
 /// Beyond the knee, doubling the sessions gains less than this share.
 pub const KNEE_GAIN: f64 = 0.1;
 /// Numbers of sessions for a knee of the latency: between two there is no inside.
@@ -30,7 +30,7 @@ const WHOLE: u64 = 100;
 pub struct Plan {
     /// Numbers of sessions, in the order of the first pass.
     pub sessions: Vec<u64>,
-    /// Percents of reads of the mixes, in the order asked for; empty without a read/update mix.
+    /// Percents of reads of the mixes, in the order requested; empty without a read/update mix.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read_percent: Vec<u64>,
     /// Passes over all of them; every second one goes backwards.

@@ -1,7 +1,7 @@
 //! What a run of TPC-C found: throughput against the limit, response times against theirs, the shares that the specification
 //! prescribes, nodes touched per transaction, and whether client and server agree about the number of orders.
 
-use crate::summary::LatencySummary;
+use crate::latency_summary::LatencySummary;
 use serde::{Deserialize, Serialize};
 
 /// What every report of such a run says.

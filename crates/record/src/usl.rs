@@ -13,7 +13,7 @@
 //! differences in throughput, within these bounds.
 
 /// Numbers of sessions that must have been measured: three parameters go through any three points.
-pub const DISTINCT_MIN: usize = 4;
+pub(crate) const DISTINCT_MIN: usize = 4;
 /// sigma at most: everything is done one after another.
 const SIGMA_MAX: f64 = 1.0;
 /// Steps of the iteration; a few dozen are usual.

@@ -11,7 +11,7 @@ use crate::sample::{Body, Sample};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Whether a value says nothing, and so is left out of its line.
+/// Whether a value holds no information, and so is left out of its line.
 trait Blank {
     fn is_blank(&self) -> bool;
 }

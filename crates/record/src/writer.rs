@@ -10,7 +10,7 @@
 use crate::clock::{self, Clock};
 use crate::error::RecordError;
 use crate::event::{self, Event};
-use crate::file;
+use crate::file::{self, write_atomically};
 use crate::files;
 use crate::histogram::Latency;
 use crate::hlog::{self, Kind};
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// The folder of runs whose directory was not named, in the current folder.
 pub const DEFAULT_ROOT: &str = "runs";
 /// How many names are tried for a directory: `NAME`, `NAME-2`, ...
-pub const NAME_TRIES: u32 = 1000;
+pub(crate) const NAME_TRIES: u32 = 1000;
 /// Longest part of a directory's or step's name that comes from the user's words.
 const NAME_CHARS_MAX: usize = 60;
 /// Verbs whose answer is a rate: whoever else had the processors is part of it.
@@ -153,7 +153,7 @@ impl RunDir {
     }
 
     /// Makes a fresh directory `<root>/<YYYYMMDD-HHMMSS>-<verb>-<name>` (UTC; `-2`, `-3` ... if that is taken).
-    pub fn create_under(root: &Path, what: &What) -> Result<RunDir, RecordError> {
+    pub(crate) fn create_under(root: &Path, what: &What) -> Result<RunDir, RecordError> {
         let clock = Clock::start();
         fs::create_dir_all(root).map_err(RecordError::io("create", root))?;
         let mut stem = format!("{}-{}", clock::compact(clock.wall_us), file_name(&what.verb));
@@ -278,7 +278,7 @@ impl RunDir {
     /// Changes the run's own fields (target, ...) and rewrites `run.json`.
     ///
     /// # Errors
-    /// Here and below: only when something has no form in the file. What cannot be written is told by [`RunDir::lost`].
+    /// Here and below: only when something has no form in the file. What cannot be written is reported by [`RunDir::lost`].
     pub fn edit(&self, change: impl FnOnce(&mut Run)) -> Result<(), RecordError> {
         let mut inner = self.lock();
         change(&mut inner.run);
@@ -548,16 +548,6 @@ fn json_line(what: &'static str, value: &impl Serialize) -> Result<Vec<u8>, Reco
     let mut line = redact::line(&line).into_owned().into_bytes();
     line.push(b'\n');
     Ok(line)
-}
-
-/// Replaces a JSON file so that a reader, or a crash, finds the old or the new one, never half of it.
-pub(crate) fn write_atomically(path: &Path, value: &impl Serialize) -> Result<(), RecordError> {
-    let json = |source| RecordError::Json { what: "a file", source };
-    let mut value = serde_json::to_value(value).map_err(json)?;
-    redact::value(&mut value);
-    let mut text = serde_json::to_vec_pretty(&value).map_err(json)?;
-    text.push(b'\n');
-    file::replace(path, &text).map_err(RecordError::io("write", path))
 }
 
 /// A word of the user's made fit for a file name or a key: letters, digits, dot, dash and underscore.

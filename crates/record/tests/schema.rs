@@ -6,9 +6,9 @@
 use record::benchmark;
 use record::event::{self, Event};
 use record::finding::{
-    self, Checked, ClientTime, Findings, Level, Part as TimePart, Remedy, Said, Severity, Window,
+    self, CheckState, Checked, ClientTime, Findings, Level, Part as TimePart, Remedy, Severity, Window,
 };
-use record::matrix::{Outlier, Part, RoundTripsBy};
+use record::matrix::{Outlier, Part};
 use record::model::{
     Check, CheckResult, Dataset, ErrorStatistics, NodeStatistics, OutageStatistics, Phase, Setting, State,
     Target, TypeStatistics,
@@ -16,6 +16,7 @@ use record::model::{
 use record::promise::{Control, Promise, Reading, Standing};
 use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_VERIFY, Sample};
 use record::sweep::{Curve, Fit, Mix, Place, Plan, Point, Repeat};
+use record::totals::RoundTripsBy;
 use record::tpcc::{DISCLAIMER, Tpcc, TpccOrders, TpccProfile, TpccShare};
 use record::watched::Sampled;
 use record::{Kind, Latency, LatencySummary, Matrix, RunDir, Summary, Sweep, Verdict, What};
@@ -606,8 +607,8 @@ fn findings_fit_their_schema_and_use_all_of_it() {
     {
         findings.findings.push(finding::Finding { severity, level, ..finding::Finding::default() });
     }
-    for said in [Said::Clean, Said::CannotTell] {
-        findings.checked.push(Checked { rule: "IO-01".into(), said, ..Checked::default() });
+    for state in [CheckState::Clean, CheckState::CannotTell] {
+        findings.checked.push(Checked { rule: "IO-01".into(), state, ..Checked::default() });
     }
     findings.client_time.push(ClientTime {
         parts: vec![TimePart { events: vec![("LWLock:WALWrite".into(), 0.5)], ..TimePart::default() }],

@@ -2,25 +2,12 @@
 //! same because both take it from here.
 
 use crate::facts::{Badge, Facts, StepFacts, total};
+use crate::tile::Tile;
 use record::State;
 use record::model::CheckResult;
 use record::number;
 use record::promise::Standing;
-
-/// A number worth a big letter.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Tile {
-    /// What it is of.
-    pub(crate) label: String,
-    /// The number, as short as it may be.
-    pub(crate) value: String,
-    /// Its unit.
-    pub(crate) unit: String,
-    /// What else one wants to know beside it.
-    pub(crate) detail: String,
-    /// Key of the step it comes from.
-    pub(crate) key: String,
-}
+use record::totals::ConditionTotals;
 
 /// Most workloads that the sentence names.
 const NAMES_MAX: usize = 4;
@@ -123,8 +110,8 @@ pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
         }
         // What the sentence says need not be said again.
         Badge::Difference if facts.steps.len() == 1 => {
-            let said = leading(facts).unwrap_or_default();
-            reasons.retain(|reason| !said.ends_with(reason.as_str()));
+            let reported = leading(facts).unwrap_or_default();
+            reasons.retain(|reason| !reported.ends_with(reason.as_str()));
         }
         Badge::Difference => reasons.push(format!("also: {}", measured(facts))),
         _ => {}
@@ -251,20 +238,19 @@ fn prove_tiles(step: &StepFacts) -> Vec<Tile> {
         let kept = promises.iter().filter(|promise| promise.standing == Standing::Kept).count() as u64;
         return vec![tile(step, "promises kept", &number::count(kept), "", crate::prove::clause(promises))];
     }
-    let count = |name: &str| step.step.totals.get(name).and_then(serde_json::Value::as_u64);
+    let totals: ConditionTotals = step.step.totals_as();
     let mut tiles = Vec::new();
-    if let Some(kept) = count("conditions_kept") {
-        let broken = count("conditions_broken").unwrap_or(0);
-        let detail = format!("{broken} broken, {} not judged", count("conditions_not_judged").unwrap_or(0));
+    if let Some(kept) = totals.conditions_kept {
+        let detail =
+            format!("{} broken, {} not judged", totals.conditions_broken, totals.conditions_not_judged);
         tiles.push(tile(step, "conditions kept", &number::count(kept), "", detail));
     }
-    if let Some(warehouses) = count("warehouses") {
-        let orders = count("orders_since_load").unwrap_or(0);
-        let detail = format!("{} since the load", number::counted(orders, "order"));
+    if let Some(warehouses) = totals.warehouses {
+        let detail = format!("{} since the load", number::counted(totals.orders_since_load, "order"));
         tiles.push(tile(step, "warehouses", &number::count(warehouses), "", detail));
     }
     if let Some(looked_at) = step.step.summary.rows {
-        let how = match count("snapshots") {
+        let how = match totals.snapshots {
             Some(1) => "in one snapshot".to_string(),
             Some(nodes) => format!("in {nodes} snapshots, one per node; none spans them"),
             // A history, and directories of versions that did not say.
@@ -373,8 +359,12 @@ pub(crate) fn step_fields(step: &StepFacts) -> Vec<String> {
     if !step.step.promises.is_empty() {
         fields.push(crate::prove::clause(&step.step.promises));
     } else if step.step.verb == "prove" {
-        let count = step.step.totals.get("warehouses").and_then(serde_json::Value::as_u64);
-        fields.extend(count.map(|count| number::counted(count, "warehouse")));
+        fields.extend(
+            step.step
+                .totals_as::<ConditionTotals>()
+                .warehouses
+                .map(|count| number::counted(count, "warehouse")),
+        );
         fields.push(format!("{} kept", number::counted(kept(step), "condition")));
         let broken = named(step, CheckResult::Fail);
         fields.extend(Some(broken).filter(|names| !names.is_empty()).map(|names| format!("{names} broken")));

@@ -1,6 +1,6 @@
 //! What benchmarks found about themselves, on the terminal and on the page: their figures, and what must hold of their tables.
 
-use crate::text::{columns, push};
+use crate::layout::{columns, push};
 use record::benchmark::Benchmark;
 use record::number;
 

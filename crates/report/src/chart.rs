@@ -146,7 +146,7 @@ pub(crate) struct Series {
     pub(crate) area: Option<usize>,
 }
 
-/// Colours and patterns of areas. More layers than these cannot be told apart by anybody.
+/// Colours and patterns of areas. More layers than these cannot be distinguished by anybody.
 pub(crate) const AREAS_MAX: usize = 8;
 
 #[derive(Clone, PartialEq, Debug, Serialize)]

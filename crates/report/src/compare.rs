@@ -220,8 +220,8 @@ impl Comparison {
     /// The bad seconds of the worst finding that leaves good ones.
     pub(crate) fn of_worst(facts: &Facts) -> Option<Comparison> {
         let findings = &facts.directory.findings.as_ref()?.findings;
-        let told = findings.iter().filter(|finding| finding.severity > record::finding::Severity::Note);
-        told.filter_map(|finding| Comparison::of(facts, of_finding(facts, finding)?, finding)).next()
+        let detail = findings.iter().filter(|finding| finding.severity > record::finding::Severity::Note);
+        detail.filter_map(|finding| Comparison::of(facts, of_finding(facts, finding)?, finding)).next()
     }
 
     fn of(facts: &Facts, step: &StepFacts, finding: &Finding) -> Option<Comparison> {

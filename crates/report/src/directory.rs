@@ -10,7 +10,7 @@ use record::{RecordError, RunReader};
 
 /// Lines of `watch` kept in memory.
 const LINES_MAX: usize = 400_000;
-/// Ticks are told apart by this.
+/// Ticks are distinguished by this.
 const TICK_US: u64 = 1_000_000;
 
 /// Everything a page is made from.

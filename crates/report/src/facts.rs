@@ -42,7 +42,7 @@ pub(crate) struct StepFacts<'a> {
     pub(crate) events: Vec<&'a Event>,
     /// What was watched while it ran.
     pub(crate) watched: &'a [Line],
-    /// What the latency log says of it.
+    /// What the latency log reports about it.
     pub(crate) latencies: Latencies,
     /// End of the step, or the last moment known of it.
     pub(crate) end_us: u64,
@@ -55,7 +55,7 @@ pub(crate) enum Badge {
     Valid,
     /// It stands, with something to know.
     Notes,
-    /// The numbers say nothing about the target.
+    /// The numbers prove nothing about the target.
     Invalid,
     /// A verification found rows that are not as they should be.
     Difference,
@@ -115,11 +115,11 @@ impl<'a> Facts<'a> {
         if unreadable > 0 {
             missing.push(format!("latency.hlog: {unreadable} histograms cannot be decoded and were skipped"));
         }
-        let told = reader.run.summary.sweep.clone();
+        let detail = reader.run.summary.sweep.clone();
         let sweep =
-            told.or_else(|| Sweep::of(&steps.iter().map(|step| step.step.clone()).collect::<Vec<_>>()));
-        let told = reader.run.summary.matrix.clone();
-        let matrix = told
+            detail.or_else(|| Sweep::of(&steps.iter().map(|step| step.step.clone()).collect::<Vec<_>>()));
+        let detail = reader.run.summary.matrix.clone();
+        let matrix = detail
             .or_else(|| Matrix::of_steps(&steps.iter().map(|step| step.step.clone()).collect::<Vec<_>>()));
         Facts { directory, reader, steps, missing, sweep, matrix }
     }
@@ -351,8 +351,8 @@ pub(crate) fn total(counts: impl Iterator<Item = u64>) -> u64 {
 /// Step names in samples and histograms that `run.json` does not list, in order of appearance.
 fn unlisted_keys(reader: &RunReader) -> Vec<String> {
     let mut keys: Vec<String> = vec![];
-    let told = reader.samples.iter().filter(|sample| !matches!(sample.body, Body::Other { .. }));
-    let named = told.map(|sample| sample.step.as_str());
+    let detail = reader.samples.iter().filter(|sample| !matches!(sample.body, Body::Other { .. }));
+    let named = detail.map(|sample| sample.step.as_str());
     let named = named.chain(reader.intervals.iter().map(|interval| &*interval.step));
     for key in named {
         if reader.run.step(key).is_none() && !keys.iter().any(|known| known == key) {
@@ -375,7 +375,7 @@ fn watched_step(directory: &Directory) -> Option<Step> {
     })
 }
 
-/// What can be said of a step that only samples or histograms speak of.
+/// What can be reported of a step that only samples or histograms speak of.
 fn made_up_step(reader: &RunReader, key: &str) -> Step {
     let samples = || reader.samples.iter().filter(|sample| sample.step == key);
     let verb = samples().find_map(|sample| match sample.body {

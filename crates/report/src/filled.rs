@@ -4,7 +4,7 @@ use crate::chart::{Chart, ChartKind, Columns, Dash, Range, Series, Tone, Unit, t
 use crate::facts::{StepFacts, total};
 use record::number;
 
-/// Fewest samples that make a chart; fewer are told by the table of totals.
+/// Fewest samples that make a chart; fewer are reported by the table of totals.
 const SAMPLES_MIN: usize = 3;
 
 /// What one column of time adds up to.

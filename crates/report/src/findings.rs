@@ -3,8 +3,8 @@
 
 use crate::facts::{Facts, StepFacts};
 use crate::html::markup::{Cell, Row, escape, table};
-use crate::text::{fold, push};
-use record::finding::{Checked, ClientTime, Finding, Findings, Level, Said, Severity, Window};
+use crate::layout::{fold, push};
+use record::finding::{CheckState, Checked, ClientTime, Finding, Findings, Level, Severity, Window};
 use record::number;
 
 /// Findings told on the terminal; the page has all.
@@ -27,7 +27,7 @@ fn sign(severity: Severity) -> &'static str {
 }
 
 /// How a level is to be read.
-fn level_says(level: Level) -> &'static str {
+fn level_text(level: Level) -> &'static str {
     match level {
         Level::Symptom => "the condition was observed; several causes can explain it",
         Level::CoOccurrence => "cause and effect occur at the same times",
@@ -54,8 +54,8 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
     }
     out.push_str("</ol>\n");
     client_time(out, facts, findings);
-    folded(out, findings, Said::Clean, "checked, nothing found", "data that was checked");
-    folded(out, findings, Said::CannotTell, "cannot tell", "missing data");
+    folded(out, findings, CheckState::Clean, "checked, nothing found", "data that was checked");
+    folded(out, findings, CheckState::CannotTell, "cannot tell", "missing data");
     if !findings.missing.is_empty() {
         out.push_str("<details><summary>What the directory lacks</summary>");
         list(out, &findings.missing);
@@ -65,7 +65,7 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
 }
 
 fn counts(findings: &Findings) -> (u64, u64) {
-    let clean = findings.checked.iter().filter(|checked| checked.said == Said::Clean).count() as u64;
+    let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count() as u64;
     (clean, findings.checked.len() as u64 - clean)
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn one(out: &mut String, facts: &Facts, finding: &Finding) {
     ));
     let mut about = vec![format!(
         "<span title=\"{}\">proof: {}</span>",
-        level_says(finding.level),
+        level_text(finding.level),
         finding.level.words()
     )];
     if let Some(share) = finding.share_of_client_time {
@@ -236,8 +236,9 @@ fn client_time(out: &mut String, facts: &Facts, findings: &Findings) {
     }
 }
 
-fn folded(out: &mut String, findings: &Findings, said: Said, name: &str, why: &str) {
-    let checked: Vec<&Checked> = findings.checked.iter().filter(|checked| checked.said == said).collect();
+fn folded(out: &mut String, findings: &Findings, of_state: CheckState, name: &str, why: &str) {
+    let checked: Vec<&Checked> =
+        findings.checked.iter().filter(|checked| checked.state == of_state).collect();
     if checked.is_empty() {
         return;
     }

@@ -27,7 +27,7 @@ const ROW_PX: usize = 18;
 const FUNCTIONS_MAX: usize = 12;
 /// A change of share below this is none.
 const CHANGE_MIN: f64 = 0.01;
-/// Samples below which a graph says nothing.
+/// Samples below which a graph proves nothing.
 const SAMPLES_MIN: u64 = 20;
 
 /// A node of the tree: how often it was seen, and below which frames.
@@ -156,15 +156,15 @@ fn split(facts: &Facts, slices: &[Slice]) -> Sides {
 /// The windows of findings that are about a part of their step, not about all of it.
 fn bad_windows(facts: &Facts) -> Vec<Window> {
     let findings = facts.directory.findings.iter().flat_map(|findings| &findings.findings);
-    let told = findings.filter(|finding| finding.severity > Severity::Note);
+    let detail = findings.filter(|finding| finding.severity > Severity::Note);
     let partial = |window: &Window| {
         let step: Option<&StepFacts> = crate::findings::step_of(facts, *window);
         step.is_some_and(|step| window.length_us() * 2 < step.end_us.saturating_sub(step.step.start_us))
     };
-    told.flat_map(|finding| finding.windows.iter().copied()).filter(partial).collect()
+    detail.flat_map(|finding| finding.windows.iter().copied()).filter(partial).collect()
 }
 
-/// What each process is, as far as the server said.
+/// What each process is, as far as the server reported.
 fn process_kinds(lines: &[Line]) -> BTreeMap<u64, &str> {
     let mut kinds = BTreeMap::new();
     for line in lines {
@@ -327,10 +327,10 @@ mod tests {
         let (bad, good) = (tree(&[("p;a;b", 30), ("p;a;c", 70)]), tree(&[("p;a;b", 90), ("p;a;d", 10)]));
         let mut frames = vec![];
         lay_out(&bad, Some((&good, good.count)), bad.count, 0.0, 0, &mut frames);
-        let told: Vec<(&str, f64, f64, usize, Option<f64>)> =
+        let detail: Vec<(&str, f64, f64, usize, Option<f64>)> =
             frames.iter().map(|one| (one.name, one.from, one.share, one.depth, one.other)).collect();
         assert_eq!(
-            told,
+            detail,
             [
                 ("p", 0.0, 1.0, 0, Some(1.0)),
                 ("a", 0.0, 1.0, 1, Some(1.0)),

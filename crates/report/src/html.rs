@@ -1,4 +1,4 @@
-//! The web page: everything that can be said in words and tables is written here, so it is there without scripts, in print and
+//! The web page: everything that can be reported in words and tables is written here, so it is there without scripts, in print and
 //! for a screen reader; the charts' numbers travel as JSON and are drawn by `page/page.js`.
 
 pub(crate) mod markup;
@@ -77,7 +77,7 @@ struct Parts<'a> {
     /// Steps from the first that have their charts.
     with_charts: usize,
     with_stacks: bool,
-    /// Asked for by the user; else the worst finding's seconds are compared.
+    /// Requested by the user; else the worst finding's seconds are compared.
     comparison: Option<&'a Comparison>,
 }
 
@@ -170,13 +170,13 @@ fn frame(title: &str, body: &str, data: &str) -> String {
 fn script_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).expect("charts are plain numbers and words");
     // What would act on the text around it is shown by its number: the backslash is a character of the text.
-    let told = |c: char| format!("\\\\u{:04x}", u32::from(c));
+    let detail = |c: char| format!("\\\\u{:04x}", u32::from(c));
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '<' => out.push_str("\\u003c"),
             '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c if record::escape::is_active(c) => out.push_str(&told(c)),
+            c if record::escape::is_active(c) => out.push_str(&detail(c)),
             c => out.push(c),
         }
     }

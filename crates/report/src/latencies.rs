@@ -14,7 +14,7 @@ const DECADES: usize = 10;
 /// Columns of a transaction type's small rate line.
 const SPARK_COLUMNS: usize = 60;
 
-/// What the log says of one step.
+/// What the log reports about one step.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     /// The columns that [`Latencies::by_column`] is for.
@@ -139,7 +139,7 @@ impl Latencies {
         &mut self.sparks[at]
     }
 
-    /// Responses per second of a transaction type over the step, in few columns; empty if its histograms say nothing.
+    /// Responses per second of a transaction type over the step, in few columns; empty if its histograms prove nothing.
     pub(crate) fn spark(&self, transaction_type: &str) -> Vec<f64> {
         let Some(spark) = self.sparks.iter().find(|spark| *spark.transaction_type == *transaction_type)
         else {

@@ -9,10 +9,11 @@ mod screen;
 pub(crate) use page::section;
 pub(crate) use screen::print;
 
-use crate::answer::Tile;
+use crate::tile::Tile;
 use record::Matrix;
-use record::matrix::{Cell, Operation, Outlier, Part, RoundTripsBy};
+use record::matrix::{Cell, Operation, Outlier, Part};
 use record::number;
+use record::totals::RoundTripsBy;
 
 /// Key of the section on the page.
 pub(crate) const KEY: &str = "matrix";
@@ -77,11 +78,11 @@ fn tile(label: String, value: String, unit: &str, detail: String) -> Tile {
 pub(crate) fn tiles(matrix: &Matrix) -> Vec<Tile> {
     let Some(first) = matrix.operations.first() else { return vec![] };
     let others = |rate: fn(&Operation) -> Option<f64>| {
-        let told =
+        let wording =
             matrix.operations.iter().skip(1).filter_map(|operation| {
                 Some(format!("{} {}", operation.name, number::three(rate(operation)?)))
             });
-        told.collect::<Vec<_>>().join(" · ")
+        wording.collect::<Vec<_>>().join(" · ")
     };
     let per_second = "transactions/s";
     let mut tiles = vec![];
@@ -106,7 +107,7 @@ pub(crate) fn tiles(matrix: &Matrix) -> Vec<Tile> {
 fn trips_words(operation: &Operation) -> Option<String> {
     let remote = || operation.cells.iter().filter(|cell| !cell.is_own());
     let mut words = vec![];
-    for (by, told) in [
+    for (by, wording) in [
         (RoundTripsBy::Counted, "counted by pg_stat_statements of the data node"),
         (RoundTripsBy::Estimated, "estimated from latency and ping, not counted"),
     ] {
@@ -114,7 +115,7 @@ fn trips_words(operation: &Operation) -> Option<String> {
             remote().filter(|cell| cell.round_trips_by == Some(by)).filter_map(|cell| cell.round_trips);
         if let Some((low, high)) = range(counts) {
             let text = if low == high { trips(low) } else { format!("{} to {}", three(low), trips(high)) };
-            words.push(format!("{text} between the nodes, {told}"));
+            words.push(format!("{text} between the nodes, {wording}"));
         }
     }
     if let Some((low, high)) = range(remote().filter_map(|cell| cell.ping_us)) {

@@ -1,7 +1,7 @@
 //! The balance of a run over the nodes where its sessions entered: bars per node, on the terminal and on the page.
 
 use crate::html::markup::{Cell, Row, table};
-use crate::text::push;
+use crate::layout::push;
 use record::model::NodeStatistics;
 use record::number;
 

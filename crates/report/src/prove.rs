@@ -1,7 +1,7 @@
 //! What became of promises: on the terminal a paragraph each and a table of faults by settings, on the page the same as tables.
 
 use crate::html::markup::{Cell, Row, escape, table};
-use crate::text::{columns, fold, push};
+use crate::layout::{columns, fold, push};
 use record::model::Run;
 use record::number;
 use record::promise::{self, Promise, Standing};
@@ -45,7 +45,7 @@ pub(crate) fn clause<'a>(promises: impl IntoIterator<Item = &'a Promise>) -> Str
         .map(|standing| (standing, standings.iter().filter(|other| **other == standing).count()))
         .filter(|(_, count)| *count > 0)
         // A comma in a list of commas says something else.
-        .map(|(standing, count)| format!("{count} {}", standing.says().replace(", ", " and ")))
+        .map(|(standing, count)| format!("{count} {}", standing.description().replace(", ", " and ")))
         .collect();
     format!("{}: {}", number::counted(standings.len() as u64, "promise"), words.join(", "))
 }
@@ -62,7 +62,7 @@ fn paragraph(out: &mut String, promise: &Promise) {
     let place = if place.is_empty() { String::new() } else { format!(" ({place})") };
     fold(
         out,
-        &format!("{:17} ", promise.standing.says()),
+        &format!("{:17} ", promise.standing.description()),
         &format!("{}: {}{place}", promise.workload, promise.promise),
     );
     if promise.n > 0 {
@@ -192,7 +192,7 @@ fn matrix(out: &mut String, promises: &[&Promise], workload: &str) {
     ];
     for (fault, cells) in &grid.rows {
         let name = if fault.is_empty() { "no fault" } else { fault };
-        let cells = cells.iter().map(|cell| cell.map_or("", Standing::says).to_owned());
+        let cells = cells.iter().map(|cell| cell.map_or("", Standing::description).to_owned());
         rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
     }
     columns(out, &rows, |_| true);
@@ -237,18 +237,18 @@ pub(crate) fn section(out: &mut String, run: &Run) {
             .iter()
             .map(|(fault, cells)| {
                 let name = if fault.is_empty() { "no fault" } else { fault };
-                let cells = cells.iter().map(|cell| Cell::word(cell.map_or("", Standing::says)));
+                let cells = cells.iter().map(|cell| Cell::word(cell.map_or("", Standing::description)));
                 Row::new(std::iter::once(Cell::word(name)).chain(cells).collect())
             })
             .collect();
         table(out, &format!("{workload}: faults by settings"), &head, &rows);
     }
-    let told =
+    let detail =
         promises.iter().filter(|promise| promise.standing != Standing::Kept && !promise.why.is_empty());
-    for promise in told {
+    for promise in detail {
         out.push_str(&format!(
             "<details><summary>{}: {}</summary>\n",
-            escape(promise.standing.says()),
+            escape(promise.standing.description()),
             escape(&promise.promise)
         ));
         for (label, words) in
@@ -274,14 +274,14 @@ fn row(promise: &Promise) -> Row {
         .map(|control| format!("{} of {}", number::count(control.seen), number::count(control.n)));
     Row::new(vec![
         Cell::words(format!("{}: {}", promise.workload, promise.promise)),
-        Cell::word(promise.standing.says()),
+        Cell::word(promise.standing.description()),
         Cell::words(&promise.setting),
         Cell::words(&promise.fault),
         Cell::number(number::count(promise.seen)),
         Cell::number(format!("{} {}", number::count(promise.n), promise.unit)),
         Cell::number(promise.bound.map(percent).unwrap_or_default()),
         Cell::number(control.unwrap_or_default()),
-        Cell::words(promise.reading.says()),
+        Cell::words(promise.reading.description()),
     ])
 }
 

@@ -9,8 +9,8 @@ pub(crate) use charts::charts;
 pub(crate) use page::section;
 pub(crate) use screen::print;
 
-use crate::answer::Tile;
 use crate::facts::Facts;
+use crate::tile::Tile;
 use record::number;
 use record::sweep::{
     COLLAPSE_FACTOR, Curve, Fit, GAIN_FACTOR, KNEE_GAIN, Mix, Outcome, Place, Point, Repeat, Sweep,
@@ -19,7 +19,7 @@ use record::sweep::{
 /// Key under which the page knows the sweep's charts and its section.
 pub(crate) const KEY: &str = "sweep";
 /// Most curves told one by one in the answer.
-const CURVES_TOLD: usize = 3;
+const CURVES_NAMED: usize = 3;
 
 /// `doubling them gains less than 10 %`.
 fn knee_words() -> String {
@@ -40,7 +40,7 @@ pub(crate) fn clauses(sweep: &Sweep) -> Vec<String> {
     if let Some(mix) = worst(sweep) {
         return vec![mix_clause(mix)];
     }
-    sweep.curves.iter().take(CURVES_TOLD).map(curve_clause).collect()
+    sweep.curves.iter().take(CURVES_NAMED).map(curve_clause).collect()
 }
 
 /// The mix that is farthest below what its pure ones lead to expect.

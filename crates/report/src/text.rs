@@ -2,14 +2,12 @@
 
 use crate::answer;
 use crate::facts::{Facts, StepFacts};
+use crate::layout::{columns, fold, push};
 use crate::timeline::waits::Active;
 use record::LatencySummary;
 use record::model::{CheckResult, ErrorStatistics};
 use record::number;
-use std::fmt::Write as _;
 
-/// Lines are folded at this width where folding is possible.
-const WIDTH: usize = 110;
 /// Most counterexamples, errors and types printed; the rest is counted and left to `run.json`.
 const LIST_MAX: usize = 10;
 /// Classes of waits, and single events, that a line names.
@@ -44,11 +42,12 @@ pub(crate) fn page(facts: &Facts) -> String {
     crate::findings::print(&mut out, facts);
     waits(&mut out, facts);
     crate::unseen::print(&mut out, facts);
-    // Of a search only the step that is its answer is told in full.
+    // Of a search only the step that is its answer is reported in full.
     let search = crate::tpcc::search(facts);
-    let is_told = |step: &&StepFacts| search.as_ref().is_none_or(|steps| crate::tpcc::is_answer(steps, step));
+    let is_shown =
+        |step: &&StepFacts| search.as_ref().is_none_or(|steps| crate::tpcc::is_answer(steps, step));
     let steps = facts.steps.iter().filter(|step| !step.is_plain_cell());
-    for step in steps.filter(is_told) {
+    for step in steps.filter(is_shown) {
         details(&mut out, step);
     }
     out
@@ -88,25 +87,6 @@ pub(crate) fn step_line(step: &StepFacts, width: usize) -> String {
     let badge = step.badge().word().to_lowercase();
     let fields = answer::step_fields(step).join("   ");
     format!("{:width$}   {fields}   {badge}", step.title())
-}
-
-pub(crate) fn push(out: &mut String, line: &str) {
-    out.push_str(line.trim_end());
-    out.push('\n');
-}
-
-/// A line with a label, continued under its text.
-pub(crate) fn fold(out: &mut String, label: &str, text: &str) {
-    let mut line = label.to_string();
-    for word in text.split_whitespace() {
-        if line.trim_end().len() + 1 + word.len() > WIDTH && line.trim_end().len() > label.len() {
-            push(out, &line);
-            line = " ".repeat(label.len());
-        }
-        line.push_str(word);
-        line.push(' ');
-    }
-    push(out, &line);
 }
 
 fn heading(out: &mut String, facts: &Facts) {
@@ -252,28 +232,4 @@ fn latency_table(out: &mut String, step: &StepFacts) {
     // Names and kinds stand left, numbers right.
     columns(out, &rows, |column| column == 0 || column == 2);
     more(out, step.step.types.len(), "transaction types");
-}
-
-/// Rows in columns as wide as their widest cell; `is_word` tells which stand left.
-pub(crate) fn columns<Row: AsRef<[String]>>(out: &mut String, rows: &[Row], is_word: impl Fn(usize) -> bool) {
-    let count = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter()
-            .filter_map(|row| row.as_ref().get(column))
-            .map(|cell| cell.chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    for row in rows {
-        let mut line = String::from("  ");
-        for (column, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {
-            let result = match is_word(column) {
-                true => write!(line, "{cell:<width$}   "),
-                false => write!(line, "{cell:>width$}   "),
-            };
-            result.expect("writing into a String cannot fail");
-        }
-        push(out, &line);
-    }
 }

@@ -17,7 +17,7 @@ use record::finding::Findings;
 use record::number;
 use record::watched::Sampled;
 
-/// Fewest columns that make charts; a step of two seconds is told by its tables.
+/// Fewest columns that make charts; a step of two seconds is reported by its tables.
 const COLUMNS_MIN: usize = 3;
 /// Nodes or machines that get a chart of layers each; of more, the whole and the busiest.
 const MULTIPLES_MAX: usize = 3;
@@ -98,7 +98,7 @@ pub(crate) fn period_s(lines: &[Line]) -> f64 {
 }
 
 /// A value as a sentence has it.
-fn say(unit: Unit, value: f64) -> String {
+fn in_unit(unit: Unit, value: f64) -> String {
     match unit {
         Unit::BytesPerSecond => format!("{}/s", number::bytes(value)),
         Unit::Bytes => number::bytes(value),

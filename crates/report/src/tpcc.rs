@@ -1,7 +1,7 @@
 //! What a run of TPC-C found, on the terminal and on the page: the same rows in both.
 
 use crate::facts::{Facts, StepFacts};
-use crate::text::{columns, fold};
+use crate::layout::{columns, fold};
 use record::LatencySummary;
 use record::number;
 use record::tpcc::{Tpcc, TpccShareResult};
@@ -9,12 +9,13 @@ use record::tpcc::{Tpcc, TpccShareResult};
 /// Name of a run that looks for the largest number of warehouses that passes; its steps are named so, too, with the number behind it.
 const SEARCH: &str = "tpcc-until-slo";
 
-/// One row: what, how much, what is asked for, and whether that is met.
+/// One row: what, how much, what is requested, and whether that is met.
 pub(crate) type Line = [String; 4];
 
 /// Everything but the latencies, which stand in the tables that all workloads have.
 pub(crate) fn lines(tpcc: &Tpcc) -> Vec<Line> {
-    let line = |what: &str, value: String, asked: String, met: &str| [what.into(), value, asked, met.into()];
+    let line =
+        |what: &str, value: String, requested: String, met: &str| [what.into(), value, requested, met.into()];
     let verdict = |met: bool| if met { "ok" } else { "MISSED" };
     let mut lines = vec![line(
         "New-Orders per minute (tpmC)",
@@ -23,9 +24,9 @@ pub(crate) fn lines(tpcc: &Tpcc) -> Vec<Line> {
         "",
     )];
     if let Some(percent) = tpcc.efficiency_percent {
-        let asked = format!("of 12.86 for each of {}", number::counted(tpcc.warehouses, "warehouse"));
+        let requested = format!("of 12.86 for each of {}", number::counted(tpcc.warehouses, "warehouse"));
         let met = verdict(!tpcc.misses.iter().any(|miss| miss.starts_with("efficiency")));
-        lines.push(line("efficiency", format!("{percent:.1} %"), asked, met));
+        lines.push(line("efficiency", format!("{percent:.1} %"), requested, met));
     }
     for profile in &tpcc.profiles {
         let Some(p90) = profile.response_us_p90 else { continue };
@@ -37,7 +38,7 @@ pub(crate) fn lines(tpcc: &Tpcc) -> Vec<Line> {
         ));
     }
     for share in &tpcc.audit {
-        let asked = match share.percent_max {
+        let requested = match share.percent_max {
             most if most >= 100.0 => format!("at least {} %", share.percent_min),
             most => format!("{} to {most} %", share.percent_min),
         };
@@ -45,7 +46,7 @@ pub(crate) fn lines(tpcc: &Tpcc) -> Vec<Line> {
             TpccShareResult::NotApplicable => "-".to_string(),
             _ => format!("{:.2} % of {}", share.percent(), number::count(share.of)),
         };
-        lines.push(line(&share.name, value, asked, share.result.word()));
+        lines.push(line(&share.name, value, requested, share.result.word()));
     }
     let time = |latency: &LatencySummary| {
         let us = |us: f64| number::latency(us);

@@ -3,7 +3,7 @@
 use crate::facts::Facts;
 use crate::findings::plain;
 use crate::html::markup::{Cell, Row, table};
-use crate::text::{fold, push};
+use crate::layout::{fold, push};
 use record::watched::{Cost, Missing, Sampled};
 use std::collections::BTreeMap;
 

@@ -24,10 +24,10 @@ const BACKOFF_FIRST: Nanos = NANOS_PER_SECOND / 20;
 const BACKOFF_MAX: Nanos = NANOS_PER_SECOND / 4;
 /// `read_only_sql_transaction`: this server takes no writes any more.
 const READ_ONLY: &str = "25006";
-/// How long a session tries to get its first connection when the server says that it will soon be able to.
+/// How long a session tries to get its first connection when the server reports that it will soon be able to.
 const FIRST_CONNECTION_PATIENCE: Nanos = 10 * NANOS_PER_SECOND;
 /// A session's transactions are numbered with 32 bits, because a written value carries the number.
-pub const TRANSACTIONS_PER_SESSION_MAX: u64 = u32::MAX as u64;
+pub(crate) const TRANSACTIONS_PER_SESSION_MAX: u64 = u32::MAX as u64;
 
 /// What all sessions of a run share and none changes.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub struct Exception {
 }
 
 /// Exceptions kept per session. A session with more of them says so, and what it wrote cannot be judged for staleness.
-pub const EXCEPTIONS_PER_SESSION_MAX: usize = 100_000;
+pub(crate) const EXCEPTIONS_PER_SESSION_MAX: usize = 100_000;
 
 /// What a session leaves behind for verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub struct Client<W> {
     pub plan: Arc<Plan<W>>,
     /// The session's number over all workers.
     pub number: u64,
-    /// The node it enters at, where nodes are told apart.
+    /// The node it enters at, where nodes are distinguished.
     pub node: usize,
     /// The worker's counters.
     pub tally: Rc<RefCell<Tally>>,
@@ -207,7 +207,7 @@ impl<W: Workload> Client<W> {
                         self.record.borrow_mut().inserted = state.inserted(&plan.mix);
                         break;
                     }
-                    // The run is over, and nobody waits for the rest of it.
+                    // The run is over, and nothing waits for the rest of it.
                     Err(TransactionError::Dropped) => return Ended::Over,
                     Err(error) => error,
                 };

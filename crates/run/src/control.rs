@@ -1,4 +1,4 @@
-//! What the thread that asked for a run and its workers say to each other: a handful of atomics, looked at between events.
+//! What the thread that requested a run and its workers say to each other: a handful of atomics, looked at between events.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,18 +9,18 @@ use crate::engine::{NANOS_PER_SECOND, Nanos};
 #[derive(Debug, Default)]
 pub struct StopFlag {
     /// How often somebody asked: once drains, twice abandons.
-    asked: AtomicUsize,
+    requests: AtomicUsize,
 }
 
 impl StopFlag {
     /// Asks once more.
-    pub fn ask(&self) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+    pub fn request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often somebody asked.
-    pub fn asked(&self) -> usize {
-        self.asked.load(Ordering::Relaxed)
+    pub fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
     }
 }
 
@@ -148,9 +148,9 @@ pub struct Failure {
 
 impl Failure {
     /// A thread of the run has ended by a mistake of this program.
-    pub fn of_panic(thread: &str, panic: &(dyn std::any::Any + Send)) -> Failure {
+    pub(crate) fn of_panic(thread: &str, panic: &(dyn std::any::Any + Send)) -> Failure {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it did not say why");
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason is known");
         Failure {
             message: format!("the {thread} thread of this client broke down: {text}"),
             hint: Some(
@@ -210,14 +210,14 @@ impl Control {
     }
 
     /// Tells all workers to drop everything.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         self.abandon.store(true, Ordering::Relaxed);
         self.attention.fetch_add(1, Ordering::Release);
     }
 
     /// Changes whenever workers should look at the rest.
     #[inline]
-    pub fn attention(&self) -> usize {
+    pub(crate) fn attention(&self) -> usize {
         self.attention.load(Ordering::Acquire)
     }
 
@@ -240,12 +240,12 @@ impl Control {
     }
 
     /// Everything is to be dropped.
-    pub fn is_abandoned(&self) -> bool {
+    pub(crate) fn is_abandoned(&self) -> bool {
         self.abandon.load(Ordering::Relaxed)
     }
 
     /// A session is connected and prepared; `is_elsewhere`: to another server than before.
-    pub fn session_connected(&self, now: Nanos, is_first_time: bool, is_elsewhere: bool) {
+    pub(crate) fn session_connected(&self, now: Nanos, is_first_time: bool, is_elsewhere: bool) {
         if is_first_time {
             self.ready.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -258,7 +258,7 @@ impl Control {
     }
 
     /// A session lost its connection while the run was on.
-    pub fn session_lost(&self, now: Nanos, message: impl FnOnce() -> String) {
+    pub(crate) fn session_lost(&self, now: Nanos, message: impl FnOnce() -> String) {
         self.lost.fetch_add(1, Ordering::Relaxed);
         if self.connected.fetch_sub(1, Ordering::Relaxed) == 1 {
             let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -267,12 +267,12 @@ impl Control {
     }
 
     /// A session ends while connected.
-    pub fn session_ended(&self) {
+    pub(crate) fn session_ended(&self) {
         self.connected.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// A session ends while the others go on.
-    pub fn session_aborted(&self, why: impl FnOnce() -> String) {
+    pub(crate) fn session_aborted(&self, why: impl FnOnce() -> String) {
         self.session_ended();
         self.aborted.fetch_add(1, Ordering::Relaxed);
         self.abort.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(why);
@@ -283,13 +283,13 @@ impl Control {
         self.abort.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says whether sessions belong to the server that takes writes.
-    pub fn set_follows_writes(&self, follows: bool) {
+    /// Reports whether sessions belong to the server that takes writes.
+    pub(crate) fn set_follows_writes(&self, follows: bool) {
         self.follows_writes.store(follows, Ordering::Relaxed);
     }
 
     /// Whether a session whose server takes no writes any more is to look for the one that does.
-    pub fn follows_writes(&self) -> bool {
+    pub(crate) fn follows_writes(&self) -> bool {
         self.follows_writes.load(Ordering::Relaxed)
     }
 
@@ -304,7 +304,7 @@ impl Control {
     }
 
     /// A thread that the run cannot do without has ended: everybody drops everything, and the run ends with this reason.
-    pub fn break_down(&self, failure: Failure) {
+    pub(crate) fn break_down(&self, failure: Failure) {
         self.fail(failure);
         self.is_broken.store(true, Ordering::Relaxed);
         self.abandon();

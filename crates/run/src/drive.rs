@@ -1,4 +1,4 @@
-//! One run: workers on threads of their own, a collector that hears from them once a second, and the account at the end.
+//! One run: workers on threads of their own, a collector that receives from them once a second, and the account at the end.
 
 mod collector;
 mod leftover;
@@ -62,7 +62,7 @@ pub struct Options<W> {
     pub poller: Choice,
     /// Chooses every draw.
     pub seed: u64,
-    /// The node where each session enters, where nodes are told apart.
+    /// The node where each session enters, where nodes are distinguished.
     pub connects: Connects,
     /// The number of the first session; above 0 where several drives are parts of one run.
     pub first_session: u64,
@@ -122,7 +122,7 @@ pub struct Account {
     pub unstarted: u64,
     /// Begun, and dropped before their outcome was known.
     pub unfinished: u64,
-    /// Sessions whose statement the server was asked to give up at the end.
+    /// Sessions whose statement the server was requested to give up at the end.
     pub cancelled: u64,
     /// Those of them whose statement still went on when that was no longer waited for.
     pub still_at_work: u64,
@@ -198,7 +198,7 @@ pub enum DriveError {
     /// Somebody asked to stop before it began.
     #[error("interrupted before the run began")]
     Interrupted,
-    /// io_uring was asked for by name.
+    /// io_uring was requested by name.
     #[error("this machine's kernel refuses an io_uring: {0}")]
     NoRing(#[source] std::io::Error),
     /// The system refused a thread, a timer or an epoll set.
@@ -297,7 +297,7 @@ pub fn drive<W: Workload>(
     // A worker without a result has told why; the others have been abandoned, and end at once.
     let mut results: Vec<Option<Worked>> =
         threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect();
-    // However the run has ended, the server is not left with what nobody waits for.
+    // However the run has ended, the server is not left with what nothing waits for.
     let left = results.iter_mut().flatten().flat_map(|worked| std::mem::take(&mut worked.unanswered));
     let leftover = leftover::cancel(left.collect());
     let collected = collected?;
@@ -352,7 +352,7 @@ fn broke_down(control: &Control) -> DriveError {
 }
 
 /// CPU time of this process, all threads, user and system.
-pub fn process_cpu() -> Nanos {
+pub(crate) fn process_cpu() -> Nanos {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as u64 * NANOS_PER_SECOND + time.tv_nsec as u64
 }

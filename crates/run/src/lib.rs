@@ -18,6 +18,7 @@ pub mod routing;
 pub mod schedule;
 pub mod script;
 pub mod statement;
+mod statement_spec;
 mod sys;
 pub mod tally;
 pub mod terminals;

@@ -2,7 +2,7 @@
 
 use wire::error::SqlState;
 
-use crate::statement::StatementSpec;
+use crate::statement_spec::StatementSpec;
 
 /// What stands between the sessions and the server, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum Between {
     Scripts,
 }
 
-/// What to do about statements that were prepared on one server process and asked for on another.
+/// What to do about statements that were prepared on one server process and requested on another.
 const PREPARED: &str = "a connection pooler in transaction mode gives each transaction another server process, which does not know what was prepared \
      before: add -M extended or -M simple, connect to the server itself, or let the pooler follow prepared statements (pgbouncer 1.21 and later: max_prepared_statements)";
 /// The same where no pooler was seen.
@@ -36,7 +36,7 @@ pub fn hint(
     let is_lost = match sqlstate.as_str() {
         // duplicate_prepared_statement, invalid_sql_statement_name: every name is prepared once in a session.
         "42P05" | "26000" => true,
-        // protocol_violation: the unnamed statement, or one of that name, is somebody else's.
+        // protocol_violation: the unnamed statement, or one of that name, is of another owner.
         "08P01" => speaks_of("prepared statement") || speaks_of("unnamed"),
         // invalid_cursor_name: a portal that another server process has.
         "34000" => speaks_of("portal"),

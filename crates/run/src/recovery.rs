@@ -1,9 +1,9 @@
 //! What an outage costs beyond the time without a connection: how long until the throughput of before is back, and stalls, during which every
 //! session is connected and no transaction ends (a primary that waits for a standby which is gone, for example).
 //!
-//! It hears of every second of the run and remembers a handful of them. Throughput before is the mean of up to [`BEFORE_SECONDS`] calm seconds; it is back with the first
+//! It learns of every second of the run and remembers a handful of them. Throughput before is the mean of up to [`BEFORE_SECONDS`] calm seconds; it is back with the first
 //! [`BACK_SECONDS`] seconds in a row whose mean reaches [`BACK_SHARE`] of it, so one lucky second is not taken for a recovery. What is noticed is therefore
-//! at least a whole second without a commit; how long it was is told by the last commit before it and the first one behind it.
+//! at least a whole second without a commit; how long it was is reported by the last commit before it and the first one behind it.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,11 @@ use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::tally::Commits;
 
 /// Calm seconds that make the throughput of before.
-pub const BEFORE_SECONDS: usize = 10;
+pub(crate) const BEFORE_SECONDS: usize = 10;
 /// Seconds in a row whose mean tells that it is back.
-pub const BACK_SECONDS: usize = 3;
+pub(crate) const BACK_SECONDS: usize = 3;
 /// From this share on it is back.
-pub const BACK_SHARE: f64 = 0.95;
+pub(crate) const BACK_SHARE: f64 = 0.95;
 /// A second without a transaction is a stall only where this many were to be expected per second.
 const STALL_TPS_MIN: f64 = 10.0;
 /// What is shorter than this is no second to compare: the last one of a run.
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    fn heard(beats: &[Beat]) -> Vec<Outage> {
+    fn outages_of(beats: &[Beat]) -> Vec<Outage> {
         let mut watch = Watch::default();
         beats.iter().for_each(|beat| watch.second(beat, &[]));
         watch.finish(&[])
@@ -295,7 +295,7 @@ mod tests {
         // Two seconds that hold just one whole empty second of the clock, at every phase of it.
         for phase in [1, 250, 500, 999] {
             let (from, to) = (1_000 + phase, 3_000 + phase);
-            let outages = heard(&[
+            let outages = outages_of(&[
                 beat(0, &[5, 995], 0),
                 beat(1, &[1_000, from], 0),
                 beat(2, &[], 0),
@@ -311,17 +311,17 @@ mod tests {
                 "the throughput is not back before the first commit: {outages:?}"
             );
         }
-        let to_the_end = heard(&[beat(0, &[5, 995], 0), beat(1, &[1_000, 1_400], 0), beat(2, &[], 0)]);
+        let to_the_end = outages_of(&[beat(0, &[5, 995], 0), beat(1, &[1_000, 1_400], 0), beat(2, &[], 0)]);
         assert_eq!((to_the_end[0].from, to_the_end[0].to), (1_400 * S / 1_000, None));
         // The run ends with a piece of a second in which it went on.
         let piece = Beat { to: 3 * S + S / 4, ..beat(3, &[3_100, 3_200], 0) };
-        let ended = heard(&[beat(0, &[5, 995], 0), beat(1, &[1_000, 1_400], 0), beat(2, &[], 0), piece]);
+        let ended = outages_of(&[beat(0, &[5, 995], 0), beat(1, &[1_000, 1_400], 0), beat(2, &[], 0), piece]);
         assert_eq!(ended[0].to, Some(3_100 * S / 1_000));
     }
 
     #[test]
     fn seconds_in_which_everything_fails_are_told_with_the_error_and_the_count() {
-        let outages = heard(&[
+        let outages = outages_of(&[
             beat(0, &[5, 995], 0),
             beat(1, &[1_000, 1_700], 20),
             beat(2, &[], 10_000),
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(one.message, "53100: disk full in second 2");
         assert_eq!((one.from, one.to), (1_700 * S / 1_000, Some(4_300 * S / 1_000)));
         // It hung first, and failed then.
-        let hung = heard(&[beat(0, &[5, 995], 0), beat(1, &[], 0), beat(2, &[], 7)]);
+        let hung = outages_of(&[beat(0, &[5, 995], 0), beat(1, &[], 0), beat(2, &[], 7)]);
         assert_eq!((hung[0].cause, hung[0].failed, hung[0].from), (Cause::Failing, 7, 995 * S / 1_000));
     }
 

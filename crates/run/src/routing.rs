@@ -18,10 +18,10 @@ use crate::random::Random;
 
 /// Draws of a key before the nearest row of the wanted node is taken instead. A node with a thousandth of the rows is missed so often
 /// once in 20,000 transactions.
-pub const DRAWS_MAX: u32 = 10_000;
+pub(crate) const DRAWS_MAX: u32 = 10_000;
 /// Rows looked at to learn whether a node has any.
-pub const PROBED_ROWS: u64 = 4_096;
-/// Tells the stream that deals sessions out at random from the seed's other uses.
+pub(crate) const PROBED_ROWS: u64 = 4_096;
+/// Separates the stream that deals sessions out at random from the seed's other uses.
 const CONNECT_STREAM: u64 = 0x636f_6e6e_6563_7421;
 
 /// Which node a key's row lives on, as the target's catalog said when the run began.
@@ -125,7 +125,7 @@ impl Homes {
     }
 }
 
-/// The connect node of every session: a number by which its transactions are told apart.
+/// The connect node of every session: a number by which its transactions are distinguished.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connects {
     nodes: usize,
@@ -133,7 +133,7 @@ pub struct Connects {
 }
 
 impl Connects {
-    /// Session `i` of `sessions` enters at `nodes[i % n]`; `all` nodes are told apart.
+    /// Session `i` of `sessions` enters at `nodes[i % n]`; `all` nodes are distinguished.
     pub fn by_turns(all: usize, nodes: &[u16], sessions: u64) -> Connects {
         let of = (0..sessions).map(|session| nodes[(session % nodes.len() as u64) as usize]);
         Connects { nodes: all, of: of.collect() }
@@ -146,7 +146,7 @@ impl Connects {
         Connects { nodes: all, of: of.collect() }
     }
 
-    /// How many nodes are told apart; 0 when nobody asked for that.
+    /// How many nodes are distinguished; 0 when nobody requested that.
     pub fn nodes(&self) -> usize {
         self.nodes
     }

@@ -28,7 +28,7 @@ pub enum Pace {
     Terminals(Users),
 }
 
-/// Arrivals that are expected where nobody takes them one by one: up to here each gap is drawn, beyond their number is drawn at once. So
+/// Arrivals that are expected where nothing takes them one by one: up to here each gap is drawn, beyond their number is drawn at once. So
 /// what a rate costs does not depend on it, however far the sessions are behind.
 const GAPS_DRAWN_MAX: f64 = 1_000.0;
 
@@ -45,7 +45,7 @@ pub struct Start {
     pub turn: Option<Turn>,
 }
 
-/// What a session that asks for work is told.
+/// What a session that requests work gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// Begin now.
@@ -97,7 +97,7 @@ impl Schedule {
 
     /// Terminals are served by sessions of their own group only.
     #[must_use]
-    pub fn with_groups(self, groups: Groups) -> Schedule {
+    pub(crate) fn with_groups(self, groups: Groups) -> Schedule {
         Schedule { groups, ..self }
     }
 
@@ -114,7 +114,7 @@ impl Schedule {
         }
     }
 
-    /// The worker's session number `session`, which has been free since `free_since`, asks for its next start.
+    /// The worker's session number `session`, which has been free since `free_since`, requests its next start.
     #[inline]
     pub fn claim(&mut self, session: usize, now: Nanos, free_since: Nanos) -> Claim {
         if now >= self.end {
@@ -148,7 +148,7 @@ impl Schedule {
 
     /// When a waiting session can be given something to do: a start, or the news that the run is over.
     #[inline]
-    pub fn next_due(&self, now: Nanos) -> Nanos {
+    pub(crate) fn next_due(&self, now: Nanos) -> Nanos {
         if now < self.begin {
             return self.begin.min(self.end);
         }
@@ -168,7 +168,7 @@ impl Schedule {
     }
 
     /// Whoever waits can be told something now: a closed loop has a start for everybody, and so has the end of the run.
-    pub fn serves_all(&self, now: Nanos) -> bool {
+    pub(crate) fn serves_all(&self, now: Nanos) -> bool {
         self.pace == Pace::Closed || now >= self.end
     }
 
@@ -218,7 +218,7 @@ impl Schedule {
     /// were busy, or gone. They count as scheduled: `scheduled = started + skipped + unstarted`. A run can be over before its time, because
     /// nobody is left in it; then nothing is due behind that. A schedule without an end, which ends when its sessions have done their number of
     /// transactions, leaves nothing unstarted.
-    pub fn take_unstarted(&mut self, over: Nanos) -> u64 {
+    pub(crate) fn take_unstarted(&mut self, over: Nanos) -> u64 {
         if self.end == Nanos::MAX {
             return 0;
         }

@@ -115,7 +115,7 @@ impl Ring {
     /// A ring for `sockets` sockets. Only the thread that makes it may use it and drop it.
     ///
     /// # Errors
-    /// What the kernel says when it has no io_uring, an old one (before Linux 6.1), or forbids it.
+    /// What the kernel reports when it has no io_uring, an old one (before Linux 6.1), or forbids it.
     pub(crate) fn new(sockets: u32) -> io::Result<Ring> {
         let completions = sockets.saturating_mul(COMPLETIONS_PER_SOCKET);
         let ring = IoUring::<squeue::Entry, cqueue::Entry>::builder()
@@ -210,7 +210,7 @@ impl Ring {
 
     /// Hands everything queued to the kernel and lets it report what is done, without waiting.
     pub(crate) fn poll(&mut self) -> io::Result<()> {
-        // Completions are put off until a system call asks for them; the flag says that there is one to be asked for.
+        // Completions are put off until a system call requests them; the flag reports that there is one to be requested.
         if self.ring.submission().taskrun() {
             match self.ring.submit() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

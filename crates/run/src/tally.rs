@@ -39,7 +39,7 @@ pub struct TypeTally {
     pub service: Latency,
 }
 
-/// Counts and latencies of the sessions that enter at one node. Kept only where nodes are told apart: a histogram each.
+/// Counts and latencies of the sessions that enter at one node. Kept only where nodes are distinguished: a histogram each.
 #[derive(Clone, Debug, Default)]
 pub struct NodeTally {
     /// Committed transactions.
@@ -55,7 +55,7 @@ pub struct NodeTally {
 pub struct Shape {
     /// Transaction types.
     pub types: usize,
-    /// Nodes where sessions enter; 0 when they are not told apart.
+    /// Nodes where sessions enter; 0 when they are not distinguished.
     pub nodes: usize,
 }
 
@@ -88,7 +88,7 @@ pub struct ErrorTally {
 pub struct Interval {
     /// By transaction type.
     pub types: Vec<TypeTally>,
-    /// By connect node, if asked for.
+    /// By connect node, if requested.
     pub nodes: Vec<NodeTally>,
     /// Transactions begun.
     pub started: u64,

@@ -21,7 +21,7 @@ pub const TICK: Nanos = NANOS_PER_SECOND / 1_000;
 /// Slots of the wheel, a tick each: 262 seconds, above the longest rest.
 const SLOTS: usize = 1 << 18;
 /// The longest rest that the wheel can hold.
-pub const REST_MAX: Nanos = (SLOTS as u64 - 2) * TICK;
+pub(crate) const REST_MAX: Nanos = (SLOTS as u64 - 2) * TICK;
 /// End of a list.
 const NONE: u32 = u32::MAX;
 /// Streams of rests, apart from those of transactions.
@@ -124,13 +124,13 @@ impl Groups {
     }
 
     /// Whether there are several queues.
-    pub fn are_several(&self) -> bool {
+    pub(crate) fn are_several(&self) -> bool {
         self.count > 1
     }
 
     /// The queue of a session, by its number within the worker.
     #[inline]
-    pub fn of_session(&self, index: usize) -> usize {
+    pub(crate) fn of_session(&self, index: usize) -> usize {
         self.sessions.get(index).copied().unwrap_or(0).into()
     }
 
@@ -250,7 +250,7 @@ impl Terminals {
         self.clock = self.clock.max(now_tick + 1);
     }
 
-    /// The terminal that has waited longest for the worker's session number `session`, and since when; `None` while nobody waits.
+    /// The terminal that has waited longest for the worker's session number `session`, and since when; `None` while nothing waits.
     pub fn claim(&mut self, now: Nanos, session: usize) -> Option<(Nanos, Turn)> {
         self.advance(now);
         let queue = &mut self.queues[self.groups.of_session(session)];
@@ -283,7 +283,7 @@ impl Terminals {
     }
 
     /// Whether there are several queues, so that not every session serves every terminal.
-    pub fn are_grouped(&self) -> bool {
+    pub(crate) fn are_grouped(&self) -> bool {
         self.groups.are_several()
     }
 
@@ -294,7 +294,7 @@ impl Terminals {
     }
 
     /// When a session can be given a terminal; with several queues, when the next terminal joins one of them.
-    pub fn next_due(&self, now: Nanos) -> Nanos {
+    pub(crate) fn next_due(&self, now: Nanos) -> Nanos {
         if !self.are_grouped() && self.queues[0].length > 0 {
             return now;
         }

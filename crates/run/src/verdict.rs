@@ -9,17 +9,17 @@ use crate::recovery::BACK_SHARE;
 
 /// A worker thread that computed for more than this share of the time in which it could have a CPU had no room left: the target could
 /// have done more.
-pub const WORKER_BUSY_SHARE_MAX: f64 = 0.95;
+pub(crate) const WORKER_BUSY_SHARE_MAX: f64 = 0.95;
 /// ... provided that it got a good part of a CPU at all. A thread that its neighbours starve never idles either, but then the machine
 /// is full, which is noted and is not the client's doing.
-pub const WORKER_CPU_SHARE_MIN: f64 = 0.5;
+pub(crate) const WORKER_CPU_SHARE_MIN: f64 = 0.5;
 /// A run shorter than this does not judge its client: the kernel's accounts of a thread are not that fine.
 const CLIENT_JUDGED_FROM: Duration = Duration::from_millis(100);
-/// Starts later than this at the 99th percentile, although a session was free, are not the schedule that was asked for.
-pub const LAG_US_P99_MAX: u64 = 5_000;
+/// Starts later than this at the 99th percentile, although a session was free, are not the schedule that was requested.
+pub(crate) const LAG_US_P99_MAX: u64 = 5_000;
 /// A worker that waited for a CPU longer than this share of the time shares the machine with somebody hungry; noted. Less than that is
 /// what any client and server on one full machine do to each other.
-pub const WORKER_WAIT_SHARE_NOTED: f64 = 0.50;
+pub(crate) const WORKER_WAIT_SHARE_NOTED: f64 = 0.50;
 /// Fewer transactions than this make poor percentiles; noted.
 pub const TRANSACTIONS_FOR_P99_MIN: u64 = 10_000;
 
@@ -28,7 +28,7 @@ pub const TRANSACTIONS_FOR_P99_MIN: u64 = 10_000;
 pub struct Opinion {
     /// No transaction succeeded in the measured time: there are no numbers, and that is the answer, whatever the client did meanwhile.
     pub has_nothing: bool,
-    /// Why the numbers say nothing about the target. Empty: they are valid.
+    /// Why the numbers prove nothing about the target. Empty: they are valid.
     pub invalid: Vec<String>,
     /// What should be known although the numbers stand.
     pub notes: Vec<String>,
@@ -135,7 +135,7 @@ fn nothing_succeeded(account: &Account, duration: Option<Duration>) -> String {
     let measured = &account.posted.measured;
     if measured.started == 0 && account.posted.warmup.started > 0 && duration.is_none() {
         return format!(
-            "nothing was left to measure: the warm-up used up the transactions of every session (-t), {} in all; ask for more of them, or for a shorter --warmup",
+            "nothing was left to measure: the warm-up used up the transactions of every session (-t), {} in all; raise -t, or shorten --warmup",
             account.posted.warmup.started
         );
     }
@@ -173,7 +173,7 @@ fn left_behind(account: &Account) -> String {
             format!("; {cancelled} {statements} of theirs {were} cancelled in the server")
         }
         (cancelled, left) => format!(
-            "; the server was asked to cancel {}, and {left} of them went on regardless (pg_stat_activity has them)",
+            "; a cancel request was sent for {}, and {left} of them are still running (see pg_stat_activity)",
             counted(cancelled, "statement")
         ),
     }
@@ -310,14 +310,14 @@ mod tests {
 
     #[test]
     fn what_became_of_dropped_statements_in_the_server_is_told() {
-        let told = |cancelled, still_at_work| {
+        let detail = |cancelled, still_at_work| {
             let account = Account { unfinished: 3, cancelled, still_at_work, ..account() };
             judge(&account, None).notes.remove(0)
         };
-        assert!(told(0, 0).ends_with("before the outcome was known"));
-        assert!(told(1, 0).ends_with("known; 1 statement of theirs was cancelled in the server"));
-        assert!(told(3, 0).ends_with("known; 3 statements of theirs were cancelled in the server"));
-        assert!(told(3, 1).contains("asked to cancel 3 statements, and 1 of them went on regardless"));
+        assert!(detail(0, 0).ends_with("before the outcome was known"));
+        assert!(detail(1, 0).ends_with("known; 1 statement of theirs was cancelled in the server"));
+        assert!(detail(3, 0).ends_with("known; 3 statements of theirs were cancelled in the server"));
+        assert!(detail(3, 1).contains("asked to cancel 3 statements, and 1 of them went on regardless"));
     }
 
     #[test]
@@ -355,10 +355,10 @@ mod tests {
     fn transactions_that_the_end_kept_from_another_try_are_no_failures_of_the_target() {
         let mut account = account();
         (account.cut_off, account.posted.measured.types[0].failed) = (4, 4);
-        let told = |account: &Account| judge(account, None).notes;
-        assert_eq!(told(&account), ["4 transactions were not tried again because the time was over"]);
+        let detail = |account: &Account| judge(account, None).notes;
+        assert_eq!(detail(&account), ["4 transactions were not tried again because the time was over"]);
         account.posted.measured.types[0].failed = 5;
-        assert_eq!(told(&account)[1], "1 transaction failed");
+        assert_eq!(detail(&account)[1], "1 transaction failed");
     }
 
     #[test]
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn an_outage_is_told_with_the_way_back() {
-        let told = |change: fn(&mut Outage)| {
+        let detail = |change: fn(&mut Outage)| {
             let mut account = account();
             let mut outage = Outage {
                 from: NANOS_PER_SECOND,
@@ -454,16 +454,16 @@ mod tests {
             judge(&account, None).notes.remove(0)
         };
         assert_eq!(
-            told(|_| {}),
+            detail(|_| {}),
             "outage of 2.00 s at 1.0 s: gone; sessions went on at b:1; back to 95 % of 1234 transactions/s after 4.0 s"
         );
         assert!(
-            told(|outage| outage.back = None)
+            detail(|outage| outage.back = None)
                 .ends_with("; not back to 95 % of 1234 transactions/s by the end")
         );
-        let stall = told(|outage| (outage.cause, outage.to) = (Cause::Stalled, None));
+        let stall = detail(|outage| (outage.cause, outage.to) = (Cause::Stalled, None));
         assert!(stall.starts_with("stall from 1.0 s to the end: gone"), "{stall}");
-        let failing = told(|outage| {
+        let failing = detail(|outage| {
             (outage.cause, outage.failed, outage.back) = (Cause::Failing, 21_542, None);
             outage.message = "53100: disk full".into();
         });

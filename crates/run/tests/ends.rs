@@ -64,7 +64,7 @@ struct Watch {
 impl Observer for Watch {
     fn begins(&mut self, _: Nanos) {
         assert!(!self.panics, "the observer breaks down");
-        self.stop.iter().for_each(|stop| stop.ask());
+        self.stop.iter().for_each(|stop| stop.request());
     }
 
     fn second(&mut self, _: &Second<'_>) {}
@@ -380,8 +380,8 @@ fn a_dial_that_hangs_does_not_hold_up_the_end() {
             fn second(&mut self, second: &Second<'_>) {
                 // The first second has passed: the lost session is being dialed.
                 if second.connected < SESSIONS as usize {
-                    self.0.ask();
-                    self.0.ask();
+                    self.0.request();
+                    self.0.request();
                 }
             }
         }
@@ -407,7 +407,7 @@ fn a_rate_that_nobody_could_serve_ends_with_its_time_and_when_asked() {
             let off = (account.scheduled as f64 / planned - 1.0).abs();
             assert!(off < 0.001, "{pace:?} {latency_limit:?}: {} scheduled", account.scheduled);
             let hour = Options { duration: Some(Duration::from_secs(3_600)), ..base() };
-            assert!(ends("asked to stop", hour, server.dial(), true).unwrap().is_interrupted);
+            assert!(ends("stopped on request", hour, server.dial(), true).unwrap().is_interrupted);
         }
     }
 }

@@ -70,7 +70,7 @@ impl Observer for Watch {
         let is_good = second.posted.measured.transactions() > 5 && self.seconds > DISTURBED_AT;
         self.good = if is_good { self.good + 1 } else { 0 };
         if self.good == GOOD_SECONDS {
-            self.stop.ask();
+            self.stop.request();
         }
     }
 }

@@ -360,8 +360,8 @@ fn one_killed_session_comes_back_alone() {
 fn a_stop_drains_and_a_second_stop_abandons() {
     on_each(|_, cluster| {
         let stop = Arc::new(StopFlag::default());
-        let asked = Arc::clone(&stop);
-        let mut watch = Watch { then: Some(Box::new(move |_| asked.ask())), ..Watch::default() };
+        let requests = Arc::clone(&stop);
+        let mut watch = Watch { then: Some(Box::new(move |_| requests.request())), ..Watch::default() };
         let workload = script("SELECT pg_sleep(30);\n", QueryMode::Simple);
         let options = Options { duration: Some(Duration::from_secs(60)), ..options(workload) };
         let begun = monotonic_ns();
@@ -408,8 +408,8 @@ impl Observer for TwoStops<'_> {
     fn second(&mut self, _: &Second<'_>) {
         let at_work = self.cluster.value(AT_WORK).unwrap();
         if at_work.is_some_and(|count| count == self.sessions.to_string()) {
-            self.stop.ask();
-            self.stop.ask();
+            self.stop.request();
+            self.stop.request();
         }
     }
 }

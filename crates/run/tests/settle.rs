@@ -105,7 +105,7 @@ fn a_stop_during_the_warm_up_ends_the_run() {
     let asker = Arc::clone(&stop);
     let asking = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(500));
-        asker.ask();
+        asker.request();
     });
     let mut patience = Patience { enough: 1, ..Patience::default() };
     let pace = Pace::Regular { per_second: PER_SECOND };

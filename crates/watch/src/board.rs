@@ -1,7 +1,7 @@
 //! What collectors tell each other: a small table of the nodes as they were at the last tick.
 //!
 //! The collector of a machine learns here which server processes are worth reading and where the data lies; whoever keeps stacks
-//! learns when something is wrong. Readers take a copy; nobody holds the lock while he looks at a server or a file.
+//! learns when something is wrong. Readers take a copy; no thread holds the lock while it looks at a server or a file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Evidence bundles: a run directory in one archive that is opened and explained elsewhere.
 //!
 //! A bundle is a tar archive with one folder, compressed by gzip (or zstd, by the archive's name). It is packed by the system's `tar`: that is
-//! on every machine that runs PostgreSQL, and spares five packages. An archive of somebody else's is opened entry by entry ([`archive`]).
+//! on every machine that runs PostgreSQL, and spares five packages. An archive from elsewhere is opened entry by entry ([`archive`]).
 //!
 //! Only files of a run directory that are known go in. Whatever is to be taken out is taken out of a copy ([`redact`]); the run
 //! directory stays as it is.
@@ -52,14 +52,14 @@ pub enum BundleError {
         source: io::Error,
     },
     /// A program that packs or unpacks is not there or failed.
-    #[error("{program} failed on {path}: {said}")]
+    #[error("{program} failed on {path}: {recorded}")]
     Program {
         /// Which.
         program: &'static str,
         /// The archive.
         path: PathBuf,
         /// Its last words.
-        said: String,
+        recorded: String,
     },
     /// The name says no known kind of archive.
     #[error("{path} is neither a run directory nor a bundle")]
@@ -88,8 +88,8 @@ impl BundleError {
     pub fn hint(&self) -> Option<String> {
         match self {
             BundleError::Io { .. } => None,
-            BundleError::Program { said, .. } if said.contains("zst") => Some("install zstd, or use a .tar.gz".to_string()),
-            BundleError::Program { program, said, .. } if said.contains("No such file") => Some(format!("install {program}")),
+            BundleError::Program { recorded, .. } if recorded.contains("zst") => Some("install zstd, or use a .tar.gz".to_string()),
+            BundleError::Program { program, recorded, .. } if recorded.contains("No such file") => Some(format!("install {program}")),
             BundleError::Program { .. } => Some("tar -tvf FILE shows what is in it".to_string()),
             BundleError::Unknown { .. } => {
                 Some("name a run directory (ls runs/), or an archive whose name ends with .tar.gz, .tgz, .tar.zst, .tar.xz or .tar".to_string())
@@ -174,7 +174,8 @@ impl Stage {
 
 /// Runs tar.
 fn tar(command: &mut Command, archive: &Path) -> Result<(), BundleError> {
-    let failed = |said: String| BundleError::Program { program: "tar", path: archive.to_path_buf(), said };
+    let failed =
+        |recorded: String| BundleError::Program { program: "tar", path: archive.to_path_buf(), recorded };
     let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output();
     let output = output.map_err(|error| failed(error.to_string()))?;
     match output.status.success() {
@@ -202,15 +203,15 @@ impl Source {
         match command.spawn() {
             Ok(child) => Ok(Source::Piped(program, child)),
             Err(error) => {
-                Err(BundleError::Program { program, path: path.to_path_buf(), said: error.to_string() })
+                Err(BundleError::Program { program, path: path.to_path_buf(), recorded: error.to_string() })
             }
         }
     }
 
-    /// Reads the archive to its end; what the program said when it failed.
+    /// Reads the archive to its end; what the program reported when it failed.
     fn unpack(self, into: &Path, bytes_max: u64, path: &Path) -> Result<PathBuf, BundleError> {
         let foreign = |why: String| BundleError::Foreign { path: path.to_path_buf(), why };
-        let told = |error: ArchiveError| match error {
+        let detail = |error: ArchiveError| match error {
             ArchiveError::Foreign(why) => foreign(why),
             ArchiveError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 foreign("it ends in the middle of a file".to_string())
@@ -219,7 +220,7 @@ impl Source {
         };
         let (program, mut child) = match self {
             Source::Plain(file) => {
-                return archive::unpack(file, into, bytes_max).map(|(dir, _)| dir).map_err(told);
+                return archive::unpack(file, into, bytes_max).map(|(dir, _)| dir).map_err(detail);
             }
             Source::Piped(program, child) => (program, child),
         };
@@ -234,10 +235,10 @@ impl Source {
         }
         let ended = child.wait_with_output().map_err(BundleError::io("unpack", path))?;
         if is_whole && !ended.status.success() {
-            let said = first_line(&ended.stderr);
-            return Err(BundleError::Program { program, path: path.to_path_buf(), said });
+            let recorded = first_line(&ended.stderr);
+            return Err(BundleError::Program { program, path: path.to_path_buf(), recorded });
         }
-        unpacked.map(|(dir, _)| dir).map_err(told)
+        unpacked.map(|(dir, _)| dir).map_err(detail)
     }
 }
 
@@ -278,7 +279,7 @@ fn copy_run(from: &Path, to: &Path, redaction: Redaction) -> Result<Vec<String>,
             if redaction.is_none() {
                 return Some(record::redact::line(line).into_owned());
             }
-            // A line that is torn cannot be redacted, and says nothing: it stays here.
+            // A line that is torn cannot be redacted, and proves nothing: it stays here.
             let mut value: Value = serde_json::from_str(line).ok()?;
             redactor.replace(&mut value);
             Some(value.to_string())

@@ -115,7 +115,7 @@ pub trait Collect: Send {
         Spent::default()
     }
 
-    /// Looks, and says what it saw. It may take its time (a stuck server, a slow ssh): it has a thread of its own, and the ticks it misses
+    /// Looks, and reports what it saw. It may take its time (a stuck server, a slow ssh): it has a thread of its own, and the ticks it misses
     /// become a `gap` event. It must come back by itself, and within a second or two where it can, because the end of a run waits for it.
     fn tick(&mut self, tick: &Tick, batch: &mut Batch);
 
@@ -177,15 +177,15 @@ impl With for Event {
     }
 }
 
-/// What was said before, so that facts and missing things are written only when they change.
+/// What was reported before, so that facts and missing things are written only when they change.
 #[derive(Clone, Debug, Default)]
-pub struct Said {
+pub struct Recorded {
     facts: BTreeMap<(String, String), String>,
     missing: BTreeMap<String, (String, String)>,
 }
 
-impl Said {
-    /// Says a fact, unless it was the last word. Returns whether it replaced another value.
+impl Recorded {
+    /// Reports a fact, unless it was the last word. Returns whether it replaced another value.
     pub fn fact(&mut self, batch: &mut Batch, t_us: u64, fact: Fact) -> bool {
         let key = (fact.topic.clone(), fact.name.clone());
         let before = self.facts.insert(key, fact.value.clone());
@@ -196,7 +196,7 @@ impl Said {
         is_news && before.is_some()
     }
 
-    /// Says that something is missing, unless it was the last word.
+    /// Reports that something is missing, unless it was the last word.
     pub fn missing(&mut self, batch: &mut Batch, t_us: u64, missing: Missing) {
         let words = (missing.why.clone(), missing.lost.clone());
         if self.missing.insert(missing.what.clone(), words.clone()) != Some(words) {

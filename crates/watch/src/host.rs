@@ -24,9 +24,10 @@ pub mod memory;
 pub mod mount;
 pub mod net;
 pub mod process;
-pub mod said;
+pub mod recorded;
 pub mod schedule;
 pub mod security;
+pub mod server;
 pub mod slow;
 pub mod sys;
 pub mod tools;
@@ -37,9 +38,10 @@ use crate::collect::{Batch, Collect, Place, Tick, With};
 use backends::Target;
 use files::{Files, Tree};
 use kernel_log::{Follower, Message};
-use machine::{Machine, Part, Server};
+use machine::Machine;
 use record::event;
 use schedule::{Ours, Schedules};
+use server::{Part, Server};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -185,13 +187,13 @@ impl LocalHost {
         let (old, new): (Vec<Message>, Vec<Message>) =
             messages.into_iter().partition(|message| message.boot_us < begin_us);
         if !std::mem::replace(&mut self.is_log_caught_up, true) {
-            tell_old(&old, begin_us, tick.now_us, &place, &mut self.machine, batch);
+            record_old(&old, begin_us, tick.now_us, &place, &mut self.machine, batch);
         }
-        tell_new(new, tick, &place, batch);
+        record_new(new, tick, &place, batch);
     }
 }
 
-/// What of a node lies where, as its server says it: links of another machine cannot be followed from here, and the log is where it
+/// What of a node lies where, as its server reports it: links of another machine cannot be followed from here, and the log is where it
 /// always is unless somebody moved it.
 pub(crate) fn plain_parts(node: &str, state: &NodeState) -> Vec<Part> {
     parts(node, state, false)
@@ -207,7 +209,7 @@ fn parts(node: &str, state: &NodeState, is_live: bool) -> Vec<Part> {
     };
     let mut found = vec![];
     if let Some(folder) = &state.data_directory {
-        // Without the right to enter it the path is as the server says it, links and all.
+        // Without the right to enter it the path is as the server reports it, links and all.
         found.push(part("pgdata", &real(folder).unwrap_or_else(|| folder.clone())));
         found.extend(real(&folder.join("pg_wal")).map(|path| part("wal", &path)));
     }
@@ -227,7 +229,7 @@ pub(crate) fn server(node: String, state: &NodeState, parts: Vec<Part>) -> Serve
 }
 
 /// Messages of before the run: how many of each class, and the last one. They are facts, not events.
-pub(crate) fn tell_old(
+pub(crate) fn record_old(
     old: &[Message],
     begin_us: u64,
     now_us: u64,
@@ -249,16 +251,16 @@ pub(crate) fn tell_old(
 }
 
 /// New messages, as events.
-pub(crate) fn tell_new(new: Vec<Message>, tick: &Tick, place: &Place, batch: &mut Batch) {
+pub(crate) fn record_new(new: Vec<Message>, tick: &Tick, place: &Place, batch: &mut Batch) {
     let left_out = new.len().saturating_sub(MESSAGES_PER_TICK);
     for message in new.into_iter().take(MESSAGES_PER_TICK) {
         // The kernel's clock and ours may differ by a little: no message is of the future.
         let t_us = tick.clock.t_us(message.boot_us.saturating_mul(1000)).min(tick.now_us);
-        let mut told = place.event(t_us, event::KERNEL, message.text.as_str()).with("topic", message.class);
+        let mut detail = place.event(t_us, event::KERNEL, message.text.as_str()).with("topic", message.class);
         if let Some(count) = kernel_log::edac_count(&message.text) {
-            told = told.with("count", count);
+            detail = detail.with("count", count);
         }
-        batch.event(told);
+        batch.event(detail);
     }
     if left_out > 0 {
         let text = format!("{left_out} more kernel messages of this second were dropped");

@@ -10,8 +10,8 @@
 pub mod board;
 pub mod bundle;
 pub mod collect;
+pub mod collectors;
 pub mod host;
-pub mod lineup;
 pub mod live;
 pub mod log;
 pub mod machines;

@@ -3,14 +3,14 @@
 //! Only lines written from now on count. A file that is truncated is read from its beginning, one that is replaced is left at its end for
 //! the new one. What a tick brings more than [`READ_BYTES_MAX`] is read with the next ones; a log that runs away is skipped, and that is
 //! said. Words are the server's in English: with another `lc_messages` severities, SQLSTATEs and statements are read (`words.rs`), what
-//! messages say is not, and both that and lines that begin otherwise than `log_line_prefix` says are told as missing.
+//! messages say is not, and both that and lines that begin otherwise than `log_line_prefix` says are reported as missing.
 
 mod events;
 mod parse;
 mod prefix;
 mod words;
 
-use crate::collect::{Batch, Place, Said, Tick, With};
+use crate::collect::{Batch, Place, Recorded, Tick, With};
 use record::event;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -125,7 +125,7 @@ fn listed(data: &Path, format: Format) -> Option<PathBuf> {
     Some(data.join(name))
 }
 
-/// The file that the server's error output goes to, when nobody collects it: what pg_ctl or a service manager opened for it.
+/// The file that the server's error output goes to, when nothing collects it: what pg_ctl or a service manager opened for it.
 fn error_output(data: &Path) -> Result<PathBuf, String> {
     let file = data.join(PID_FILE);
     let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -176,7 +176,7 @@ pub struct Follower {
     style: Style,
 }
 
-/// What the server was told of its log.
+/// What the server reported about its log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Style {
     /// `log_line_prefix`.
@@ -221,8 +221,8 @@ impl Follower {
 
     /// No line makes sense.
     fn is_odd(&self) -> bool {
-        let heard = self.splitter.heard();
-        heard.understood == 0 && heard.not_understood >= ODD_LINES_MIN
+        let sense = self.splitter.sense();
+        sense.understood == 0 && sense.not_understood >= ODD_LINES_MIN
     }
 
     /// Why the words are not English ones.
@@ -232,34 +232,34 @@ impl Follower {
         if !words::is_english(language) {
             return Some(format!("lc_messages is {language}; type: {TYPE}"));
         }
-        let word = self.splitter.heard().foreign.as_ref()?;
+        let word = self.splitter.sense().foreign.as_ref()?;
         Some(format!(
             "messages are in another language ({word}), because a role or database has its own lc_messages or because of the server's environment; type: {TYPE}"
         ))
     }
 
-    /// Says what of the log makes no sense, and takes it back when it does again.
-    fn say_sense(&self, t_us: u64, said: &mut Said, batch: &mut Batch) {
+    /// Reports what of the log makes no sense, and takes it back when it does again.
+    fn report_sense(&self, t_us: u64, reported: &mut Recorded, batch: &mut Batch) {
         match self.foreign() {
             Some(why) => {
                 let lost = "reasons and phases of checkpoints (their number comes from counters), work of autovacuum, lock waits, temporary files; errors are recognised by severity and SQLSTATE";
-                said.missing(batch, t_us, self.place.missing(WORDS, why, lost));
+                reported.missing(batch, t_us, self.place.missing(WORDS, why, lost));
             }
-            None => said.found(batch, t_us, &self.place, WORDS),
+            None => reported.found(batch, t_us, &self.place, WORDS),
         }
-        let heard = self.splitter.heard();
+        let sense = self.splitter.sense();
         if self.is_odd() {
             let why = match self.source.format {
                 Format::Stderr => format!(
-                    "{}: no line begins as log_line_prefix = '{}' says; type: ALTER SYSTEM SET log_line_prefix = '%m [%p] '; SELECT pg_reload_conf();",
+                    "{}: no line begins as log_line_prefix = '{}' requires; type: ALTER SYSTEM SET log_line_prefix = '%m [%p] '; SELECT pg_reload_conf();",
                     self.source.path.display(),
                     self.style.line_prefix
                 ),
                 format => format!("{}: no line is one of {}", self.source.path.display(), format.name()),
             };
-            said.missing(batch, t_us, self.place.missing(LINES, why, "the messages of the server"));
-        } else if heard.understood > 0 {
-            said.found(batch, t_us, &self.place, LINES);
+            reported.missing(batch, t_us, self.place.missing(LINES, why, "the messages of the server"));
+        } else if sense.understood > 0 {
+            reported.found(batch, t_us, &self.place, LINES);
         }
     }
 
@@ -269,16 +269,16 @@ impl Follower {
     }
 
     /// Reads what is new. `offset_us` is the server's clock minus ours.
-    pub(crate) fn read(&mut self, tick: &Tick, offset_us: i64, said: &mut Said, batch: &mut Batch) {
+    pub(crate) fn read(&mut self, tick: &Tick, offset_us: i64, reported: &mut Recorded, batch: &mut Batch) {
         self.reader.set_clock(tick, offset_us);
         let read = self.advance(batch, tick);
         let t_us = tick.clock.now_us();
         self.is_readable = read.is_ok();
         match read {
-            Ok(()) => self.say_sense(t_us, said, batch),
+            Ok(()) => self.report_sense(t_us, reported, batch),
             Err(error) => {
                 let why = format!("{}: {error}", self.source.path.display());
-                said.missing(
+                reported.missing(
                     batch,
                     t_us,
                     self.place.missing("server log", why, "the messages of the server"),

@@ -15,7 +15,7 @@ const LINE_BYTES: usize = 96;
 #[derive(Debug)]
 pub(crate) struct Meter {
     file: File,
-    told_ns: u64,
+    reported_ns: u64,
 }
 
 impl Meter {
@@ -31,7 +31,7 @@ impl Meter {
 
     fn open(path: &str) -> Option<Meter> {
         let file = File::open(path).ok()?;
-        let mut meter = Meter { file, told_ns: 0 };
+        let mut meter = Meter { file, reported_ns: 0 };
         meter.read().map(|_| meter)
     }
 
@@ -45,9 +45,9 @@ impl Meter {
     /// Microseconds on a CPU since this was last asked.
     pub(crate) fn spent(&mut self) -> Option<u64> {
         const NS_PER_US: u64 = 1000;
-        let spent_us = self.read()?.run_ns.saturating_sub(self.told_ns) / NS_PER_US;
+        let spent_us = self.read()?.run_ns.saturating_sub(self.reported_ns) / NS_PER_US;
         // What is less than a microsecond is told the next time.
-        self.told_ns += spent_us * NS_PER_US;
+        self.reported_ns += spent_us * NS_PER_US;
         Some(spent_us)
     }
 }

@@ -60,14 +60,14 @@ const BUDGET_SHARE: f64 = 0.002;
 /// What printing a slice takes, until it was seen.
 const PRINT_US: u64 = 1_000_000;
 /// A ring that has not handed out anything for so long is asked again.
-const ASK_AGAIN_US: u64 = 5_000_000;
+const RETRY_US: u64 = 5_000_000;
 /// How long the end of the last slice and its printing are waited for.
 const FINISH_PATIENCE: Duration = Duration::from_secs(30);
 /// The fields of `perf script`, said explicitly because its default differs between versions.
 const FIELDS: &str = "comm,pid,tid,cpu,time,event,ip,sym,dso";
 /// What the name of a folder with raw slices begins with; the process id and the machine follow.
 const FOLDER: &str = "pgfathom-perf-";
-/// What cannot be said without stacks.
+/// What cannot be reported without stacks.
 const LOST: &str = "in which functions the processors spend their time";
 
 /// When stacks are kept.
@@ -165,7 +165,7 @@ pub struct Stacks {
     ring: Option<Ring>,
     /// What is odd in the ring's seconds, and since when.
     odd: Option<(Oddity, u64)>,
-    /// When the ring was asked for what it has.
+    /// When the ring was last requested to write.
     asked_us: Option<u64>,
     /// What was handed out so far ends here.
     until_us: u64,
@@ -271,7 +271,7 @@ impl Stacks {
         let Some(ring) = &mut self.ring else { return };
         self.programs_us += ring.spent_us();
         let ended = ring.ended();
-        // Nothing is handed out that was not asked for: perf is left alone.
+        // Nothing is handed out that was not requested: perf is left alone.
         let files =
             if self.asked_us.is_some() || ended.is_some() { ring.take(&mut self.taken) } else { vec![] };
         let has_files = !files.is_empty();
@@ -297,7 +297,7 @@ impl Stacks {
         }
         let now_us = tick.clock.now_us();
         // A signal that comes before perf samples is lost.
-        if self.asked_us.is_some_and(|asked_us| now_us.saturating_sub(asked_us) < ASK_AGAIN_US) {
+        if self.asked_us.is_some_and(|asked_us| now_us.saturating_sub(asked_us) < RETRY_US) {
             return;
         }
         let slice_us = self.slice_us();
@@ -435,10 +435,10 @@ impl Stacks {
         self.kept_bytes += content.len() as u64;
         let name = format!("stacks/{from_us}-{reason}.perf");
         let message = format!("stacks of {} kept: {reason}", self.options.host);
-        let mut told = self.place().event(from_us, event::STACKS, message);
-        told = told.with("file", name.as_str()).with("reason", reason).with("bytes", content.len());
-        told.duration_us = Some(to_us.saturating_sub(from_us));
-        batch.event(told);
+        let mut detail = self.place().event(from_us, event::STACKS, message);
+        detail = detail.with("file", name.as_str()).with("reason", reason).with("bytes", content.len());
+        detail.duration_us = Some(to_us.saturating_sub(from_us));
+        batch.event(detail);
         batch.file(name, content);
         self.note_full(tick, left, is_cut, batch);
     }

@@ -1,4 +1,4 @@
-//! Asks every collector on an absolute schedule and writes what they say, within a budget of disk.
+//! Queries every collector on an absolute schedule and writes what they say, within a budget of disk.
 //!
 //! | state of a collector's thread | left by |
 //! |---|---|
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of lines and files that the sampling of one run may leave: at a typical 20 kB a second, half of it is seven hours.
 pub(crate) const DISK_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// The time between two ticks unless something else is asked for.
+/// The time between two ticks unless something else is requested.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 /// The starts are thinned out to one in this many at most.
 pub(crate) const COARSENESS_MAX: u64 = 256;
@@ -58,7 +58,7 @@ impl Default for Options {
 /// What the sampling did, all collectors together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Ticks asked for and answered.
+    /// Ticks requested and answered.
     pub ticks: u64,
     /// Starts missed because an answer took too long.
     pub missed: u64,
@@ -85,7 +85,7 @@ struct Shared {
     dir: Arc<RunDir>,
     options: Options,
     state: Mutex<State>,
-    /// Told when `State::is_over` becomes true, and when a thread ends.
+    /// Notified when `State::is_over` becomes true, and when a thread ends.
     over: Condvar,
     coarseness: AtomicU64,
 }

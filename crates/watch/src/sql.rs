@@ -19,7 +19,7 @@ mod relations;
 pub mod session;
 
 use crate::board::{Board, NodeState};
-use crate::collect::{Batch, Collect, Place, Said, Spent, Tick, With};
+use crate::collect::{Batch, Collect, Place, Recorded, Spent, Tick, With};
 use crate::log;
 use crate::meter::Meter;
 use connect::ConnSpec;
@@ -82,7 +82,7 @@ impl Part {
         }
     }
 
-    /// Its name, and what cannot be said without it.
+    /// Its name, and what cannot be reported without it.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Part::Facts => ("settings", "the configuration of the server"),
@@ -118,7 +118,7 @@ pub struct Node {
     name: String,
     spec: ConnSpec,
     board: Arc<Board>,
-    said: Said,
+    recorded: Recorded,
     link: Link,
     memory: core::Memory,
     slow: core::Slow,
@@ -164,7 +164,7 @@ impl Node {
             name: name.to_string(),
             spec: spec.clone(),
             board,
-            said: Said::default(),
+            recorded: Recorded::default(),
             link: Link::Away { try_at_us: 0, wait: RETRY_FIRST },
             memory: core::Memory::default(),
             slow: core::Slow::default(),
@@ -184,20 +184,20 @@ impl Node {
 
     /// A node that did not answer when it was found: says by whom, and what to type, for as long as it has not.
     #[must_use]
-    pub(crate) fn found_as(mut self, told_by: &str, hint: &str) -> Node {
-        self.found_as = Some((told_by.to_string(), hint.to_string()));
+    pub(crate) fn found_as(mut self, reported_by: &str, hint: &str) -> Node {
+        self.found_as = Some((reported_by.to_string(), hint.to_string()));
         self
     }
 
     /// What cannot be seen now: what, why, and what can no longer be said.
     pub fn missing(&self) -> impl Iterator<Item = (&str, &str, &str)> {
-        self.said.missing_now()
+        self.recorded.missing_now()
     }
 
     /// Statements sent over the present connection, those that only prepare not counted.
-    pub fn asked(&self) -> u64 {
+    pub fn queries(&self) -> u64 {
         match &self.link {
-            Link::Up(up) => up.session.asked(),
+            Link::Up(up) => up.session.queries(),
             Link::Away { .. } => 0,
         }
     }
@@ -217,7 +217,7 @@ impl Node {
                 self.link = Link::Up(Box::new(up));
                 self.found_as = None;
                 let place = self.place();
-                self.said.found(batch, tick.now_us, &place, "server");
+                self.recorded.found(batch, tick.now_us, &place, "server");
                 self.core_due_us = 0;
                 for turn in &mut self.turns {
                     turn.due_us = 0;
@@ -241,10 +241,10 @@ impl Node {
         }
         let lost = "everything from the server's views";
         let why = match &self.found_as {
-            Some((told_by, hint)) => format!("{told_by}; {hint}"),
+            Some((reported_by, hint)) => format!("{reported_by}; {hint}"),
             None => failed.to_string(),
         };
-        self.said.missing(batch, now_us, self.place().missing("server", why, lost));
+        self.recorded.missing(batch, now_us, self.place().missing("server", why, lost));
         self.board.change(&self.name, |state| {
             *state = NodeState {
                 t_us: now_us,
@@ -257,13 +257,13 @@ impl Node {
     }
 
     /// The question of the tick.
-    fn ask_core(&mut self, tick: &Tick, batch: &mut Batch) -> Result<core::Moment, Failed> {
+    fn query_core(&mut self, tick: &Tick, batch: &mut Batch) -> Result<core::Moment, Failed> {
         let Link::Up(up) = &mut self.link else { return Ok(core::Moment::default()) };
         let begin_us = tick.clock.now_us();
-        let answer = up.session.ask(&up.core, &[])?;
+        let answer = up.session.query(&up.core, &[])?;
         let t_us = tick.clock.now_us();
         let rtt_us = up.session.round_trip_us()?;
-        let asked = core::Asked {
+        let answered = core::Answered {
             node: &self.name,
             t_us,
             interval_us: self.last_us.map_or(0, |last| t_us - last),
@@ -294,7 +294,7 @@ impl Node {
             tablespaces: self.known.tablespaces.clone(),
             ..NodeState::default()
         };
-        let moment = core::answer(&asked, &answer, &self.slow, &mut self.memory, batch, &mut state);
+        let moment = core::answer(&answered, &answer, &self.slow, &mut self.memory, batch, &mut state);
         self.board.set(&self.name, state);
         self.last_us = Some(t_us);
         Ok(moment)
@@ -321,8 +321,8 @@ impl Node {
             let why = format!("{} sessions hide what they do from our role; grant pg_monitor", moment.masked);
             let lost = "their waits, transactions and blockers: they are unattributed, not idle";
             // The number changes all the time; what is lost does not.
-            if !self.said.missing_now().any(|(what, _, _)| what == "hidden sessions") {
-                self.said.missing(batch, now_us, self.place().missing("hidden sessions", why, lost));
+            if !self.recorded.missing_now().any(|(what, _, _)| what == "hidden sessions") {
+                self.recorded.missing(batch, now_us, self.place().missing("hidden sessions", why, lost));
             }
         }
         if moment.reports {
@@ -332,11 +332,11 @@ impl Node {
             return Ok(());
         }
         let Link::Up(up) = &mut self.link else { return Ok(()) };
-        match up.session.ask(&up.blocks, &[&moment.lockers]) {
+        match up.session.query(&up.blocks, &[&moment.lockers]) {
             Ok(answer) => {
                 blocks::answer(&self.name, tick.clock.now_us(), &answer, batch);
                 let place = self.place();
-                self.said.found(batch, now_us, &place, "blockers");
+                self.recorded.found(batch, now_us, &place, "blockers");
                 Ok(())
             }
             Err(failed) => self.refused("blockers", "which sessions block others", failed, now_us, batch),
@@ -348,7 +348,7 @@ impl Node {
         &mut self.turns[index]
     }
 
-    /// Says that a part was refused; passes on that the connection is gone.
+    /// Reports that a part was refused; passes on that the connection is gone.
     fn refused(
         &mut self,
         what: &str,
@@ -359,15 +359,15 @@ impl Node {
     ) -> Result<(), Failed> {
         match failed {
             Failed::Refused { message, .. } => {
-                self.said.missing(batch, t_us, self.place().missing(what, message, lost));
+                self.recorded.missing(batch, t_us, self.place().missing(what, message, lost));
                 Ok(())
             }
             gone => Err(gone),
         }
     }
 
-    /// Asks the parts that are due.
-    fn ask_parts(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+    /// Queries the parts that are due.
+    fn query_parts(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
         for index in 0..self.turns.len() {
             let now_us = tick.clock.now_us();
             if now_us < self.turns[index].due_us {
@@ -377,17 +377,17 @@ impl Node {
             let (name, lost) = part.words();
             let mut counters = std::mem::take(&mut self.turns[index].counters);
             let last_us = self.turns[index].last_us;
-            let asked = self.ask_part(part, tick, last_us, &mut counters, batch);
+            let answered = self.query_part(part, tick, last_us, &mut counters, batch);
             let went_back = counters.went_back();
             self.turns[index].counters = counters;
             // A coarser cadence of the whole is a coarser cadence of each part.
             let cadence_us = (part.cadence_s() * 1_000_000).max(tick.cadence_us);
             let mut wait_us = cadence_us;
-            match asked {
+            match answered {
                 Ok(()) => {
                     self.turns[index].last_us = Some(tick.clock.now_us());
                     let place = self.place();
-                    self.said.found(batch, now_us, &place, name);
+                    self.recorded.found(batch, now_us, &place, name);
                     if went_back {
                         let event = self.event(
                             now_us,
@@ -409,7 +409,7 @@ impl Node {
         Ok(())
     }
 
-    fn ask_part(
+    fn query_part(
         &mut self,
         part: Part,
         tick: &Tick,
@@ -420,8 +420,8 @@ impl Node {
         let Link::Up(up) = &mut self.link else { return Ok(()) };
         let Up { session, probe, .. } = up.as_mut();
         let sql = match part {
-            Part::Facts => return self.ask_facts(tick, batch),
-            Part::Clock => return self.ask_clock(tick, batch),
+            Part::Facts => return self.query_facts(tick, batch),
+            Part::Clock => return self.query_clock(tick, batch),
             Part::Ages => Some(facts::AGES.to_string()),
             Part::Tables => Some(relations::tables(probe)),
             Part::Statements => relations::statements(probe),
@@ -430,25 +430,25 @@ impl Node {
             Part::Subscriptions => relations::subscriptions(probe),
             Part::Progress => progress::question(probe),
         };
-        // What this server does not have was said with the facts.
+        // What this server does not have was reported with the facts.
         let Some(sql) = sql else { return Ok(()) };
         let begin_us = tick.clock.now_us();
-        let answer = session.ask(&sql, &[])?;
+        let answer = session.query(&sql, &[])?;
         let t_us = tick.clock.now_us();
         let interval_us = last_us.map_or(0, |last| t_us - last);
-        let asked =
-            core::Asked { node: &self.name, t_us, interval_us, asked_us: t_us - begin_us, rtt_us: None };
+        let answered =
+            core::Answered { node: &self.name, t_us, interval_us, asked_us: t_us - begin_us, rtt_us: None };
         match part {
-            Part::Tables => relations::tables_answer(&asked, &answer, counters, batch),
-            Part::WaitProfile => relations::wait_profile_answer(&asked, &answer, counters, batch),
-            Part::Io => relations::io_answer(&asked, &answer, counters, batch),
-            Part::Subscriptions => relations::subscriptions_answer(&asked, &answer, counters, batch),
+            Part::Tables => relations::tables_answer(&answered, &answer, counters, batch),
+            Part::WaitProfile => relations::wait_profile_answer(&answered, &answer, counters, batch),
+            Part::Io => relations::io_answer(&answered, &answer, counters, batch),
+            Part::Subscriptions => relations::subscriptions_answer(&answered, &answer, counters, batch),
             Part::Progress => progress::answer(&self.name, t_us, &answer, batch),
             Part::Statements => {
-                let unknown = relations::statements_answer(&asked, &answer, counters, &self.texts, batch);
+                let unknown = relations::statements_answer(&answered, &answer, counters, &self.texts, batch);
                 if !unknown.is_empty() {
                     let ids: Vec<i64> = unknown.iter().filter_map(|id| id.parse().ok()).collect();
-                    let answer = session.ask(&relations::texts(probe), &[&ids])?;
+                    let answer = session.query(&relations::texts(probe), &[&ids])?;
                     relations::texts_answer(&self.name, t_us, &answer, &mut self.texts, batch);
                 }
             }
@@ -460,10 +460,10 @@ impl Node {
         Ok(())
     }
 
-    fn ask_facts(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+    fn query_facts(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
         let Link::Up(up) = &mut self.link else { return Ok(()) };
-        let answer = match up.session.ask(&facts::question(), &[]) {
-            Err(Failed::Refused { .. }) => up.session.ask(&facts::question_without_places(), &[])?,
+        let answer = match up.session.query(&facts::question(), &[]) {
+            Err(Failed::Refused { .. }) => up.session.query(&facts::question_without_places(), &[])?,
             answer => answer?,
         };
         let t_us = tick.clock.now_us();
@@ -475,14 +475,15 @@ impl Node {
             ("pg_stat_io", !up.probe.io.is_empty(), Part::Io.words().1),
         ] {
             if !is_there {
-                self.said.missing(
+                self.recorded.missing(
                     batch,
                     t_us,
                     place.missing(what, "missing, or not readable for our role", lost),
                 );
             }
         }
-        let (known, changed) = facts::answer(&place, t_us, &answer, &mut self.said, &mut self.slow, batch);
+        let (known, changed) =
+            facts::answer(&place, t_us, &answer, &mut self.recorded, &mut self.slow, batch);
         let is_first = self.known == facts::Known::default();
         self.is_local = is_local(&self.spec, known.backend_pid);
         if self.is_local && up.backend.is_none() {
@@ -505,7 +506,7 @@ impl Node {
         let mut files = Value::Null;
         if self.known.collects_log {
             for question in [facts::LOG_FILE, facts::LOG_FILE_JSON] {
-                match up.session.ask(question, &[]) {
+                match up.session.query(question, &[]) {
                     Ok(Value::Object(more)) => match &mut files {
                         Value::Object(all) => all.extend(more),
                         _ => files = Value::Object(more),
@@ -526,7 +527,7 @@ impl Node {
         let t_us = tick.clock.now_us();
         match found {
             Ok(source) => {
-                self.said.found(batch, t_us, &place, "server log");
+                self.recorded.found(batch, t_us, &place, "server log");
                 let style = log::Style {
                     line_prefix: self.known.log_line_prefix.clone(),
                     language: self.known.lc_messages.clone(),
@@ -539,19 +540,19 @@ impl Node {
             Err(why) => {
                 self.log = None;
                 let lost = "reasons and phases of checkpoints, work of autovacuum, deadlocks with their statements, lock waits, temporary files, errors and crashes";
-                self.said.missing(batch, t_us, place.missing("server log", why, lost));
+                self.recorded.missing(batch, t_us, place.missing("server log", why, lost));
             }
         }
         Ok(())
     }
 
     /// The clock by the midpoint method: the server's reading lies between our two, and the shortest round trip says it best.
-    fn ask_clock(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+    fn query_clock(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
         let Link::Up(up) = &mut self.link else { return Ok(()) };
         let mut best: Option<(u64, i64)> = None;
         for _ in 0..CLOCK_PROBES {
             let (begin_us, begin_wall_us) = (record::clock::monotonic_us(), record::clock::wall_us());
-            let answer = up.session.ask(
+            let answer = up.session.query(
                 "select json_build_object('now', (extract(epoch from clock_timestamp()) * 1000000)::bigint)::text",
                 &[],
             )?;
@@ -603,12 +604,13 @@ impl Collect for Node {
 
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         if self.connect(tick, batch) {
-            let answer = if tick.now_us < self.core_due_us { None } else { Some(self.ask_core(tick, batch)) };
-            let asked = match answer {
+            let answer =
+                if tick.now_us < self.core_due_us { None } else { Some(self.query_core(tick, batch)) };
+            let answered = match answer {
                 None => Ok(()),
                 Some(Ok(moment)) => {
                     let place = self.place();
-                    self.said.found(batch, tick.now_us, &place, "core");
+                    self.recorded.found(batch, tick.now_us, &place, "core");
                     self.follow_up(tick, &moment, batch)
                 }
                 Some(Err(failed)) => {
@@ -619,12 +621,12 @@ impl Collect for Node {
                     self.refused("core", lost, failed, tick.now_us, batch)
                 }
             };
-            if let Err(failed) = asked.and_then(|()| self.ask_parts(tick, batch)) {
+            if let Err(failed) = answered.and_then(|()| self.query_parts(tick, batch)) {
                 self.away(tick, &failed, RETRY_FIRST, batch);
             }
         }
         if let Some(log) = &mut self.log {
-            log.read(tick, self.offset_us, &mut self.said, batch);
+            log.read(tick, self.offset_us, &mut self.recorded, batch);
         }
     }
 
@@ -633,7 +635,7 @@ impl Collect for Node {
         for part in [Part::Io, Part::Statements, Part::WaitProfile, Part::Tables] {
             self.turn(part).due_us = 0;
         }
-        if let Err(failed) = self.ask_parts(tick, batch) {
+        if let Err(failed) = self.query_parts(tick, batch) {
             self.away(tick, &failed, RETRY_FIRST, batch);
         }
         if let Some(log) = &mut self.log {

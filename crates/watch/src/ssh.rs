@@ -8,7 +8,7 @@
 //! | idle | a request at a tick, to asked |
 //! | asked | a whole shipment, to idle; the end of `ssh`, or no word for [`STALL_US`], to none |
 //!
-//! A shipment is asked for, never pushed: a machine that is too busy to answer is not sent more questions, and when we are gone the
+//! A shipment is requested, never pushed: a machine that is too busy to answer is not sent more questions, and when we are gone the
 //! shell reads the end of its input and ends.
 
 pub mod shipment;
@@ -18,7 +18,8 @@ use crate::collect::{Batch, Collect, Place, Tick};
 use crate::host::files::{Files, Shipped};
 use crate::host::kernel_log;
 use crate::host::machine::Machine;
-use crate::host::{plain_parts, server, tell_new, tell_old};
+use crate::host::{plain_parts, record_new, record_old, server};
+use connect::poll;
 use record::{Clock, event};
 use shipment::{Arrived, Shipment, VERSION};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -76,7 +77,7 @@ impl Remote {
 #[derive(Debug)]
 enum News {
     Hello,
-    Stranger(String),
+    UnknownHost(String),
     /// A whole shipment: when its reading began (0 if that was not seen) and the machine's uptime then.
     Whole {
         began_us: u64,
@@ -111,7 +112,7 @@ pub struct RemoteHost {
     /// Why the machine cannot be seen; empty while it can.
     lost: String,
     /// The newest kernel message that was told, since boot.
-    told_boot_us: Option<u64>,
+    reported_boot_us: Option<u64>,
 }
 
 impl RemoteHost {
@@ -127,7 +128,7 @@ impl RemoteHost {
             slow_due_us: 0,
             search_due_us: 0,
             lost: String::new(),
-            told_boot_us: None,
+            reported_boot_us: None,
         }
     }
 
@@ -148,13 +149,13 @@ impl RemoteHost {
             let _ = stdin.write_all(SCRIPT.as_bytes()).and_then(|()| stdin.flush());
         }
         let files = Arc::new(Mutex::new(Shipped::default()));
-        let (told, news) = channel();
+        let (detail, news) = channel();
         let shared = Arc::clone(&files);
         std::thread::spawn(move || {
             if let Some(stdout) = stdout {
-                read(stdout, clock, &shared, &told);
+                read(stdout, clock, &shared, &detail);
             }
-            let _ = told.send(News::Closed);
+            let _ = detail.send(News::Closed);
         });
         let complaint = std::thread::spawn(move || stderr.map(complaint).unwrap_or_default());
         Ok(Link {
@@ -168,7 +169,7 @@ impl RemoteHost {
         })
     }
 
-    /// Asks for the next shipment.
+    /// Requests the next shipment.
     fn ask(&mut self, now_us: u64) {
         let nodes = self.board.nodes();
         let ours = self.remote.nodes.iter().filter_map(|name| nodes.get(name));
@@ -188,7 +189,7 @@ impl RemoteHost {
         };
         link.waiting_since_us = Some(now_us);
         if let Some(requests) = &mut link.requests {
-            // If nobody reads any more, the reader of the other pipe sees the end.
+            // If nothing reads any more, the reader of the other pipe sees the end.
             let _ = writeln!(requests, "{what} {}", pids.join(" ")).and_then(|()| requests.flush());
         }
     }
@@ -204,7 +205,7 @@ impl RemoteHost {
                     (self.slow_due_us, self.search_due_us) = (0, 0);
                     self.ask(tick.now_us);
                 }
-                Ok(News::Stranger(version)) => {
+                Ok(News::UnknownHost(version)) => {
                     return Err(format!("the remote script has version {version}, not {VERSION}"));
                 }
                 Ok(News::Whole { began_us, uptime_us }) => {
@@ -241,7 +242,7 @@ impl RemoteHost {
         }
         self.retry_us = RETRY_US.0;
         let now_us = if began_us > 0 { began_us } else { tick.clock.now_us() };
-        self.tell_log(tick, now_us, uptime_us, files, batch);
+        self.record_log(tick, now_us, uptime_us, files, batch);
         let nodes = self.board.nodes();
         let servers: Vec<_> = self
             .remote
@@ -257,7 +258,14 @@ impl RemoteHost {
     }
 
     /// The lines of `dmesg` that are newer than those told before.
-    fn tell_log(&mut self, tick: &Tick, now_us: u64, uptime_us: u64, files: &mut Shipped, batch: &mut Batch) {
+    fn record_log(
+        &mut self,
+        tick: &Tick,
+        now_us: u64,
+        uptime_us: u64,
+        files: &mut Shipped,
+        batch: &mut Batch,
+    ) {
         let Ok(text) = files.text("/@/dmesg") else { return };
         if text.trim().is_empty() {
             let why = "dmesg prints nothing (needs root, or CAP_SYSLOG if kernel.dmesg_restrict is 1)";
@@ -267,19 +275,20 @@ impl RemoteHost {
         let messages: Vec<_> = text.lines().filter_map(kernel_log::dmesg_line).collect();
         let place = self.machine.place().clone();
         let newest = messages.last().map_or(0, |message| message.boot_us);
-        match self.told_boot_us {
-            None => tell_old(&messages, uptime_us, now_us, &place, &mut self.machine, batch),
-            Some(told) => {
-                let mut new: Vec<_> = messages.into_iter().filter(|message| message.boot_us > told).collect();
+        match self.reported_boot_us {
+            None => record_old(&messages, uptime_us, now_us, &place, &mut self.machine, batch),
+            Some(detail) => {
+                let mut new: Vec<_> =
+                    messages.into_iter().filter(|message| message.boot_us > detail).collect();
                 // From the other machine's time since boot to ours: both counted the same microseconds since.
                 for message in &mut new {
                     let ago_us = uptime_us.saturating_sub(message.boot_us);
                     message.boot_us = tick.clock.monotonic_us + now_us.saturating_sub(ago_us);
                 }
-                tell_new(new, tick, &place, batch);
+                record_new(new, tick, &place, batch);
             }
         }
-        self.told_boot_us = Some(self.told_boot_us.unwrap_or(0).max(newest));
+        self.reported_boot_us = Some(self.reported_boot_us.unwrap_or(0).max(newest));
     }
 
     /// Gives the link up, says why, and tries again later.
@@ -301,7 +310,7 @@ impl RemoteHost {
     }
 }
 
-/// What cannot be said of a machine that is not reached.
+/// What cannot be reported of a machine that is not reached.
 const LOST: &str =
     "everything about this host: processors, disks, memory, network, hardware, kernel messages";
 
@@ -311,7 +320,7 @@ fn files_of(files: &Mutex<Shipped>) -> MutexGuard<'_, Shipped> {
 }
 
 /// Reads the pipe to its end. The files are only touched between a request and its answer, when nobody else looks at them.
-fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, told: &std::sync::mpsc::Sender<News>) {
+fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, detail: &std::sync::mpsc::Sender<News>) {
     let mut reader = BufReader::new(stdout);
     let mut shipment = Shipment::default();
     let (mut line, mut began_us) = (vec![], 0);
@@ -330,10 +339,10 @@ fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, told: &std::syn
                 continue;
             }
             Arrived::Hello(_) => News::Hello,
-            Arrived::Stranger(version) => News::Stranger(version),
+            Arrived::UnknownHost(version) => News::UnknownHost(version),
             Arrived::Whole { uptime_us } => News::Whole { began_us, uptime_us },
         };
-        if told.send(news).is_err() {
+        if detail.send(news).is_err() {
             return;
         }
     }
@@ -363,18 +372,14 @@ impl Link {
     fn end(mut self) -> String {
         drop(self.requests.take());
         let deadline = Instant::now() + END_PATIENCE;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() >= deadline {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        if poll::until(END_PATIENCE, || (!matches!(self.child.try_wait(), Ok(None))).then_some(())).is_none()
+        {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
         // A grandchild may keep the pipe open: then what it complained about stays unknown.
-        while !self.complaint.is_finished() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        poll::until(left, || self.complaint.is_finished().then_some(()));
         if self.complaint.is_finished() { self.complaint.join().unwrap_or_default() } else { String::new() }
     }
 }

@@ -22,7 +22,7 @@ const AGAIN_US: u64 = 60_000_000;
 const FILES_MAX: u32 = 50;
 /// What is read of a stuck process. `stack` needs root; nothing of it names users, databases or statements.
 const FILES: [&str; 5] = ["wchan", "stack", "syscall", "schedstat", "io"];
-/// What cannot be said without the kernel's stacks.
+/// What cannot be reported without the kernel's stacks.
 const LOST: &str = "in which kernel function a stuck server process waits";
 
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ struct Seen {
     ticks: u64,
     /// When it entered uninterruptible sleep, as far as it was seen.
     asleep_since_us: Option<u64>,
-    told_us: Option<u64>,
+    reported_us: Option<u64>,
 }
 
 /// The collector of stuck processes of this machine.
@@ -44,7 +44,7 @@ pub struct Stuck {
     files: Tree,
     seen: HashMap<(String, u32), Seen>,
     kept: u32,
-    has_said_lack: bool,
+    has_reported_lack: bool,
 }
 
 impl Stuck {
@@ -54,7 +54,14 @@ impl Stuck {
     }
 
     fn of(host: &str, board: Arc<Board>, files: Tree) -> Stuck {
-        Stuck { host: host.to_string(), board, files, seen: HashMap::new(), kept: 0, has_said_lack: false }
+        Stuck {
+            host: host.to_string(),
+            board,
+            files,
+            seen: HashMap::new(),
+            kept: 0,
+            has_reported_lack: false,
+        }
     }
 
     /// Looks at a process; why it is stuck, if it is.
@@ -67,14 +74,14 @@ impl Stuck {
             wait: wait.to_string(),
             ticks,
             asleep_since_us: None,
-            told_us: None,
+            reported_us: None,
         };
         let seen = self.seen.entry((node.to_string(), pid)).or_insert_with(|| fresh.clone());
         seen.last_us = now_us;
         let is_asleep = stat.state == "D";
         seen.asleep_since_us = if is_asleep { seen.asleep_since_us.or(Some(now_us)) } else { None };
         if seen.wait != wait || seen.ticks != ticks {
-            *seen = Seen { told_us: seen.told_us, asleep_since_us: seen.asleep_since_us, ..fresh };
+            *seen = Seen { reported_us: seen.reported_us, asleep_since_us: seen.asleep_since_us, ..fresh };
         }
         let still_us = now_us - seen.since_us;
         let why = if seen.asleep_since_us.is_some_and(|since_us| now_us - since_us >= ASLEEP_US)
@@ -86,10 +93,10 @@ impl Stuck {
         } else {
             return None;
         };
-        if seen.told_us.is_some_and(|told_us| now_us - told_us < AGAIN_US) {
+        if seen.reported_us.is_some_and(|reported_us| now_us - reported_us < AGAIN_US) {
             return None;
         }
-        seen.told_us = Some(now_us);
+        seen.reported_us = Some(now_us);
         Some(why)
     }
 
@@ -119,7 +126,7 @@ impl Stuck {
                     let _ = write!(text, "\n== {name}\n{absent}\n");
                     if name == "stack"
                         && absent == Absent::Denied
-                        && !std::mem::replace(&mut self.has_said_lack, true)
+                        && !std::mem::replace(&mut self.has_reported_lack, true)
                     {
                         let why = "/proc/PID/stack: permission denied (needs root)";
                         batch.reading(tick.now_us, self.place().missing("kernel stacks", why, LOST));
@@ -129,12 +136,12 @@ impl Stuck {
         }
         let path = format!("stuck/{}-{pid}.txt", tick.now_us);
         let message = format!("{} {pid} of {node} {why} for {still_s} s, waits for {wait}", process.backend);
-        let told = self
+        let reported = self
             .place()
             .event(tick.now_us, event::NOTE, message)
             .with("node", node)
             .with("file", path.as_str());
-        batch.event(told.with("pid", pid));
+        batch.event(reported.with("pid", pid));
         batch.file(path, text.into_bytes());
     }
 }
@@ -208,22 +215,22 @@ mod tests {
     }
 
     /// The seconds at which something was kept.
-    fn told(
+    fn reported(
         stuck: &mut Stuck,
         seconds: std::ops::Range<u64>,
         mut before: impl FnMut(u64),
     ) -> Vec<(u64, Batch)> {
         let clock = Clock { monotonic_us: 0, wall_us: 0 };
-        let mut told = vec![];
+        let mut reported = vec![];
         for second in seconds {
             before(second);
             let mut batch = Batch::default();
             stuck.tick(&Tick { now_us: second * 1_000_000, clock, cadence_us: 1_000_000 }, &mut batch);
             if !batch.is_empty() {
-                told.push((second, batch));
+                reported.push((second, batch));
             }
         }
-        told
+        reported
     }
 
     #[test]
@@ -231,9 +238,9 @@ mod tests {
         let machine = Machine::new("still");
         machine.put("S", 5);
         let mut stuck = machine.stuck("IPC:SyncRep");
-        let told = told(&mut stuck, 0..75, |_| {});
-        assert_eq!(told.iter().map(|(second, _)| *second).collect::<Vec<_>>(), [10, 70]);
-        let (name, content) = &told[0].1.files[0];
+        let reported = reported(&mut stuck, 0..75, |_| {});
+        assert_eq!(reported.iter().map(|(second, _)| *second).collect::<Vec<_>>(), [10, 70]);
+        let (name, content) = &reported[0].1.files[0];
         let text = String::from_utf8_lossy(content);
         assert_eq!(name, "stuck/10000000-7.txt");
         assert!(
@@ -241,20 +248,20 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("== syscall\nnot there"), "what is not there is said: {text}");
-        assert!(told[0].1.events[0].message.contains("without progress for 10 s"));
+        assert!(reported[0].1.events[0].message.contains("without progress for 10 s"));
     }
 
     #[test]
     fn who_sleeps_uninterruptibly_is_kept_sooner_and_who_works_never() {
         let machine = Machine::new("asleep");
         let mut stuck = machine.stuck("IO:DataFileRead");
-        let kept = told(&mut stuck, 0..6, |_| machine.put("D", 5));
+        let kept = reported(&mut stuck, 0..6, |_| machine.put("D", 5));
         assert_eq!(kept.iter().map(|(second, _)| *second).collect::<Vec<_>>(), [3]);
         let mut busy = machine.stuck("");
-        assert!(told(&mut busy, 0..30, |second| machine.put("R", second)).is_empty());
+        assert!(reported(&mut busy, 0..30, |second| machine.put("R", second)).is_empty());
         let mut slow_disk = machine.stuck("IO:DataFileRead");
         assert!(
-            told(&mut slow_disk, 0..30, |second| machine.put("D", second)).is_empty(),
+            reported(&mut slow_disk, 0..30, |second| machine.put("D", second)).is_empty(),
             "asleep, but moving"
         );
     }
@@ -264,6 +271,6 @@ mod tests {
         let machine = Machine::new("lock");
         machine.put("S", 5);
         let mut stuck = machine.stuck("Lock:transactionid");
-        assert!(told(&mut stuck, 0..30, |_| {}).is_empty());
+        assert!(reported(&mut stuck, 0..30, |_| {}).is_empty());
     }
 }

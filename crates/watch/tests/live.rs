@@ -530,7 +530,7 @@ fn a_quiet_tick_is_one_statement_and_an_empty_one_and_statements_are_attributed(
             let mut watch = Watch::of(&server.spec());
             let begun = Instant::now();
             watch.tick();
-            let first = watch.node.asked();
+            let first = watch.node.queries();
             let mut bytes = vec![];
             for _ in 0..20 {
                 let batch = watch.tick();
@@ -539,7 +539,7 @@ fn a_quiet_tick_is_one_statement_and_an_empty_one_and_statements_are_attributed(
             }
             bytes.sort_unstable();
             assert!(bytes[10] < 2048, "bytes of quiet ticks: {bytes:?}");
-            let more = watch.node.asked() - first;
+            let more = watch.node.queries() - first;
             // Parts come every 5, 10 and 60 seconds: nothing of it in a moment, a little on a machine that is busy.
             let passed_s = begun.elapsed().as_secs();
             let parts = passed_s / 5 * 2 + passed_s / 10 * 4 + passed_s / 60 * 8;

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use watch::Batch;
 use watch::host::backends::Target;
 use watch::host::files::{Files, Shipped, Tree};
-use watch::host::machine::{Machine, Part, Server};
+use watch::host::machine::Machine;
+use watch::host::server::{Part, Server};
 use watch::ssh::shipment::recording;
 
 const NAMES: [&str; 3] = ["r0-storage", "r1-numa-zfs", "vm-one-queue"];

@@ -1,4 +1,4 @@
-//! What a server says when it refuses: ErrorResponse and NoticeResponse.
+//! What a server reports when it refuses: ErrorResponse and NoticeResponse.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -123,7 +123,7 @@ impl fmt::Display for ServerError {
 
 impl std::error::Error for ServerError {}
 
-/// Bytes kept of a text of a server's: what quotes more than this says nothing with the rest.
+/// Bytes kept of a text of a server's: the rest of a longer quotation adds nothing.
 pub(crate) const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
 
 /// The text, cut between two characters if it is too long to be shown or recorded.

@@ -116,7 +116,7 @@ pub fn sync(out: &mut Vec<u8>) {
     out.extend_from_slice(b"S\0\0\0\x04");
 }
 
-/// Flush: asks for what is ready without ending the request.
+/// Flush: requests what is ready without ending the request.
 pub fn flush(out: &mut Vec<u8>) {
     out.extend_from_slice(b"H\0\0\0\x04");
 }

@@ -82,7 +82,7 @@ pub struct Template {
 impl Template {
     /// Lays out the execution of `statement`, whose parameters have the types `parameter_types` (as the server's
     /// ParameterDescription names them; 0 where unknown). `result` is the format of all result columns: a caller that
-    /// reads values as text asks for text in either wire mode.
+    /// reads values as text requests text in either wire mode.
     pub fn new(wire: Wire, statement: &str, parameter_types: &[u32], result: Format) -> Template {
         let encodings: Vec<Encoding> = parameter_types.iter().map(|&oid| Encoding::of(wire, oid)).collect();
         let formats: Vec<Format> = match wire {

@@ -1,6 +1,6 @@
 //! The start of a connection, sans-IO: from the startup message to the first ReadyForQuery.
 //!
-//! The caller moves bytes; this machine says what to send and when it is done. TLS happens below it: the caller negotiates it
+//! The caller moves bytes; this machine reports what to send and when it is done. TLS happens below it: the caller negotiates it
 //! first (see [`ssl_request`]) and passes in the channel binding data. The rules about which authentication is acceptable follow
 //! libpq (`fe-auth.c`, `fe-connect.c`): SCRAM-SHA-256-PLUS whenever both sides can do it, never less than what
 //! `channel_binding` and `require_auth` demand.
@@ -18,7 +18,7 @@ use crate::error::ServerError;
 
 /// Protocol 3.0, understood by every server since PostgreSQL 7.4.
 const PROTOCOL_VERSION: u32 = 3 << 16;
-/// The request code that asks for TLS in place of a startup message.
+/// The request code that requests TLS in place of a startup message.
 const SSL_REQUEST_CODE: u32 = 80_877_103;
 /// The longest plausible first ErrorResponse, as in libpq. A server that cannot fork answers with `E` and bare text, whose
 /// first four bytes then look like a far longer length.
@@ -29,7 +29,7 @@ pub const GREETING_BYTES_MAX: usize = 1 << 20;
 /// How much of a bare-text error is kept, in bytes.
 const BARE_ERROR_BYTES_MAX: usize = 1_000;
 
-/// Asks the server for TLS. It answers with one byte: `S` yes, `N` no, `E` begins an error of a server that cannot talk at all.
+/// Requests TLS. The server answers with one byte: `S` yes, `N` no, `E` begins an error of a server that cannot talk at all.
 pub fn ssl_request(out: &mut Vec<u8>) {
     out.extend_from_slice(&8u32.to_be_bytes());
     out.extend_from_slice(&SSL_REQUEST_CODE.to_be_bytes());
@@ -50,7 +50,7 @@ pub enum ChannelBindingMode {
 /// An authentication method by libpq's name in `require_auth`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AuthMethod {
-    /// Nothing was asked for: `trust`, `peer`, or a client certificate.
+    /// Nothing was requested: `trust`, `peer`, or a client certificate.
     None,
     /// The password in clear.
     Password,
@@ -81,7 +81,7 @@ impl AuthMethod {
 pub struct AuthMethods(u8);
 
 impl AuthMethods {
-    /// No demand: whatever the server asks for.
+    /// No demand: whatever the server requests.
     pub const ALL: AuthMethods = AuthMethods(0b1111);
     /// Nothing; to be filled by [`AuthMethods::with`].
     pub const EMPTY: AuthMethods = AuthMethods(0);
@@ -176,13 +176,13 @@ pub enum StartupError {
     /// The server wants a password and none, or an empty one, is at hand.
     #[error("the server asks for a password ({method}) and none was given")]
     PasswordMissing {
-        /// What the server asked for.
+        /// What the server requested.
         method: &'static str,
     },
     /// A method this client does not speak.
     #[error("the server asks for {0} authentication, which this client does not speak")]
     Unsupported(String),
-    /// The server asks for a method that `require_auth` rules out.
+    /// The server requests a method that `require_auth` rules out.
     #[error("the server asks for {method} authentication, which require_auth does not allow")]
     MethodRefused {
         /// The server's wish.
@@ -236,7 +236,7 @@ impl fmt::Debug for Established {
 /// ```
 /// Any error ends in Done with nothing established.
 enum State {
-    /// Startup message sent; the server says how it wants to know us.
+    /// Startup message sent; the server reports how it wants to know us.
     Authenticate,
     /// Waits for the server's nonce, salt and iteration count.
     ScramFirst(Box<ScramSha256>),
@@ -355,7 +355,7 @@ impl Startup {
             tag::ERROR_RESPONSE => return Err(ServerError::parse(frame.body).into()),
             tag::NOTICE_RESPONSE => self.established.notices.push(ServerError::parse(frame.body)),
             tag::AUTHENTICATION if !settling => return self.authentication(frame.body, out),
-            // NegotiateProtocolVersion: nothing beyond 3.0 is asked for, so nothing is lost.
+            // NegotiateProtocolVersion: nothing beyond 3.0 is requested, so nothing is lost.
             b'v' if !settling => {}
             tag::PARAMETER_STATUS => {
                 let mut texts = frame.body.split(|&b| b == 0);

@@ -1,17 +1,17 @@
 //! One cell: visited once a round, written down as one step.
 
-use super::trips::Explained;
 use super::{Operation, Plan};
 use crate::context::Context;
 use crate::context::cpus;
 use crate::failure::Failure;
-use crate::recording::{Recording, fields};
+use crate::recording::Recording;
 use crate::terminal;
 use connect::conninfo::Pinned;
 use engines::Cluster;
 use record::hlog::Kind as LatencyKind;
 use record::matrix as names;
 use record::model::{Dataset, ErrorStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, Verdict};
+use record::totals::{CellTotals, Distance};
 use record::{ClientSample, Latency, State, StepId};
 use run::client::SessionRecord;
 use run::control::StopFlag;
@@ -23,11 +23,11 @@ use run::schedule::Pace;
 use run::tally::ErrorTally;
 use run::verdict;
 use run::workload::Mix;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use workloads::driving::Benchmark;
 
-/// Sessions that one worker thread is given unless -j says otherwise.
+/// Sessions that one worker thread is given unless -j is given.
 const SESSIONS_PER_WORKER: u64 = 32;
 /// Tries of an update that meets another one; as for `run`.
 const TRIES_MAX: u64 = 10;
@@ -46,7 +46,7 @@ pub(super) struct Visit<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) stop: &'a StopFlag,
     /// Stands in front of the progress.
-    pub(super) told: &'a str,
+    pub(super) label: &'a str,
 }
 
 /// A cell, with what its visits gave so far.
@@ -215,12 +215,13 @@ impl Cell {
         }
         let opinion = verdict::judge(account, duration);
         for (all, new) in [(&mut self.invalid, opinion.invalid), (&mut self.notes, opinion.notes)] {
-            for told in new.into_iter().filter(|told| !told.starts_with(ROUGH) && !told.starts_with(NOTHING))
+            for label in
+                new.into_iter().filter(|label| !label.starts_with(ROUGH) && !label.starts_with(NOTHING))
             {
                 // One visit's remark with other numbers is the other visit's remark.
                 let letters = |text: &str| text.chars().filter(|c| c.is_alphabetic()).collect::<String>();
-                if !all.iter().any(|known| letters(known) == letters(&told)) {
-                    all.push(told);
+                if !all.iter().any(|known| letters(known) == letters(&label)) {
+                    all.push(label);
                 }
             }
         }
@@ -232,7 +233,7 @@ impl Cell {
         recording: &Recording<'_>,
         parameters: Map<String, Value>,
         dataset: Option<Dataset>,
-        explained: Option<Explained>,
+        distance: Option<Distance>,
         notes: &[String],
         is_interrupted: bool,
     ) {
@@ -262,12 +263,12 @@ impl Cell {
             })
             .collect();
         errors.sort_by_key(|error| std::cmp::Reverse(error.count));
-        let mut totals = fields(json!({
-            "unfinished": self.unfinished,
-            "client_cpu_us": self.client_cpu / NANOS_PER_MICRO,
-            names::ROUND_TPS: self.round_tps,
-        }));
-        totals.extend(explained.map(|explained| explained.fields()).unwrap_or_default());
+        let totals = CellTotals {
+            unfinished: self.unfinished,
+            client_cpu_us: self.client_cpu / NANOS_PER_MICRO,
+            round_tps: self.round_tps.clone(),
+            distance: distance.unwrap_or_default(),
+        };
         let latency = self.response.as_ref().and_then(Latency::summary);
         let state = match () {
             () if self.is_given_up => State::Failed,
@@ -289,7 +290,7 @@ impl Cell {
             step.summary.client_cpu_us_per_transaction = (self.transactions > 0)
                 .then(|| self.client_cpu as f64 / NANOS_PER_MICRO as f64 / self.transactions as f64);
             step.errors = errors;
-            step.totals = totals;
+            step.set_totals(&totals);
             step.verdict = verdict;
         }));
         recording.keep(dir.end_step(step, state));
@@ -363,7 +364,7 @@ impl Observer for Watcher<'_> {
         ));
         recording.keep(dir.client_sample(self.step, to_us, to_us.saturating_sub(from_us), &sample));
         let seconds = second.to.saturating_sub(second.from).max(1) as f64 / 1e9;
-        let text = format!("{}  {:.0} tps", self.visit.told, sample.transactions as f64 / seconds);
+        let text = format!("{}  {:.0} tps", self.visit.label, sample.transactions as f64 / seconds);
         self.progress.tell(|width| text.chars().take(width).collect(), || format!("progress: {text}"));
     }
 }

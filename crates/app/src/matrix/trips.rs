@@ -16,14 +16,12 @@
 use super::Operation;
 use super::shape::Shape;
 use crate::failure::Failure;
-use crate::recording::fields;
 use connect::control::Control;
 use engines::Cluster;
 use engines::profile::NodeLinks;
 use load::ledger::{self, Dataset};
-use record::matrix::RoundTripsBy;
 use record::statistics::median;
-use serde_json::{Map, Value, json};
+use record::totals::{Distance, RoundTripsBy};
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -47,26 +45,6 @@ pub(super) struct Probe {
     ping_us: HashMap<(usize, usize), f64>,
 }
 
-/// What is known of a cell's distance.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Explained {
-    round_trips: Option<(f64, RoundTripsBy)>,
-    ping_us: Option<f64>,
-    predicted_us: Option<f64>,
-}
-
-impl Explained {
-    /// For the totals of the cell's step.
-    pub(super) fn fields(self) -> Map<String, Value> {
-        fields(json!({
-            "round_trips": self.round_trips.map(|(count, _)| count),
-            "round_trips_by": self.round_trips.map(|(_, by)| by.word()),
-            "ping_us": self.ping_us,
-            "predicted_us_p50": self.predicted_us,
-        }))
-    }
-}
-
 impl Probe {
     /// What round trips say of a cell: `own_us` is the slower of the two nodes' own medians, `cell_us` the cell's.
     pub(super) fn explain(
@@ -75,19 +53,20 @@ impl Probe {
         (connect, data): (usize, usize),
         own_us: f64,
         cell_us: f64,
-    ) -> Explained {
+    ) -> Distance {
         let ping_us = self.ping_us.get(&(connect, data)).copied().filter(|ping| *ping > 0.0);
         match self.counted.get(&(operation.name(), connect, data)) {
-            Some(count) => Explained {
-                round_trips: Some((*count, RoundTripsBy::Counted)),
+            Some(count) => Distance {
+                round_trips: Some(*count),
+                round_trips_by: Some(RoundTripsBy::Counted),
                 ping_us,
-                predicted_us: ping_us.map(|ping| (own_us + count * ping).round()),
+                predicted_us_p50: ping_us.map(|ping| (own_us + count * ping).round()),
             },
             None => {
                 let estimate =
                     ping_us.map(|ping| (((cell_us - own_us) / ping).max(0.0) * 10.0).round() / 10.0);
-                let round_trips = estimate.map(|count| (count, RoundTripsBy::Estimated));
-                Explained { round_trips, ping_us, predicted_us: None }
+                let round_trips_by = estimate.map(|_| RoundTripsBy::Estimated);
+                Distance { round_trips: estimate, round_trips_by, ping_us, predicted_us_p50: None }
             }
         }
     }
@@ -110,7 +89,7 @@ struct Counter {
 /// Runs the probes of all pairs whose rows are elsewhere. What one pair does not tell is simply not known of it.
 ///
 /// # Errors
-/// In words, when the nodes cannot be asked at all.
+/// In words, when the nodes cannot be queried at all.
 pub(super) fn probe(cluster: &Cluster, shape: &Shape, dataset: &Dataset) -> Result<Probe, String> {
     let mut probe = Probe::default();
     if !shape.pairs.iter().any(|(connect, data)| data.is_some_and(|data| data != *connect)) {
@@ -294,27 +273,24 @@ mod tests {
         let counted = probe.explain(Operation::Select, (0, 1), 80.0, 600.0);
         assert_eq!(
             counted,
-            Explained {
-                round_trips: Some((5.0, RoundTripsBy::Counted)),
+            Distance {
+                round_trips: Some(5.0),
+                round_trips_by: Some(RoundTripsBy::Counted),
                 ping_us: Some(100.0),
-                predicted_us: Some(580.0)
+                predicted_us_p50: Some(580.0)
             }
-        );
-        let fields = counted.fields();
-        assert_eq!(
-            (&fields["round_trips_by"], &fields["predicted_us_p50"]),
-            (&json!("counted"), &json!(580.0))
         );
         let estimated = probe.explain(Operation::Update, (1, 0), 80.0, 405.0);
         assert_eq!(
             estimated,
-            Explained {
-                round_trips: Some((3.3, RoundTripsBy::Estimated)),
+            Distance {
+                round_trips: Some(3.3),
+                round_trips_by: Some(RoundTripsBy::Estimated),
                 ping_us: Some(100.0),
-                predicted_us: None
+                predicted_us_p50: None
             }
         );
         let unknown = probe.explain(Operation::Update, (2, 0), 80.0, 405.0);
-        assert_eq!(unknown.fields(), Map::new());
+        assert_eq!(unknown, Distance::default());
     }
 }

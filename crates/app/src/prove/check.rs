@@ -10,6 +10,7 @@ use crate::watching::Watching;
 use ::prove::check::{Level, Options, Report, check};
 use ::prove::history::History;
 use record::model::{Check, CheckResult, Step};
+use record::totals::HistoryTotals;
 use record::{Exit, State};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -54,28 +55,28 @@ impl Plan {
         let recording = Recording::begin(context, opening.directory, opening.verb, opening.name)?;
         opening.in_one_step(recording, |recording, step| {
             let dir = recording.dir();
-            let asked = &self.levels;
+            let requested = &self.levels;
             recording.keep(dir.edit_step(step, |step| {
                 step.parameters = fields(json!({
                     "history": file,
-                    "levels": asked.iter().map(|level| level.name()).collect::<Vec<_>>(),
+                    "levels": requested.iter().map(|level| level.name()).collect::<Vec<_>>(),
                 }));
             }));
             let report = check(&history, &Options { threads: cpus(), ..Options::default() });
-            recording.keep(dir.edit_step(step, |step| describe(step, &report, asked)));
+            recording.keep(dir.edit_step(step, |step| describe(step, &report, requested)));
             recording.keep(dir.end_step(step, State::Finished));
             let is_seen = self.strict && !report.counts.is_empty();
             let exit = match () {
-                () if is_seen || asked.iter().any(|level| report.refutes(*level)) => Exit::Difference,
+                () if is_seen || requested.iter().any(|level| report.refutes(*level)) => Exit::Difference,
                 () if report.acknowledged == 0 => Exit::CannotTell,
-                () if asked.iter().any(|level| report.is_open(*level)) => Exit::CannotTell,
+                () if requested.iter().any(|level| report.is_open(*level)) => Exit::CannotTell,
                 () => Exit::Ok,
             };
             Ok(Outcome {
                 has_step_line: false,
-                lines: lines(&report, asked),
+                lines: lines(&report, requested),
                 messages: report.notes.iter().map(|note| format!("note: {note}")).collect(),
-                fields: answers(&report, asked),
+                fields: answers(&report, requested),
                 ..Outcome::new(State::Finished, exit)
             })
         })
@@ -112,14 +113,14 @@ fn answer(report: &Report, level: Level) -> String {
 }
 
 /// What `--format json` prints beside the summary.
-fn answers(report: &Report, asked: &[Level]) -> serde_json::Map<String, serde_json::Value> {
+fn answers(report: &Report, requested: &[Level]) -> serde_json::Map<String, serde_json::Value> {
     let levels: Vec<serde_json::Value> = Level::all()
         .map(|level| {
             json!({
                 "name": level.name(),
                 "refuted": report.refutes(level),
                 "incomplete": report.is_open(level),
-                "asked": asked.contains(&level),
+                "asked": requested.contains(&level),
                 "detail": answer(report, level),
             })
         })
@@ -154,7 +155,7 @@ fn answers(report: &Report, asked: &[Level]) -> serde_json::Map<String, serde_js
     }))
 }
 
-fn lines(report: &Report, asked: &[Level]) -> Vec<String> {
+fn lines(report: &Report, requested: &[Level]) -> Vec<String> {
     let by_outcome: Vec<String> =
         report.txns.iter().map(|(outcome, count)| format!("{} {outcome}", human::count(*count))).collect();
     let mut lines = vec![
@@ -173,8 +174,8 @@ fn lines(report: &Report, asked: &[Level]) -> Vec<String> {
         let weakest: Vec<Level> = weakest.copied().collect();
         lines.push(format!("incomplete: {why}; anomalies from {} on may have been missed", names(&weakest)));
     }
-    for level in asked {
-        lines.push(format!("asked     {level}: {}", answer(report, *level)));
+    for level in requested {
+        lines.push(format!("level     {level}: {}", answer(report, *level)));
     }
     for (code, count) in &report.counts {
         lines.push(format!("  {:>6}  {code}", human::count(*count)));
@@ -186,8 +187,8 @@ fn lines(report: &Report, asked: &[Level]) -> Vec<String> {
     lines
 }
 
-/// One check per level: those that were not asked for are told, and nobody fails by them.
-fn describe(step: &mut Step, report: &Report, asked: &[Level]) {
+/// One check per level: those that were not requested are told, and nobody fails by them.
+fn describe(step: &mut Step, report: &Report, requested: &[Level]) {
     let txns: u64 = report.txns.values().sum();
     step.summary.rows = Some(report.ops);
     step.checks = Level::all()
@@ -201,7 +202,7 @@ fn describe(step: &mut Step, report: &Report, asked: &[Level]) {
                 name: level.name(),
                 scope: format!("{txns} transactions"),
                 rows: report.ops,
-                result: match (is_refuted, asked.contains(&level)) {
+                result: match (is_refuted, requested.contains(&level)) {
                     (false, _) if report.is_open(level) => CheckResult::Skipped,
                     (false, _) => CheckResult::Ok,
                     (true, true) => CheckResult::Fail,
@@ -215,19 +216,20 @@ fn describe(step: &mut Step, report: &Report, asked: &[Level]) {
             }
         })
         .collect();
-    step.totals = fields(json!({
-        "operations": report.ops,
-        "transactions": report.txns,
-        "transactions_joined": report.joined,
-        "edges": report.edges,
-        "anomalies": report.counts,
-        "refuted": report.weakest_refuted().iter().map(|level| level.name()).collect::<Vec<_>>(),
-        "incomplete_keys": report.incomplete.keys,
-        "incomplete": report.incomplete.levels.iter().map(|level| level.name()).collect::<Vec<_>>(),
-        "not_refuted": report.strongest_left().iter().map(|level| level.name()).collect::<Vec<_>>(),
-    }));
+    let names = |levels: &[Level]| levels.iter().map(|level| level.name()).collect();
+    step.set_totals(&HistoryTotals {
+        operations: report.ops,
+        transactions: report.txns.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        transactions_joined: report.joined,
+        edges: report.edges,
+        anomalies: report.counts.clone(),
+        refuted: names(&report.weakest_refuted()),
+        incomplete_keys: report.incomplete.keys,
+        incomplete: names(&report.incomplete.levels),
+        not_refuted: names(&report.strongest_left()),
+    });
     step.verdict.notes.clone_from(&report.notes);
-    for level in asked.iter().filter(|level| report.refutes(**level)) {
+    for level in requested.iter().filter(|level| report.refutes(**level)) {
         step.verdict.invalidate(format!("{level} is refuted"));
     }
 }

@@ -1,16 +1,18 @@
 //! `prove hermitage`: scripted interleavings that name the isolation level of a server, and what a cluster adds.
 
-use super::ground::Ground;
-use super::live::{Plan, Trial};
+use super::live::Plan;
+use super::testbed::Testbed;
+use super::trial::Trial;
 use crate::context::{Context, Format};
 use crate::failure::Failure;
 use crate::recording::{Recording, fields};
+use ::engines::profile::Isolation;
 use ::prove::hermitage::cluster::{self, Chance};
 use ::prove::hermitage::{Answer, CASES, Case, HermitageError, LEVELS, Verdict, run};
-use ::prove::history::Isolation;
 use ::prove::promise as verdicts;
 use connect::cluster_file::Role;
 use record::model::{Check, CheckResult, Step};
+use record::totals::ScriptTotals;
 use record::{State, promise};
 use serde_json::json;
 use std::sync::atomic::AtomicBool;
@@ -28,22 +30,22 @@ impl Plan {
         &self,
         context: &Context,
         recording: &Recording<'_>,
-        ground: &Ground,
+        testbed: &Testbed,
         (trial, has_sums): (&Trial, bool),
         stop: &AtomicBool,
     ) -> Result<(), Failure> {
         let dir = recording.dir();
-        let site = &ground.site;
+        let site = &testbed.site;
         let step = dir.begin_step("prove", "hermitage")?;
         recording.keep(dir.edit_step(&step, |step| {
             step.parameters = fields(json!({
-                "cluster": ground.name,
+                "cluster": testbed.name,
                 "engine": site.engine.name(),
                 "nodes": site.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
                 "cases": CASES.iter().map(|case| case.code).collect::<Vec<_>>(),
             }));
         }));
-        context.terminal.say(format!("prove hermitage {}", ground.name).trim_end());
+        context.terminal.say(format!("prove hermitage {}", testbed.name).trim_end());
         let begin = Instant::now();
         let part = trial.time / CHANCE_PART;
         let chance = Chance {
@@ -51,7 +53,7 @@ impl Plan {
             reads: part.min(READS_MAX),
             seed: self.random_seed.unwrap_or(1),
         };
-        let answers = match answers(context, ground, &chance, stop) {
+        let answers = match answers(context, testbed, &chance, stop) {
             Ok(answers) => answers,
             Err(error) => {
                 recording.fail(&step, &error.to_string());
@@ -62,7 +64,7 @@ impl Plan {
             step.summary.duration_s = begin.elapsed().as_secs_f64();
             step.summary.rows = Some(answers.len() as u64);
             describe(step, &answers);
-            step.promises = verdicts::hermitage(site.engine, &answers, &ground.name);
+            step.promises = verdicts::hermitage(site.engine, &answers, &testbed.name);
             step.verdict = promise::verdict(step);
         }));
         recording.keep(dir.end_step(&step, State::Finished));
@@ -73,35 +75,39 @@ impl Plan {
 /// The scripts of one server, then the cases of the cluster, each told as it comes.
 fn answers(
     context: &Context,
-    ground: &Ground,
+    testbed: &Testbed,
     chance: &Chance,
     stop: &AtomicBool,
 ) -> Result<Vec<Answer>, HermitageError> {
-    let site = &ground.site;
-    let mut tell = |answer: &Answer| {
+    let site = &testbed.site;
+    let mut report = |answer: &Answer| {
         if context.format == Format::Text {
             context.terminal.data(&line(answer));
         }
     };
     let cases: Vec<&'static Case> = CASES.iter().collect();
     let spec = &site.nodes[site.primary()].spec;
-    let mut answers = run(spec, site.engine, &cases, &LEVELS, &mut tell)?;
+    let mut answers = run(spec, site.engine, &cases, &LEVELS, &mut report)?;
     if site.nodes.len() > 1 || site.nodes[0].role != Role::Primary {
-        answers.extend(cluster::run(site, chance, stop, &mut tell)?);
+        answers.extend(cluster::run(site, chance, stop, &mut report)?);
     }
     let broken = answers.iter().filter(|answer| answer.verdict() == Verdict::Broken);
     for answer in broken.filter(|_| context.format == Format::Text) {
-        context.terminal.data(&format!("\n{}, to be played by hand:", named(answer)));
+        context.terminal.data(&format!("\n{}, to repeat in psql:", named(answer)));
         answer.script.iter().for_each(|line| context.terminal.data(&format!("  {line}")));
     }
     Ok(answers)
 }
 
+fn level_of(answer: &Answer) -> &'static str {
+    answer.level.map_or("", Isolation::name)
+}
+
 /// The case and its level.
 fn named(answer: &Answer) -> String {
     match answer.level {
-        Isolation::Unknown => answer.case.to_owned(),
-        level => format!("{} at {}", answer.case, level.sql()),
+        None => answer.case.to_owned(),
+        Some(level) => format!("{} at {level}", answer.case),
     }
 }
 
@@ -109,9 +115,9 @@ fn line(answer: &Answer) -> String {
     let verdict = match (answer.verdict(), answer.expected) {
         (Verdict::ByDesign, None) => "happens",
         (Verdict::AllowedNotSeen, None) => "does not happen",
-        (verdict, _) => verdict.says(),
+        (verdict, _) => verdict.description(),
     };
-    format!("{:18}  {:15}  {verdict:17}  {}", answer.case, answer.level.sql(), answer.line)
+    format!("{:18}  {:15}  {verdict:17}  {}", answer.case, level_of(answer), answer.line)
 }
 
 /// One check for each script, beside the promises that they come to.
@@ -119,7 +125,7 @@ fn describe(step: &mut Step, answers: &[Answer]) {
     step.checks = answers
         .iter()
         .map(|answer| Check {
-            name: format!("{} {}", answer.case, answer.level.sql()).trim_end().to_string(),
+            name: format!("{} {}", answer.case, level_of(answer)).trim_end().to_string(),
             scope: answer.title.to_string(),
             rows: answer.counted.map_or(1, |(n, _, _)| n),
             result: match answer.verdict() {
@@ -127,7 +133,7 @@ fn describe(step: &mut Step, answers: &[Answer]) {
                 Verdict::Broken => CheckResult::Fail,
                 Verdict::NotTested | Verdict::NotPossible => CheckResult::Skipped,
             },
-            detail: format!("{}: {}", answer.verdict().says(), answer.line),
+            detail: format!("{}: {}", answer.verdict().description(), answer.line),
             counterexamples: match answer.verdict() {
                 Verdict::Broken => answer.script.clone(),
                 _ => Vec::new(),
@@ -135,12 +141,12 @@ fn describe(step: &mut Step, answers: &[Answer]) {
         })
         .collect();
     let count = |verdict: Verdict| answers.iter().filter(|answer| answer.verdict() == verdict).count();
-    step.totals = fields(json!({
-        "kept": count(Verdict::Kept),
-        "by_design": count(Verdict::ByDesign),
-        "allowed_not_seen": count(Verdict::AllowedNotSeen),
-        "broken": count(Verdict::Broken),
-        "not_tested": count(Verdict::NotTested),
-        "not_possible": count(Verdict::NotPossible),
-    }));
+    step.set_totals(&ScriptTotals {
+        kept: count(Verdict::Kept),
+        by_design: count(Verdict::ByDesign),
+        allowed_not_seen: count(Verdict::AllowedNotSeen),
+        broken: count(Verdict::Broken),
+        not_tested: count(Verdict::NotTested),
+        not_possible: count(Verdict::NotPossible),
+    });
 }

@@ -1,7 +1,7 @@
 //! `prove verreg`, `prove append`: where the histories of random transactions go.
 
-use super::ground::Ground;
-use super::live::Trial;
+use super::testbed::Testbed;
+use super::trial::Trial;
 use crate::context::cpus;
 use crate::failure::Failure;
 use ::prove::history::elle::{self, Notation};
@@ -39,7 +39,7 @@ fn unused(dir: &Path) -> PathBuf {
 /// Runs the load, checks its history, and gives what became of the level.
 pub(super) fn watch(
     history_files: HistoryFiles<'_>,
-    ground: &Ground,
+    testbed: &Testbed,
     (trial, options, settings): (&Trial, &Options, &verdicts::Settings),
     stop: &AtomicBool,
 ) -> Result<Vec<Promise>, LiveError> {
@@ -49,9 +49,9 @@ pub(super) fn watch(
         _ => Model::VersionedRegister,
     };
     let paper = verreg::Paper { model, history: &path, has_control: true, threads: cpus() };
-    let report = verreg::run(&ground.site, options, &paper, stop)?;
+    let report = verreg::run(&testbed.site, options, &paper, stop)?;
     let workload = trial.what.word();
-    let mut promises = verdicts::verreg(&ground.site, &report, settings, workload, &ground.name);
+    let mut promises = verdicts::verreg(&testbed.site, &report, settings, workload, &testbed.name);
     if let Some(first) = promises.first_mut() {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         first.figures.insert("history".to_owned(), name.into());

@@ -1,8 +1,9 @@
 //! `prove ack`, `bank`, ...: promises watched under load and under faults, and what became of them.
 
-use super::ground::{Ground, Needs, Wanted};
 use super::suite::{self, Chapter, Source};
-use super::{What, history, moments};
+use super::testbed::{Needs, Testbed, Wanted};
+use super::trial::Trial;
+use super::{What, fault_events, history};
 use crate::connection::Address;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -10,7 +11,7 @@ use crate::recording::{Recording, fields};
 use crate::{fingerprint, human};
 use ::prove::fault::{self, Fault, Journal, journal};
 use ::prove::live::tables::SCHEMA;
-use ::prove::live::{Level, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
+use ::prove::live::{Isolation, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
 use ::prove::promise::{self as verdicts, Settings};
 use connect::conninfo::SessionAttrs;
 use record::model::Step;
@@ -42,16 +43,6 @@ pub fn heal(context: &Context) -> Result<Exit, Failure> {
         context.terminal.data("nothing to undo");
     }
     Ok(if healed.failed.is_empty() { Exit::Ok } else { Exit::CannotTell })
-}
-
-/// One workload under one plan.
-#[derive(Clone, Debug)]
-pub(super) struct Trial {
-    pub what: What,
-    pub level: Level,
-    pub commit: Option<String>,
-    pub plan: fault::Plan,
-    pub time: Duration,
 }
 
 /// A cluster that is made for a proof and removed.
@@ -103,7 +94,7 @@ pub struct Plan {
     /// Sessions that write.
     pub client: u64,
     /// Isolation level; `None`: the workload's own.
-    pub isolation: Option<Level>,
+    pub isolation: Option<Isolation>,
     /// How far each commit waits; `None`: as the server is set.
     pub synchronous_commit: Option<String>,
     /// How often each workload is watched.
@@ -170,42 +161,42 @@ impl Plan {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let mut ground = match self.ground(chapter, context, &journal) {
-                Ok(ground) => ground,
+            let mut testbed = match self.testbed(chapter, context, &journal) {
+                Ok(testbed) => testbed,
                 Err(failure) if is_first => {
                     recording.discard();
                     return Err(failure);
                 }
                 Err(failure) => return Err(failure),
             };
-            if is_first && !ground.is_made() {
-                let engine = ground.site.engine.name();
+            if is_first && !testbed.is_made() {
+                let engine = testbed.site.engine.name();
                 recording.dir().edit(|run| {
                     if let Some(target) = &mut run.target {
                         target.engine = engine.to_owned();
                     }
                 })?;
             }
-            if is_first && ground.is_made() {
-                let spec = ground.site.entry();
+            if is_first && testbed.is_made() {
+                let spec = testbed.site.entry();
                 let mut control = connect::control::connect(&spec)?;
                 let mut fingerprint = fingerprint::take(&mut control, &spec);
-                fingerprint.engine = ground.site.engine.name().to_owned();
+                fingerprint.engine = testbed.site.engine.name().to_owned();
                 recording.dir().edit(|run| run.target = Some(fingerprint))?;
             }
             is_first = false;
-            for trial in self.trials(chapter, &ground) {
+            for trial in self.trials(chapter, &testbed) {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
                 match trial.what {
                     What::Hermitage => {
                         let has_sums = what == What::Hermitage;
-                        self.play(context, &recording, &ground, (&trial, has_sums), &stop)?;
+                        self.play(context, &recording, &testbed, (&trial, has_sums), &stop)?;
                     }
                     _ => {
-                        ground =
-                            self.watch(context, &recording, (chapter, ground, &journal), &trial, &stop)?;
+                        testbed =
+                            self.watch(context, &recording, (chapter, testbed, &journal), &trial, &stop)?;
                     }
                 }
             }
@@ -220,7 +211,7 @@ impl Plan {
             () if has(Standing::Broken) => Exit::Difference,
             () if self.strict && promises.iter().any(is_seen) => Exit::Difference,
             () if state == State::Interrupted => Exit::Interrupted,
-            // Of one workload every line was asked for: one without an answer is no success. The suite is a table with holes.
+            // Of one workload every line was requested: one without an answer is no success. The suite is a table with holes.
             () if what != What::All && has(Standing::NotTested) => Exit::CannotTell,
             () if ![Standing::Kept, Standing::ByDesign, Standing::AllowedNotSeen].into_iter().any(has) => {
                 Exit::CannotTell
@@ -277,12 +268,12 @@ impl Plan {
         }
     }
 
-    fn ground(
+    fn testbed(
         &self,
         chapter: &Chapter,
         context: &Context,
         journal: &Arc<Journal>,
-    ) -> Result<Ground, Failure> {
+    ) -> Result<Testbed, Failure> {
         let mut planned =
             Needs::of(self.plan().into_iter().chain(chapter.trials.iter().map(|trial| &trial.plan)));
         // Round trips are counted by delaying them.
@@ -294,9 +285,9 @@ impl Plan {
         let is_random = matches!(self.fault, Some(Faults::Random(_)));
         let wanted = match &chapter.source {
             Source::Made(wanted) => wanted,
-            // What is drawn for a cluster that is there does without proxies: its nodes are not told anything that nobody asked for.
+            // What is drawn for a cluster that is there does without proxies: its nodes are not told anything that nobody requested.
             Source::There(address) => {
-                return Ground::there(address, context, journal, (self.allow_faults, planned));
+                return Testbed::there(address, context, journal, (self.allow_faults, planned));
             }
         };
         let needs = if is_random { Needs::ALL } else { planned };
@@ -305,8 +296,8 @@ impl Plan {
         wanted.make(&newest()?, journal, needs)
     }
 
-    /// The trials of a chapter: its own, or what the flags say.
-    fn trials(&self, chapter: &Chapter, ground: &Ground) -> Vec<Trial> {
+    /// The trials of a chapter: its own, or what the flags select.
+    fn trials(&self, chapter: &Chapter, testbed: &Testbed) -> Vec<Trial> {
         if !chapter.trials.is_empty() {
             return chapter.trials.clone();
         }
@@ -319,11 +310,11 @@ impl Plan {
             Some(Faults::Planned(plan)) => plan.clone(),
             Some(Faults::Random(seed)) => {
                 let seed = seed.unwrap_or_else(|| record::clock::wall_us() % 1_000_000);
-                let names: Vec<String> = match ground.site.nodes.len() {
+                let names: Vec<String> = match testbed.site.nodes.len() {
                     1 => Vec::new(),
-                    _ => ground.site.nodes.iter().map(|node| node.name.clone()).collect(),
+                    _ => testbed.site.nodes.iter().map(|node| node.name.clone()).collect(),
                 };
-                fault::Plan::draw(seed, self.time, &ground.possible(), &names)
+                fault::Plan::draw(seed, self.time, &testbed.possible(), &names)
             }
         };
         whats
@@ -331,8 +322,8 @@ impl Plan {
             .map(|what| Trial {
                 what,
                 level: self.isolation.unwrap_or(match what {
-                    What::Skew => Level::Serializable,
-                    _ => Level::ReadCommitted,
+                    What::Skew => Isolation::Serializable,
+                    _ => Isolation::ReadCommitted,
                 }),
                 commit: self.synchronous_commit.clone(),
                 plan: plan.clone(),
@@ -346,11 +337,11 @@ impl Plan {
         &self,
         context: &Context,
         recording: &Recording<'_>,
-        (chapter, ground, journal): (&Chapter, Ground, &Arc<Journal>),
+        (chapter, testbed, journal): (&Chapter, Testbed, &Arc<Journal>),
         trial: &Trial,
         stop: &AtomicBool,
-    ) -> Result<Ground, Failure> {
-        let mut ground = self.fresh(chapter, context, ground, journal)?;
+    ) -> Result<Testbed, Failure> {
+        let mut testbed = self.fresh(chapter, context, testbed, journal)?;
         let dir = recording.dir();
         let seed = self.random_seed.unwrap_or(1);
         let options = Options {
@@ -370,9 +361,9 @@ impl Plan {
         let plan = trial.plan.to_string();
         recording.keep(dir.edit_step(&step, |step| {
             step.parameters = fields(json!({
-                "cluster": ground.name,
-                "engine": ground.site.engine.name(),
-                "nodes": ground.site.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
+                "cluster": testbed.name,
+                "engine": testbed.site.engine.name(),
+                "nodes": testbed.site.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
                 "level": trial.level.name(),
                 "client": self.client,
                 "time_s": trial.time.as_secs_f64(),
@@ -384,7 +375,7 @@ impl Plan {
         }));
         let faults = if plan.is_empty() { String::new() } else { format!(", {plan}") };
         let seed = trial.plan.seed.map(|seed| format!(" (random:{seed})")).unwrap_or_default();
-        let title = format!("prove {} {}", trial.what.word(), ground.name);
+        let title = format!("prove {} {}", trial.what.word(), testbed.name);
         context.terminal.say(&format!("{}{faults}{seed}", title.trim_end()));
         let history_files = history::HistoryFiles { dir: recording.path(), elle: self.elle.as_deref() };
         let begin = Instant::now();
@@ -394,18 +385,18 @@ impl Plan {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                ground = self.fresh(chapter, context, ground, journal)?;
+                testbed = self.fresh(chapter, context, testbed, journal)?;
                 context.terminal.detail(&format!("repeat {number} of {}", self.repeat));
             }
-            let watched = once(&ground, trial, &options, history_files, stop);
+            let watched = once(&testbed, trial, &options, history_files, stop);
             // Also of a trial that failed it is told what was done, and when.
             let repeat = (self.repeat > 1).then_some(number);
-            moments::write_down(context, recording, &step, repeat, options.diary.take());
+            fault_events::write_down(context, recording, &step, repeat, options.events.take());
             let promises = match watched {
                 Ok(watched) => watched,
                 Err(error) if !repeats.is_empty() => {
                     // What the repeats before it have seen is not lost with it.
-                    ground.site.note(format!("repeat {number} ended early: {}", chain(&error)));
+                    testbed.site.note(format!("repeat {number} ended early: {}", chain(&error)));
                     break;
                 }
                 Err(error) => {
@@ -420,7 +411,7 @@ impl Plan {
             }
         }
         let promises = verdicts::together(repeats);
-        let notes = ground.site.take_notes();
+        let notes = testbed.site.take_notes();
         notes.iter().for_each(|note| context.terminal.say(&format!("note: {note}")));
         recording.keep(dir.edit_step(&step, |step: &mut Step| {
             step.summary.duration_s = begin.elapsed().as_secs_f64();
@@ -430,7 +421,7 @@ impl Plan {
             step.verdict.notes.extend(notes);
         }));
         recording.keep(dir.end_step(&step, State::Finished));
-        Ok(ground)
+        Ok(testbed)
     }
 
     /// The same cluster; a new one where a promotion has used it up, if it is ours to make.
@@ -438,40 +429,40 @@ impl Plan {
         &self,
         chapter: &Chapter,
         context: &Context,
-        ground: Ground,
+        testbed: Testbed,
         journal: &Arc<Journal>,
-    ) -> Result<Ground, Failure> {
-        if !(ground.is_made() && ground.is_used_up()) {
-            return Ok(ground);
+    ) -> Result<Testbed, Failure> {
+        if !(testbed.is_made() && testbed.is_used_up()) {
+            return Ok(testbed);
         }
-        drop(ground);
-        self.ground(chapter, context, journal)
+        drop(testbed);
+        self.testbed(chapter, context, journal)
     }
 }
 
 /// Runs a trial once. A cluster that does not come back after a fault is an answer, too, and so is a proof that was disturbed.
 fn once(
-    ground: &Ground,
+    testbed: &Testbed,
     trial: &Trial,
     options: &Options,
     history_files: history::HistoryFiles<'_>,
     stop: &AtomicBool,
 ) -> Result<Watched, LiveError> {
-    let settings = Settings::of(&ground.site.entry(), options)?;
+    let settings = Settings::of(&testbed.site.entry(), options)?;
     let what = trial.what.word();
-    let place = place(ground, &settings);
+    let place = place(testbed, &settings);
     let not_tested =
         |why: &str, change: &str| Ok(vec![verdicts::not_tested(what, &place, &trial.plan, why, change)]);
-    let watched = watched(ground, trial, options, (&settings, history_files), stop);
-    if let (Some(holder), Ok(_)) = (ground.taken(), &watched) {
+    let watched = watched(testbed, trial, options, (&settings, history_files), stop);
+    if let (Some(holder), Ok(_)) = (testbed.taken(), &watched) {
         let why = format!("another pgfathom prove has started on the same tables: {holder}");
         return not_tested(&why, "run pgfathom prove again when no other one runs on these tables");
     }
     match watched {
-        Err(LiveError::NotBack(error)) if ground.site.is_gone() || was_hurt(ground, trial) => {
+        Err(LiveError::NotBack(error)) if testbed.site.is_gone() || was_hurt(testbed, trial) => {
             let lost = verdicts::did_not_return(
                 what,
-                &ground.site,
+                &testbed.site,
                 &settings,
                 &place,
                 &trial.plan,
@@ -494,9 +485,9 @@ fn once(
 }
 
 /// Whether a server of ours was hurt by the plan, and answers: then it is not for want of time that its rows are missing.
-fn was_hurt(ground: &Ground, trial: &Trial) -> bool {
+fn was_hurt(testbed: &Testbed, trial: &Trial) -> bool {
     trial.plan.faults().iter().any(|fault| fault.hurts_server())
-        && connect::control::connect(&ground.site.entry()).is_ok()
+        && connect::control::connect(&testbed.site.entry()).is_ok()
 }
 
 fn newest() -> Result<lab::local::Installation, Failure> {
@@ -518,18 +509,18 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// The column of the matrix.
-fn place(ground: &Ground, settings: &Settings) -> String {
-    match ground.name.as_str() {
-        "" => settings.says(),
-        name => format!("{name}, {}", settings.says()),
+fn place(testbed: &Testbed, settings: &Settings) -> String {
+    match testbed.name.as_str() {
+        "" => settings.description(),
+        name => format!("{name}, {}", settings.description()),
     }
 }
 
 type Watched = Vec<Promise>;
 
-/// What is said when a fault of the plan cannot be injected here.
-fn objection(ground: &Ground, trial: &Trial, place: &str) -> Option<Promise> {
-    let site = &ground.site;
+/// What is reported when a fault of the plan cannot be injected here.
+fn objection(testbed: &Testbed, trial: &Trial, place: &str) -> Option<Promise> {
+    let site = &testbed.site;
     if let Some((fault, why)) = site.objection(&trial.plan) {
         return Some(verdicts::not_possible(trial.what.word(), place, &trial.plan, fault, &why));
     }
@@ -542,18 +533,18 @@ fn objection(ground: &Ground, trial: &Trial, place: &str) -> Option<Promise> {
 }
 
 fn watched(
-    ground: &Ground,
+    testbed: &Testbed,
     trial: &Trial,
     options: &Options,
     (settings, history_files): (&Settings, history::HistoryFiles<'_>),
     stop: &AtomicBool,
 ) -> Result<Watched, LiveError> {
-    let site = &ground.site;
-    let place = place(ground, settings);
-    if let Some(promise) = objection(ground, trial, &place) {
+    let site = &testbed.site;
+    let place = place(testbed, settings);
+    if let Some(promise) = objection(testbed, trial, &place) {
         return Ok(vec![promise]);
     }
-    let name = ground.name.as_str();
+    let name = testbed.name.as_str();
     Ok(match trial.what {
         What::Ack => {
             let report = ack::run(site, options, stop)?;
@@ -580,7 +571,7 @@ fn watched(
             verdicts::conflict(site, &report, settings, name)
         }
         What::Verreg | What::Append => {
-            history::watch(history_files, ground, (trial, options, settings), stop)?
+            history::watch(history_files, testbed, (trial, options, settings), stop)?
         }
         What::Wide => {
             let report = wide::run(site, options, settings.waits_for_standbys(), stop)?;

@@ -1,12 +1,12 @@
 //! The whole suite: every kind of cluster that can be made here, with the faults and settings that its promises are about.
 
 use super::What;
-use super::ground::Wanted;
-use super::live::Trial;
+use super::testbed::Wanted;
+use super::trial::Trial;
 use crate::connection::Address;
 use crate::failure::Failure;
 use ::prove::fault::Plan;
-use ::prove::live::Level;
+use ::prove::live::Isolation;
 use std::time::Duration;
 
 /// The scripts and the workloads, in the order in which they are told.
@@ -48,7 +48,7 @@ pub(super) struct Chapter {
 /// A trial of `time`; `plan` has its times in tenths of it.
 fn trial(
     what: What,
-    level: Level,
+    level: Isolation,
     commit: Option<&str>,
     plan: &str,
     time: Duration,
@@ -65,9 +65,9 @@ fn trial(
 
 /// All of it; each trial lasts `time`, `major` is the servers' release.
 pub(super) fn chapters(time: Duration, major: u32) -> Result<Vec<Chapter>, Failure> {
-    use Level::{ReadCommitted, RepeatableRead, Serializable};
+    use Isolation::{ReadCommitted, RepeatableRead, Serializable};
     let ack = |commit: Option<&str>, plan: &str| trial(What::Ack, ReadCommitted, commit, plan, time);
-    let other = |what: What, level: Level, plan: &str| trial(what, level, None, plan, time);
+    let other = |what: What, level: Isolation, plan: &str| trial(what, level, None, plan, time);
     let scripts = || trial(What::Hermitage, ReadCommitted, None, "", time);
     let mut chapters = vec![
         Chapter {
@@ -146,7 +146,7 @@ pub(super) fn chapters(time: Duration, major: u32) -> Result<Vec<Chapter>, Failu
         ack(None, "power:n2@5s,heal@6s")?,
         ack(None, "partition:n2@3s,heal@6s")?,
     ];
-    for level in Level::ALL {
+    for level in Isolation::ALL {
         sharded.push(other(What::Bank, level, "")?);
     }
     sharded.push(other(What::Verreg, RepeatableRead, "")?);

@@ -11,6 +11,7 @@ use ::prove::tpcc::{
     Answer, Condition, NOT_COVERED, Options, Outcome, Progress, ProveError, Report, prove_on,
 };
 use record::model::{Check, CheckResult, Step};
+use record::totals::ConditionTotals;
 use record::{Exit, State, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
@@ -144,7 +145,7 @@ fn describe(step: &mut Step, report: &Report) {
         .iter()
         .map(|answer| Check {
             name: answer.condition.code().to_string(),
-            scope: answer.condition.says().to_string(),
+            scope: answer.condition.description().to_string(),
             rows: answer.looked_at,
             result: match answer.outcome {
                 Outcome::Kept => CheckResult::Ok,
@@ -158,22 +159,23 @@ fn describe(step: &mut Step, report: &Report) {
             },
         })
         .collect();
-    let count = |is: fn(&Outcome) -> bool| report.answers.iter().filter(|answer| is(&answer.outcome)).count();
-    step.totals = fields(json!({
-        "warehouses": report.warehouses,
-        "orders_since_load": report.orders_since_load,
-        "conditions_kept": count(|outcome| matches!(outcome, Outcome::Kept)),
-        "conditions_broken": count(|outcome| matches!(outcome, Outcome::Broken { .. })),
-        "conditions_not_judged": count(|outcome| matches!(outcome, Outcome::Failed { .. })),
-        "connections": report.jobs,
-        "snapshots": report.snapshots,
-        "not_covered": NOT_COVERED,
-    }));
+    let count =
+        |is: fn(&Outcome) -> bool| report.answers.iter().filter(|answer| is(&answer.outcome)).count() as u64;
+    step.set_totals(&ConditionTotals {
+        warehouses: Some(report.warehouses),
+        orders_since_load: report.orders_since_load,
+        conditions_kept: Some(count(|outcome| matches!(outcome, Outcome::Kept))),
+        conditions_broken: count(|outcome| matches!(outcome, Outcome::Broken { .. })),
+        conditions_not_judged: count(|outcome| matches!(outcome, Outcome::Failed { .. })),
+        connections: report.jobs,
+        snapshots: Some(report.snapshots as u64),
+        not_covered: NOT_COVERED.to_owned(),
+    });
     step.verdict = Verdict { valid: true, reasons: vec![], notes: report.notes.clone() };
     for answer in &report.answers {
         if matches!(answer.outcome, Outcome::Broken { .. } | Outcome::Failed { .. }) {
-            let says = answer.condition.says();
-            step.verdict.invalidate(format!("{} ({says}): {}", answer.condition, detail(answer)));
+            let description = answer.condition.description();
+            step.verdict.invalidate(format!("{} ({description}): {}", answer.condition, detail(answer)));
         }
     }
 }
@@ -185,7 +187,7 @@ fn lines(report: &Report) -> Vec<String> {
         lines.push(format!(
             "  {:3}  {}: {}",
             answer.condition.code(),
-            answer.condition.says(),
+            answer.condition.description(),
             detail(answer)
         ));
         if let Outcome::Broken { count, witnesses } = &answer.outcome {

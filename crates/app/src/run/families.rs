@@ -1,8 +1,8 @@
 //! Benchmarks that describe themselves: their names, their flags, and how they come into a run. Nothing here knows which they are.
 
 use super::Plan;
-use super::mix::Asked;
 use super::route::{Demand, Keys};
+use super::scripts::Selected;
 use crate::failure::Failure;
 use connect::control::Control;
 use workloads::driving::{Builtin, FAMILIES, Family, Given, Prepared};
@@ -11,12 +11,12 @@ use workloads::driving::{Builtin, FAMILIES, Family, Given, Prepared};
 type Chosen = (&'static dyn Family, Vec<(&'static str, u64)>);
 
 /// The families of a mix, each with the workloads that are asked of it.
-fn families(asked: &[Asked]) -> Vec<Chosen> {
+fn families(requested: &[Selected]) -> Vec<Chosen> {
     let of = |family: &'static dyn Family| {
-        let own: Vec<(&'static str, u64)> = asked
+        let own: Vec<(&'static str, u64)> = requested
             .iter()
-            .filter_map(|asked| match asked {
-                Asked::Family(builtin, weight) => {
+            .filter_map(|requested| match requested {
+                Selected::Family(builtin, weight) => {
                     family.builtins().contains(builtin).then_some((builtin.name, *weight))
                 }
                 _ => None,
@@ -50,8 +50,8 @@ impl Plan {
     }
 
     /// Checks what the families can check without a server, and flags of families that are not run.
-    pub(super) fn check_families(&self, asked: &[Asked]) -> Result<(), Failure> {
-        let families = families(asked);
+    pub(super) fn check_families(&self, requested: &[Selected]) -> Result<(), Failure> {
+        let families = families(requested);
         for (long, family) in FAMILIES.iter().flat_map(|all| all.flags().iter().map(|flag| (flag.long, *all)))
         {
             let is_run = families.iter().any(|(run, _)| run.builtins() == family.builtins());
@@ -75,13 +75,13 @@ impl Plan {
     /// Prepares the workloads of the families.
     pub(super) fn prepare_families(
         &self,
-        asked: &[Asked],
+        requested: &[Selected],
         control: &mut Control,
         seed: u64,
     ) -> Result<Vec<Prepared>, Failure> {
         let given = self.given(seed);
         let prepare = |(family, own): (&dyn Family, Vec<_>)| Ok(family.prepare(&own, &given, control)?);
-        families(asked).into_iter().map(prepare).collect()
+        families(requested).into_iter().map(prepare).collect()
     }
 
     /// The tables of a built-in workload.

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::advice;
-use super::mix::Assembled;
+use super::assembled::Assembled;
 use super::nodes::{self, Nodes};
 use super::settle::Settling;
 use crate::failure::Failure;
@@ -16,6 +16,7 @@ use record::hlog::Kind as LatencyKind;
 use record::model::{
     ErrorStatistics, OutageStatistics, PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP, TypeStatistics, Verdict,
 };
+use record::totals::RunTotals;
 use record::{ClientSample, Exit, State, StepId};
 use run::client::SessionRecord;
 use run::control::Cause;
@@ -74,7 +75,7 @@ impl Plan {
             step,
             items: &items,
             progress: terminal::Progress::new(context.terminal.as_ref(), self.progress),
-            told: &self.prepared.title,
+            progress_line: &self.prepared.title,
             settling: (self.prepared.is_step && !self.warmup.is_zero())
                 .then(|| Settling::new(self.warmup, self.settle_percent())),
             begin: 0,
@@ -83,15 +84,15 @@ impl Plan {
             duration,
             is_open_loop,
             phase: "",
-            since_told: Period::new(shape),
+            since_report: Period::new(shape),
             nodes: &nodes,
         };
         let is_sharded = assembled.tpcc().is_some_and(|tpcc| tpcc.homes.is_some());
         let audits = &mut assembled.audits;
-        ask_server(control.as_deref_mut(), spec, audits, true)?;
+        query_server(control.as_deref_mut(), spec, audits, true)?;
         let is_shared = control.as_deref().is_some_and(Control::is_shared);
         if let Some(control) = control.as_deref_mut() {
-            // A pool's server process that nobody needs now is one for the sessions. If it is lost, the next use tells.
+            // A pool's server process that nothing needs now is one for the sessions. If it is lost, the next use tells.
             let _ = control.release();
         }
         // A script means what it means in psql; workloads of ours name their schemas.
@@ -102,7 +103,7 @@ impl Plan {
         context.terminal.end_progress();
         let settling = watcher.settling;
         let account = account?;
-        ask_server(control, spec, audits, false)?;
+        query_server(control, spec, audits, false)?;
         if let Some(settling) = settling {
             self.write_settling(recording, step, &settling, &account);
         }
@@ -277,7 +278,7 @@ impl Plan {
             }));
         }
         if account.is_interrupted {
-            recording.keep(recording.dir().happened(Some(step), event::INTERRUPT, "asked to stop"));
+            recording.keep(recording.dir().happened(Some(step), event::INTERRUPT, "stopped on request"));
         }
         let late: u64 = measured.types.iter().map(|tally| tally.late).sum();
         let outage_s = |cause: Cause| {
@@ -300,35 +301,35 @@ impl Plan {
                 server: account.server_after(outage).map(str::to_string),
             })
             .collect();
-        let totals = fields(json!({
-            "scheduled": account.scheduled,
-            "started": measured.started + account.posted.warmup.started,
-            "skipped": account.skipped,
-            "unstarted": account.unstarted,
-            "unfinished": account.unfinished,
-            "cancelled": (account.cancelled > 0).then_some(account.cancelled),
-            "still_at_work": (account.still_at_work > 0).then_some(account.still_at_work),
-            "warmup_transactions": account.posted.warmup.transactions(),
-            "late": self.latency_limit.map(|_| late),
-            "lag_us_p99": is_open_loop.then(|| measured.lag.quantile_us(0.99)),
-            "lag_us_max": is_open_loop.then(|| measured.lag.max_us()),
-            "connections_lost": account.lost,
-            "reconnected": account.reconnected,
-            "weak_commits": (account.weak_commits > 0).then_some(account.weak_commits),
-            "cut_off": (account.cut_off > 0).then_some(account.cut_off),
-            "sessions_aborted": (account.aborted > 0).then_some(account.aborted),
-            "outage_s": outage_s(Cause::Disconnected),
-            "stalled_s": outage_s(Cause::Stalled),
-            "failing_s": (outage_s(Cause::Failing) > 0.0).then(|| outage_s(Cause::Failing)),
-            "client_cpu_us": account.client_cpu / NANOS_PER_MICRO,
-            "worker_cpu_share_max": account.worker_cpu_share_max,
-            "worker_wait_share_max": account.worker_wait_share_max,
-            "sends": account.traffic.sends,
-            "receives": account.traffic.receives,
-            "sent_bytes": account.traffic.sent_bytes,
-            "received_bytes": account.traffic.received_bytes,
-            "session_buffer_bytes": account.buffer_bytes,
-        }));
+        let totals = RunTotals {
+            scheduled: account.scheduled,
+            started: measured.started + account.posted.warmup.started,
+            skipped: account.skipped,
+            unstarted: account.unstarted,
+            unfinished: account.unfinished,
+            cancelled: (account.cancelled > 0).then_some(account.cancelled),
+            still_at_work: (account.still_at_work > 0).then_some(account.still_at_work),
+            warmup_transactions: account.posted.warmup.transactions(),
+            late: self.latency_limit.map(|_| late),
+            lag_us_p99: is_open_loop.then(|| measured.lag.quantile_us(0.99)),
+            lag_us_max: is_open_loop.then(|| measured.lag.max_us()),
+            connections_lost: account.lost,
+            reconnected: account.reconnected,
+            weak_commits: (account.weak_commits > 0).then_some(account.weak_commits),
+            cut_off: (account.cut_off > 0).then_some(account.cut_off),
+            sessions_aborted: (account.aborted > 0).then_some(account.aborted),
+            outage_s: outage_s(Cause::Disconnected),
+            stalled_s: outage_s(Cause::Stalled),
+            failing_s: (outage_s(Cause::Failing) > 0.0).then(|| outage_s(Cause::Failing)),
+            client_cpu_us: account.client_cpu / NANOS_PER_MICRO,
+            worker_cpu_share_max: account.worker_cpu_share_max,
+            worker_wait_share_max: account.worker_wait_share_max,
+            sends: account.traffic.sends,
+            receives: account.traffic.receives,
+            sent_bytes: account.traffic.sent_bytes,
+            received_bytes: account.traffic.received_bytes,
+            session_buffer_bytes: account.buffer_bytes,
+        };
         recording.keep(recording.dir().edit_step(step, |step| {
             step.summary.duration_s = seconds;
             step.summary.transactions = Some(measured.transactions());
@@ -341,7 +342,7 @@ impl Plan {
             step.types = types;
             step.errors = errors;
             step.outages = outages;
-            step.totals = totals;
+            step.set_totals(&totals);
             step.verdict = Verdict {
                 valid: opinion.invalid.is_empty(),
                 reasons: opinion.invalid.clone(),
@@ -370,7 +371,7 @@ fn exit_of(account: &Account, opinion: &Opinion) -> Exit {
 type Audits = Vec<(usize, Box<dyn ServerAudit>)>;
 
 /// Lets the benchmarks look at the server before or after the run.
-fn ask_server(
+fn query_server(
     control: Option<&mut Control>,
     spec: &ConnSpec,
     audits: &mut Audits,
@@ -389,12 +390,12 @@ fn ask_server(
     Ok(())
 }
 
-/// Tells the ledgers how far each session came.
+/// Reports the ledgers how far each session came.
 pub(crate) fn finish_writer(
-    announced: super::mix::Announced,
+    announced: super::assembled::Announced,
     sessions: &[SessionRecord],
 ) -> Result<(), Failure> {
-    let super::mix::Announced { mut registry, run_no, spec: mut writer } = announced;
+    let super::assembled::Announced { mut registry, run_no, spec: mut writer } = announced;
     writer.finish(sessions);
     let json =
         serde_json::to_string(&writer).map_err(|error| Failure::caused("cannot describe the run", error))?;
@@ -421,7 +422,7 @@ struct Watcher<'a> {
     items: &'a [(String, u64)],
     progress: terminal::Progress<'a>,
     /// Put in front of every line of progress.
-    told: &'a str,
+    progress_line: &'a str,
     /// In a sweep: whether throughput settles in the warm-up.
     settling: Option<Settling>,
     begin: Nanos,
@@ -430,7 +431,7 @@ struct Watcher<'a> {
     duration: Option<Duration>,
     is_open_loop: bool,
     phase: &'static str,
-    since_told: Period,
+    since_report: Period,
     nodes: &'a Nodes,
 }
 
@@ -490,7 +491,7 @@ impl Watcher<'_> {
 impl Observer for Watcher<'_> {
     fn begins(&mut self, begin: Nanos) {
         self.begin = begin;
-        self.since_told.from = begin;
+        self.since_report.from = begin;
         self.measure_from = begin + self.warmup.as_nanos() as Nanos;
         self.phase(if self.warmup.is_zero() { PHASE_MEASURE } else { PHASE_WARMUP }, begin);
     }
@@ -509,14 +510,22 @@ impl Observer for Watcher<'_> {
             settling.add(second.posted.warmup.transactions(), (second.to - second.from) as f64 / 1e9);
         }
         let Watcher {
-            progress, since_told, is_open_loop, phase, begin, duration, warmup, told: step, ..
+            progress,
+            since_report,
+            is_open_loop,
+            phase,
+            begin,
+            duration,
+            warmup,
+            progress_line: step,
+            ..
         } = self;
-        since_told.posted.add(second.posted);
-        let is_told = Cell::new(false);
+        since_report.posted.add(second.posted);
+        let is_reported = Cell::new(false);
         let text = || {
-            is_told.set(true);
+            is_reported.set(true);
             let label = if *phase == PHASE_WARMUP { " (warm-up)" } else { "" };
-            format!("{}{label}", told(since_told, *begin, second.to, *is_open_loop))
+            format!("{}{label}", progress_line(since_report, *begin, second.to, *is_open_loop))
         };
         let share = duration.map_or(String::new(), |duration| {
             let done = second.to.saturating_sub(*begin) as f64 / 1e9;
@@ -526,9 +535,9 @@ impl Observer for Watcher<'_> {
             |width| format!("{step}{share}{}", text()).chars().take(width).collect(),
             || format!("progress: {step}{}", text()),
         );
-        if is_told.get() {
-            since_told.posted.reset();
-            since_told.from = second.to;
+        if is_reported.get() {
+            since_report.posted.reset();
+            since_report.from = second.to;
         }
     }
 
@@ -543,7 +552,7 @@ impl Observer for Watcher<'_> {
 }
 
 /// pgbench's line of progress, with percentiles.
-fn told(period: &Period, begin: Nanos, now: Nanos, is_open_loop: bool) -> String {
+fn progress_line(period: &Period, begin: Nanos, now: Nanos, is_open_loop: bool) -> String {
     let seconds = (now.saturating_sub(period.from)).max(1) as f64 / 1e9;
     let mut response = record::Latency::new();
     let mut lag = record::Latency::new();

@@ -1,7 +1,8 @@
-//! From `-b` and `-f` to a workload: names looked up, scripts compiled, the dataset asked for, the run entered among its writers.
+//! From `-b` and `-f` to a workload: names looked up, scripts compiled, the dataset requested, the run entered among its writers.
 
+use super::assembled::{Announced, Assembled};
 use super::route::{Demand, Keys};
-use super::scripts::{Read, Script};
+use super::scripts::{Read, Script, Selected};
 use super::{Plan, Protocol, Weighted, families, tpcc};
 use crate::connection::users_relation;
 use crate::failure::Failure;
@@ -13,60 +14,18 @@ use load::ledger::{self, Dataset};
 use load::writers::Registry;
 use run::script::argument::{self, SCRIPTS_MAX, file_source};
 use run::script::{self, Mix, Predefined, QueryMode, Source, default_seed};
+use run::workload::Mix as Mixed;
 use run::workload::replay::WriterSpec;
 use run::workload::script::Scripts;
 use run::workload::script::short_name;
 use run::workload::ycsb::{self, Ycsb};
-use run::workload::{Mix as Mixed, tpcc::Tpcc};
 use std::sync::Arc;
-use workloads::driving::{Benchmark, Builtin, ServerAudit};
+use workloads::driving::{Benchmark, ServerAudit};
 use workloads::tpcc::orders::OrdersAudit;
 
 /// The tables of pgbench -i.
 const PGBENCH_TABLES: [&str; 4] =
     ["pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"];
-
-/// A workload that is ready to be driven.
-#[derive(Debug)]
-pub(crate) struct Assembled {
-    /// The mix.
-    pub mix: Mixed<Benchmark>,
-    /// A name for the run: the workloads', joined.
-    pub name: String,
-    /// The datasets it works on, as the run directory names them.
-    pub datasets: Vec<record::model::Dataset>,
-    /// What its benchmarks compare with the server, each with the place of its first item.
-    pub audits: Vec<(usize, Box<dyn ServerAudit>)>,
-    /// Where its writes are announced.
-    pub writer: Option<Announced>,
-    /// It uses pgbench's own tables.
-    pub uses_pgbench_tables: bool,
-    /// Where each session enters, where the workload decides that.
-    pub connects: Option<run::routing::Connects>,
-    /// `:scale` of its scripts, if it has any.
-    pub scale: Option<i64>,
-}
-
-impl Assembled {
-    /// TPC-C's part of it.
-    pub(crate) fn tpcc(&self) -> Option<&Tpcc> {
-        self.mix.parts().iter().find_map(|part| match &part.workload {
-            Benchmark::Tpcc(tpcc) => Some(tpcc),
-            _ => None,
-        })
-    }
-}
-
-/// A run that has been entered in the ledger of every node before its first write.
-#[derive(Debug)]
-pub(crate) struct Announced {
-    /// The ledgers. They hold the mark by which others tell the run from a killed one, as long as they live.
-    pub registry: Registry,
-    /// Its number.
-    pub run_no: u16,
-    /// What it will do.
-    pub spec: WriterSpec,
-}
 
 /// The tables that a workload works on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -88,35 +47,11 @@ struct Parts {
     scale: Option<i64>,
 }
 
-/// The weight of TPC-C, if it is asked for.
-fn tpcc_weight(asked: &[Asked]) -> Option<u64> {
-    let weights = asked.iter().filter(|asked| matches!(asked, Asked::Tpcc(_))).map(Asked::weight);
+/// The weight of TPC-C, if it is requested.
+fn tpcc_weight(selected: &[Selected]) -> Option<u64> {
+    let weights =
+        selected.iter().filter(|selected| matches!(selected, Selected::Tpcc(_))).map(Selected::weight);
     weights.reduce(|sum, weight| sum + weight)
-}
-
-/// One thing the user asked for.
-#[derive(Debug)]
-pub(super) enum Asked {
-    Ycsb(&'static ycsb::Builtin, u64),
-    Script(Script),
-    Tpcc(u64),
-    Family(&'static Builtin, u64),
-}
-
-impl Asked {
-    fn weight(&self) -> u64 {
-        match self {
-            Asked::Ycsb(_, weight) | Asked::Tpcc(weight) | Asked::Family(_, weight) => *weight,
-            Asked::Script(script) => u64::from(script.source.weight),
-        }
-    }
-
-    fn script(&self) -> Option<&Script> {
-        match self {
-            Asked::Script(script) => Some(script),
-            Asked::Ycsb(..) | Asked::Tpcc(_) | Asked::Family(..) => None,
-        }
-    }
 }
 
 /// All built-in workloads, one line each.
@@ -179,20 +114,20 @@ pub(super) fn taken_for(wanted: &str) -> Option<String> {
 }
 
 /// The built-in of this name.
-fn builtin(wanted: &Weighted) -> Result<Asked, Failure> {
+fn builtin(wanted: &Weighted) -> Result<Selected, Failure> {
     let name = builtin_name(&wanted.name)?;
     if name == tpcc::NAME {
-        return Ok(Asked::Tpcc(wanted.weight));
+        return Ok(Selected::Tpcc(wanted.weight));
     }
     if let Some(builtin) = ycsb::BUILTINS.iter().find(|builtin| builtin.name == name) {
-        return Ok(Asked::Ycsb(builtin, wanted.weight));
+        return Ok(Selected::Ycsb(builtin, wanted.weight));
     }
     if let Some(builtin) = families::builtins().find(|builtin| builtin.name == name) {
-        return Ok(Asked::Family(builtin, wanted.weight));
+        return Ok(Selected::Family(builtin, wanted.weight));
     }
     let source = argument::builtin_source(&format!("{name}@{}", wanted.weight)).map_err(from_argument)?;
     let sha256 = argument::sha256(source.text.as_bytes());
-    Ok(Asked::Script(Script { source, sha256 }))
+    Ok(Selected::Script(Script { source, sha256 }))
 }
 
 fn from_argument(error: argument::ArgumentError) -> Failure {
@@ -211,14 +146,14 @@ impl Plan {
     /// The workload, read and compiled at the first call: everything about it that can be checked without a server.
     pub(super) fn read(&self) -> Result<&Read, Failure> {
         self.prepared.scripts.get(|| {
-            let asked = self.ask()?;
-            let mix = self.compile(&asked)?.map(Arc::new);
-            Ok(Read { asked, mix })
+            let selected = self.read_selection()?;
+            let mix = self.compile(&selected)?.map(Arc::new);
+            Ok(Read { selected, mix })
         })
     }
 
-    fn ask(&self) -> Result<Vec<Asked>, Failure> {
-        let mut asked: Vec<Asked> = self.builtin.iter().map(builtin).collect::<Result<_, _>>()?;
+    fn read_selection(&self) -> Result<Vec<Selected>, Failure> {
+        let mut selected: Vec<Selected> = self.builtin.iter().map(builtin).collect::<Result<_, _>>()?;
         if self.file.iter().filter(|file| file.name == argument::STDIN).count() > 1 {
             return Err(Failure::usage("-f -: standard input is given twice, but can be read only once")
                 .hint("write the script to a file, and name that"));
@@ -226,28 +161,28 @@ impl Plan {
         for file in &self.file {
             let (source, sha256) =
                 file_source(&format!("{}@{}", file.name, file.weight)).map_err(from_argument)?;
-            asked.push(Asked::Script(Script { source, sha256 }));
+            selected.push(Selected::Script(Script { source, sha256 }));
         }
-        if asked.is_empty() {
+        if selected.is_empty() {
             return Err(Failure::usage("nothing to run: neither -b nor -f was given")
                 .hint("try -b ycsb-c, or -b list for all built-in workloads, or -f script.sql"));
         }
-        if asked.len() > SCRIPTS_MAX {
+        if selected.len() > SCRIPTS_MAX {
             return Err(Failure::usage(format!(
                 "{} workloads and scripts in one mix; {SCRIPTS_MAX} are the most",
-                asked.len()
+                selected.len()
             ))
             .hint("give fewer -b and -f"));
         }
-        if asked.iter().map(Asked::weight).sum::<u64>() == 0 {
+        if selected.iter().map(Selected::weight).sum::<u64>() == 0 {
             return Err(Failure::usage("all weights are 0: nothing would run")
                 .hint("give one a weight above 0, as in ycsb-a@1"));
         }
-        let is_tpcc = |asked: &Asked| matches!(asked, Asked::Tpcc(_));
-        self.check_tpcc(asked.iter().any(is_tpcc), asked.len() > 1)?;
-        self.check_families(&asked)?;
-        let has_ycsb = asked.iter().any(|asked| matches!(asked, Asked::Ycsb(..)));
-        let has_script = asked.iter().any(|asked| asked.script().is_some());
+        let is_tpcc = |selected: &Selected| matches!(selected, Selected::Tpcc(_));
+        self.check_tpcc(selected.iter().any(is_tpcc), selected.len() > 1)?;
+        self.check_families(&selected)?;
+        let has_ycsb = selected.iter().any(|selected| matches!(selected, Selected::Ycsb(..)));
+        let has_script = selected.iter().any(|selected| selected.script().is_some());
         if self.keys.is_some() && !has_ycsb {
             return Err(Failure::usage("--keys applies to YCSB workloads, and none is run")
                 .hint("in a script, use random(), random_zipfian() and similar functions"));
@@ -256,24 +191,24 @@ impl Plan {
             return Err(Failure::usage("-D sets a variable of scripts, and no script is run")
                 .hint("add -f script.sql, or omit -D"));
         }
-        Ok(asked)
+        Ok(selected)
     }
 
     /// The workloads' names, joined.
     pub(super) fn workload_name(&self) -> Result<String, Failure> {
-        let name = |asked: &Asked| match asked {
-            Asked::Ycsb(builtin, _) => builtin.name.to_string(),
-            Asked::Tpcc(_) => tpcc::NAME.to_string(),
-            Asked::Family(builtin, _) => builtin.name.to_string(),
-            Asked::Script(script) => short_name(&script.source.name),
+        let name = |selected: &Selected| match selected {
+            Selected::Ycsb(builtin, _) => builtin.name.to_string(),
+            Selected::Tpcc(_) => tpcc::NAME.to_string(),
+            Selected::Family(builtin, _) => builtin.name.to_string(),
+            Selected::Script(script) => short_name(&script.source.name),
         };
-        Ok(self.read()?.asked.iter().map(name).collect::<Vec<_>>().join("+"))
+        Ok(self.read()?.selected.iter().map(name).collect::<Vec<_>>().join("+"))
     }
 
     /// What run.json keeps of its scripts; `None` where there are none.
     pub(super) fn described_scripts(&self) -> Option<Vec<serde_json::Value>> {
-        let asked = &self.read().ok()?.asked;
-        let scripts: Vec<_> = asked.iter().filter_map(Asked::script).map(Script::described).collect();
+        let selected = &self.read().ok()?.selected;
+        let scripts: Vec<_> = selected.iter().filter_map(Selected::script).map(Script::described).collect();
         (!scripts.is_empty()).then_some(scripts)
     }
 
@@ -283,11 +218,11 @@ impl Plan {
     /// When the target lacks the dataset.
     pub(super) fn tables(&self, control: &mut Control) -> Result<Tables, Failure> {
         let mut named = vec![];
-        for asked in &self.read()?.asked {
-            match asked {
-                Asked::Ycsb(..) if named.iter().any(|(_, table)| *table == "usertable") => {}
-                Asked::Ycsb(..) => named.push((Some(self.dataset(control)?.1.schema_name), "usertable")),
-                Asked::Script(script) if is_builtin(&script.source) => {
+        for selected in &self.read()?.selected {
+            match selected {
+                Selected::Ycsb(..) if named.iter().any(|(_, table)| *table == "usertable") => {}
+                Selected::Ycsb(..) => named.push((Some(self.dataset(control)?.1.schema_name), "usertable")),
+                Selected::Script(script) if is_builtin(&script.source) => {
                     for table in PGBENCH_TABLES
                         .into_iter()
                         .filter(|table| !named.contains(&(None, *table)))
@@ -296,15 +231,15 @@ impl Plan {
                         named.push((None, table));
                     }
                 }
-                Asked::Script(_) => return Ok(Tables::Unknown),
-                Asked::Family(builtin, _) => {
+                Selected::Script(_) => return Ok(Tables::Unknown),
+                Selected::Family(builtin, _) => {
                     for table in self.tables_of_family(builtin, control)? {
                         if !named.contains(&table) {
                             named.push(table);
                         }
                     }
                 }
-                Asked::Tpcc(_) => {
+                Selected::Tpcc(_) => {
                     let schema = self.tpcc_dataset(control)?.dataset.schema_name;
                     named.extend(data::tpcc::Table::ALL.map(|table| (Some(schema.clone()), table.name())));
                 }
@@ -318,14 +253,16 @@ impl Plan {
         self.read().map(drop)
     }
 
-    fn compile(&self, asked: &[Asked]) -> Result<Option<Mix>, Failure> {
-        let sources: Vec<Source> =
-            asked.iter().filter_map(|asked| asked.script().map(|script| script.source.clone())).collect();
+    fn compile(&self, selected: &[Selected]) -> Result<Option<Mix>, Failure> {
+        let sources: Vec<Source> = selected
+            .iter()
+            .filter_map(|selected| selected.script().map(|script| script.source.clone()))
+            .collect();
         if sources.is_empty() {
             return Ok(None);
         }
         let defines = self.define.iter().map(|define| (define.name.clone(), define.value.clone())).collect();
-        let mode = query_mode(self.protocol_of(asked));
+        let mode = query_mode(self.protocol_of(selected));
         let mix = Mix::compile(&sources, &script::Options { mode, defines }).map_err(|error| {
             let failure = Failure::usage(error.to_string());
             match error.hint() {
@@ -336,13 +273,13 @@ impl Plan {
         Ok(Some(mix))
     }
 
-    /// How statements are sent: as asked for; else as pgbench does where only its scripts are run, and prepared where a workload of ours is.
+    /// How statements are sent: as requested; else as pgbench does where only its scripts are run, and prepared where a workload of ours is.
     pub(super) fn protocol(&self) -> Result<Protocol, Failure> {
-        Ok(self.protocol_of(&self.read()?.asked))
+        Ok(self.protocol_of(&self.read()?.selected))
     }
 
-    fn protocol_of(&self, asked: &[Asked]) -> Protocol {
-        let only_scripts = asked.iter().all(|asked| asked.script().is_some());
+    fn protocol_of(&self, selected: &[Selected]) -> Protocol {
+        let only_scripts = selected.iter().all(|selected| selected.script().is_some());
         self.protocol.unwrap_or(if only_scripts { Protocol::Simple } else { Protocol::Prepared })
     }
 
@@ -354,16 +291,16 @@ impl Plan {
         seed: u64,
         terminal: &dyn Terminal,
     ) -> Result<Assembled, Failure> {
-        let Read { asked, mix } = self.read()?;
-        self.route.check_mix(&self.demands(asked))?;
+        let Read { selected, mix } = self.read()?;
+        self.route.check_mix(&self.demands(selected))?;
         let mut parts: Vec<(Benchmark, u64)> = Vec::new();
         let mut assembled = Parts::default();
-        if let Some((ycsb, dataset)) = self.ycsb(asked, control)? {
+        if let Some((ycsb, dataset)) = self.ycsb(selected, control)? {
             assembled.datasets.push(crate::load::dataset(&dataset));
             assembled.ycsb = Some((ycsb.clone(), dataset));
             parts.push((ycsb.into(), 1));
         }
-        if let Some(weight) = tpcc_weight(asked) {
+        if let Some(weight) = tpcc_weight(selected) {
             let (tpcc, dataset, connects) = self.tpcc_on_target(control, seed)?;
             assembled.datasets.push(dataset);
             assembled.connects = connects;
@@ -371,13 +308,13 @@ impl Plan {
             assembled.audits.push((parts.len(), audit));
             parts.push((tpcc.into(), weight));
         }
-        for prepared in self.prepare_families(asked, control, seed)? {
+        for prepared in self.prepare_families(selected, control, seed)? {
             assembled.datasets.push(prepared.dataset);
             assembled.audits.extend(prepared.audit.map(|audit| (parts.len(), audit)));
             parts.push((prepared.workload, 1));
         }
         let uses_pgbench_tables =
-            asked.iter().filter_map(Asked::script).any(|script| is_builtin(&script.source));
+            selected.iter().filter_map(Selected::script).any(|script| is_builtin(&script.source));
         if let Some(mix) = mix {
             let scale = self.scale(control, spec, uses_pgbench_tables, terminal)?;
             let predefined = Predefined {
@@ -419,21 +356,21 @@ impl Plan {
     }
 
     /// What each workload asks of the nodes where sessions enter.
-    fn demands(&self, asked: &[Asked]) -> Vec<Demand> {
+    fn demands(&self, selected: &[Selected]) -> Vec<Demand> {
         let mut demands = vec![];
-        for asked in asked.iter().filter(|asked| asked.weight() > 0) {
-            match asked {
-                Asked::Ycsb(builtin, _) => demands.extend(builtin.mix.iter().map(|(verb, ..)| Demand {
+        for selected in selected.iter().filter(|selected| selected.weight() > 0) {
+            match selected {
+                Selected::Ycsb(builtin, _) => demands.extend(builtin.mix.iter().map(|(verb, ..)| Demand {
                     name: format!("{}.{}", builtin.name, verb.name()),
                     writes: verb.writes(),
                     keys: if *verb == ycsb::Verb::Insert { Keys::New } else { Keys::OfNode },
                 })),
                 // Whether it writes is looked at together with where its warehouses are.
-                Asked::Tpcc(_) => {
+                Selected::Tpcc(_) => {
                     demands.push(Demand { name: tpcc::NAME.to_string(), writes: false, keys: Keys::OfNode })
                 }
-                Asked::Family(builtin, _) => demands.push(families::demand(builtin)),
-                Asked::Script(script) => demands.push(Demand {
+                Selected::Family(builtin, _) => demands.push(families::demand(builtin)),
+                Selected::Script(script) => demands.push(Demand {
                     name: short_name(&script.source.name),
                     writes: false,
                     keys: Keys::Own,
@@ -444,11 +381,11 @@ impl Plan {
     }
 
     /// All that is asked of YCSB, on the target's dataset.
-    fn ycsb(&self, asked: &[Asked], control: &mut Control) -> Result<Option<(Ycsb, Dataset)>, Failure> {
-        let builtins: Vec<(&ycsb::Builtin, u64)> = asked
+    fn ycsb(&self, selected: &[Selected], control: &mut Control) -> Result<Option<(Ycsb, Dataset)>, Failure> {
+        let builtins: Vec<(&ycsb::Builtin, u64)> = selected
             .iter()
-            .filter_map(|asked| match asked {
-                Asked::Ycsb(builtin, weight) => Some((*builtin, *weight)),
+            .filter_map(|selected| match selected {
+                Selected::Ycsb(builtin, weight) => Some((*builtin, *weight)),
                 _ => None,
             })
             .collect();
@@ -503,7 +440,7 @@ impl Plan {
         registry(&cluster)
     }
 
-    /// `:scale` as pgbench has it: with its own built-in scripts the branches of its tables, whatever was asked for, because other keys do
+    /// `:scale` as pgbench has it: with its own built-in scripts the branches of its tables, whatever was requested, because other keys do
     /// not exist; else what the user says, or 1. `-D scale=N` goes before both, and is refused where it is wrong.
     fn scale(
         &self,
@@ -539,7 +476,7 @@ impl Plan {
         }
         match (defined, number) {
             (None, _) => Ok(scale),
-            // A part of the rows is a fair thing to ask for.
+            // A part of the rows is a fair thing to request.
             (_, Some(number)) if (1..=scale).contains(&number) => Ok(number),
             (Some(define), _) => Err(Failure::usage(format!(
                 "-D scale={}: built-in scripts would draw keys that do not exist, pgbench_branches has {scale} rows",
@@ -626,10 +563,10 @@ fn json(spec: &WriterSpec) -> Result<String, Failure> {
     serde_json::to_string(spec).map_err(|error| Failure::caused("cannot describe the run", error))
 }
 
-/// Where the inserts of a killed run end, found by asking for its keys: each session has inserted its rows in order, so the first long
+/// Where the inserts of a killed run end, found by querying its keys: each session has inserted its rows in order, so the first long
 /// stretch that is not there is behind the last one. Were it not, the next run's insert would be refused as a duplicate and told.
 fn insert_end(client: &mut postgres::Client, dataset: &Dataset, spec: &WriterSpec) -> Result<u64, Failure> {
-    /// Keys asked for at once; more failed inserts in a row than this would hide those behind them.
+    /// Keys requested at once; more failed inserts in a row than this would hide those behind them.
     const STRETCH: u64 = 4096;
     let table = data::ycsb::Table::new(dataset.spec.clone());
     let sql = format!(

@@ -12,7 +12,7 @@ use serde_json::json;
 /// A node's throughput this far from its sessions' share of the whole is noted.
 const IMBALANCE_NOTED: f64 = 1.5;
 
-/// The nodes that sessions enter at, where they are told apart.
+/// The nodes that sessions enter at, where they are distinguished.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nodes {
     names: Vec<String>,
@@ -91,7 +91,7 @@ impl Nodes {
     }
 }
 
-/// Says so when a node's sessions did far more or far less than the others'.
+/// Reports it when a node's sessions did far more or far less than the others'.
 pub(super) fn imbalance(nodes: &[NodeStatistics]) -> Option<String> {
     let (transactions, sessions) = nodes.iter().fold((0, 0), |(transactions, sessions), node| {
         (transactions + node.transactions, sessions + node.sessions)
@@ -127,9 +127,9 @@ mod tests {
         assert_eq!(imbalance(&[node("a", 2, 1000), node("b", 1, 520)]), None);
         assert_eq!(imbalance(&[node("a", 2, 10)]), None);
         assert_eq!(imbalance(&[node("a", 2, 0), node("b", 2, 0)]), None);
-        let told = imbalance(&[node("a", 1, 1000), node("b", 1, 1000), node("c", 1, 100)]);
+        let detail = imbalance(&[node("a", 1, 1000), node("b", 1, 1000), node("c", 1, 100)]);
         assert_eq!(
-            told.as_deref(),
+            detail.as_deref(),
             Some(
                 "nodes are not in balance: a session at c completed 0.14 times the transactions of the mean session"
             )

@@ -1,5 +1,5 @@
 //! What a sweep does to the nodes before it measures: statistics gathered on every node, a checkpoint before each step. What a role
-//! may not do is said once, and the sweep goes on without it.
+//! may not do is reported once, and the sweep goes on without it.
 
 use super::mix::Tables;
 use crate::connection::users_relation;
@@ -30,7 +30,7 @@ pub(super) struct Nodes {
     nodes: Vec<ClusterNode>,
     /// What could not be done, and why.
     pub(super) missing: Vec<String>,
-    /// A checkpoint was refused: it is not asked for again.
+    /// A checkpoint was refused: it is not requested again.
     refuses_checkpoints: bool,
 }
 
@@ -71,8 +71,8 @@ impl Nodes {
             return false;
         }
         for node in &self.nodes {
-            let made =
-                connect(node).and_then(|mut control| control.batch_execute("checkpoint").map_err(told));
+            let made = connect(node)
+                .and_then(|mut control| control.batch_execute("checkpoint").map_err(server_text));
             if let Err(why) = made {
                 self.missing.push(format!("{}: no checkpoint before the steps: {why}", node.name));
                 self.refuses_checkpoints = true;
@@ -87,7 +87,7 @@ fn connect(node: &ClusterNode) -> Result<Control, String> {
     control::connect_shared(&node.spec).map_err(|error| error.to_string())
 }
 
-fn told(error: postgres::Error) -> String {
+fn server_text(error: postgres::Error) -> String {
     control::server_error(&error).map_or_else(|| error.to_string(), |error| error.message)
 }
 
@@ -100,7 +100,7 @@ struct Done {
 
 fn analyze(control: &mut Control, spec: &ConnSpec, tables: &Tables) -> Result<Done, String> {
     let Tables::Named(tables) = tables else {
-        control.batch_execute("analyze").map_err(told)?;
+        control.batch_execute("analyze").map_err(server_text)?;
         return Ok(Done { analyzed: vec!["all tables".to_string()], refused: vec![] });
     };
     let mut done = Done::default();
@@ -109,7 +109,7 @@ fn analyze(control: &mut Control, spec: &ConnSpec, tables: &Tables) -> Result<Do
             Some(schema) => load::ledger::qualified(schema, table),
             None => users_relation(spec, table).map_err(|failure| failure.render(false))?,
         };
-        let rows = control.query(RELATIONS, &[&wanted]).map_err(told)?;
+        let rows = control.query(RELATIONS, &[&wanted]).map_err(server_text)?;
         let relations: Vec<(String, String, bool)> =
             rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
         // Sampling a foreign partition may fetch all of it; its owner has statistics of its own. Only without any is the whole table
@@ -118,7 +118,7 @@ fn analyze(control: &mut Control, spec: &ConnSpec, tables: &Tables) -> Result<Do
         let mine = relations.iter().filter(|(_, kind, _)| if is_spread { kind == "r" } else { true });
         for (name, _, may) in mine.take(if is_spread { usize::MAX } else { 1 }) {
             if *may {
-                control.batch_execute(&format!("analyze {name}")).map_err(told)?;
+                control.batch_execute(&format!("analyze {name}")).map_err(server_text)?;
                 done.analyzed.push(name.clone());
             } else {
                 done.refused.push(name.clone());

@@ -1,4 +1,4 @@
-//! `--connect` and `--data`: where sessions enter a cluster, and on which node the rows live that they ask for.
+//! `--connect` and `--data`: where sessions enter a cluster, and on which node the rows live that they request.
 
 use crate::connection::Address;
 use crate::context::Context;
@@ -26,7 +26,7 @@ const PLAN_EACH: &str = "-c plan_cache_mode=force_custom_plan";
 /// Nodes named in a message; more are counted.
 const NODES_NAMED_MAX: usize = 20;
 
-/// Where sessions enter and whose rows they ask for, and the cluster that this is about.
+/// Where sessions enter and whose rows they request, and the cluster that this is about.
 #[derive(Clone, Debug, Default)]
 pub struct Route {
     /// Where sessions enter; `None`: at the target itself.
@@ -58,7 +58,7 @@ pub(crate) struct Demand {
 /// The keys that a workload draws.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keys {
-    /// Those of one node, where that is asked for.
+    /// Those of one node, where that is requested.
     OfNode,
     /// New ones, whose nodes follow from them.
     New,
@@ -127,7 +127,7 @@ pub(crate) fn node_named(cluster: &Cluster, flag: &str, name: &str) -> Result<us
 }
 
 impl Route {
-    /// Finds the cluster where one is asked for, checks the names, and tells the node to ask about the dataset: the first one that
+    /// Finds the cluster where one is requested, checks the names, and tells the node to ask about the dataset: the first one that
     /// owns rows. Without these flags that is the target itself; but where `seeks_owner` and rows are spread by `postgres_fdw`, it is as if
     /// `--connect owner` had been typed.
     pub(crate) fn resolve(
@@ -145,7 +145,7 @@ impl Route {
                     Some(_) => return address.spec(context),
                     None => {
                         let spec = address.spec(context)?;
-                        // Whoever cannot be asked is one server.
+                        // Whoever cannot be queried is one server.
                         match Cluster::discover(&spec) {
                             Ok(cluster) if is_sharded(&cluster) => cluster,
                             _ => return Ok(spec),
@@ -203,7 +203,7 @@ impl Route {
         }
     }
 
-    /// Where each session enters; without a cluster nodes are not told apart. With `--data` alone, at every node by turns.
+    /// Where each session enters; without a cluster nodes are not distinguished. With `--data` alone, at every node by turns.
     pub(crate) fn connects(&self, sessions: u64, seed: u64) -> Connects {
         let Some(cluster) = &self.cluster else { return Connects::default() };
         let (all, entries) = (cluster.nodes.len(), self.entries(cluster));

@@ -1,11 +1,12 @@
-//! What was asked for with -b and -f, read and compiled once: a script that is edited while a sweep goes on does not change what the sweep
+//! What was requested with -b and -f, read and compiled once: a script that is edited while a sweep goes on does not change what the sweep
 //! measures, and standard input can be read only once.
 
-use super::mix::Asked;
 use run::script::{Mix, Source};
+use run::workload::ycsb;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use workloads::driving::Builtin;
 
 /// The workload of some flags, once it has been read. All clones of the flags share it.
 #[derive(Clone, Debug, Default)]
@@ -20,8 +21,8 @@ struct Shared {
 /// A workload as it was read.
 #[derive(Debug)]
 pub(super) struct Read {
-    /// What was asked for, in order.
-    pub(super) asked: Vec<Asked>,
+    /// What was requested, in order.
+    pub(super) selected: Vec<Selected>,
     /// All scripts of it, compiled together.
     pub(super) mix: Option<Arc<Mix>>,
 }
@@ -36,7 +37,7 @@ impl Once {
         Ok(self.0.read.get_or_init(|| read))
     }
 
-    /// True at the first call only: what all steps of a sweep would say is said once.
+    /// True at the first call only: what all steps of a sweep would say is reported once.
     pub(super) fn is_first_warning(&self) -> bool {
         !self.0.is_warned.swap(true, Ordering::Relaxed)
     }
@@ -53,5 +54,30 @@ impl Script {
     /// What run.json keeps of it.
     pub(super) fn described(&self) -> Value {
         json!({"name": self.source.name, "weight": self.source.weight, "sha256": self.sha256})
+    }
+}
+
+/// One thing the user requested.
+#[derive(Debug)]
+pub(super) enum Selected {
+    Ycsb(&'static ycsb::Builtin, u64),
+    Script(Script),
+    Tpcc(u64),
+    Family(&'static Builtin, u64),
+}
+
+impl Selected {
+    pub(super) fn weight(&self) -> u64 {
+        match self {
+            Selected::Ycsb(_, weight) | Selected::Tpcc(weight) | Selected::Family(_, weight) => *weight,
+            Selected::Script(script) => u64::from(script.source.weight),
+        }
+    }
+
+    pub(super) fn script(&self) -> Option<&Script> {
+        match self {
+            Selected::Script(script) => Some(script),
+            Selected::Ycsb(..) | Selected::Tpcc(_) | Selected::Family(..) => None,
+        }
     }
 }

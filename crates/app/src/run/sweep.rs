@@ -16,7 +16,7 @@ use record::sweep::{self, Place};
 use record::{Exit, State, StepId};
 use std::time::Duration;
 
-/// How far the last windows of a warm-up may lie apart, in percent, unless `--settle` says otherwise.
+/// How far the last windows of a warm-up may lie apart, in percent, unless `--settle` is given.
 const SETTLE_PERCENT_DEFAULT: f64 = 5.0;
 /// Most steps of one sweep: more would take days, and more page than anybody reads.
 const STEPS_MAX: u64 = 500;
@@ -36,7 +36,7 @@ pub struct Options {
     pub settle: Option<f64>,
     /// Do not gather statistics of the workload's tables first.
     pub no_analyze: bool,
-    /// Do not ask for a checkpoint before each step.
+    /// Do not request a checkpoint before each step.
     pub no_checkpoint: bool,
 }
 
@@ -201,7 +201,7 @@ impl Plan {
             if context.stop.is_requested() {
                 break;
             }
-            let told = format!(
+            let wording = format!(
                 "step {} of {}, {}: ",
                 number + 1,
                 steps.len(),
@@ -209,7 +209,7 @@ impl Plan {
             );
             // Every step draws anew: a repeat with the same draws would repeat the same luck.
             let mut run = self.at(*ahead, seed.wrapping_add(number as u64));
-            run.prepared.title = told;
+            run.prepared.title = wording;
             sweeping.step(&run, *ahead, &mut control)?;
         }
         let Sweeping { exits, failure, .. } = sweeping;
@@ -253,7 +253,7 @@ impl Plan {
         }
     }
 
-    /// A step that needs more connections than the server has fails after all the others: better to hear of it at once.
+    /// A step that needs more connections than the server has fails after all the others: better to learn of it at once.
     fn warn_of_connections(&self, context: &Context, control: &mut Control) {
         let most = self.client.most();
         let allowed = control
@@ -343,10 +343,10 @@ impl Sweeping<'_> {
 
     fn failed(&mut self, step: &StepId, failure: Failure) {
         let dir = self.recording.dir();
-        let told = failure.render(false);
-        let told = told.lines().next().unwrap_or_default().trim_start_matches("error: ").to_string();
-        self.recording.keep(dir.happened(Some(step), record::event::ERROR, &told));
-        self.recording.keep(dir.edit_step(step, |step| step.verdict.invalidate(told)));
+        let wording = failure.render(false);
+        let wording = wording.lines().next().unwrap_or_default().trim_start_matches("error: ").to_string();
+        self.recording.keep(dir.happened(Some(step), record::event::ERROR, &wording));
+        self.recording.keep(dir.edit_step(step, |step| step.verdict.invalidate(wording)));
         self.recording.keep(dir.end_step(step, State::Failed));
         self.failure.get_or_insert(failure);
     }
@@ -359,10 +359,10 @@ mod tests {
     #[test]
     fn every_second_pass_goes_backwards_and_mixes_stand_side_by_side() {
         let all = order(&[1, 2], &[100, 50], 2);
-        let told: Vec<(u64, Option<u64>, u64)> =
+        let wording: Vec<(u64, Option<u64>, u64)> =
             all.iter().map(|step| (step.sessions, step.read_percent, step.repeat)).collect();
         assert_eq!(
-            told,
+            wording,
             [
                 (1, Some(100), 1),
                 (1, Some(50), 1),

@@ -1,6 +1,6 @@
 //! `run -b tpcc`: the terminals of TPC-C on the warehouses of `load tpcc`, and the search for the most of them that pass.
 
-use super::mix::Assembled;
+use super::assembled::Assembled;
 use super::{Plan, Protocol};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -28,7 +28,7 @@ use workloads::tpcc::orders::OrdersAudit;
 pub(crate) const NAME: &str = "tpcc";
 /// One line about it.
 pub(crate) const ABOUT: &str = "the five transactions of TPC-C with keying and think times; not a TPC result";
-/// The least efficiency that passes, in percent, unless --efficiency says otherwise.
+/// The least efficiency that passes, in percent, unless --efficiency is given.
 const EFFICIENCY_PERCENT_DEFAULT: f64 = 95.0;
 /// A search ends when the largest number that passes and the least that fails are closer than this share of it.
 const SEARCH_SHARE: u64 = 20;
@@ -174,14 +174,14 @@ impl Plan {
         let found = self.tpcc_dataset(control)?;
         let warehouses = match self.tpcc.warehouses {
             None => found.warehouses,
-            Some(asked) if asked > u64::from(found.warehouses) => {
+            Some(requested) if requested > u64::from(found.warehouses) => {
                 return Err(Failure::usage(format!(
-                    "--warehouses {asked}: only {} are loaded",
+                    "--warehouses {requested}: only {} are loaded",
                     human::plural(found.warehouses.into(), "warehouse")
                 ))
                 .hint(format!("give at most {}, or load more of them", found.warehouses)));
             }
-            Some(asked) => asked as u32,
+            Some(requested) => requested as u32,
         };
         let schema = Some(found.dataset.schema_name.clone());
         let mut tpcc = self.tpcc_workload(warehouses, found.run_constants(), schema);
@@ -211,7 +211,7 @@ impl Plan {
         }
     }
 
-    /// The users whose pace the run follows; `None`: nobody waits for them.
+    /// The users whose pace the run follows; `None`: nothing waits for them.
     pub(super) fn tpcc_users(&self, tpcc: &Tpcc, seed: u64) -> Option<Users> {
         let habits = tpcc.mix.habits();
         (!self.tpcc.no_delays).then(|| Users { first: 0, count: tpcc.terminals(), seed, habits })
@@ -300,7 +300,7 @@ impl Plan {
                 }
             };
             exits.push(measured.exit);
-            // A step that this client spoiled says nothing about the target: it has one more try.
+            // A step that this client spoiled proves nothing about the target: it has one more try.
             if measured.exit == Exit::Invalid && !is_second_try {
                 is_second_try = true;
                 context.terminal.say(&recording.step_line(&step)?);
@@ -308,10 +308,10 @@ impl Plan {
             }
             is_second_try = false;
             context.terminal.say(&recording.step_line(&step)?);
-            let told = recording.dir().run();
-            let answer = told.step(step.key()).and_then(|step| step.summary.tpcc.clone());
+            let detail = recording.dir().run();
+            let answer = detail.step(step.key()).and_then(|step| step.summary.tpcc.clone());
             let is_valid = matches!(measured.exit, Exit::Ok | Exit::Errors);
-            search.tell(warehouses, is_valid && answer.is_some_and(|answer| answer.passes));
+            search.report_try(warehouses, is_valid && answer.is_some_and(|answer| answer.passes));
         }
         let state = if context.stop.is_requested() { State::Interrupted } else { State::Finished };
         recording.finish_with_page(state)?;
@@ -361,7 +361,7 @@ impl Search {
         (gap > self.passing / SEARCH_SHARE).then(|| self.passing + gap / 2)
     }
 
-    fn tell(&mut self, warehouses: u64, passes: bool) {
+    fn report_try(&mut self, warehouses: u64, passes: bool) {
         if passes {
             self.passing = self.passing.max(warehouses);
         } else {
@@ -380,7 +380,7 @@ mod tests {
         let mut tried = vec![];
         while let Some(warehouses) = search.next() {
             tried.push(warehouses);
-            search.tell(warehouses, warehouses <= limit);
+            search.report_try(warehouses, warehouses <= limit);
             assert!(tried.len() < 40, "{tried:?}");
         }
         (search.passing, tried)

@@ -41,7 +41,7 @@ pub enum Cause {
     /// The server, or our own demands on it, stopped the handshake.
     #[error(transparent)]
     Startup(StartupError),
-    /// A session, but not of the kind that was asked for.
+    /// A session, but not of the kind that was requested.
     #[error("{found}, and target_session_attrs={} asks for another", wanted.name())]
     SessionAttrs {
         /// The demand.
@@ -62,8 +62,8 @@ pub enum Cause {
     Pooler(PoolerRefusal),
     /// The server refused one of the first questions of a session.
     #[error("the server refused the first question: {0}")]
-    Asked(Box<ServerError>),
-    /// The connection stood, and then the server said nothing more.
+    Requested(Box<ServerError>),
+    /// The connection stood, and then the server reported nothing more.
     #[error(transparent)]
     Silent(Silent),
     /// The specification cannot be carried out.
@@ -80,7 +80,7 @@ fn lower(error: &io::Error) -> String {
 }
 
 impl Cause {
-    /// Whether the other hosts need not be asked.
+    /// Whether the other hosts need not be tried.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Cause::Resolve(_)
@@ -90,7 +90,7 @@ impl Cause {
             | Cause::Io(_)
             | Cause::Silent(_)
             | Cause::SessionAttrs { .. } => false,
-            Cause::Asked(error) => error.sqlstate.as_str() != "57P03",
+            Cause::Requested(error) => error.sqlstate.as_str() != "57P03",
             Cause::Startup(StartupError::Server(error)) => error.sqlstate.as_str() != "57P03",
             Cause::TlsRefused(_)
             | Cause::Tls(_)
@@ -109,7 +109,7 @@ impl Cause {
     /// The server's own error, if it sent one.
     pub fn server_error(&self) -> Option<&ServerError> {
         match self {
-            Cause::Asked(error) => Some(error),
+            Cause::Requested(error) => Some(error),
             Cause::Startup(StartupError::Server(error)) => Some(error),
             _ => None,
         }
@@ -119,7 +119,7 @@ impl Cause {
 /// One attempt at one address.
 #[derive(Debug)]
 pub struct Attempt {
-    /// The host as it was asked for.
+    /// The host as it was requested.
     pub host: HostSpec,
     /// The address, when it says more than the host.
     pub address: Option<String>,
@@ -154,12 +154,12 @@ impl fmt::Display for Attempt {
 pub struct ConnectError {
     /// The attempts of the last round, in their order.
     pub attempts: Vec<Attempt>,
-    asked: Box<Asked>,
+    requested: Box<Requested>,
 }
 
-/// What was asked for, as far as messages and hints need it.
+/// What was requested, as far as messages and hints need it.
 #[derive(Debug)]
-struct Asked {
+struct Requested {
     user: String,
     dbname: String,
     sslmode: SslMode,
@@ -186,14 +186,14 @@ impl ConnectError {
             (None, Some(path)) if in_file => PasswordFrom::File(path.clone()),
             _ => PasswordFrom::Nowhere,
         };
-        let asked = Box::new(Asked {
+        let requested = Box::new(Requested {
             user: spec.user.clone(),
             dbname: spec.dbname.clone(),
             sslmode: spec.sslmode,
             password_from,
             cert_named: spec.tls.cert.clone(),
         });
-        ConnectError { attempts, asked }
+        ConnectError { attempts, requested }
     }
 
     /// Nothing was tried at all.
@@ -247,7 +247,7 @@ impl ConnectError {
             Cause::SessionAttrs { .. } => Some("list the other hosts too (host=a,b), or leave target_session_attrs out".to_owned()),
             Cause::RequirePeer { found, .. } => Some(format!("check who runs the server, or use requirepeer={found}")),
             Cause::Pooler(refusal) => Some(refusal.hint()),
-            Cause::Asked(error) => error.hint.clone(),
+            Cause::Requested(error) => error.hint.clone(),
             Cause::Silent(_) => Some(
                 "the server, or what stands between us, has stopped; connect_timeout (PGCONNECT_TIMEOUT) sets the limit"
                     .to_owned(),
@@ -276,16 +276,16 @@ impl ConnectError {
             StartupError::Scram(words) if words.contains("iteration count") => {
                 "lower the server's scram_iterations to 100000 or less and set the password again".to_owned()
             }
-            StartupError::Scram(_) => "somebody may stand between us and the server; check host, port and sslmode".to_owned(),
+            StartupError::Scram(_) => "another computer may be impersonating the server; check host, port and sslmode".to_owned(),
         })
     }
 
     /// By SQLSTATE, and by the words where one code means several things (`auth.c`, `postinit.c`, `postmaster.c`).
     fn server_hint(&self, error: &ServerError) -> Option<String> {
-        let says = |words: &str| error.message.contains(words);
-        let user = &self.asked.user;
+        let has_text = |words: &str| error.message.contains(words);
+        let user = &self.requested.user;
         Some(match error.sqlstate.as_str() {
-            "28P01" => match &self.asked.password_from {
+            "28P01" => match &self.requested.password_from {
                 PasswordFrom::File(path) => {
                     format!("the password came from {}: check its line for {user}", path.display())
                 }
@@ -293,37 +293,39 @@ impl ConnectError {
                     "check the password of role \"{user}\" (PGPASSWORD, ~/.pgpass or the connection string)"
                 ),
             },
-            "28000" if says("no pg_hba.conf entry") => {
-                let tls = match (says("no encryption") || says("SSL off"), self.asked.sslmode) {
+            "28000" if has_text("no pg_hba.conf entry") => {
+                let tls = match (has_text("no encryption") || has_text("SSL off"), self.requested.sslmode) {
                     (true, SslMode::Disable) => "; it may want TLS: try sslmode=require",
                     _ => "",
                 };
                 format!(
                     "the server's pg_hba.conf needs a line for role \"{user}\", database \"{}\" and this address{tls}",
-                    self.asked.dbname
+                    self.requested.dbname
                 )
             }
-            "28000" if says("pg_hba.conf rejects") => {
+            "28000" if has_text("pg_hba.conf rejects") => {
                 format!("a line of the server's pg_hba.conf keeps role \"{user}\" out")
             }
-            "28000" if says("Peer authentication") => {
+            "28000" if has_text("Peer authentication") => {
                 format!(
                     "run as the operating system user \"{user}\" (sudo -u {user}), or use TCP with a password: -h localhost"
                 )
             }
-            "28000" if says("client certificate") || says("ertificate authentication") => {
-                match &self.asked.cert_named {
+            "28000" if has_text("client certificate") || has_text("ertificate authentication") => {
+                match &self.requested.cert_named {
                     Some(path) if !path.exists() => {
                         format!("sslcert names {}, which does not exist", path.display())
                     }
                     _ => format!("name a certificate for \"{user}\" and its key with sslcert and sslkey"),
                 }
             }
-            "28000" if says("does not exist") => {
+            "28000" if has_text("does not exist") => {
                 format!("name another role with -U, or create it: createuser {user}")
             }
             "28000" => "see the server's log for the reason".to_owned(),
-            "3D000" => format!("create it with: createdb {}; psql -l lists what there is", self.asked.dbname),
+            "3D000" => {
+                format!("create it with: createdb {}; psql -l lists what there is", self.requested.dbname)
+            }
             "42501" => format!(
                 "role \"{user}\" lacks the CONNECT privilege: GRANT CONNECT ON DATABASE ... TO {user}"
             ),
@@ -377,7 +379,7 @@ fn connect_hint(host: &HostSpec, error: &io::Error) -> String {
     match (local, others.first()) {
         (true, Some(other)) => format!("no server listens there; there is a socket at {other}"),
         (true, None) => {
-            "no server listens there: start one with pgfathom up single, or say where it is with -h and -p"
+            "no server listens there: start one with pgfathom up single, or give its address with -h and -p"
                 .to_owned()
         }
         (false, _) => {
@@ -417,7 +419,7 @@ impl fmt::Display for ConnectError {
         match self.attempts.as_slice() {
             [one] => write!(f, "cannot connect to {one}"),
             many => {
-                write!(f, "cannot connect to database \"{}\"", self.asked.dbname)?;
+                write!(f, "cannot connect to database \"{}\"", self.requested.dbname)?;
                 many.iter().try_for_each(|attempt| write!(f, "\n    {attempt}"))
             }
         }

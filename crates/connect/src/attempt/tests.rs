@@ -6,7 +6,7 @@ use wire::startup::StartupError;
 use super::*;
 use crate::Secret;
 
-fn server_said(code: &[u8; 5], message: &str) -> Cause {
+fn server_text(code: &[u8; 5], message: &str) -> Cause {
     Cause::Startup(StartupError::Server(wire::error::ServerError {
         severity: "FATAL".to_owned(),
         sqlstate: SqlState(*code),
@@ -25,7 +25,7 @@ fn error(cause: Cause) -> ConnectError {
 
 #[test]
 fn every_refusal_has_its_hint_and_its_fate() {
-    // (code, the server's words, what the hint says, whether another host is asked, whether it may pass by itself)
+    // (code, the server's words, what the hint says, whether another host is tried, whether it may pass by itself)
     for (code, words, hint, next_host, transient) in [
         (b"28P01", "password authentication failed for user \"ann\"", "check the password", false, false),
         (
@@ -61,7 +61,7 @@ fn every_refusal_has_its_hint_and_its_fate() {
         (b"57P01", "terminating connection due to administrator command", "in a moment", false, true),
         (b"55000", "database \"shop\" is not currently accepting connections", "datallowconn", false, false),
     ] {
-        let cause = server_said(code, words);
+        let cause = server_text(code, words);
         assert_eq!(!cause.is_final(), next_host, "{words}");
         assert!(cause.may_depend_on_encryption());
         let error = error(cause);
@@ -122,7 +122,7 @@ impl Plane for Script {
 fn attempts_follow_the_mode() {
     use Encryption::{Demanded, IfOffered, Never};
     let refused =
-        |encrypted| Err(Failure { cause: server_said(b"28000", "no pg_hba.conf entry"), encrypted });
+        |encrypted| Err(Failure { cause: server_text(b"28000", "no pg_hba.conf entry"), encrypted });
     let gone = || Err(Failure { cause: Cause::Timeout(1), encrypted: true });
     let own = || Err(Failure { cause: Cause::Startup(StartupError::ChannelBinding("x")), encrypted: true });
     // (mode, the script, whether a session comes out)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Why a connection could not be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum ConninfoError {
-    /// A parameter nobody knows.
+    /// An unknown parameter.
     #[error("unknown connection parameter \"{name}\"{}", at(.origin))]
     UnknownParameter {
         /// As it was typed.
@@ -68,7 +68,7 @@ pub enum ConninfoError {
         sslmode: &'static str,
     },
     /// Two places name the database.
-    #[error("-d and the last argument both say what to connect to")]
+    #[error("-d and the last argument both name a database to connect to")]
     TwoTargets,
     /// A service without a definition.
     #[error("definition of service \"{name}\" not found")]
@@ -96,7 +96,7 @@ pub enum ConninfoError {
         /// What is wrong.
         problem: String,
     },
-    /// Nobody knows who we are.
+    /// It is unknown who we are.
     #[error("the name of the current operating system user is unknown, and no role was given")]
     NoUser,
 }

@@ -1,4 +1,4 @@
-//! A resolved connection: everything that was said about it, from wherever it was said, in types.
+//! A resolved connection: everything that was reported about it, from wherever it was said, in types.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -274,7 +274,7 @@ pub struct ConnSpec {
     pub application_name: String,
     /// `options`: server command line options of the session.
     pub options: Option<String>,
-    /// Settings of the session that the environment asks for (`PGDATESTYLE`, `PGTZ`, `PGGEQO`).
+    /// Settings of the session that the environment requests (`PGDATESTYLE`, `PGTZ`, `PGGEQO`).
     pub session_settings: Vec<(String, String)>,
     /// Settings of the session that pgfathom fixes.
     pub pinned: Pinned,

@@ -87,8 +87,8 @@ fn no_message_shows_a_part_of_a_password() {
         "host=db password=hunter 'secret' user=joe",
     ] {
         let error = spec(text).expect_err(text);
-        let told = format!("{error} {:?} {error:?}", error.hint());
-        assert!(halves.iter().all(|half| !told.contains(half)), "{text}: {told}");
+        let detail = format!("{error} {:?} {error:?}", error.hint());
+        assert!(halves.iter().all(|half| !detail.contains(half)), "{text}: {detail}");
     }
 }
 
@@ -349,9 +349,10 @@ fn smaller_rules() {
     }
     let resolved = resolve_in(&Request::default(), &[("PGREQUIRESSL", "1")], None).unwrap();
     assert_eq!(resolved.spec.sslmode, SslMode::Require);
-    let nobody = Sources { env: &|_| None, os_user: None, home: None, socket_dirs: vec![], sysconfdir: None };
-    assert!(matches!(resolve(&Request::default(), &nobody), Err(ConninfoError::NoUser)));
-    assert_eq!(resolve(&Request::target("user=u"), &nobody).unwrap().spec.dbname, "u");
+    let no_source =
+        Sources { env: &|_| None, os_user: None, home: None, socket_dirs: vec![], sysconfdir: None };
+    assert!(matches!(resolve(&Request::default(), &no_source), Err(ConninfoError::NoUser)));
+    assert_eq!(resolve(&Request::target("user=u"), &no_source).unwrap().spec.dbname, "u");
 }
 
 #[test]
@@ -366,18 +367,18 @@ fn service_files_are_read_as_libpq_does() {
     system.write("pg_service.conf", "[sys]\nhost=sys\n", 0o644);
     let path = file.display().to_string();
     let env = [("PGSERVICEFILE", path.as_str()), ("PGSYSCONFDIR", system.0.to_str().unwrap())];
-    let ask = |name: &str| resolve_in(&Request::target(&format!("service={name}")), &env, None);
-    let error = |name: &str| ask(name).unwrap_err().to_string();
+    let resolve_service = |name: &str| resolve_in(&Request::target(&format!("service={name}")), &env, None);
+    let error = |name: &str| resolve_service(name).unwrap_err().to_string();
     assert_eq!(error("s"), format!("a line that is no parameter=value in service file {path}, line 9"));
     assert_eq!(
         error("t"),
         format!("unknown connection parameter \"hots\", did you mean host?, in service file {path}, line 11")
     );
     assert_eq!(error("u"), format!("nested \"service\" in service file {path}, line 13"));
-    assert_eq!(ask("v").unwrap().spec.dbname, "v");
-    assert_eq!(ask("sys").unwrap().spec.hosts[0].host, Host::Tcp("sys".into()));
+    assert_eq!(resolve_service("v").unwrap().spec.dbname, "v");
+    assert_eq!(resolve_service("sys").unwrap().spec.hosts[0].host, Host::Tcp("sys".into()));
     assert_eq!(error("gone"), "definition of service \"gone\" not found");
-    assert_eq!(ask("other").unwrap().spec.hosts[0].host, Host::Tcp("wrong".into()));
+    assert_eq!(resolve_service("other").unwrap().spec.hosts[0].host, Host::Tcp("wrong".into()));
     let missing = resolve_in(&Request::target("service=x servicefile=/nowhere/f"), &[], None).unwrap_err();
     assert!(missing.to_string().contains("/nowhere/f"), "{missing}");
 }

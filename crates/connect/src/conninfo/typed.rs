@@ -77,7 +77,7 @@ pub(super) fn build(values: &Values, sources: &Sources<'_>) -> Result<Resolved, 
             .to_owned(),
         options: values.given("options").map(str::to_owned),
         session_settings,
-        // Who needs the user's own settings, for statements of the user, asks for them.
+        // Who needs the user's own settings, for statements of the user, requests them.
         pinned: Pinned::All,
         keepalives: keepalives(values)?,
     };

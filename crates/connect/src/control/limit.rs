@@ -138,7 +138,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         if matches!(written, Poll::Ready(Ok(_))) {
-            self.silence.asked(buf);
+            self.silence.query_text(buf);
             self.counts.begin();
         }
         written

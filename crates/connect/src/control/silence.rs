@@ -8,7 +8,6 @@ use std::fmt;
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -16,6 +15,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+pub use crate::ending::end;
+use crate::ending::is_ending;
 use crate::socket::Socket;
 
 /// How often a waiting session is looked after.
@@ -31,42 +32,29 @@ const OTHER_AT_END: Duration = Duration::from_secs(2);
 /// Other sessions without an answer, one after the other, that make a silent server.
 const OTHERS: u32 = 2;
 /// Bytes shown of what was asked.
-const ASKED_BYTES_MAX: usize = 100;
-
-/// The user wants to end.
-static IS_ENDING: AtomicBool = AtomicBool::new(false);
-
-/// The user wants to end: who waits for a server that does not answer gives up soon. Safe to be called more than once.
-pub fn end() {
-    IS_ENDING.store(true, Ordering::Relaxed);
-}
-
-/// Whether the user wants to end.
-pub(crate) fn is_ending() -> bool {
-    IS_ENDING.load(Ordering::Relaxed)
-}
+const QUERY_BYTES_MAX: usize = 100;
 
 /// A server that stopped answering.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place} {} {seconds} s{}{}", if *is_talking { "has not come to the end of its answer within" } else { "has not answered for" }, if *is_alone { "" } else { ", nor any other session of ours" }, of(asked))]
+#[error("{place} {} {seconds} s{}{}", if *is_talking { "has not come to the end of its answer within" } else { "has not answered for" }, if *is_alone { "" } else { ", nor any other session of ours" }, of(query_text))]
 pub struct Silent {
     /// Which server.
     pub place: String,
     /// For how long.
     pub seconds: u64,
     /// What was asked, as far as it is known.
-    pub asked: String,
+    pub query_text: String,
     /// Nothing but this session was tried.
     pub is_alone: bool,
     /// It is not silent, but has no end.
     pub is_talking: bool,
 }
 
-fn of(asked: &str) -> String {
-    if asked.is_empty() { String::new() } else { format!("; it was asked: {asked}") }
+fn of(query_text: &str) -> String {
+    if query_text.is_empty() { String::new() } else { format!("; the query was: {query_text}") }
 }
 
-/// Asks the server in another session; false if that is not answered in time.
+/// Queries the server in another session; false if that is not answered in time.
 type Elsewhere = dyn Fn(Duration) -> bool + Send + Sync;
 
 /// What a session shares with its stream.
@@ -81,7 +69,7 @@ struct State {
     limit: Option<(Instant, Duration)>,
     patience: Option<Duration>,
     elsewhere: Option<Arc<Elsewhere>>,
-    asked: String,
+    query_text: String,
 }
 
 impl fmt::Debug for Silence {
@@ -118,7 +106,7 @@ impl Silence {
     }
 
     /// Remembers the statement in a message that goes out.
-    pub(super) fn asked(&self, message: &[u8]) {
+    pub(super) fn query_text(&self, message: &[u8]) {
         let Some((&kind, body)) = message.split_first().and_then(|(kind, rest)| Some((kind, rest.get(4..)?)))
         else {
             return;
@@ -133,8 +121,8 @@ impl Silence {
         };
         let text = String::from_utf8_lossy(text.unwrap_or_default()).into_owned();
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        self.state().asked = match text.len() > ASKED_BYTES_MAX {
-            true => format!("{} ...", &text[..text.floor_char_boundary(ASKED_BYTES_MAX)]),
+        self.state().query_text = match text.len() > QUERY_BYTES_MAX {
+            true => format!("{} ...", &text[..text.floor_char_boundary(QUERY_BYTES_MAX)]),
             false => text,
         };
     }
@@ -191,9 +179,9 @@ impl Patient {
     }
 
     fn silent(&self, seconds: u64, is_alone: bool) -> io::Error {
-        let (place, asked) = (self.silence.place.clone(), self.silence.state().asked.clone());
+        let (place, query_text) = (self.silence.place.clone(), self.silence.state().query_text.clone());
         let is_talking = self.since.elapsed() < NOT_WAITING / 2;
-        io::Error::new(io::ErrorKind::TimedOut, Silent { place, seconds, asked, is_alone, is_talking })
+        io::Error::new(io::ErrorKind::TimedOut, Silent { place, seconds, query_text, is_alone, is_talking })
     }
 
     /// Whether to wait on.

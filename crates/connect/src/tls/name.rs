@@ -12,19 +12,19 @@ pub(super) fn check(certificate: &[u8], host: &str) -> Result<(), Vec<String>> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Err(Vec::new()) };
     let address: Option<IpAddr> = host.parse().ok();
     let mut presented = Vec::new();
-    let mut ask_common_name = true;
+    let mut needs_common_name = true;
     let alternatives = certificate.subject_alternative_name().ok().flatten();
     for name in alternatives.iter().flat_map(|extension| &extension.value.general_names) {
         match name {
             GeneralName::DNSName(name) => {
-                ask_common_name &= address.is_some();
+                needs_common_name &= address.is_some();
                 if matches_name(name, host) {
                     return Ok(());
                 }
                 presented.push((*name).to_owned());
             }
             GeneralName::IPAddress(bytes) => {
-                ask_common_name &= address.is_none();
+                needs_common_name &= address.is_none();
                 let found = <[u8; 4]>::try_from(*bytes)
                     .map(IpAddr::from)
                     .or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from))
@@ -37,7 +37,7 @@ pub(super) fn check(certificate: &[u8], host: &str) -> Result<(), Vec<String>> {
             _ => {}
         }
     }
-    if ask_common_name
+    if needs_common_name
         && let Some(name) = certificate.subject().iter_common_name().next().and_then(|cn| cn.as_str().ok())
     {
         if matches_name(name, host) {

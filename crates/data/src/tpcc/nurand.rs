@@ -59,7 +59,7 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// Constants that follow from what the ledger says about the load, so that every process of a run has the same ones. `seed` is the
+    /// Constants that follow from what the ledger reports about the load, so that every process of a run has the same ones. `seed` is the
     /// run's to choose; each gives other constants, and each keeps the rule.
     ///
     /// # Panics

@@ -1,7 +1,7 @@
 //! How far values compress: the `--compressible RATIO` knob.
 //!
 //! Storage that compresses (ZFS, btrfs, a smart SSD) makes a benchmark on repetitive values a benchmark of the
-//! compressor, so values are random unless the user says what his own data reach. RATIO means: LZ4 shrinks the rows, as
+//! compressor, so values are random unless the user gives the ratio of his own data. RATIO means: LZ4 shrinks the rows, as
 //! binary `COPY` sends them, to 1/RATIO.
 //!
 //! LZ4 has no entropy coder: a random character costs a byte, a repeated stretch a few bytes however long it is. So

@@ -31,7 +31,7 @@ struct Comparison {
 }
 
 impl Table {
-    /// Says which version wrote `bytes` into this row and column, or where they are wrong.
+    /// Reports which version wrote `bytes` into this row and column, or where they are wrong.
     ///
     /// Any single wrong byte is noticed: in the version by its check character, behind it by comparison. Bytes of
     /// another row, column or seed decode to an arbitrary version, whose random part then differs; by chance it agrees

@@ -141,7 +141,8 @@ fn is_in_use(
         source,
     })?;
     if let Some(theirs) = rows.first().and_then(|row| row.get(1)) {
-        let why = format!("no node is asked for by subscriptions that the session does not trust: {theirs}");
+        let why =
+            format!("subscriptions that this session does not trust are not used to find nodes: {theirs}");
         reach.leave_out(replication.name.to_owned(), why);
     }
     Ok(rows.first().is_some_and(|row| row.is_true(0)))
@@ -237,7 +238,7 @@ fn catalogued(
         }
         cluster.nodes.push(ClusterNode { name, role, spec });
     }
-    // A catalog that does not say which node was asked, or does not list it.
+    // A catalog that does not say which node was queried, or does not list it.
     let itself = itself.or_else(|| {
         let at = here.hosts.first()?;
         cluster.nodes.iter().position(|node| {
@@ -339,7 +340,7 @@ fn fdw_sharded(
 /// Who a server is; see [`IDENTITY`].
 pub(super) fn identity(control: &mut Control) -> Result<Option<TextRow>, ClusterError> {
     let rows = catalog::rows(&mut **control, IDENTITY).map_err(|source| ClusterError::Sql {
-        what: "ask a node who it is".to_owned(),
+        what: "read the identity of a node".to_owned(),
         engine: Some(Engine::FOREIGN_PARTITIONS),
         source,
     })?;

@@ -59,7 +59,7 @@ pub enum ClusterError {
         second: String,
     },
     /// A node that does not work.
-    #[error("the catalog says that node {node:?} is {state}")]
+    #[error("node {node:?} is {state} in the catalog")]
     NodeState {
         /// The node.
         node: String,

@@ -1,7 +1,7 @@
 //! The nodes of a cluster for whoever looks on: as many as can be found, and why not the others.
 //!
 //! Work needs all nodes, so [`Cluster::discover`] fails when one does not answer. A watch is wanted most when something is down: here a
-//! node that does not answer is kept, because it may come back, and what is known to be there and cannot be found is told with what to
+//! node that does not answer is kept, because it may come back, and what is known to be there and cannot be found is reported with what to
 //! type. Beyond the catalog of a sharded cluster this looks at streaming replication: a standby knows its primary's address and port; a
 //! primary knows where its standbys come from but not the port they listen on, so the primary's own port is tried there.
 
@@ -62,7 +62,7 @@ pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
     let mut control = control::connect_shared(&entry)?;
     let at = control.host_index();
     let mut absent = vec![];
-    // From here on every node is asked for itself, whatever it can do.
+    // From here on every node is queried itself, whatever it can do.
     entry.target_session_attrs = SessionAttrs::Any;
     let here = entry.clone().with_only_host(at);
     let cluster = match discover::discover(&mut control, here.clone(), &mut Reach::Noted(&mut absent)) {
@@ -110,8 +110,8 @@ impl Survey {
             let (host, port) = (sender.get(0), sender.get(1));
             let Ok(spec) = discover::beside(&here, host, port, None) else { continue };
             let role = |server: &TextRow| if server.is_true(2) { Role::Standby } else { Role::Primary };
-            let told = "the standby receives its WAL from there";
-            self.probe("primary", spec, told, role, known);
+            let reported = "the standby receives its WAL from there";
+            self.probe("primary", spec, reported, role, known);
         }
         let standbys = catalog::rows(&mut **control, STANDBYS).unwrap_or_default();
         let own_port = here.hosts.first().map(|host| host.port.to_string());
@@ -119,13 +119,13 @@ impl Survey {
             let name = standby.get(0).filter(|name| !name.is_empty()).unwrap_or("standby");
             let address = standby.get(1);
             let from = address.unwrap_or("a socket of the primary's machine");
-            let told =
+            let reported =
                 format!("it streams from the primary ({from}), which does not know the port it listens on");
             // On the primary's own machine its port is the primary's.
             let is_elsewhere = address.is_some_and(|address| !is_near(address, &here));
             match discover::beside(&here, address, own_port.as_deref(), None) {
-                Ok(spec) if is_elsewhere => self.probe(name, spec, &told, |_| Role::Standby, known),
-                _ => self.lacks(name, told),
+                Ok(spec) if is_elsewhere => self.probe(name, spec, &reported, |_| Role::Standby, known),
+                _ => self.lacks(name, reported),
             }
         }
     }
@@ -165,7 +165,7 @@ impl Survey {
         &mut self,
         name: &str,
         spec: ConnSpec,
-        told: &str,
+        reported: &str,
         role: impl Fn(&TextRow) -> Role,
         known: &mut Vec<TextRow>,
     ) {
@@ -177,8 +177,8 @@ impl Survey {
                 self.cluster.nodes.push(ClusterNode { name, role: role(&found), spec });
                 known.push(found);
             }
-            Ok(_) => self.lacks(name, format!("{told}; at {at} there is another server")),
-            Err(error) => self.lacks(name, format!("{told}; at {at}: {error}")),
+            Ok(_) => self.lacks(name, format!("{reported}; at {at} there is another server")),
+            Err(error) => self.lacks(name, format!("{reported}; at {at}: {error}")),
         }
     }
 

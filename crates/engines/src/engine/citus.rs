@@ -3,8 +3,8 @@
 use super::detect::extension_has;
 use crate::profile::short::{A, F, S};
 use crate::profile::{
-    Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
-    NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
+    Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
+    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
 };
 
 /// A worker with metadata is an entry point. The coordinator counts as a shard when it may hold shards itself. A cluster whose coordinator was
@@ -74,19 +74,19 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::Unknown,
     promises: &[
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Plain,
             title: "Citus, READ COMMITTED",
             verdicts: [A, F, A, A, A, A, F, F.noted(TWO_PHASE), F],
         },
         Promise {
-            levels: &[Level::RepeatableRead],
+            levels: &[Isolation::RepeatableRead],
             at: Arrangement::Plain,
             title: "Citus, REPEATABLE READ",
             verdicts: [A, F, S, F.noted("a row is on one shard"), A, A, F, F.noted(TWO_PHASE), F],
         },
         Promise {
-            levels: &[Level::Serializable],
+            levels: &[Isolation::Serializable],
             at: Arrangement::Plain,
             title: "Citus, SERIALIZABLE",
             verdicts: [A, F, S, F, A, S, F, F.noted(TWO_PHASE), F],
@@ -95,7 +95,7 @@ pub(super) static PROFILE: Profile = Profile {
     expectations: &[Expectation {
         case: Case::Deadlock,
         may_happen: Some(false),
-        why: "the engine looks for deadlocks over all nodes, or lets nobody wait",
+        why: "the engine detects deadlocks across all nodes, or never lets a transaction wait",
         change: "look for the detector's settings",
     }],
     reasons: Reasons {

@@ -2,8 +2,8 @@
 
 use crate::profile::short::{A, F};
 use crate::profile::{
-    Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
-    NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
+    Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
+    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
 };
 
 const NODES: &str = "\
@@ -59,7 +59,7 @@ pub(super) static PROFILE: Profile = Profile {
     levels: Levels::Equivalent,
     statements: Statements::Unknown,
     promises: &[Promise {
-        levels: &[Level::Serializable],
+        levels: &[Isolation::Serializable],
         at: Arrangement::Plain,
         title: "CockroachDB, SERIALIZABLE (the default)",
         verdicts: [F, F, F, F, F, F, A.noted("causal reverse only; serializable, not strictly"), F, F],
@@ -67,7 +67,7 @@ pub(super) static PROFILE: Profile = Profile {
     expectations: &[Expectation {
         case: Case::Deadlock,
         may_happen: Some(false),
-        why: "the engine looks for deadlocks over all nodes, or lets nobody wait",
+        why: "the engine detects deadlocks across all nodes, or never lets a transaction wait",
         change: "look for the detector's settings",
     }],
     reasons: Reasons::GENERAL,

@@ -2,7 +2,7 @@
 
 use crate::profile::short::{A, F, S};
 use crate::profile::{
-    Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
+    Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels, LoadPath,
     NodeLinks, Profile, Promise, Protocol, Reasons, Statements, Tried,
 };
 
@@ -24,7 +24,7 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::FirstUse,
     promises: &[
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Plain,
             title: "fdw-sharded, READ COMMITTED at the entry",
             verdicts: [
@@ -40,13 +40,13 @@ pub(super) static PROFILE: Profile = Profile {
             ],
         },
         Promise {
-            levels: &[Level::RepeatableRead],
+            levels: &[Isolation::RepeatableRead],
             at: Arrangement::Plain,
             title: "fdw-sharded, REPEATABLE READ at the entry",
             verdicts: [A, F, A, F.noted("a row is on one shard"), A, A, F, A.noted(ONE_AFTER_ANOTHER), F],
         },
         Promise {
-            levels: &[Level::Serializable],
+            levels: &[Isolation::Serializable],
             at: Arrangement::Plain,
             title: "fdw-sharded, SERIALIZABLE at the entry",
             verdicts: [A, F, A, F, A, S, F, A.noted(ONE_AFTER_ANOTHER), F],
@@ -62,7 +62,7 @@ pub(super) static PROFILE: Profile = Profile {
         Expectation {
             case: Case::InDoubt,
             may_happen: Some(true),
-            why: "what is prepared keeps its locks and stays invisible until somebody decides; nobody does so by himself",
+            why: "a prepared transaction keeps its locks and stays invisible until it is committed or rolled back; no process does that by itself",
             change: "watch pg_prepared_xacts, and let a coordinator that outlives a crash decide",
         },
     ],
@@ -77,7 +77,7 @@ pub(super) static PROFILE: Profile = Profile {
         "a deadlock over two nodes is never detected: only the time limits of the foreign servers end it",
         "changing the key of a row on another node fails",
         "before 16, COPY into the parent takes one round trip per row of another node",
-        "SKIP LOCKED is silently lost on other nodes: the remote statement says FOR UPDATE only; advisory locks are of the entry node only",
+        "SKIP LOCKED is silently lost on other nodes: the remote statement has FOR UPDATE only; advisory locks are of the entry node only",
         "40001 must be expected at READ COMMITTED too: the other nodes always run REPEATABLE READ",
     ],
 };

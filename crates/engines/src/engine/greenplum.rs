@@ -2,8 +2,8 @@
 
 use crate::profile::short::{A, F, N};
 use crate::profile::{
-    Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
-    NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
+    Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
+    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
 };
 
 /// Content -1 is the coordinator, the others are segments. Only acting primaries; mirrors take no sessions.
@@ -13,10 +13,10 @@ const NODES: &str = "\
            case when status <> 'u' then 'down' end \
     from pg_catalog.gp_segment_configuration where role = 'p' order by content";
 
-/// `policytype` r: replicated to all segments. No key columns: rows are dealt out at random.
+/// `policytype` r: replicated to all segments. No key columns: rows are distributed randomly.
 const TABLE: &str = "\
     select case when p.policytype = 'r' then 'everywhere' \
-                when a.attname is null then 'rows are dealt out at random' else 'segment' end, \
+                when a.attname is null then 'rows are distributed randomly' else 'segment' end, \
            a.attname::text, pg_catalog.format_type(a.atttypid, -1), o.opcname::text, 'true', p.numsegments::text \
     from pg_catalog.gp_distribution_policy p \
     left join lateral unnest(p.distkey::int2[], p.distclass::oid[]) with ordinality as k (attnum, class, place) on true \
@@ -60,13 +60,13 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::Unknown,
     promises: &[
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Plain,
             title: "Greenplum, READ COMMITTED",
             verdicts: [F.noted(ONE_SNAPSHOT), F, A, A, N, A, A.noted(MIRRORS), F.noted(TWO_PHASE), F],
         },
         Promise {
-            levels: &[Level::RepeatableRead, Level::Serializable],
+            levels: &[Isolation::RepeatableRead, Isolation::Serializable],
             at: Arrangement::Plain,
             title: "Greenplum, REPEATABLE READ; SERIALIZABLE is the same",
             verdicts: [F.noted(ONE_SNAPSHOT), F, F, F, N, A, A.noted(MIRRORS), F.noted(TWO_PHASE), F],

@@ -4,8 +4,8 @@
 use super::detect::extension_has;
 use crate::profile::short::{A, F, M};
 use crate::profile::{
-    Arrangement, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation, Layout, Level,
-    Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Statements, Tried,
+    Arrangement, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation, Isolation,
+    Layout, Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Statements, Tried,
 };
 
 const NODES: &str = "\
@@ -41,19 +41,19 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::Unknown,
     promises: &[
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Plain,
             title: "Postgres Pro Multimaster, READ COMMITTED",
             verdicts: [F.noted(EACH_NODE), F, A, F.noted(RETRY), A, A, M, F, F],
         },
         Promise {
-            levels: &[Level::RepeatableRead],
+            levels: &[Isolation::RepeatableRead],
             at: Arrangement::Plain,
             title: "Postgres Pro Multimaster, REPEATABLE READ",
             verdicts: [F.noted(EACH_NODE), F, F.noted(EACH_NODE), F.noted(RETRY), A, A, M, F, F],
         },
         Promise {
-            levels: &[Level::Serializable],
+            levels: &[Isolation::Serializable],
             at: Arrangement::Plain,
             title: "Postgres Pro Multimaster, SERIALIZABLE",
             verdicts: [

@@ -4,8 +4,8 @@
 use super::detect::extension_has;
 use crate::profile::short::{A, F};
 use crate::profile::{
-    Arrangement, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation, Layout, Level,
-    Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Statements, Tried,
+    Arrangement, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation, Isolation,
+    Layout, Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Statements, Tried,
 };
 use crate::trust::trusted;
 
@@ -104,19 +104,19 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::Unknown,
     promises: &[
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Plain,
             title: "Multimaster, asynchronous, READ COMMITTED",
             verdicts: [F.noted(EACH_NODE), F, A, A, A, A, A, A, A],
         },
         Promise {
-            levels: &[Level::RepeatableRead],
+            levels: &[Isolation::RepeatableRead],
             at: Arrangement::Plain,
             title: "Multimaster, asynchronous, REPEATABLE READ",
             verdicts: [F.noted(EACH_NODE), F, F.noted(EACH_NODE), A, A, A, A, A, A],
         },
         Promise {
-            levels: &[Level::Serializable],
+            levels: &[Isolation::Serializable],
             at: Arrangement::Plain,
             title: "Multimaster, asynchronous, SERIALIZABLE",
             verdicts: [F.noted(EACH_NODE), F, F.noted(EACH_NODE), A, A, A.noted(ONE_NODE), A, A, A],
@@ -150,19 +150,19 @@ pub(super) static PROFILE: Profile = Profile {
         Expectation {
             case: Case::Conflict,
             may_happen: Some(true),
-            why: "nobody resolves conflicts: what arrives overwrites what is there, and what cannot be applied stops replication",
+            why: "conflicts are not resolved: a change that arrives overwrites the row, and one that cannot be applied stops replication",
             change: "let each row be written on one node only, and draw keys that no other node draws",
         },
     ],
     reasons: Reasons {
-        order: "nobody resolves conflicts, and each node applies the others' writes in its own order",
+        order: "conflicts are not resolved, and each node applies the writes of the others in its own order",
         order_change: "let each row be written on one node only (ownership)",
         ..Reasons::GENERAL
     },
     limits: &[
         "schema changes and sequences are not replicated",
         "acknowledged writes can be lost or diverge: a commit is a flush of one node",
-        "two inserts of one key stop native replication on both nodes until somebody skips them",
+        "two inserts of one key stop native replication on both nodes until an administrator skips them",
         "connection strings of subscriptions are visible to superusers only: without one, name the nodes in a cluster file",
         "SKIP LOCKED and advisory locks are of one node only",
     ],

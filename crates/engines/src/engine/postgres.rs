@@ -2,8 +2,8 @@
 
 use crate::profile::short::{A, F, with};
 use crate::profile::{
-    Arrangement, Case, Commit, Discovery, Entry, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
-    NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Statements, Tried,
+    Arrangement, Case, Commit, Discovery, Entry, EntryPoints, Expectation, Isolation, Layout, Levels,
+    LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Statements, Tried,
 };
 
 /// On each node of a replicated cluster.
@@ -27,31 +27,31 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::Fresh,
     promises: &[
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Plain,
             title: "PostgreSQL, READ COMMITTED",
             verdicts: [F, F, A, A, F, A, F, F, F],
         },
         Promise {
-            levels: &[Level::RepeatableRead],
+            levels: &[Isolation::RepeatableRead],
             at: Arrangement::Plain,
             title: "PostgreSQL, REPEATABLE READ",
             verdicts: [F, F, F, F, F, A, F, F, F],
         },
         Promise {
-            levels: &[Level::Serializable],
+            levels: &[Isolation::Serializable],
             at: Arrangement::Plain,
             title: "PostgreSQL, SERIALIZABLE",
             verdicts: [F, F, F, F, F, F, F, F, F],
         },
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Standbys,
             title: "primary and hot standby, READ COMMITTED",
             verdicts: [EACH, F, A, A, A, A, APPLIED, F, SYNC],
         },
         Promise {
-            levels: &[Level::RepeatableRead, Level::Serializable],
+            levels: &[Isolation::RepeatableRead, Isolation::Serializable],
             at: Arrangement::Standbys,
             title: "primary and hot standby, REPEATABLE READ; a standby refuses SERIALIZABLE",
             verdicts: [EACH, F, EACH, F, A, A, APPLIED, F, SYNC],
@@ -67,8 +67,8 @@ pub(super) static PROFILE: Profile = Profile {
         Expectation {
             case: Case::CancelledWait,
             may_happen: Some(true),
-            why: "synchronous replication is a wait and no lock: cancelled, the commit stays, and the warning is all that says so",
-            change: "let clients read warnings at COMMIT, and no timeout of theirs cancel one",
+            why: "synchronous replication is a wait, not a lock: if it is cancelled, the commit stays, and only a warning reports it",
+            change: "let clients read the warnings of COMMIT, and let none of their timeouts cancel a COMMIT",
         },
         Expectation {
             case: Case::SilentCancelledWait,
@@ -96,7 +96,7 @@ pub(super) static PROFILE: Profile = Profile {
         },
     ],
     reasons: Reasons {
-        order: "a primary and its standbys show a commit at different moments",
+        order: "a primary and its standbys show a commit at different times",
         ..Reasons::GENERAL
     },
     limits: &["a primary's catalog does not have the ports of its standbys: name them in a cluster file"],

@@ -3,8 +3,9 @@
 use super::detect::extension_has;
 use crate::profile::short::{A, F, with};
 use crate::profile::{
-    Arrangement, Case, Catalog, Commit, Discovery, Entry, EntryPoints, Expectation, Layout, Level, Levels,
-    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Setting, Spread, Statements, Tried,
+    Arrangement, Case, Catalog, Commit, Discovery, Entry, EntryPoints, Expectation, Isolation, Layout,
+    Levels, LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Setting, Spread, Statements,
+    Tried,
 };
 use crate::trust::trusted;
 
@@ -89,13 +90,13 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::Unknown,
     promises: &[
         Promise {
-            levels: &[Level::ReadCommitted],
+            levels: &[Isolation::ReadCommitted],
             at: Arrangement::Plain,
             title: "Shardman, READ COMMITTED",
             verdicts: [CSN, F, A, A, MOVING, A, MOVING, F.noted(TWO_PHASE), F],
         },
         Promise {
-            levels: &[Level::RepeatableRead],
+            levels: &[Isolation::RepeatableRead],
             at: Arrangement::Plain,
             title: "Shardman, REPEATABLE READ",
             verdicts: [CSN, F, CSN, F, MOVING, A, MOVING, F.noted(TWO_PHASE), F],

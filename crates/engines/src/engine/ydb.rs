@@ -2,7 +2,7 @@
 
 use crate::profile::short::{F, unless};
 use crate::profile::{
-    Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
+    Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels, LoadPath,
     NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Spread, Statements, Tried,
 };
 
@@ -32,7 +32,7 @@ pub(super) static PROFILE: Profile = Profile {
     levels: Levels::Own,
     statements: Statements::Unknown,
     promises: &[Promise {
-        levels: &[Level::Serializable],
+        levels: &[Isolation::Serializable],
         at: Arrangement::Plain,
         title: "YDB, SERIALIZABLE (the default)",
         verdicts: [F, F, F, F, F, F, unless(Setting::StaleReads), F, F],
@@ -40,7 +40,7 @@ pub(super) static PROFILE: Profile = Profile {
     expectations: &[Expectation {
         case: Case::Deadlock,
         may_happen: Some(false),
-        why: "the engine looks for deadlocks over all nodes, or lets nobody wait",
+        why: "the engine detects deadlocks across all nodes, or never lets a transaction wait",
         change: "look for the detector's settings",
     }],
     reasons: Reasons::GENERAL,

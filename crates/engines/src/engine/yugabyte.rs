@@ -4,8 +4,8 @@
 
 use crate::profile::short::{A, F, M};
 use crate::profile::{
-    Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Layout, Level, Levels, LoadPath,
-    NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
+    Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
+    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
 };
 
 const NODES: &str = "\
@@ -68,13 +68,13 @@ pub(super) static PROFILE: Profile = Profile {
     statements: Statements::Unknown,
     promises: &[
         Promise {
-            levels: &[Level::RepeatableRead],
+            levels: &[Isolation::RepeatableRead],
             at: Arrangement::Plain,
             title: "YugabyteDB, REPEATABLE READ (snapshot)",
             verdicts: [F, F, F, F, F, A, M, F, F],
         },
         Promise {
-            levels: &[Level::Serializable],
+            levels: &[Isolation::Serializable],
             at: Arrangement::Plain,
             title: "YugabyteDB, SERIALIZABLE",
             verdicts: [F, F, F, F, F, F, M, F, F],
@@ -83,7 +83,7 @@ pub(super) static PROFILE: Profile = Profile {
     expectations: &[Expectation {
         case: Case::Deadlock,
         may_happen: Some(false),
-        why: "the engine looks for deadlocks over all nodes, or lets nobody wait",
+        why: "the engine detects deadlocks across all nodes, or never lets a transaction wait",
         change: "look for the detector's settings",
     }],
     reasons: Reasons::GENERAL,

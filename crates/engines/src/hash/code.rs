@@ -41,7 +41,7 @@ fn word(bytes: &[u8]) -> u64 {
 
 /// `Hash64StringWithSeed`.
 #[must_use]
-pub fn lookup2(bytes: &[u8], seed: u64) -> u64 {
+pub(crate) fn lookup2(bytes: &[u8], seed: u64) -> u64 {
     let (mut a, mut b, mut c) = (START, START, seed);
     let mut blocks = bytes.chunks_exact(BLOCK_BYTES);
     for block in &mut blocks {

@@ -78,7 +78,7 @@ pub enum Key<'a> {
 
 impl Key<'_> {
     /// The type it is of.
-    pub fn key_type(&self) -> KeyType {
+    pub(crate) fn key_type(&self) -> KeyType {
         match self {
             Key::Text(_) => KeyType::Text,
             Key::Bpchar(_) => KeyType::Bpchar,
@@ -125,7 +125,7 @@ impl Key<'_> {
 
 /// `hashfloat8extended`: both zeros are equal, so they must hash alike, and so must all NaNs. `src/backend/access/hash/hashfunc.c`.
 #[must_use]
-pub fn float8_extended(value: f64, seed: u64) -> u64 {
+pub(crate) fn float8_extended(value: f64, seed: u64) -> u64 {
     if value == 0.0 {
         return seed;
     }
@@ -143,7 +143,7 @@ pub(super) fn without_blanks(bytes: &[u8]) -> &[u8] {
 impl KeyType {
     /// The type behind a hash support function of PostgreSQL's own (`amprocnum` 2 of the operator class, schema `pg_catalog`). A function
     /// serves several types when their values hash alike; `column` is the column's type, for those.
-    pub fn of_function(function: &str, column: &str) -> Option<KeyType> {
+    pub(crate) fn of_function(function: &str, column: &str) -> Option<KeyType> {
         Some(match function {
             "hashtextextended" => KeyType::Text,
             "hashbpcharextended" => KeyType::Bpchar,

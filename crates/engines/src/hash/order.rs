@@ -52,7 +52,7 @@ fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// The key of a row of a table, by the table's and the index's numbers. `None` for types that are not encoded here.
 #[must_use]
-pub fn ordered_key(table: u64, index: u64, columns: &[Option<Key<'_>>]) -> Option<Vec<u8>> {
+pub(crate) fn ordered_key(table: u64, index: u64, columns: &[Option<Key<'_>>]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(64);
     unsigned(&mut out, table);
     unsigned(&mut out, index);

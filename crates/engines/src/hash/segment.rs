@@ -46,7 +46,7 @@ fn fnv(hash: u32, bytes: &[u8]) -> u32 {
 /// # Panics
 /// When `segments` is 0.
 #[must_use]
-pub fn legacy_segment(columns: &[Option<Key<'_>>], segments: u32) -> Option<u32> {
+pub(crate) fn legacy_segment(columns: &[Option<Key<'_>>], segments: u32) -> Option<u32> {
     assert!(segments > 0, "there is a segment");
     let mut hash = FNV_START;
     for column in columns {

@@ -38,7 +38,7 @@ impl Reading<'_> {
         }
     }
 
-    fn ask(
+    fn query(
         &self,
         control: &mut impl GenericClient,
         what: &str,
@@ -109,7 +109,7 @@ fn places(
     control: &mut impl GenericClient,
     entry: usize,
 ) -> Result<Vec<Place>, PlacementError> {
-    let rows = reading.ask(control, "list the nodes that hold partitions", catalog.nodes)?;
+    let rows = reading.query(control, "list the nodes that hold partitions", catalog.nodes)?;
     let place = |row: &TextRow| {
         let name = row.get(1).unwrap_or_default();
         let port = row.get(3).map_or(Some(PORT_DEFAULT), |port| port.parse().ok());
@@ -139,13 +139,13 @@ pub(super) fn read(
     table: &str,
 ) -> Result<Placement, PlacementError> {
     let reading = Reading { engine: cluster.engine, schema, table };
-    let keys = reading.ask(control, "read the distribution key", catalog.table)?;
+    let keys = reading.query(control, "read the distribution key", catalog.table)?;
     let Some(first) = keys.first() else {
         return Err(PlacementError::NoTable { schema: schema.to_owned(), table: table.to_owned() });
     };
     let kind = first.get(0).unwrap_or_default();
     let places = places(&reading, catalog, cluster, control, entry)?;
-    let rows = reading.ask(control, "list the partitions", catalog.leaves)?;
+    let rows = reading.query(control, "list the partitions", catalog.leaves)?;
     if rows.len() > LEAVES_MAX {
         return Err(reading.nonsense(format!("it has {} partitions", rows.len())));
     }
@@ -314,7 +314,7 @@ fn routing(
             let numbered = leaves.iter().zip(0..).all(|(leaf, number)| leaf.bound == Bound::Segment(number));
             if leaves.len() != segments as usize || !numbered {
                 return Err(reading.nonsense(format!(
-                    "its rows are dealt to {segments} segments, and the catalog lists {} of them",
+                    "its rows are distributed over {segments} segments, and the catalog lists {} of them",
                     leaves.len()
                 )));
             }
@@ -379,7 +379,7 @@ pub(super) fn by_server(
                 question.replace("{where}", &equal.join(" and "))
             }
         };
-        let rows = reading.ask(control, "ask for the partition of a key", &question)?;
+        let rows = reading.query(control, "read the partition of a key", &question)?;
         let answer = rows.first().and_then(|row| row.get(0));
         answers.push(match (catalog.oracle, answer) {
             (Oracle::Row(_), None) => None,

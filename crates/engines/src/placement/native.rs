@@ -79,12 +79,12 @@ pub(super) fn read(
 ) -> Result<Placement, PlacementError> {
     let engine = cluster.engine;
     let relation = literal(&qualified(schema, table));
-    let mut ask = |what: &str, sql: String| {
+    let mut rows_of = |what: &str, sql: String| {
         catalog::rows(control, &sql)
             .map_err(PlacementError::sql(engine, format!("{what} of {schema}.{table}")))
     };
     let no_table = || PlacementError::NoTable { schema: schema.to_owned(), table: table.to_owned() };
-    let found = ask("read the kind", table_query(&relation))?;
+    let found = rows_of("read the kind", table_query(&relation))?;
     let found = found.first().ok_or_else(no_table)?;
     let partitioned = match found.get(0) {
         Some("r" | "f") => None,
@@ -92,8 +92,8 @@ pub(super) fn read(
         _ => return Err(PlacementError::NotATable { schema: schema.to_owned(), table: table.to_owned() }),
     };
     let ascii_only = !matches!(found.get(2), Some("UTF8" | "SQL_ASCII"));
-    let keys = ask("read the partition key", key_query(&relation))?;
-    let rows = ask("list the partitions", leaves_query(&relation, partitioned.is_some()))?;
+    let keys = rows_of("read the partition key", key_query(&relation))?;
+    let rows = rows_of("list the partitions", leaves_query(&relation, partitioned.is_some()))?;
     let mut levels = Vec::with_capacity(rows.len());
     let mut leaves = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -113,7 +113,7 @@ pub(super) fn read(
         Some("l") => Routing::Server("it is partitioned by list".to_owned()),
         Some(other) => Routing::Server(format!("its partitioning strategy {other:?} is not known")),
     };
-    let key = ask("list the key columns", columns_query(&relation))?
+    let key = rows_of("list the key columns", columns_query(&relation))?
         .iter()
         .filter_map(|row| Some((row.get(0)?.to_owned(), row.get(1)?.to_owned())))
         .collect();
@@ -228,15 +228,15 @@ pub(super) fn hash_rule(
     if greatest > MODULUS_MAX {
         return Ok(Routing::Server(format!("its modulus {greatest} is beyond {MODULUS_MAX}")));
     }
-    const NOBODY: u32 = u32::MAX;
-    let mut leaf_of = vec![NOBODY; greatest as usize];
+    const NO_ROLE: u32 = u32::MAX;
+    let mut leaf_of = vec![NO_ROLE; greatest as usize];
     for (index, (remainder, modulus)) in leaves.iter().filter_map(numbers).enumerate() {
         // Every modulus divides the next greater one, so the remainders of a small one repeat in the table of the greatest.
         for place in (remainder as usize..leaf_of.len()).step_by(modulus as usize) {
             leaf_of[place] = index as u32;
         }
     }
-    let missing = leaf_of.iter().filter(|&&leaf| leaf == NOBODY).count();
+    let missing = leaf_of.iter().filter(|&&leaf| leaf == NO_ROLE).count();
     if missing > 0 {
         return Err(PlacementError::Incomplete {
             table: table.to_owned(),
@@ -257,11 +257,11 @@ pub(super) fn by_server(
     let table = &placement.table;
     let failed = |what: &str| PlacementError::sql(placement.engine, format!("{what} of {table}"));
     // What is asked about each of so many must have so many answers.
-    let counted = |what: &str, asked: usize, rows: Vec<TextRow>| {
-        if rows.len() == asked {
+    let counted = |what: &str, requested: usize, rows: Vec<TextRow>| {
+        if rows.len() == requested {
             return Ok(rows);
         }
-        let problem = format!("there are {} answers to {asked} questions", rows.len());
+        let problem = format!("the server returned {} rows for {requested} keys", rows.len());
         Err(PlacementError::Catalog { what: format!("{what} of {table}"), problem })
     };
     let columns = &placement.key;
@@ -315,7 +315,7 @@ pub(super) fn by_server(
             lists.join(", "),
             inner.join(", "),
         );
-        let what = "ask for the partitions of keys";
+        let what = "read the partitions of keys";
         let rows = counted(what, keys.len(), catalog::rows(control, &sql).map_err(failed(what))?)?;
         let leaves = 0..placement.leaves.len();
         answers

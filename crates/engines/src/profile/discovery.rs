@@ -51,7 +51,7 @@ pub struct Catalog {
     pub oracle: Oracle,
 }
 
-/// How the server is asked where a key belongs.
+/// How the server computes where a key belongs.
 #[derive(Clone, Copy, Debug)]
 pub enum Oracle {
     /// A query with `{keys}`; the result is the leaf's name in [`Catalog::leaves`].

@@ -125,7 +125,7 @@ pub struct Reasons {
 
 impl Reasons {
     /// Of an engine of which nothing special is known.
-    pub const GENERAL: Reasons = Reasons {
+    pub(crate) const GENERAL: Reasons = Reasons {
         fractured_read: "the engine does not promise one snapshot for all nodes",
         torn_commit: "the engine does not promise that a commit is one step for all nodes",
         order: "the engine's documentation",

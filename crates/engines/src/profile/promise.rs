@@ -7,8 +7,8 @@ use std::fmt;
 use super::Profile;
 
 /// An isolation level.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum Level {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Isolation {
     /// READ COMMITTED.
     #[default]
     ReadCommitted,
@@ -18,26 +18,35 @@ pub enum Level {
     Serializable,
 }
 
-impl Level {
+impl Isolation {
     /// Weakest first.
-    pub const ALL: [Level; 3] = [Level::ReadCommitted, Level::RepeatableRead, Level::Serializable];
+    pub const ALL: [Isolation; 3] =
+        [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable];
 
-    /// As SQL has it.
-    pub fn name(self) -> &'static str {
+    /// The name in SQL.
+    pub const fn name(self) -> &'static str {
         match self {
-            Level::ReadCommitted => "READ COMMITTED",
-            Level::RepeatableRead => "REPEATABLE READ",
-            Level::Serializable => "SERIALIZABLE",
+            Isolation::ReadCommitted => "READ COMMITTED",
+            Isolation::RepeatableRead => "REPEATABLE READ",
+            Isolation::Serializable => "SERIALIZABLE",
         }
     }
 
-    /// How a transaction of this level begins.
+    /// The statement that begins a transaction of this level.
     pub fn begin(self) -> String {
-        format!("begin isolation level {}", self.name())
+        format!("BEGIN ISOLATION LEVEL {}", self.name())
+    }
+
+    /// Reads a level as users type it: by its name, or as `rc`, `rr` or `ser`.
+    pub fn parse(text: &str) -> Option<Isolation> {
+        let wanted = text.trim().replace(['-', '_'], " ").to_uppercase();
+        let short = ["RC", "RR", "SER"].iter().position(|short| *short == wanted);
+        let place = short.or_else(|| Isolation::ALL.iter().position(|level| level.name() == wanted))?;
+        Some(Isolation::ALL[place])
     }
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for Isolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -113,7 +122,7 @@ pub enum Rule {
     Forbidden,
     /// It may happen.
     Allowed,
-    /// No promise was found, or nobody knows what decides it: it is measured and reported.
+    /// No promise was found, or it is unknown what decides it: it is measured and reported.
     Measured,
 }
 
@@ -137,7 +146,7 @@ pub enum Setting {
     RemoteApply,
     /// Commits wait for the standby that takes over.
     SynchronousStandby,
-    /// YDB: sessions ask for the stale or the online read-only mode.
+    /// YDB: sessions request the stale or the online read-only mode.
     StaleReads,
 }
 
@@ -158,7 +167,7 @@ impl Setting {
 pub enum Verdict {
     /// Always the same.
     Is(Rule),
-    /// It cannot be asked.
+    /// It cannot be queried.
     NotApplicable,
     /// It depends on whether all rows lie on one shard.
     ByShard {
@@ -214,7 +223,7 @@ impl fmt::Display for Entry {
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     /// The levels.
-    pub levels: &'static [Level],
+    pub levels: &'static [Isolation],
     /// How the nodes stand to each other.
     pub at: Arrangement,
     /// What the row is called.
@@ -235,12 +244,12 @@ impl Promise {
 #[expect(missing_debug_implementations, reason = "it holds a question")]
 pub struct Place<'a> {
     /// The level of the transactions.
-    pub level: Level,
+    pub level: Isolation,
     /// How the nodes stand to each other.
     pub at: Arrangement,
     /// Whether rows of several shards took part.
     pub is_spread: bool,
-    /// Whether a setting is so; `None`: nobody knows.
+    /// Whether a setting is so; `None`: it is unknown.
     pub is_set: &'a dyn Fn(Setting) -> Option<bool>,
 }
 
@@ -269,7 +278,7 @@ impl Profile {
         if let Some(own) = rows().find(|promise| promise.levels.contains(&place.level)) {
             return decide(own);
         }
-        let any = |wanted: Rule, is_there: &dyn Fn(Level) -> bool| {
+        let any = |wanted: Rule, is_there: &dyn Fn(Isolation) -> bool| {
             rows().any(|promise| {
                 promise.levels.iter().any(|level| is_there(*level)) && decide(promise) == wanted
             })

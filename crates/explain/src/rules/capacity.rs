@@ -4,9 +4,9 @@ use super::generator::{bytes_per_row, free_for_data};
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Field, Peers};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
 use crate::series::Series;
 use crate::statistics::contrasts;
+use crate::units;
 use record::finding::{Level, Severity, Window};
 use std::collections::BTreeMap;
 
@@ -107,9 +107,9 @@ fn left_behind(case: &Case) -> Answer {
                 Level::DiscriminatingCounter,
                 format!(
                     "{node}: indexes of {} ({}) are in other tablespaces than their tables, and {mount} has {} free",
-                    say::counted(tables.len(), "table"),
-                    say::bytes(bytes),
-                    say::percent(share)
+                    units::counted(tables.len(), "table"),
+                    units::bytes(bytes),
+                    units::percent(share)
                 ),
             )
             .on_node(node)
@@ -143,8 +143,8 @@ fn relation_limit(case: &Case) -> Answer {
                     "{}: {} has {}, {} of the maximum size of a relation",
                     table.place,
                     table.lines.word("relation"),
-                    say::bytes(now),
-                    say::percent(now / RELATION_BYTES_MAX)
+                    units::bytes(now),
+                    units::percent(now / RELATION_BYTES_MAX)
                 ),
             )
             .on_node(table.place)
@@ -153,8 +153,8 @@ fn relation_limit(case: &Case) -> Answer {
             .with(left, |claim, left| {
                 claim.number("until_full_s", left).because(format!(
                     "at {} a second it is full in {}",
-                    say::bytes(growth),
-                    say::seconds(left)
+                    units::bytes(growth),
+                    units::seconds(left)
                 ))
             })
             .because("a relation has at most 2^32 - 2 blocks; after that every insert fails")
@@ -188,8 +188,8 @@ fn fills(case: &Case) -> Answer {
                     Level::DiscriminatingCounter,
                     format!(
                         "{step}: {mount} is full in {}, with {} rows still to load",
-                        say::seconds(free / (rate * per_row)),
-                        say::count(left - free / per_row)
+                        units::seconds(free / (rate * per_row)),
+                        units::count(left - free / per_row)
                     ),
                 )
                 .during([rows.window()])
@@ -199,8 +199,8 @@ fn fills(case: &Case) -> Answer {
                 .number("needed_bytes", left * per_row)
                 .because(format!(
                     "{} rows are left at {} bytes each on disk, WAL and indexes included",
-                    say::count(left),
-                    say::short(per_row)
+                    units::count(left),
+                    units::short(per_row)
                 ))
                 .remedy(
                     "stop with free space left, add space, or move partitions now",
@@ -223,12 +223,12 @@ fn fills(case: &Case) -> Answer {
         if (!soon && !tight) || !claims.is_empty() {
             continue;
         }
-        let told = left_s.filter(|_| soon).map(|left| format!(", and full in {}", say::seconds(left)));
+        let detail = left_s.filter(|_| soon).map(|left| format!(", and full in {}", units::seconds(left)));
         claims.push(
             Claim::new(
                 if soon { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
-                format!("{}: {} has {} free ({}){}", mount.place, mount.name, say::bytes(now), say::percent(now / size.max(1.0)), told.unwrap_or_default()),
+                format!("{}: {} has {} free ({}){}", mount.place, mount.name, units::bytes(now), units::percent(now / size.max(1.0)), detail.unwrap_or_default()),
             )
             .on_host(mount.place)
             .during([free.window()])
@@ -294,9 +294,9 @@ fn bytes_differ(case: &Case) -> Answer {
                     Level::PeerContrast,
                     format!(
                         "{node}: a row of {family} takes {} bytes, on {} other nodes {}",
-                        say::short(contrast.value),
+                        units::short(contrast.value),
                         others.len(),
-                        say::short(contrast.others)
+                        units::short(contrast.others)
                     ),
                 )
                 .on_node(node)
@@ -305,15 +305,15 @@ fn bytes_differ(case: &Case) -> Answer {
                 .number("peers_bytes_per_row", contrast.others)
                 .because(format!(
                     "heap {} against {} bytes a row, indexes {} against {}",
-                    say::short(sums[0] / sums[2]),
-                    say::short(typical(0)),
-                    say::short(sums[1] / sums[2]),
-                    say::short(typical(1))
+                    units::short(sums[0] / sums[2]),
+                    units::short(typical(0)),
+                    units::short(sums[1] / sums[2]),
+                    units::short(typical(1))
                 ))
                 .because(format!(
                     "dead rows: {} of the live ones against {}",
-                    say::percent(sums[3] / sums[2]),
-                    say::percent(typical(3))
+                    units::percent(sums[3] / sums[2]),
+                    units::percent(typical(3))
                 ))
                 .lacking("sizes come from relpages, which ANALYZE and VACUUM update")
                 .remedy(
@@ -327,9 +327,9 @@ fn bytes_differ(case: &Case) -> Answer {
         }
     }
     if looked == 0 {
-        return Answer::CannotTell(format!("no table has {} rows on three nodes", say::count(ROWS_MIN)));
+        return Answer::CannotTell(format!("no table has {} rows on three nodes", units::count(ROWS_MIN)));
     }
-    Answer::of(claims, || format!("bytes per row of {} on each node", say::counted(looked, "table")))
+    Answer::of(claims, || format!("bytes per row of {} on each node", units::counted(looked, "table")))
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use crate::case::Case;
 use crate::rule::Need::{Any, Facts, Field, Looked, Stacks};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
 use crate::series::Series;
 use crate::stacks::{AUDIT, KERNEL_LOCKS, ZFS_COUNTERS};
 use crate::statistics;
+use crate::units;
 use crate::waits::Who;
 use record::event;
 use record::finding::{Level, Severity};
@@ -120,20 +120,20 @@ fn kernel_locks(case: &Case) -> Answer {
     if share < LOCK_SHARE || windows.is_empty() {
         return Answer::Clean(format!(
             "{} of the samples are in the kernel's lock functions, {} % of the CPU in the kernel",
-            say::percent(share),
-            say::short(system.mean())
+            units::percent(share),
+            units::short(system.mean())
         ));
     }
     let callers = stacks.callers(KERNEL_LOCKS, 3);
     let named: Vec<String> =
-        callers.iter().map(|(name, share)| format!("{name} {}", say::percent(*share))).collect();
+        callers.iter().map(|(name, share)| format!("{name} {}", units::percent(*share))).collect();
     let zfs = stacks.share_in_through(KERNEL_LOCKS, ZFS_COUNTERS);
     let claim = Claim::new(
         Severity::High,
         Level::DiscriminatingCounter,
         format!(
             "{host}: {} of the CPU samples wait for kernel locks, called by {}",
-            say::percent(share),
+            units::percent(share),
             named.join(", ")
         ),
     )
@@ -209,9 +209,9 @@ fn saw_tooth(case: &Case) -> Answer {
             Level::CoOccurrence,
             format!(
                 "{host}: CPU use swings between {} and {} % every {} although the load is even",
-                say::short(low),
-                say::short(high),
-                say::seconds(seconds)
+                units::short(low),
+                units::short(high),
+                units::seconds(seconds)
             ),
         )
         .on_host(host)
@@ -221,13 +221,13 @@ fn saw_tooth(case: &Case) -> Answer {
         .number("points", high - low)
         .because(format!(
             "the autocorrelation of its CPU use is {} at that period",
-            say::short(period.correlation)
+            units::short(period.correlation)
         ))
         .not("the load: it varies less than 5 %")
         .lacking("stacks of the peaks compared with stacks of the gaps: they name the code")
         .remedy("find what has the same period", &["$ perf record -a -g -F 99 -k mono -- sleep 30"]);
         for (what, other) in same_period(case, host, seconds) {
-            claim = claim.because(format!("{what} has the same period of {}", say::seconds(other)));
+            claim = claim.because(format!("{what} has the same period of {}", units::seconds(other)));
         }
         claims.push(claim);
     }
@@ -281,7 +281,7 @@ fn remote_memory(case: &Case) -> Answer {
                 Level::DiscriminatingCounter,
                 format!(
                     "{host}: {} of the allocated memory is on another node than its process",
-                    say::percent(share)
+                    units::percent(share)
                 ),
             )
             .on_host(host)
@@ -313,7 +313,7 @@ fn steal(case: &Case) -> Answer {
             Claim::new(
                 if inside > STEAL_PCT * 4.0 { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
-                format!("{}: the hypervisor took {} % of the CPU away", host.place, say::short(inside)),
+                format!("{}: the hypervisor took {} % of the CPU away", host.place, units::short(inside)),
             )
             .on_host(host.place)
             .during(windows)
@@ -344,7 +344,7 @@ fn not_cpu(case: &Case) -> Answer {
         let top: Vec<String> = waits
             .top(Who::Client, 3)
             .into_iter()
-            .map(|(event, share)| format!("{event} {}", say::percent(share)))
+            .map(|(event, share)| format!("{event} {}", units::percent(share)))
             .collect();
         let statement = waits.worst_statement(|kind, _| kind == class);
         let statement = statement.map(|(id, share)| (case.query(id).unwrap_or(id).to_string(), share));
@@ -354,9 +354,9 @@ fn not_cpu(case: &Case) -> Answer {
                 Level::DiscriminatingCounter,
                 format!(
                     "{node}: not the CPU ({} % busy): {} of {} active sessions wait for {class}",
-                    say::short(pct),
-                    say::percent(share),
-                    say::short(active)
+                    units::short(pct),
+                    units::percent(share),
+                    units::short(active)
                 ),
             )
             .on_node(node)
@@ -367,7 +367,7 @@ fn not_cpu(case: &Case) -> Answer {
             .number("active_sessions", active)
             .because(format!("sessions were sampled in {}", top.join(", ")))
             .with(statement, |claim, (text, share)| {
-                claim.because(format!("{} of it in: {text}", say::percent(share)))
+                claim.because(format!("{} of it in: {text}", units::percent(share)))
             })
             .not("too few processors: they are idle more than half of the time")
             .remedy("more or faster processors do not help: follow the wait event", &[]),
@@ -398,7 +398,7 @@ fn audit(case: &Case) -> Answer {
                 Claim::new(
                     Severity::Medium,
                     Level::DiscriminatingCounter,
-                    format!("{} of the CPU is spent auditing system calls", say::percent(share)),
+                    format!("{} of the CPU is spent auditing system calls", units::percent(share)),
                 )
                 .during([case.span])
                 .number("share", share)
@@ -414,7 +414,7 @@ fn audit(case: &Case) -> Answer {
                 Claim::new(
                     Severity::Low,
                     Level::DiscriminatingCounter,
-                    format!("{}: the audit system lost {} records", fact.host, say::count(lost)),
+                    format!("{}: the audit system lost {} records", fact.host, units::count(lost)),
                 )
                 .on_host(&fact.host)
                 .during([case.span])

@@ -3,9 +3,9 @@
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Any, Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule, grouped};
-use crate::say;
 use crate::series::Series;
 use crate::statistics::{self, contrasts};
+use crate::units;
 use record::event;
 use record::finding::{Level, Severity};
 
@@ -202,10 +202,10 @@ fn slow_member(case: &Case) -> Answer {
                     "{}: {verb}s on {} take {} ms, on its {} {} ms: {} times longer",
                     disk.place,
                     disk.name,
-                    say::short(contrast.value),
-                    say::counted(others.len(), "peer"),
-                    say::short(contrast.others),
-                    say::short(contrast.ratio)
+                    units::short(contrast.value),
+                    units::counted(others.len(), "peer"),
+                    units::short(contrast.others),
+                    units::short(contrast.ratio)
                 );
                 let mut made = Claim::new(severity, level, claim)
                     .on_host(disk.place)
@@ -222,10 +222,10 @@ fn slow_member(case: &Case) -> Answer {
                 if same {
                     made = made.not(format!(
                         "more work: it does {} {verb}s/s of {} each, its peers {} of {}",
-                        say::short(rate(&disk)),
-                        say::bytes(size(&disk)),
-                        say::short(typical(&|other| rate(other))),
-                        say::bytes(typical(&|other| size(other)))
+                        units::short(rate(&disk)),
+                        units::bytes(size(&disk)),
+                        units::short(typical(&|other| rate(other))),
+                        units::bytes(typical(&|other| size(other)))
                     ));
                 } else {
                     made = made.lacking("a comparison with equal work: its requests differ in size or number from those of its peers");
@@ -280,9 +280,9 @@ fn hosts_differ(case: &Case) -> Answer {
                     Level::PeerContrast,
                     format!(
                         "{host}: a {verb} takes {} ms, on {} other hosts {} ms",
-                        say::short(contrast.value),
+                        units::short(contrast.value),
                         found.len() - 1,
-                        say::short(contrast.others)
+                        units::short(contrast.others)
                     ),
                 )
                 .on_host(host)
@@ -342,7 +342,7 @@ fn link(case: &Case) -> Answer {
                 format!(
                     "{}: {} PCI Express errors at {}",
                     counter.place,
-                    say::count(moved.sum()),
+                    units::count(moved.sum()),
                     counter.lines.word("name")
                 ),
             )
@@ -367,7 +367,7 @@ fn link(case: &Case) -> Answer {
                 Level::DiscriminatingCounter,
                 format!(
                     "the kernel reported {} of disks or their links, first: {}",
-                    say::counted(lines.len(), "error"),
+                    units::counted(lines.len(), "error"),
                     first.message
                 ),
             )
@@ -393,13 +393,13 @@ fn health(case: &Case) -> Answer {
         let (value, moved) =
             (counter.lines.last("value").unwrap_or(0.0), counter.lines.sum("change").unwrap_or(0.0));
         let Some((drive, what)) = name.rsplit_once(' ') else { continue };
-        let (severity, told) = match what {
+        let (severity, detail) = match what {
             "critical_warning" if value > 0.0 => (Severity::High, format!("critical_warning is {value:#}")),
             "media_errors" if moved > 0.0 => {
-                (Severity::High, format!("{} new media errors", say::count(moved)))
+                (Severity::High, format!("{} new media errors", units::count(moved)))
             }
             "media_errors" if value > 0.0 => {
-                (Severity::Low, format!("{} media errors since it was made", say::count(value)))
+                (Severity::Low, format!("{} media errors since it was made", units::count(value)))
             }
             "available_spare_below_threshold" if value > 0.0 => {
                 (Severity::High, "its spare blocks are below their threshold".to_string())
@@ -408,7 +408,7 @@ fn health(case: &Case) -> Answer {
                 (Severity::Medium, format!("{value:.0} % of its rated lifetime is used"))
             }
             "reallocated_sectors" | "pending_sectors" | "uncorrectable_sectors" if moved > 0.0 => {
-                (Severity::High, format!("{} more {what}", say::count(moved)))
+                (Severity::High, format!("{} more {what}", units::count(moved)))
             }
             "smart_failed" if value > 0.0 => (Severity::High, "its self-assessment fails".to_string()),
             _ => continue,
@@ -417,7 +417,7 @@ fn health(case: &Case) -> Answer {
             Claim::new(
                 severity,
                 Level::DiscriminatingCounter,
-                format!("{}: drive {drive}: {told}", counter.place),
+                format!("{}: drive {drive}: {detail}", counter.place),
             )
             .on_host(counter.place)
             .during([case.span])
@@ -449,7 +449,7 @@ fn latency(case: &Case) -> Answer {
                     Claim::new(
                         Severity::High,
                         Level::Symptom,
-                        format!("{}: a {verb} on {} took {} ms on average", disk.place, disk.name, say::short(inside)),
+                        format!("{}: a {verb} on {} took {} ms on average", disk.place, disk.name, units::short(inside)),
                     )
                     .on_host(disk.place)
                     .during(windows)
@@ -478,8 +478,8 @@ fn latency(case: &Case) -> Answer {
                                 disk.place,
                                 disk.name,
                                 from_us / 1_000_000,
-                                say::short(change.after),
-                                say::short(change.before)
+                                units::short(change.after),
+                                units::short(change.before)
                             ),
                         )
                         .on_host(disk.place)
@@ -488,7 +488,7 @@ fn latency(case: &Case) -> Answer {
                         .number(&format!("{wait}_after"), change.after)
                         .number("p", change.p)
                         .with(steal, |claim, steal| claim.number("cpu_steal_pct", steal))
-                        .not(format!("more requests: {} a second before, {} after", say::short(before.unwrap_or(0.0)), say::short(after.unwrap_or(0.0))))
+                        .not(format!("more requests: {} a second before, {} after", units::short(before.unwrap_or(0.0)), units::short(after.unwrap_or(0.0))))
                         .lacking("the load of other users of the same storage")
                         .remedy("find out from the storage's administrators what happened at that time", &[]),
                     );
@@ -525,7 +525,7 @@ fn cap(case: &Case) -> Answer {
                 let stalled = case
                     .one("host", disk.place)
                     .and_then(|host| Some(host.series("psi_io_full_pct")?.within(&full).mean()));
-                let amount = if unit == "bytes" { say::bytes(rate) } else { say::count(rate) };
+                let amount = if unit == "bytes" { units::bytes(rate) } else { units::count(rate) };
                 claims.push(
                     Claim::new(
                         Severity::Medium,
@@ -535,8 +535,8 @@ fn cap(case: &Case) -> Answer {
                             disk.place,
                             disk.name,
                             if unit == "bytes" { verb } else { unit },
-                            say::short(waits),
-                            say::short(queue.within(&full).mean())
+                            units::short(waits),
+                            units::short(queue.within(&full).mean())
                         ),
                     )
                     .on_host(disk.place)

@@ -3,9 +3,9 @@
 use crate::case::Case;
 use crate::rule::Need::{Any, Looked, Matrix, Peers, Sweep};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
 use crate::series::Series;
 use crate::statistics::{self, contrasts};
+use crate::units;
 use crate::waits::Who;
 use record::finding::Finding;
 use record::finding::{Level, Severity, Window};
@@ -145,8 +145,8 @@ fn behind(case: &Case) -> Answer {
             format!(
                 "{node} is {} its peers: {} {words} a second, the others {}",
                 if is_behind { "behind" } else { "ahead of" },
-                say::short(contrast.value),
-                say::short(contrast.others)
+                units::short(contrast.value),
+                units::short(contrast.others)
             ),
         )
         .on_node(node)
@@ -157,8 +157,8 @@ fn behind(case: &Case) -> Answer {
             claim.number("p", change.p).because(format!(
                 "it changed at second {}: from {} to {} a second",
                 at / 1_000_000,
-                say::short(change.before),
-                say::short(change.after)
+                units::short(change.before),
+                units::short(change.after)
             ))
         })
         .remedy(
@@ -166,8 +166,11 @@ fn behind(case: &Case) -> Answer {
             &[],
         );
         for (name, mine, theirs) in resources(case, node) {
-            claim =
-                claim.because(format!("its {name} is {} against {}", say::short(mine), say::short(theirs)));
+            claim = claim.because(format!(
+                "its {name} is {} against {}",
+                units::short(mine),
+                units::short(theirs)
+            ));
         }
         claims.push(claim);
     }
@@ -233,8 +236,8 @@ fn remote(case: &Case) -> Answer {
                 format!(
                     "{}: {} a second on a node's own rows, {} on those of other nodes",
                     operation.name,
-                    say::short(own),
-                    say::short(remote)
+                    units::short(own),
+                    units::short(remote)
                 ),
             )
             .during([case.span])
@@ -246,11 +249,11 @@ fn remote(case: &Case) -> Answer {
             .with(trips, |claim, trips| {
                 claim.number("round_trips", trips).because(format!(
                     "{} round trips between the nodes for one transaction",
-                    say::short(trips)
+                    units::short(trips)
                 ))
             })
             .with(ping, |claim, ping| {
-                claim.number("ping_us", ping).because(format!("a round trip takes {}", say::us(ping)))
+                claim.number("ping_us", ping).because(format!("a round trip takes {}", units::us(ping)))
             })
             .remedy(
                 "send transactions to the node that holds their rows; batch and pipeline those that must reach other nodes",
@@ -314,9 +317,9 @@ fn knee(case: &Case) -> Answer {
                 format!(
                     "{}: each session reaches {} of the throughput of a single one at {} sessions{}",
                     curve.name,
-                    say::percent(efficiency),
-                    say::short(last.0),
-                    curve.knee_sessions.map_or(String::new(), |knee| format!("; beyond {} sessions, twice as many gain less than a tenth", say::short(knee)))
+                    units::percent(efficiency),
+                    units::short(last.0),
+                    curve.knee_sessions.map_or(String::new(), |knee| format!("; beyond {} sessions, twice as many gain less than a tenth", units::short(knee)))
                 ),
             )
             .during([case.span])
@@ -326,17 +329,17 @@ fn knee(case: &Case) -> Answer {
                 claim
                     .number("sigma", fit.sigma)
                     .number("kappa", fit.kappa)
-                    .because(format!("fit of the universal scalability law: {} of the work is serial (sigma), {} is the cost of each pair of sessions (kappa)", say::percent(fit.sigma), say::short(fit.kappa)))
+                    .because(format!("fit of the universal scalability law: {} of the work is serial (sigma), {} is the cost of each pair of sessions (kappa)", units::percent(fit.sigma), units::short(fit.kappa)))
             })
             .with(curve.cannot_tell.clone(), |claim, why| claim.lacking(why))
-            .with(wait, |claim, (node, (event, share))| claim.because(format!("{node}: {} of the active sessions are in {event}", say::percent(share))))
+            .with(wait, |claim, (node, (event, share))| claim.because(format!("{node}: {} of the active sessions are in {event}", units::percent(share))))
             .remedy("use the number of sessions at the knee, behind a pooler; the dominant wait event shows the bottleneck", &[]),
         );
     }
     if looked == 0 {
         return Answer::CannotTell("no curve has three session counts".to_string());
     }
-    Answer::of(claims, || format!("{} of throughput over sessions", say::counted(looked, "curve")))
+    Answer::of(claims, || format!("{} of throughput over sessions", units::counted(looked, "curve")))
 }
 
 fn mix(case: &Case) -> Answer {
@@ -359,7 +362,7 @@ fn mix(case: &Case) -> Answer {
                     "{} % reads with {} sessions reach {} of the throughput expected from pure reads and updates",
                     mix.read_percent,
                     mix.sessions,
-                    say::percent(mix.factor)
+                    units::percent(mix.factor)
                 ),
             )
             .during([case.span])
@@ -367,12 +370,12 @@ fn mix(case: &Case) -> Answer {
             .with(mix.read_slowdown, |claim, times| {
                 claim
                     .number("read_slowdown", times)
-                    .because(format!("a read takes {} times as long as in the pure read mix", say::short(times)))
+                    .because(format!("a read takes {} times as long as in the pure read mix", units::short(times)))
             })
             .with(mix.update_slowdown, |claim, times| {
                 claim.number("update_slowdown", times).because(format!(
                     "an update takes {} times as long as in the pure update mix",
-                    say::short(times)
+                    units::short(times)
                 ))
             })
             .because("expected is the harmonic mean, because sessions share time, not transactions")
@@ -380,7 +383,7 @@ fn mix(case: &Case) -> Answer {
             .remedy("look at the waits of the transaction that slowed down more", &[])
         })
         .collect();
-    Answer::of(claims, || format!("{} of reads and updates", say::counted(sweep.mixes.len(), "mix")))
+    Answer::of(claims, || format!("{} of reads and updates", units::counted(sweep.mixes.len(), "mix")))
 }
 
 fn is_hot(kind: &str, event: &str) -> bool {
@@ -415,14 +418,14 @@ fn hot(case: &Case) -> Answer {
             Claim::new(
                 if share >= 0.5 { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
-                format!("{node}: {} of the active sessions wait for the same rows or pages", say::percent(share)),
+                format!("{node}: {} of the active sessions wait for the same rows or pages", units::percent(share)),
             )
             .on_node(node)
             .during(waits.windows(Who::Client, is_hot))
             .number("hot_share", share)
             .number("roots", roots as f64)
-            .because(format!("seen in {}", waits.top(Who::Client, 3).iter().map(|(event, share)| format!("{event} {}", say::percent(*share))).collect::<Vec<_>>().join(", ")))
-            .with(statement, |claim, (text, share)| claim.because(format!("{} of it in: {text}", say::percent(share))))
+            .because(format!("seen in {}", waits.top(Who::Client, 3).iter().map(|(event, share)| format!("{event} {}", units::percent(*share))).collect::<Vec<_>>().join(", ")))
+            .with(statement, |claim, (text, share)| claim.because(format!("{} of it in: {text}", units::percent(share))))
             .with(relations.into_iter().next(), |claim, relation| claim.because(format!("relation {relation}")))
             .with((roots == 0).then_some(()), |claim, ()| claim.lacking("which relation: no blocked sessions were recorded"))
             .remedy("spread the keys, split counters into several rows, partition by hash; for index pages, use a key that does not increase", &[]),
@@ -527,7 +530,7 @@ fn differ(case: &Case) -> Answer {
             if is_slow { Level::CoOccurrence } else { Level::DiscriminatingCounter },
             format!(
                 "{place} differs from its peers in {}: {}{}",
-                say::counted(differences.len(), "thing"),
+                units::counted(differences.len(), "thing"),
                 names.join(", "),
                 if differences.len() > names.len() { ", ..." } else { "" }
             ),

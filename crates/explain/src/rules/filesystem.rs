@@ -3,8 +3,8 @@
 use crate::case::Case;
 use crate::rule::Need::{Any, Facts, Field, Stacks};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
 use crate::stacks::{EXT4_ALLOCATOR, KERNEL_LOCKS, ZFS_COUNTERS};
+use crate::units;
 use record::finding::{Level, Severity};
 
 pub(super) const RULES: &[Rule] = &[
@@ -100,11 +100,11 @@ impl Allocator {
         self.share.is_some() || self.groups.is_some()
     }
 
-    fn tell(&self, mut claim: Claim) -> Claim {
+    fn add_to(&self, mut claim: Claim) -> Claim {
         if let Some(share) = self.share {
             claim = claim.number("allocator_share", share).because(format!(
                 "{} of the CPU samples are in ext4's allocator (family ext4_mb_*)",
-                say::percent(share)
+                units::percent(share)
             ));
         }
         if let Some((device, groups)) = &self.groups {
@@ -113,8 +113,8 @@ impl Allocator {
                 .number("useless_loops", self.useless)
                 .because(format!(
                     "mb_stats of {device}: {} groups examined per request, {} useless loops",
-                    say::count(*groups),
-                    say::count(self.useless)
+                    units::count(*groups),
+                    units::count(self.useless)
                 ));
         }
         if self.share.is_none() {
@@ -137,7 +137,7 @@ fn stripes(case: &Case) -> Vec<(&str, &str, u64)> {
             Some((fact.host.as_str(), fact.name.strip_suffix(" stripe")?, fact.value.parse().ok()?))
         })
         .collect();
-    let asked =
+    let wanted =
         case.things("mount").filter(|mount| mount.lines.word("filesystem") == "ext4").filter_map(|mount| {
             let options = mount.lines.word("options");
             let stripe = options.split(',').find_map(|option| option.strip_prefix("stripe="))?;
@@ -145,8 +145,8 @@ fn stripes(case: &Case) -> Vec<(&str, &str, u64)> {
         });
     // ext4 silently drops a stripe that does not fit its groups: the option in force counts, not the requested one.
     let known = |host: &str, mount: &str| in_force.iter().any(|(of, at, _)| (*of, *at) == (host, mount));
-    let asked: Vec<_> = asked.filter(|(host, mount, _)| !known(host, mount)).collect();
-    in_force.into_iter().chain(asked).filter(|(_, _, blocks)| *blocks > 0).collect()
+    let wanted: Vec<_> = wanted.filter(|(host, mount, _)| !known(host, mount)).collect();
+    in_force.into_iter().chain(wanted).filter(|(_, _, blocks)| *blocks > 0).collect()
 }
 
 fn kernel(case: &Case, host: &str) -> Option<(u64, u64)> {
@@ -181,7 +181,7 @@ fn stripe(case: &Case) -> Answer {
                 ),
             );
             let mut claim = allocator
-                .tell(claim.on_host(host).during([case.span]).number("stripe_blocks", blocks as f64))
+                .add_to(claim.on_host(host).during([case.span]).number("stripe_blocks", blocks as f64))
                 .because(format!("stripe={blocks} is in force on {mount}"))
                 .with(version, |claim, version| {
                     claim.because(format!("the kernel is {version}; Linux 6.8 limits the search"))
@@ -191,7 +191,7 @@ fn stripe(case: &Case) -> Answer {
                 .find(|thing| thing.name == mount)
                 .and_then(|thing| Some(thing.lines.last("free_bytes")? / thing.lines.last("size_bytes")?));
             if let Some(free) = free.filter(|free| *free > 1.0 - FULL_SHARE) {
-                claim = claim.not(format!("a full file system (FS-02): {} are free", say::percent(free)));
+                claim = claim.not(format!("a full file system (FS-02): {} are free", units::percent(free)));
             }
             claims.push(remedy(claim));
         } else if !allocator.is_known() && !fixed {
@@ -206,7 +206,7 @@ fn stripe(case: &Case) -> Answer {
             );
             claims.push(remedy(
                 allocator
-                    .tell(claim.on_host(host).during([case.span]).number("stripe_blocks", blocks as f64)),
+                    .add_to(claim.on_host(host).during([case.span]).number("stripe_blocks", blocks as f64)),
             ));
         }
     }
@@ -236,12 +236,12 @@ fn full(case: &Case) -> Answer {
                 "{}: {} is {} full, and ext4 takes long to find free blocks",
                 mount.place,
                 mount.name,
-                say::percent(used)
+                units::percent(used)
             ),
         );
         claims.push(
             allocator
-                .tell(claim.on_host(mount.place).during([case.span]).number("used_share", used))
+                .add_to(claim.on_host(mount.place).during([case.span]).number("used_share", used))
                 .not("a stripe option (FS-01): none is in force")
                 .remedy(
                     "keep a tenth of it free, or use XFS for files of terabytes",
@@ -259,7 +259,7 @@ fn zfs(case: &Case) -> Answer {
     let Some(stacks) = &case.stacks else { return Answer::CannotTell("no stacks".to_string()) };
     let share = stacks.share_in_through(KERNEL_LOCKS, ZFS_COUNTERS);
     if share < ZFS_SHARE {
-        return Answer::Clean(format!("{} of the samples wait for locks of ZFS", say::percent(share)));
+        return Answer::Clean(format!("{} of the samples wait for locks of ZFS", units::percent(share)));
     }
     let version = case.facts("zfs").find(|fact| fact.name == "version").map(|fact| fact.value.clone());
     let nodes: Option<f64> =
@@ -267,11 +267,14 @@ fn zfs(case: &Case) -> Answer {
     let system = case.things("host").filter_map(|host| host.lines.mean("cpu_system_pct")).fold(0.0, f64::max);
     let callers = stacks.callers(KERNEL_LOCKS, 3);
     let named: Vec<String> =
-        callers.iter().map(|(name, share)| format!("{name} {}", say::percent(*share))).collect();
+        callers.iter().map(|(name, share)| format!("{name} {}", units::percent(*share))).collect();
     let claim = Claim::new(
         Severity::High,
         Level::DiscriminatingCounter,
-        format!("{} of the CPU is spent waiting for a lock inside the counters of ZFS", say::percent(share)),
+        format!(
+            "{} of the CPU is spent waiting for a lock inside the counters of ZFS",
+            units::percent(share)
+        ),
     )
     .during([case.span])
     .number("share", share)
@@ -299,8 +302,9 @@ fn zfs(case: &Case) -> Answer {
 fn mount_point(case: &Case) -> Answer {
     let mut claims = vec![];
     let directory_of = |node: &str| {
-        let said = case.facts("server").find(|fact| fact.name == "data_directory" && fact.node == node)?;
-        Some(said.value.trim_end_matches('/')).filter(|directory| !directory.is_empty())
+        let reported =
+            case.facts("server").find(|fact| fact.name == "data_directory" && fact.node == node)?;
+        Some(reported.value.trim_end_matches('/')).filter(|directory| !directory.is_empty())
     };
     // The host's collector followed links; without it the names are compared.
     let looked: Vec<(&str, bool)> = case

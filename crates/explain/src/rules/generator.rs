@@ -3,9 +3,9 @@
 use crate::case::{Case, Lines};
 use crate::rule::Need::{Any, Driven, Field, Filled};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
 use crate::series::{Point, Series};
 use crate::statistics;
+use crate::units;
 use crate::waits::{self, Who};
 use record::event;
 use record::finding::{Level, Severity, Window};
@@ -110,15 +110,15 @@ fn collisions(case: &Case) -> Answer {
                     Level::DiscriminatingCounter,
                     format!(
                         "the loader's keys repeat: an INSERT .. ON CONFLICT stored {} rows per call at first and {} at the end",
-                        say::short(before),
-                        say::short(after)
+                        units::short(before),
+                        units::short(after)
                     ),
                 )
                 .on_node(thing.place)
                 .during([end])
                 .number("rows_per_call_before", before)
                 .number("rows_per_call_after", after)
-                .because(format!("{} calls continued", say::count(calls.within(&[end]).sum())))
+                .because(format!("{} calls continued", units::count(calls.within(&[end]).sum())))
                 .not("a slow target: there would be fewer calls, not calls with fewer rows")
                 .remedy(
                     "use keys that are a bijection of the row number, or give each writer its own range; never use a hash of the row number",
@@ -142,7 +142,7 @@ fn collisions(case: &Case) -> Answer {
                 Level::DiscriminatingCounter,
                 format!(
                     "{} inserts failed because the key already exists (SQLSTATE 23505)",
-                    say::count(collided as f64)
+                    units::count(collided as f64)
                 ),
             )
             .number("errors", collided as f64)
@@ -172,8 +172,8 @@ fn empty_commits(case: &Case, node: &str) -> Option<Claim> {
             Level::Symptom,
             format!(
                 "commits continue, but each stores {} rows instead of {}",
-                say::short(after),
-                say::short(before)
+                units::short(after),
+                units::short(before)
             ),
         )
         .on_node(node)
@@ -187,7 +187,7 @@ fn empty_commits(case: &Case, node: &str) -> Option<Claim> {
 
 fn deadlocks(case: &Case) -> Answer {
     let mut claims = vec![];
-    let mut claim = |node: &str, count: f64, window: Window, told: Option<&str>| {
+    let mut claim = |node: &str, count: f64, window: Window, detail: Option<&str>| {
         let per_s = count / (window.length_us().max(1_000_000) as f64 / 1e6);
         let severity = if per_s > DEADLOCKS_HIGH_PER_S { Severity::High } else { Severity::Medium };
         claims.push(
@@ -196,15 +196,15 @@ fn deadlocks(case: &Case) -> Answer {
                 Level::DiscriminatingCounter,
                 format!(
                     "{} deadlocks in {}",
-                    say::count(count),
-                    say::seconds(window.length_us() as f64 / 1e6)
+                    units::count(count),
+                    units::seconds(window.length_us() as f64 / 1e6)
                 ),
             )
             .on_node(node)
             .during([window])
             .number("deadlocks", count)
             .number("deadlocks_per_s", per_s)
-            .with(told, |claim, told| claim.because(format!("the server says: {told}")))
+            .with(detail, |claim, detail| claim.because(format!("the log of the server: {detail}")))
             .not("lock waits alone: the server counts a deadlock only when it breaks a cycle")
             .remedy(
                 "sort the keys within each batch, remove duplicates, give each writer its own range",
@@ -212,15 +212,15 @@ fn deadlocks(case: &Case) -> Answer {
             ),
         );
     };
-    let told = case.events_of(event::DEADLOCK).next();
-    let told_text = told.map(|event| event.message.as_str());
+    let detail = case.events_of(event::DEADLOCK).next();
+    let log_text = detail.map(|event| event.message.as_str());
     let mut seen = false;
     for thing in case.things("server") {
         let Some(series) = thing.lines.series("deadlocks") else { continue };
         let hits: Vec<Window> = series.stretches(0, |point| point.sum > 0.0);
         if let (Some(first), Some(last)) = (hits.first(), hits.last()) {
             seen = true;
-            claim(thing.place, series.sum(), Window::new(first.from_us, last.to_us), told_text);
+            claim(thing.place, series.sum(), Window::new(first.from_us, last.to_us), log_text);
         }
     }
     if !seen {
@@ -254,26 +254,26 @@ fn client_limit(case: &Case) -> Answer {
         if !is_late && busy < CLIENT_BUSY {
             continue;
         }
-        let told = match late.filter(|_| is_late) {
+        let detail = match late.filter(|_| is_late) {
             Some((lag, response)) => {
                 format!(
                     "transactions began late: p99 of the lag is {} of a response time of {}",
-                    say::us(lag),
-                    say::us(response)
+                    units::us(lag),
+                    units::us(response)
                 )
             }
-            None => format!("the client computed {} of its workers' time", say::percent(busy)),
+            None => format!("the client computed {} of its workers' time", units::percent(busy)),
         };
         let both = is_late && busy >= CLIENT_BUSY;
         claims.push(
-            Claim::new(Severity::High, if both { Level::DiscriminatingCounter } else { Level::CoOccurrence }, told)
+            Claim::new(Severity::High, if both { Level::DiscriminatingCounter } else { Level::CoOccurrence }, detail)
                 .during([window])
                 .number("client_busy_share", busy)
                 .number("workers", workers)
                 .with(late, |claim, (lag, response)| {
                     claim.number("lag_us_p99", lag).number("response_us_p99", response)
                 })
-                .because(format!("{} used {} of {} workers' time", step.key, say::percent(busy), workers))
+                .because(format!("{} used {} of {} workers' time", step.key, units::percent(busy), workers))
                 .remedy(
                     "give the client more workers or another host, or lower the rate; these figures do not describe the target",
                     &["$ pgfathom run -j WORKERS ..."],
@@ -301,16 +301,16 @@ fn stall(case: &Case) -> Answer {
         }
     }
     Answer::of(claims, || {
-        format!("no {} without a transaction or a row", say::seconds(STALL_US as f64 / 1e6))
+        format!("no {} without a transaction or a row", units::seconds(STALL_US as f64 / 1e6))
     })
 }
 
 /// The stalls of one step: seconds that the client recorded without work, and time that it did not record at all.
 fn stalls(case: &Case, step: &str, what: &str, series: &Series) -> Vec<Claim> {
     let mut claims = vec![];
-    let told = series.stretches(STALL_US, |point| point.sum == 0.0);
-    if !told.is_empty() {
-        claims.push(stalled(case, step, what, told));
+    let detail = series.stretches(STALL_US, |point| point.sum == 0.0);
+    if !detail.is_empty() {
+        claims.push(stalled(case, step, what, detail));
     }
     let untold = untold(series);
     if !untold.is_empty() {
@@ -336,7 +336,7 @@ fn untold(series: &Series) -> Vec<Window> {
 fn stalled(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
     let longest = windows.iter().map(|window| window.length_us()).max().unwrap_or(0);
     let (mut client_side, mut looked) = (true, false);
-    let mut told = vec![];
+    let mut detail = vec![];
     for (node, waits) in case.waiting_nodes() {
         let looks = case.looks(node, &windows);
         if looks < 1.0 {
@@ -353,9 +353,9 @@ fn stalled(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
             .map(|(event, series)| (waits::name(event), series.within(&windows).sum()))
             .max_by(|left, right| left.1.total_cmp(&right.1));
         let most = most.map_or(String::new(), |(event, _)| format!(", most in {event}"));
-        told.push(format!(
+        detail.push(format!(
             "{node}: {} sessions were active in the server during the stall{most}",
-            say::short(active)
+            units::short(active)
         ));
     }
     let (level, claim) = match (looked, client_side) {
@@ -370,7 +370,7 @@ fn stalled(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
     let mut made = Claim::new(
         Severity::High,
         level,
-        format!("{step}: not one {what} for {}, and no error; {claim}", say::seconds(longest as f64 / 1e6)),
+        format!("{step}: not one {what} for {}, and no error; {claim}", units::seconds(longest as f64 / 1e6)),
     )
     .number("longest_us", longest as f64)
     .during(windows)
@@ -378,7 +378,7 @@ fn stalled(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
         "check what the sessions do at that moment",
         &["SELECT pid, state, wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 60) FROM pg_stat_activity WHERE state <> 'idle';"],
     );
-    for sentence in told {
+    for sentence in detail {
         made = made.because(sentence);
     }
     if looked { made } else { made.lacking("samples of wait events: they show which side hung") }
@@ -392,7 +392,7 @@ fn stood_still(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Cla
         Level::DiscriminatingCounter,
         format!(
             "{step}: hardly a {what} for {}, and no error; the client itself stopped: it wrote no line of its own counters, and one is due each second",
-            say::seconds(longest as f64 / 1e6)
+            units::seconds(longest as f64 / 1e6)
         ),
     )
     .number("longest_us", longest as f64)
@@ -405,7 +405,7 @@ fn stood_still(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Cla
         made = made.because(format!(
             "{}: {} transactions ended there during the stall",
             server.place,
-            say::count(inside)
+            units::count(inside)
         ));
     }
     made.during(windows).remedy(
@@ -441,9 +441,9 @@ fn omission(case: &Case) -> Answer {
                 format!(
                     "{}: the closed loop stalled for {} and did not send about {} transactions: percentiles above {} are too low",
                     step.key,
-                    say::seconds(stalled_s),
-                    say::count(omitted),
-                    say::percent(1.0 - share)
+                    units::seconds(stalled_s),
+                    units::count(omitted),
+                    units::percent(1.0 - share)
                 ),
             )
             .during(stalls)
@@ -493,10 +493,10 @@ fn full_target(case: &Case) -> Answer {
                     Level::DiscriminatingCounter,
                     format!(
                         "{step}: {} rows were left to load, {} at {} bytes each, but {} were free at the start",
-                        say::count(left),
-                        say::bytes(left * per_row),
-                        say::short(per_row),
-                        say::bytes(free)
+                        units::count(left),
+                        units::bytes(left * per_row),
+                        units::short(per_row),
+                        units::bytes(free)
                     ),
                 )
                 .during([lines.ticks.window()])

@@ -3,8 +3,8 @@
 use crate::case::Case;
 use crate::rule::Need::{Looked, Proof};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
 use crate::statistics;
+use crate::units;
 use record::finding::{Level, Severity};
 use record::model::CheckResult;
 
@@ -89,8 +89,8 @@ fn tree(case: &Case) -> Answer {
                     "{}: session {} blocked {} for up to {}{}",
                     root.place,
                     root.name,
-                    say::counted(blocked as usize, "other"),
-                    say::seconds(waited),
+                    units::counted(blocked as usize, "other"),
+                    units::seconds(waited),
                     if state.is_empty() { String::new() } else { format!(", and is itself {state}") }
                 ),
             )

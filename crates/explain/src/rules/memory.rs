@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::rule::Need::{Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
+use crate::units;
 use record::event;
 use record::finding::{Level, Severity, Window};
 use std::collections::BTreeMap;
@@ -132,7 +132,7 @@ fn corrected(case: &Case) -> Answer {
             Claim::new(
                 severity,
                 Level::DiscriminatingCounter,
-                format!("{host}: {} {what} in memory at {dimm}, {} an hour", say::count(errors), say::short(per_h)),
+                format!("{host}: {} {what} in memory at {dimm}, {} an hour", units::count(errors), units::short(per_h)),
             )
             .on_host(&host)
             .during(window)
@@ -154,7 +154,7 @@ fn out_of_memory(case: &Case) -> Answer {
         if let Some(killed) = host.lines.series("oom_kills").filter(|series| series.sum() > 0.0) {
             let line = case.events_of(event::KERNEL).find(|event| Case::word_of(event, "topic") == "oom");
             claims.push(
-                Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: the kernel killed {} because memory ran out", host.place, say::counted(killed.sum() as usize, "process")))
+                Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: the kernel killed {} because memory ran out", host.place, units::counted(killed.sum() as usize, "process")))
                     .on_host(host.place)
                     .during(killed.stretches(0, |point| point.sum > 0.0))
                     .number("oom_kills", killed.sum())
@@ -179,7 +179,7 @@ fn out_of_memory(case: &Case) -> Answer {
                     format!(
                         "{}: {} were swapped out while tasks waited for memory",
                         host.place,
-                        say::bytes(swapped)
+                        units::bytes(swapped)
                     ),
                 )
                 .on_host(host.place)
@@ -227,10 +227,10 @@ fn page_tables(case: &Case) -> Answer {
             .facts("setting")
             .find(|fact| fact.name == "huge_pages_status")
             .map(|fact| fact.value.as_str());
-        let asked = case.setting("", "huge_pages").unwrap_or("unknown");
-        let told = match used {
+        let requested = case.setting("", "huge_pages").unwrap_or("unknown");
+        let detail = match used {
             Some(status) => format!("huge_pages_status is {status}"),
-            None => format!("huge_pages is {asked}"),
+            None => format!("huge_pages is {requested}"),
         };
         if used == Some("on") {
             continue;
@@ -240,10 +240,10 @@ fn page_tables(case: &Case) -> Answer {
                 Severity::Low,
                 if used == Some("off") { Level::DiscriminatingCounter } else { Level::CoOccurrence },
                 format!(
-                    "{}: page tables take {} ({} of memory); {told}",
+                    "{}: page tables take {} ({} of memory); {detail}",
                     host.place,
-                    say::bytes(tables),
-                    say::percent(tables / total.max(1.0))
+                    units::bytes(tables),
+                    units::percent(tables / total.max(1.0))
                 ),
             )
             .on_host(host.place)
@@ -268,13 +268,13 @@ fn heat(case: &Case) -> Answer {
     for counter in case.things("hardware") {
         let (kind, name) = (counter.lines.word("kind"), counter.lines.word("name"));
         let value = counter.lines.last("value").unwrap_or(0.0);
-        let told = match kind {
+        let detail = match kind {
             "fan" if value == 0.0 => format!("fan {name} has stopped"),
             "fan" => format!("fan {name} is too slow: {value:.0} rpm"),
             "thermal" if name.contains("throttled") => match counter.lines.sum("change") {
                 Some(times) if times > 0.0 => format!(
                     "processors were throttled for heat {} ({name})",
-                    say::counted(times as usize, "time")
+                    units::counted(times as usize, "time")
                 ),
                 _ => continue,
             },
@@ -282,7 +282,7 @@ fn heat(case: &Case) -> Answer {
             _ => continue,
         };
         claims.push(
-            Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: {told}", counter.place))
+            Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: {detail}", counter.place))
                 .on_host(counter.place)
                 .during([counter.lines.ticks.window()])
                 .number("value", value)

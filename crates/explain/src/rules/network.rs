@@ -4,8 +4,8 @@ use crate::case::Case;
 use crate::decompose;
 use crate::rule::Need::{Any, Driven, Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
 use crate::statistics;
+use crate::units;
 use record::finding::{Level, Severity};
 use record::watched::Fact;
 use std::collections::BTreeMap;
@@ -120,17 +120,17 @@ fn queues(case: &Case) -> Answer {
         let steered = case
             .facts("nic")
             .any(|fact| fact.host == host && fact.name == format!("{interface} packet steering"));
-        let told = match &hot {
-            Some((cpu, pct, _)) => format!("CPU {cpu} spends {} % on them", say::short(*pct)),
-            None => format!("its softirq exhausts its budget {} times a second", say::short(squeezed)),
+        let detail = match &hot {
+            Some((cpu, pct, _)) => format!("CPU {cpu} spends {} % on them", units::short(*pct)),
+            None => format!("its softirq exhausts its budget {} times a second", units::short(squeezed)),
         };
         let mut claim = Claim::new(
             Severity::Medium,
             if hot.is_some() { Level::DiscriminatingCounter } else { Level::CoOccurrence },
             format!(
-                "{host}: all packets of {interface} go through {} for {} processors: {told}",
-                say::counted(queues as usize, "queue"),
-                say::short(cores)
+                "{host}: all packets of {interface} go through {} for {} processors: {detail}",
+                units::counted(queues as usize, "queue"),
+                units::short(cores)
             ),
         )
         .on_host(host)
@@ -179,8 +179,8 @@ fn bandwidth(case: &Case) -> Answer {
                 if contrast { Level::PeerContrast } else { Level::DiscriminatingCounter },
                 format!(
                     "{host}: {interface} runs at {} Mbit/s, the fastest card here at {} Mbit/s",
-                    say::short(*speed),
-                    say::short(best)
+                    units::short(*speed),
+                    units::short(best)
                 ),
             )
             .on_host(host)
@@ -204,7 +204,7 @@ fn round_trips(case: &Case) -> Answer {
     let mut claims = vec![];
     let trip_us = decompose::round_trip_us(case).unwrap_or(0.0);
     if trip_us < ROUND_TRIP_US_MIN {
-        return Answer::Clean(format!("a round trip takes {}: too short for a network", say::us(trip_us)));
+        return Answer::Clean(format!("a round trip takes {}: too short for a network", units::us(trip_us)));
     }
     for time in decompose::all(case) {
         let Some(part) = time.parts.iter().find(|part| part.name == decompose::ROUND_TRIPS) else { continue };
@@ -218,7 +218,7 @@ fn round_trips(case: &Case) -> Answer {
             Claim::new(
                 Severity::Medium,
                 if assumed { Level::CoOccurrence } else { Level::DiscriminatingCounter },
-                format!("{}: {} of the response time of {} are round trips between client and server", time.step, say::percent(part.share), say::us(time.response_us_mean)),
+                format!("{}: {} of the response time of {} are round trips between client and server", time.step, units::percent(part.share), units::us(time.response_us_mean)),
             )
             .during(window)
             .number("share", part.share)
@@ -230,7 +230,7 @@ fn round_trips(case: &Case) -> Answer {
         );
     }
     let steps = case.driven().len();
-    Answer::of(claims, || format!("round trips of {}", say::counted(steps, "driven step")))
+    Answer::of(claims, || format!("round trips of {}", units::counted(steps, "driven step")))
 }
 
 fn loss(case: &Case) -> Answer {
@@ -257,7 +257,7 @@ fn loss(case: &Case) -> Answer {
             Claim::new(
                 if share >= RETRANSMIT_SHARE * 10.0 { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
-                format!("{}: {} of the TCP segments were retransmitted", host.place, say::percent(share)),
+                format!("{}: {} of the TCP segments were retransmitted", host.place, units::percent(share)),
             )
             .on_host(host.place)
             .during(again.stretches(0, |point| point.sum > 0.0))
@@ -295,7 +295,7 @@ fn softirq(case: &Case) -> Answer {
                 format!(
                     "{}: {} % of all processors is spent on the network",
                     host.place,
-                    say::short(series.within(&windows).mean())
+                    units::short(series.within(&windows).mean())
                 ),
             )
             .on_host(host.place)
@@ -305,8 +305,8 @@ fn softirq(case: &Case) -> Answer {
             .with(change, |claim, change| {
                 claim.because(format!(
                     "it rose from {} % to {} % during the run",
-                    say::short(change.before),
-                    say::short(change.after)
+                    units::short(change.before),
+                    units::short(change.after)
                 ))
             })
             .remedy(

@@ -3,8 +3,8 @@
 use crate::case::Case;
 use crate::rule::Need::{Any, Field};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
 use crate::statistics;
+use crate::units;
 use record::event;
 use record::finding::{Level, Severity, Window};
 use record::watched::Watching;
@@ -43,15 +43,16 @@ fn blind(case: &Case) -> Answer {
         ["server", "host"].iter().flat_map(|source| case.things(source).map(move |thing| (*source, thing)))
     {
         let ticks = &thing.lines.ticks;
-        let moments: Vec<u64> = ticks.points().iter().map(|point| point.to_us).collect();
-        let usual = statistics::median(moments.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64));
+        let times_us: Vec<u64> = ticks.points().iter().map(|point| point.to_us).collect();
+        let usual =
+            statistics::median(times_us.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64));
         let Some(usual) = usual.filter(|usual| *usual > 0.0) else { continue };
-        let due = (ticks.window().length_us() as f64 / usual).max(moments.len() as f64);
-        let seen = moments.len() as f64 / due;
+        let due = (ticks.window().length_us() as f64 / usual).max(times_us.len() as f64);
+        let seen = times_us.len() as f64 / due;
         if due < TICKS_MIN || seen >= COVERAGE {
             continue;
         }
-        let holes: Vec<Window> = moments
+        let holes: Vec<Window> = times_us
             .windows(2)
             .filter(|pair| pair[1].saturating_sub(pair[0]) as f64 > usual * 1.5)
             .map(|pair| Window::new(pair[0], pair[1]))
@@ -66,8 +67,8 @@ fn blind(case: &Case) -> Answer {
             format!(
                 "{}: {} of the samples were taken; the longest gap is {}",
                 thing.place,
-                say::percent(seen),
-                say::us(longest as f64)
+                units::percent(seen),
+                units::us(longest as f64)
             ),
         )
         .during(holes)
@@ -86,7 +87,7 @@ fn blind(case: &Case) -> Answer {
                 Claim::new(
                     Severity::Low,
                     Level::DiscriminatingCounter,
-                    format!("{what} {}: {}", say::counted(events.len(), "time"), first.message),
+                    format!("{what} {}: {}", units::counted(events.len(), "time"), first.message),
                 )
                 .on_node(Case::word_of(first, "node"))
                 .during(
@@ -144,7 +145,7 @@ fn costly(case: &Case) -> Answer {
         Claim::new(
             Severity::Note,
             Level::DiscriminatingCounter,
-            format!("monitoring took {} of the CPU of the recording host", say::percent(share)),
+            format!("monitoring took {} of the CPU of the recording host", units::percent(share)),
         )
         .during([case.span])
         .number("share", share)

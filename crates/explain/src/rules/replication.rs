@@ -4,8 +4,8 @@ use crate::case::{Case, Thing};
 use crate::decompose;
 use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
 use crate::series::Series;
+use crate::units;
 use crate::waits::Who;
 use record::event;
 use record::finding::{Level, Severity, Window};
@@ -119,7 +119,7 @@ fn sync_rep(case: &Case) -> Answer {
         let mut claim = Claim::new(
             if share >= SYNC_SHARE_HIGH { Severity::High } else { Severity::Medium },
             Level::DiscriminatingCounter,
-            format!("{node}: {} of the active sessions wait for synchronous standbys", say::percent(share)),
+            format!("{node}: {} of the active sessions wait for synchronous standbys", units::percent(share)),
         )
         .on_node(node)
         .during(waits.windows(Who::Client, is_sync))
@@ -137,7 +137,7 @@ fn sync_rep(case: &Case) -> Answer {
                 ("flushing there", flush - write),
                 ("replaying there", replay - flush),
             ];
-            let told = stages
+            let detail = stages
                 .iter()
                 .filter(|(name, _)| mode == "remote_apply" || *name != "replaying there")
                 .max_by(|left, right| left.1.total_cmp(&right.1));
@@ -145,11 +145,11 @@ fn sync_rep(case: &Case) -> Answer {
                 .number("write_lag_us", write)
                 .number("flush_lag_us", flush)
                 .number("replay_lag_us", replay)
-                .with(told, |claim, (name, us)| {
+                .with(detail, |claim, (name, us)| {
                     claim.because(format!(
                         "standby {}: most of the delay is {name}, {}",
                         standby.name,
-                        say::us(*us)
+                        units::us(*us)
                     ))
                 });
         }
@@ -182,7 +182,7 @@ fn replay(case: &Case) -> Answer {
             format!(
                 "{}: the process that replays the WAL uses {} of one processor",
                 if node.is_empty() { process.place } else { node },
-                say::percent(share)
+                units::percent(share)
             ),
         )
         .on_node(node)
@@ -195,7 +195,7 @@ fn replay(case: &Case) -> Answer {
                 .because(format!(
                     "{}: {} are flushed there and not replayed",
                     standby.name,
-                    say::bytes(standby.lines.max("replay_lag_bytes").unwrap_or(0.0))
+                    units::bytes(standby.lines.max("replay_lag_bytes").unwrap_or(0.0))
                 ))
                 .not("the network and the standby's disk: WAL is received and flushed in time"),
             None => claim.lacking("how far replay is behind flush (pg_stat_replication of the primary)"),
@@ -249,16 +249,16 @@ fn slot_fills(case: &Case) -> Answer {
             continue;
         }
         let limited = slot.lines.last("safe_wal_bytes").is_some();
-        let told = match (is_lost, left_s) {
+        let detail = match (is_lost, left_s) {
             (true, _) => format!("; its WAL is {status}"),
-            (false, Some(left)) => format!("; the disk is full in {}", say::seconds(left)),
+            (false, Some(left)) => format!("; the disk is full in {}", units::seconds(left)),
             (false, None) => String::new(),
         };
         claims.push(
             Claim::new(
                 Severity::High,
                 Level::DiscriminatingCounter,
-                format!("{}: slot {} keeps {} of WAL{}{told}", slot.place, slot.name, say::bytes(now), if idle { " and has no consumer" } else { "" }),
+                format!("{}: slot {} keeps {} of WAL{}{detail}", slot.place, slot.name, units::bytes(now), if idle { " and has no consumer" } else { "" }),
             )
             .on_node(slot.place)
             .during([slot.lines.ticks.window()])
@@ -266,7 +266,7 @@ fn slot_fills(case: &Case) -> Answer {
             .number("growth_bytes_per_s", growth)
             .with(free, |claim, free| claim.number("free_bytes", free))
             .with(left_s, |claim, left| claim.number("until_full_s", left))
-            .with(slot.lines.last("inactive_s"), |claim, age| claim.because(format!("it has had no consumer for {}", say::seconds(age))))
+            .with(slot.lines.last("inactive_s"), |claim, age| claim.because(format!("it has had no consumer for {}", units::seconds(age))))
             .because(if limited { "max_slot_wal_keep_size will invalidate it before the disk is full" } else { "max_slot_wal_keep_size is -1: it grows until the disk is full, then the server stops" })
             .with(if free.is_none() { Some(()) } else { None }, |claim, ()| claim.lacking("free space of the WAL's disk (monitor its host)"))
             .remedy(
@@ -308,12 +308,12 @@ fn cascade(case: &Case) -> Answer {
         let speed = slot.lines.series("retained_bytes").and_then(Series::slope).unwrap_or(0.0);
         let left = free_for_wal(case, slot.place)
             .filter(|_| speed > 0.0)
-            .map(|free| format!(", full in {}", say::seconds(free / speed)));
+            .map(|free| format!(", full in {}", units::seconds(free / speed)));
         claim = claim.because(format!(
             "{} {}: {} a second{}",
             slot.place,
             slot.name,
-            say::bytes(speed),
+            units::bytes(speed),
             left.unwrap_or_default()
         ));
     }
@@ -343,7 +343,7 @@ fn clocks(case: &Case) -> Answer {
             Claim::new(
                 if sure >= OFFSET_HIGH_US { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
-                format!("{}: its clock is {} {} of ours, plus or minus {}", clock.place, say::us(middle.abs()), if middle > 0.0 { "ahead" } else { "behind" }, say::us(error)),
+                format!("{}: its clock is {} {} of ours, plus or minus {}", clock.place, units::us(middle.abs()), if middle > 0.0 { "ahead" } else { "behind" }, units::us(error)),
             )
             .on_node(clock.place)
             .during([offset.window()])
@@ -404,7 +404,7 @@ fn no_key(case: &Case) -> Answer {
                 _ => "updates and deletes of it fail, or are not replicated",
             })
             .with(scanned, |claim, rows| {
-                claim.number("rows_scanned_per_change", rows / changes).because(format!("{}: the subscriber scanned {} rows for {} changes", there.map_or("", |other| other.place), say::count(rows), say::count(changes)))
+                claim.number("rows_scanned_per_change", rows / changes).because(format!("{}: the subscriber scanned {} rows for {} changes", there.map_or("", |other| other.place), units::count(rows), units::count(changes)))
             })
             .remedy("give it a primary key", &[&format!("ALTER TABLE {relation} ADD PRIMARY KEY (...);"), &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT;")]),
         );
@@ -435,7 +435,7 @@ fn apply_fails(case: &Case) -> Answer {
                         "{}: subscription {} failed {} to apply changes",
                         subscription.place,
                         subscription.name,
-                        say::counted(errors as usize, "time")
+                        units::counted(errors as usize, "time")
                     )
                 } else {
                     format!("{}: subscription {} is disabled", subscription.place, subscription.name)
@@ -484,7 +484,7 @@ fn idle(case: &Case) -> Answer {
         return Answer::Clean(format!(
             "{} standbys beside a primary at {} % CPU",
             standbys.len(),
-            say::short(busy)
+            units::short(busy)
         ));
     }
     let names: Vec<&str> = idle.iter().map(|standby| standby.place).collect();
@@ -495,8 +495,8 @@ fn idle(case: &Case) -> Answer {
             format!(
                 "{} is at {} % CPU while {} read almost nothing: {}",
                 primary.place,
-                say::short(busy),
-                say::counted(names.len(), "standby"),
+                units::short(busy),
+                units::counted(names.len(), "standby"),
                 names.join(", ")
             ),
         )

@@ -5,7 +5,7 @@ use crate::case::Case;
 use crate::decompose;
 use crate::rule::Need::{Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
+use crate::units;
 use crate::waits::Who;
 use record::finding::{Level, Severity};
 
@@ -96,8 +96,8 @@ fn autocommit(case: &Case) -> Answer {
                 format!(
                     "{}: {} rows are written per commit, and sessions spend {} of their time in commits",
                     server.place,
-                    say::short(per_commit),
-                    say::percent(share)
+                    units::short(per_commit),
+                    units::percent(share)
                 ),
             )
             .on_node(server.place)
@@ -106,9 +106,9 @@ fn autocommit(case: &Case) -> Answer {
             .number("commit_share", share)
             .number("commits_per_s", commits.rate())
             .of_client_time(decompose::share_of(case, is_commit))
-            .because(format!("{} commits, {} rows written", say::count(commits.sum()), say::count(rows)))
-            .because(format!("seen in {}", waits.top(Who::Client, 3).iter().map(|(event, share)| format!("{event} {}", say::percent(*share))).collect::<Vec<_>>().join(", ")))
-            .not(format!("locks: {} of the samples", say::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))))
+            .because(format!("{} commits, {} rows written", units::count(commits.sum()), units::count(rows)))
+            .because(format!("seen in {}", waits.top(Who::Client, 3).iter().map(|(event, share)| format!("{event} {}", units::percent(*share))).collect::<Vec<_>>().join(", ")))
+            .not(format!("locks: {} of the samples", units::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))))
             .remedy(
                 "put 100 to 1000 rows into one transaction; if losing the last transactions in a crash is acceptable, commit asynchronously",
                 &["BEGIN; INSERT ...; INSERT ...; COMMIT;", "SET synchronous_commit = off; -- only for data that may be lost"],
@@ -130,7 +130,7 @@ fn spill(case: &Case) -> Answer {
             Claim::new(
                 Severity::Medium,
                 Level::DiscriminatingCounter,
-                format!("{}: decoding for slot {} spilled {} of {} to disk", slot.place, slot.name, say::bytes(bytes), say::counted(transactions as usize, "transaction")),
+                format!("{}: decoding for slot {} spilled {} of {} to disk", slot.place, slot.name, units::bytes(bytes), units::counted(transactions as usize, "transaction")),
             )
             .on_node(slot.place)
             .during(slot.lines.series("spill_bytes").map(|series| series.stretches(0, |point| point.sum > 0.0)).unwrap_or_default())
@@ -166,8 +166,8 @@ fn large_rows(case: &Case) -> Answer {
                 format!(
                     "{}: a commit writes {} of WAL, {} per row",
                     server.place,
-                    say::bytes(per_commit),
-                    say::bytes(per_row)
+                    units::bytes(per_commit),
+                    units::bytes(per_row)
                 ),
             )
             .on_node(server.place)
@@ -176,12 +176,12 @@ fn large_rows(case: &Case) -> Answer {
             .number("wal_bytes_per_row", per_row)
             .because(format!(
                 "{} of WAL for {} rows in {} commits",
-                say::bytes(wal),
-                say::count(rows),
-                say::count(commits)
+                units::bytes(wal),
+                units::count(rows),
+                units::count(commits)
             ))
             .with(images, |claim, share| {
-                claim.not(format!("full page images: at most {} of the WAL", say::percent(share.min(1.0))))
+                claim.not(format!("full page images: at most {} of the WAL", units::percent(share.min(1.0))))
             })
             .lacking("sizes of single rows (pg_column_size)")
             .remedy(
@@ -228,8 +228,8 @@ fn orphans(case: &Case) -> Answer {
                 format!(
                     "{}: {} unfinished, the oldest for {}",
                     server.place,
-                    say::counted(count as usize, "prepared transaction"),
-                    say::seconds(oldest)
+                    units::counted(count as usize, "prepared transaction"),
+                    units::seconds(oldest)
                 ),
             )
             .on_node(server.place)

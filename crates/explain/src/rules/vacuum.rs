@@ -3,8 +3,8 @@
 use crate::case::{Case, Lines, Thing};
 use crate::rule::Need::{Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
 use crate::series::Series;
+use crate::units;
 use crate::waits::{Waits, Who};
 use record::finding::{Level, Severity, Window};
 use std::borrow::Cow;
@@ -150,8 +150,8 @@ fn with_pace(case: &Case, node: &str, mut claim: Claim) -> Claim {
             claim = claim.because(format!(
                 "{}{forced} scans {} a second: {} left",
                 progress.lines.word("relation"),
-                say::bytes(speed),
-                say::seconds(left)
+                units::bytes(speed),
+                units::seconds(left)
             ));
         }
     }
@@ -227,8 +227,8 @@ fn delayed(case: &Case) -> Answer {
             Level::DiscriminatingCounter,
             format!(
                 "{node}: {} sleep for the cost limit during {} of their time{}",
-                say::counted(workers as usize, "autovacuum worker"),
-                say::percent(share),
+                units::counted(workers as usize, "autovacuum worker"),
+                units::percent(share),
                 if forced { " although they must prevent wraparound" } else { "" }
             ),
         )
@@ -236,12 +236,12 @@ fn delayed(case: &Case) -> Answer {
         .during(phase.windows(waits, is_delay))
         .number("delay_share", share)
         .number("workers", workers)
-        .because(format!("{} of their samples are in Timeout:VacuumDelay", say::percent(share)))
+        .because(format!("{} of their samples are in Timeout:VacuumDelay", units::percent(share)))
         .because(format!("autovacuum_vacuum_cost_delay is {delay}, the limit {limit}, shared by all workers: more workers divide it, they do not raise it"))
-        .not(format!("disk or WAL: only {} of their samples wait for those", say::percent(phase.share_of(waits, |kind, _| kind == "IO"))));
+        .not(format!("disk or WAL: only {} of their samples wait for those", units::percent(phase.share_of(waits, |kind, _| kind == "IO"))));
         claims.push(
             with_pace(case, node, claim)
-                .because(format!("without the delay it runs up to {} times as fast, until another resource is the limit (VAC-02: the WAL)", say::short(1.0 / (1.0 - share).max(0.01))))
+                .because(format!("without the delay it runs up to {} times as fast, until another resource is the limit (VAC-02: the WAL)", units::short(1.0 / (1.0 - share).max(0.01))))
                 .remedy(
                     "remove the delay while the host has no other load; after the next load run VACUUM (FREEZE), or load with COPY .. FREEZE",
                     &["ALTER SYSTEM SET autovacuum_vacuum_cost_delay = 0; SELECT pg_reload_conf();", "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 10000; SELECT pg_reload_conf(); -- the gentler alternative"],
@@ -267,16 +267,16 @@ fn wal_bound(case: &Case) -> Answer {
         let claim = Claim::new(
             Severity::High,
             Level::DiscriminatingCounter,
-            format!("{node}: vacuum waits {} of its time for the WAL, at {} a second", say::percent(share), say::bytes(wal)),
+            format!("{node}: vacuum waits {} of its time for the WAL, at {} a second", units::percent(share), units::bytes(wal)),
         )
         .on_node(node)
         .during(phase.windows(waits, is_wal))
         .number("wal_share", share)
         .number("wal_bytes_per_s", wal)
-        .because(format!("seen in {}", waits.top_within(Who::Vacuum, 3, &[phase.within]).iter().map(|(event, share)| format!("{event} {}", say::percent(*share))).collect::<Vec<_>>().join(", ")))
-        .with(holder, |claim, told| claim.because(told))
-        .with(slept, |claim, slept| claim.because(format!("until {} into the recording it slept for its cost limit (VAC-01): that was the first limit, the WAL is the next", say::seconds(slept.to_us as f64 / 1e6))))
-        .not(format!("the cost limit: {} of the samples sleep for it", say::percent(phase.share_of(waits, is_delay))))
+        .because(format!("seen in {}", waits.top_within(Who::Vacuum, 3, &[phase.within]).iter().map(|(event, share)| format!("{event} {}", units::percent(*share))).collect::<Vec<_>>().join(", ")))
+        .with(holder, |claim, detail| claim.because(detail))
+        .with(slept, |claim, slept| claim.because(format!("until {} into the recording it slept for its cost limit (VAC-01): that was the first limit, the WAL is the next", units::seconds(slept.to_us as f64 / 1e6))))
+        .not(format!("the cost limit: {} of the samples sleep for it", units::percent(phase.share_of(waits, is_delay))))
         .lacking("pg_stat_wal adds a backend's time only when its transaction ends: it shows nothing while a vacuum runs");
         claims.push(with_pace(case, node, claim).remedy(
             "use a faster device for the WAL, larger wal_buffers, wal_compression; more workers do not help. With the WAL in memory a power failure destroys the database: only for data that can be loaded again",
@@ -292,7 +292,7 @@ fn holder(waits: &Waits, within: Window) -> Option<String> {
     let queue = share(|kind, event| (kind, event) == ("LWLock", "WALWrite"))?;
     let writing = share(is_wal_io)?;
     (queue > writing && writing > 0.0)
-        .then(|| format!("one writes and {} queue behind it", say::short(queue / writing)))
+        .then(|| format!("one writes and {} queue behind it", units::short(queue / writing)))
 }
 
 fn saturated(case: &Case) -> Answer {
@@ -328,8 +328,8 @@ fn saturated(case: &Case) -> Answer {
             format!(
                 "{}: all {} autovacuum workers were busy in {} of the samples",
                 server.place,
-                say::short(most),
-                say::percent(full)
+                units::short(most),
+                units::percent(full)
             ),
         )
         .on_node(server.place)
@@ -340,7 +340,7 @@ fn saturated(case: &Case) -> Answer {
         if !waiting.is_empty() {
             claim = claim.because(format!(
                 "{} above their threshold during that time: {}",
-                say::counted(waiting.len(), "table"),
+                units::counted(waiting.len(), "table"),
                 waiting.iter().take(5).copied().collect::<Vec<_>>().join(", ")
             ));
         }
@@ -353,7 +353,7 @@ fn saturated(case: &Case) -> Answer {
         claim = claim.with(delay, |claim, share| {
             claim.number("delay_share", share).because(format!(
                 "they slept for the cost limit during {} of their time",
-                say::percent(share)
+                units::percent(share)
             ))
         });
         claims.push(claim.remedy(
@@ -393,8 +393,8 @@ fn fruitless(case: &Case) -> Answer {
             format!(
                 "{}: {relation} was vacuumed {} and still has {} dead rows",
                 table.place,
-                say::counted(runs.sum() as usize, "time"),
-                say::count(last)
+                units::counted(runs.sum() as usize, "time"),
+                units::count(last)
             ),
         )
         .on_node(table.place)
@@ -417,8 +417,8 @@ fn fruitless(case: &Case) -> Answer {
 }
 
 fn freeze_max_age(case: &Case, node: &str) -> f64 {
-    let told = case.one("server", node).and_then(|server| server.max("freeze_max_age_xids"));
-    told.filter(|age| *age > 0.0).unwrap_or(FREEZE_MAX_AGE)
+    let detail = case.one("server", node).and_then(|server| server.max("freeze_max_age_xids"));
+    detail.filter(|age| *age > 0.0).unwrap_or(FREEZE_MAX_AGE)
 }
 
 fn is_old(case: &Case, holder: &Thing<'_>) -> bool {
@@ -455,7 +455,7 @@ fn horizon(case: &Case) -> Answer {
             ),
         };
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-        let known = age_s.map_or(String::new(), |age| format!(", {}", say::seconds(age)));
+        let known = age_s.map_or(String::new(), |age| format!(", {}", units::seconds(age)));
         claims.push(
             Claim::new(
                 if share >= AGE_SHARE_HIGH { Severity::High } else { Severity::Medium },
@@ -464,7 +464,7 @@ fn horizon(case: &Case) -> Answer {
                     "{}: {} holds the xmin horizon back by {} transactions{known}",
                     holder.place,
                     holder_words(&holder),
-                    say::count(age)
+                    units::count(age)
                 ),
             )
             .on_node(holder.place)
@@ -474,8 +474,8 @@ fn horizon(case: &Case) -> Answer {
             .with(age_s, |claim, age| claim.number("age_s", age))
             .because(format!(
                 "that is {} of autovacuum_freeze_max_age ({})",
-                say::percent(share),
-                say::count(most)
+                units::percent(share),
+                units::count(most)
             ))
             .with(session.filter(|_| !state.is_empty()), |claim, session| {
                 claim.because(format!(
@@ -537,17 +537,17 @@ fn wraparound(case: &Case) -> Answer {
             begun if begun >= 1.0 => Severity::Medium,
             _ => Severity::Low,
         };
-        let told = if now >= most {
+        let detail = if now >= most {
             "vacuum against wraparound is due now".to_string()
         } else if burn > 0.0 {
-            format!("vacuum against wraparound begins in {}", say::seconds(left_s))
+            format!("vacuum against wraparound begins in {}", units::seconds(left_s))
         } else {
             "vacuum against wraparound is near, at an unknown time".to_string()
         };
         let claim = Claim::new(
             severity,
             Level::DiscriminatingCounter,
-            format!("{}: {told}: the oldest row is {} transactions old, it is forced at {}", server.place, say::count(now), say::count(most)),
+            format!("{}: {detail}: the oldest row is {} transactions old, it is forced at {}", server.place, units::count(now), units::count(most)),
         )
         .on_node(server.place)
         .during([age.window()])
@@ -577,8 +577,8 @@ fn advise(case: &Case, node: &str, server: &Lines, mut claim: Claim) -> Claim {
     if bytes > 0.0 {
         claim = claim.number("bytes_to_read", bytes).because(format!(
             "{} of heap in {} must be read once",
-            say::bytes(bytes),
-            say::counted(tables.len(), "table")
+            units::bytes(bytes),
+            units::counted(tables.len(), "table")
         ));
     }
     let speed: f64 = speeds.iter().sum();
@@ -588,9 +588,9 @@ fn advise(case: &Case, node: &str, server: &Lines, mut claim: Claim) -> Claim {
         let time = (bytes / (each * workers)).max(largest / each);
         claim = claim.number("predicted_s", time).because(format!(
             "at {} a second for each of {} workers this takes {}",
-            say::bytes(each),
-            say::short(workers),
-            say::seconds(time)
+            units::bytes(each),
+            units::short(workers),
+            units::seconds(time)
         ));
     } else {
         claim = claim.lacking(
@@ -612,13 +612,13 @@ fn advise(case: &Case, node: &str, server: &Lines, mut claim: Claim) -> Claim {
     .into_iter()
     .max_by(|left, right| left.1.total_cmp(&right.1));
     claim = claim.with(limit, |claim, (name, share)| {
-        claim.because(format!("its limit now: {name}, {} of its time", say::percent(share)))
+        claim.because(format!("its limit now: {name}, {} of its time", units::percent(share)))
     });
     if delay > 0.0 {
         claim = claim.because(format!(
             "autovacuum_vacuum_cost_delay = 0 saves at most {} of its time",
-            say::percent(delay)
+            units::percent(delay)
         ));
     }
-    claim.because(format!("a faster WAL saves at most {}; more workers help only if there are more tables than workers and the cost limit is raised", say::percent(wal)))
+    claim.because(format!("a faster WAL saves at most {}; more workers help only if there are more tables than workers and the cost limit is raised", units::percent(wal)))
 }

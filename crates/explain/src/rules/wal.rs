@@ -5,9 +5,9 @@ use crate::case::Case;
 use crate::decompose;
 use crate::rule::Need::{Any, Driven, Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
-use crate::say;
 use crate::series::Series;
 use crate::statistics;
+use crate::units;
 use crate::waits::{self, Who};
 use record::event;
 use record::finding::{Level, Severity, Window};
@@ -131,7 +131,10 @@ fn flush_bound(case: &Case) -> Answer {
         let mut claim = Claim::new(
             if share >= WAL_SHARE_HIGH { Severity::High } else { Severity::Medium },
             Level::DiscriminatingCounter,
-            format!("{node}: {} of the active sessions wait for the WAL to be written", say::percent(share)),
+            format!(
+                "{node}: {} of the active sessions wait for the WAL to be written",
+                units::percent(share)
+            ),
         )
         .on_node(node)
         .during(waits.windows(Who::Client, is_wal))
@@ -143,24 +146,24 @@ fn flush_bound(case: &Case) -> Answer {
             waits
                 .top(Who::Client, 3)
                 .iter()
-                .map(|(event, share)| format!("{event} {}", say::percent(*share)))
+                .map(|(event, share)| format!("{event} {}", units::percent(*share)))
                 .collect::<Vec<_>>()
                 .join(", ")
         ))
         .not(format!(
             "locks between sessions: {} of the samples in Lock",
-            say::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))
+            units::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))
         ))
         .not(format!(
             "synchronous standbys: {} in IPC:SyncRep",
-            say::percent(
+            units::percent(
                 waits.share(Who::Client, |kind, event| (kind, event) == ("IPC", "SyncRep")).unwrap_or(0.0)
             )
         ));
         for (device, await_ms) in &flushes {
             claim = claim
                 .number("flush_await_ms", *await_ms)
-                .because(format!("a flush of {device} takes {} ms", say::short(*await_ms)));
+                .because(format!("a flush of {device} takes {} ms", units::short(*await_ms)));
         }
         if flushes.is_empty() {
             claim = claim.lacking("samples of the disk below the WAL: how long a flush takes there");
@@ -175,13 +178,13 @@ fn flush_bound(case: &Case) -> Answer {
 
 /// Moments at which checkpoints began: from events, else from the counters.
 fn checkpoints(case: &Case) -> Vec<u64> {
-    let told: Vec<u64> = case
+    let wording: Vec<u64> = case
         .events_of(event::CHECKPOINT)
         .filter(|event| event.more.get("end_only").and_then(serde_json::Value::as_bool) != Some(true))
         .map(|event| event.t_us)
         .collect();
-    if !told.is_empty() {
-        return told;
+    if !wording.is_empty() {
+        return wording;
     }
     let counted = |field: &'static str| {
         case.things("server").filter_map(move |server| server.lines.series(field)).flat_map(|series| {
@@ -231,17 +234,17 @@ fn peaks(case: &Case) -> Answer {
         let floors = [usual * PEAK_FACTOR, (usual * PEAK_FACTOR).max(p99.max() * PEAK_TALL)];
         let coincide = |floor: f64| {
             let joined = peaks_above(&p99, floor);
-            let moments: Vec<u64> =
+            let times_us: Vec<u64> =
                 joined.iter().map(|peak| peak.from_us.saturating_sub(window.from_us)).collect();
-            if moments.len() < PEAKS_MIN {
+            if times_us.len() < PEAKS_MIN {
                 return None;
             }
             let (hits, p) =
-                statistics::coincidence(&moments, &inside, window.length_us(), BEFORE_US, AFTER_US);
-            let share = hits as f64 / moments.len() as f64;
-            (share >= PEAK_SHARE && p < P_MAX).then_some((joined, moments, hits, p))
+                statistics::coincidence(&times_us, &inside, window.length_us(), BEFORE_US, AFTER_US);
+            let share = hits as f64 / times_us.len() as f64;
+            (share >= PEAK_SHARE && p < P_MAX).then_some((joined, times_us, hits, p))
         };
-        let Some((joined, moments, hits, p)) = floors.into_iter().find_map(coincide) else { continue };
+        let Some((joined, times_us, hits, p)) = floors.into_iter().find_map(coincide) else { continue };
         let height = p99.within(&joined).max();
         let sync = |kind: &str, event: &str| (kind, event) == ("IPC", "SyncRep");
         let mut claim = Claim::new(
@@ -250,12 +253,12 @@ fn peaks(case: &Case) -> Answer {
             format!(
                 "{}: {hits} of {} latency peaks begin with a checkpoint: p99 rises from {} to {}",
                 step.key,
-                moments.len(),
-                say::us(usual),
-                say::us(height)
+                times_us.len(),
+                units::us(usual),
+                units::us(height)
             ),
         )
-        .number("peaks", moments.len() as f64)
+        .number("peaks", times_us.len() as f64)
         .number("peaks_at_checkpoints", hits as f64)
         .number("checkpoints", inside.len() as f64)
         .number("p", p)
@@ -263,7 +266,7 @@ fn peaks(case: &Case) -> Answer {
         .number("p99_us_in_peaks", height)
         .because(format!(
             "probability of as many by chance: p = {}",
-            if p < 0.002 { "0.001 or less".to_string() } else { say::short(p) }
+            if p < 0.002 { "0.001 or less".to_string() } else { units::short(p) }
         ));
         for (node, waits) in case.waiting_nodes() {
             let in_peaks = waits.seen_within(Who::Client, &joined);
@@ -275,7 +278,7 @@ fn peaks(case: &Case) -> Answer {
             claim = claim.with(top, |claim, (event, seen)| {
                 claim.because(format!(
                     "{node}: in the peaks {} of the active sessions are in {event}",
-                    say::percent(seen / in_peaks)
+                    units::percent(seen / in_peaks)
                 ))
             });
             if waits.share(Who::Client, sync).unwrap_or(0.0) > 0.1 {
@@ -289,8 +292,8 @@ fn peaks(case: &Case) -> Answer {
                     claim = claim.because(format!(
                         "{}: up to {} are being written back in the peaks, {} on average",
                         host.place,
-                        say::bytes(inside),
-                        say::bytes(all)
+                        units::bytes(inside),
+                        units::bytes(all)
                     ));
                 }
             }
@@ -304,7 +307,7 @@ fn peaks(case: &Case) -> Answer {
         ));
     }
     let count = all.len();
-    Answer::of(claims, || format!("p99 of every second against {}", say::counted(count, "checkpoint")))
+    Answer::of(claims, || format!("p99 of every second against {}", units::counted(count, "checkpoint")))
 }
 
 /// Bytes of a setting as the server writes it: `1GB`, `512MB`, `16kB`.
@@ -327,12 +330,12 @@ fn requested(case: &Case) -> Answer {
         let requested = server.lines.series("checkpoints_requested");
         let count = requested.map_or(0.0, crate::series::Series::sum);
         let timed = server.lines.sum("checkpoints_timed").unwrap_or(0.0);
-        let said = case.events_of(event::SERVER_LOG).find(|event| {
+        let reported = case.events_of(event::SERVER_LOG).find(|event| {
             event.message.contains("too frequently")
                 && matches!(Case::word_of(event, "node"), node if node.is_empty() || node == server.place)
         });
         let share = count / (count + timed).max(1.0);
-        if said.is_none() && (count < REQUESTED_MIN || share <= REQUESTED_SHARE) {
+        if reported.is_none() && (count < REQUESTED_MIN || share <= REQUESTED_SHARE) {
             continue;
         }
         let wal = server.lines.rate("wal_bytes").unwrap_or(0.0);
@@ -345,10 +348,10 @@ fn requested(case: &Case) -> Answer {
             .filter(|event| Case::word_of(event, "reason").contains("wal"))
             .count();
         let written = server.lines.sum("wal_bytes").map(|bytes| bytes / count.max(1.0));
-        let is_asked_for = setting_bytes(now)
+        let is_requested = setting_bytes(now)
             .zip(written)
             .is_some_and(|(limit, written)| written < limit * FORCED_DISTANCE_MIN);
-        if said.is_none() && reason == 0 && is_asked_for {
+        if reported.is_none() && reason == 0 && is_requested {
             continue;
         }
         claims.push(
@@ -359,7 +362,7 @@ fn requested(case: &Case) -> Answer {
                     "{}: {count:.0} of {:.0} checkpoints were forced, every {} on average",
                     server.place,
                     count + timed,
-                    say::seconds(seconds / count.max(1.0))
+                    units::seconds(seconds / count.max(1.0))
                 ),
             )
             .on_node(server.place)
@@ -370,15 +373,15 @@ fn requested(case: &Case) -> Answer {
             .number("max_wal_size_needed_bytes", needed)
             .because(format!(
                 "max_wal_size is {now}; {} of WAL a second need {} for checkpoints every {}",
-                say::bytes(wal),
-                say::bytes(needed),
-                say::seconds(CHECKPOINT_TIMEOUT_S)
+                units::bytes(wal),
+                units::bytes(needed),
+                units::seconds(CHECKPOINT_TIMEOUT_S)
             ))
-            .with(said, |claim, event| claim.because(format!("the server's log: {}", event.message)))
+            .with(reported, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .with(Some(reason).filter(|count| *count > 0), |claim, count| {
                 claim.because(format!("the log names the WAL as the reason for {count}"))
             })
-            .with(if reason == 0 && said.is_none() { Some(()) } else { None }, |claim, ()| {
+            .with(if reason == 0 && reported.is_none() { Some(()) } else { None }, |claim, ()| {
                 claim.lacking(
                     "the reason for each checkpoint: a command or a backup can also force one (log_checkpoints)",
                 )
@@ -466,8 +469,8 @@ fn meeting(case: &Case, node: &str) -> Option<(String, Option<String>)> {
         tables && parts.contains(&"wal") && host.is_none_or(|host| host == mount.place)
     });
     if let Some(mount) = shared {
-        let told = format!("are on {} ({})", mount.name, mount.lines.word("device"));
-        return Some((told, Some(mount.place.to_string())));
+        let wording = format!("are on {} ({})", mount.name, mount.lines.word("device"));
+        return Some((wording, Some(mount.place.to_string())));
     }
     let disks = |of_tables: bool| -> BTreeSet<&str> {
         let parts = case.facts("disk").filter_map(|fact| {
@@ -486,7 +489,7 @@ fn shared_device(case: &Case) -> Answer {
     let mut claims = vec![];
     for (node, waits) in case.waiting_nodes() {
         let Some(share) = wal_share(case, node, waits) else { continue };
-        let Some((told, host)) = meeting(case, node) else { continue };
+        let Some((wording, host)) = meeting(case, node) else { continue };
         let host = host.unwrap_or_default();
         let reads: f64 = case
             .at("disk", &host)
@@ -497,7 +500,7 @@ fn shared_device(case: &Case) -> Answer {
             Claim::new(
                 Severity::Low,
                 Level::CoOccurrence,
-                format!("{node}: WAL and tables {told}, and {} of the active sessions wait for the WAL", say::percent(share)),
+                format!("{node}: WAL and tables {wording}, and {} of the active sessions wait for the WAL", units::percent(share)),
             )
             .on_node(node)
             .on_host(&host)
@@ -526,7 +529,7 @@ fn buffers(case: &Case) -> Answer {
         }
         let now = case.setting(server.place, "wal_buffers").unwrap_or("unknown");
         claims.push(
-            Claim::new(Severity::Low, Level::DiscriminatingCounter, format!("{}: WAL buffers were full {} times, {} per commit", server.place, say::count(full.sum()), say::short(per_commit)))
+            Claim::new(Severity::Low, Level::DiscriminatingCounter, format!("{}: WAL buffers were full {} times, {} per commit", server.place, units::count(full.sum()), units::short(per_commit)))
                 .on_node(server.place)
                 .during(full.stretches(0, |point| point.sum > 0.0))
                 .number("wal_buffers_full", full.sum())

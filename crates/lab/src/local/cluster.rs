@@ -40,7 +40,7 @@ pub struct UpOptions {
     pub port: Option<u16>,
     /// The sockets' folder; `None`: inside the cluster's folder, or under `/tmp` when that path is too long.
     pub socket_dir: Option<PathBuf>,
-    /// Listen on 127.0.0.1 too, and let the nodes talk to each other that way. TCP then asks for a SCRAM password, which the user has to set first.
+    /// Listen on 127.0.0.1 too, and let the nodes talk to each other that way. TCP then requests a SCRAM password, which the user has to set first.
     pub tcp: bool,
     /// Settings to start from.
     pub preset: Preset,
@@ -137,7 +137,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     {
         return Err(LocalError::Topology {
             problem: format!("{name} cannot be set before the standbys are there"),
-            hint: "say it with --sync, for example --sync \"ANY 1 (s1, s2)\"".to_owned(),
+            hint: "use --sync, for example --sync \"ANY 1 (s1, s2)\"".to_owned(),
         });
     }
     let options = &UpOptions { tcp: options.tcp || options.topology.needs_tcp(), ..options.clone() };
@@ -155,7 +155,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     let servers: Vec<Server> = planned
         .iter()
         .map(|node| {
-            let port = ports.next().map_err(|error| say_node(error, &planned, &node.name))?;
+            let port = ports.next().map_err(|error| name_node(error, &planned, &node.name))?;
             folder::check_socket_path(&socket_dir, port)?;
             Ok(Server {
                 name: node.name.clone(),
@@ -198,7 +198,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
 }
 
 /// An error said of a node, unless there is only one.
-fn say_node(error: LocalError, planned: &[Planned], name: &str) -> LocalError {
+fn name_node(error: LocalError, planned: &[Planned], name: &str) -> LocalError {
     if planned.len() > 1 { error.on(name) } else { error }
 }
 
@@ -249,7 +249,7 @@ fn make(
     let made: Vec<(Server, f64, f64)> = topology::at_once(originals.len(), |number| {
         let mut server = originals[number].clone();
         let times = make_server(&mut server, &settings, ports, options);
-        let (initdb_s, start_s) = times.map_err(|error| say_node(error, planned, &server.name))?;
+        let (initdb_s, start_s) = times.map_err(|error| name_node(error, planned, &server.name))?;
         Ok((server, initdb_s, start_s))
     })?;
     let slowest = |time: fn(&(Server, f64, f64)) -> f64| made.iter().map(time).fold(0.0, f64::max);
@@ -263,7 +263,7 @@ fn make(
         let (user, statement) = options.topology.link_role(&password);
         for server in &mut servers {
             server.login = Some((user, password.clone()));
-            topology::tell(&server.peer(), std::slice::from_ref(&statement))?;
+            topology::execute_all(&server.peer(), std::slice::from_ref(&statement))?;
         }
     }
     if !copies.is_empty() {
@@ -336,7 +336,7 @@ fn add_standbys(
     let Some(primary) = servers.first().cloned() else { return Ok(()) };
     let names: Vec<String> =
         std::iter::once(&primary).chain(&copies).map(|server| server.name.clone()).collect();
-    topology::tell(&primary.peer(), &topology::replicated::slots(0, &names, true))?;
+    topology::execute_all(&primary.peer(), &topology::replicated::slots(0, &names, true))?;
     for copy in &mut copies {
         copy.login.clone_from(&primary.login);
         copy.make_dir()?;
@@ -526,12 +526,12 @@ fn remove(dir: &Path) -> Result<Removed, LocalError> {
     let mut removed = Removed::default();
     let node_dirs = folder::marked_node_dirs(dir);
     let data_dirs: Vec<PathBuf> = node_dirs.iter().map(|node| node.join("data")).collect();
-    let say = |error: LocalError, number: usize| match node_dirs[number].file_name() {
+    let at_node = |error: LocalError, number: usize| match node_dirs[number].file_name() {
         Some(name) if node_dirs.len() > 1 => error.on(&name.to_string_lossy()),
         _ => error,
     };
     let stopped = topology::at_once(data_dirs.len(), |number| {
-        server::stop_for_good(&data_dirs[number]).map_err(|error| say(error, number))
+        server::stop_for_good(&data_dirs[number]).map_err(|error| at_node(error, number))
     })?;
     removed.stopped =
         u32::try_from(stopped.into_iter().filter(|stopped| *stopped).count()).unwrap_or(u32::MAX);

@@ -113,7 +113,7 @@ pub enum LocalError {
         dir: PathBuf,
         /// What lies there.
         kind: String,
-        /// What was asked for.
+        /// What was requested.
         wanted: &'static str,
     },
     /// A standby has been promoted since the primary went.
@@ -177,7 +177,7 @@ pub enum LocalError {
     /// The cluster file cannot be read, written or used.
     #[error(transparent)]
     ClusterFile(#[from] ClusterFileError),
-    /// A cluster that cannot be, as it was asked for.
+    /// A cluster that cannot be, as it was requested.
     #[error("{problem}")]
     Topology {
         /// What is wrong with it.
@@ -306,7 +306,7 @@ impl LocalError {
             }
             LocalError::Topology { hint, .. } | LocalError::Extension { hint, .. } => Some(hint.clone()),
             LocalError::NotFollowing { .. } => {
-                Some("the log of that node, beside its data directory, says why".to_owned())
+                Some("the log of that node, beside its data directory, gives the reason".to_owned())
             }
             LocalError::Tablespace { name, .. } => Some(format!(
                 "a copy would write into the same folder: move its tables and drop tablespace {name}, or set up the standby on another machine"

@@ -1,17 +1,18 @@
 //! A cluster's folder: the marker that makes it ours, its lock, the socket's folder, and ports.
 //!
-//! The marker is written before anything else and removed last, so whatever interrupts `up` or `down`, it is there and says where the rest is.
+//! The marker is written before anything else and removed last, so whatever interrupts `up` or `down`, it is there and reports where the rest is.
 
+use connect::poll;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::LocalError;
-use super::process::{self, POLL_INTERVAL};
+use super::process;
 use connect::os_user::OsUser;
 
 /// A lock that was given up is held for a moment longer by every child that another thread had just forked.
@@ -50,15 +51,11 @@ pub(super) fn mark(dir: &Path, socket_dir: &Path, subfolders: &[String]) -> Resu
 pub(super) fn lock_marker(dir: &Path) -> Result<File, LocalError> {
     let path = dir.join(MARKER_NAME);
     let mut file = File::open(&path).map_err(LocalError::io("open", &path))?;
-    let begin = Instant::now();
-    while file.try_lock().is_err() {
-        if begin.elapsed() > LOCK_PATIENCE {
-            let mut text = String::new();
-            let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
-            let pid = text.lines().find_map(|line| line.strip_prefix("pid ")?.parse().ok());
-            return Err(LocalError::Busy { dir: dir.to_owned(), pid });
-        }
-        std::thread::sleep(POLL_INTERVAL);
+    if poll::until(LOCK_PATIENCE, || file.try_lock().ok()).is_none() {
+        let mut text = String::new();
+        let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
+        let pid = text.lines().find_map(|line| line.strip_prefix("pid ")?.parse().ok());
+        return Err(LocalError::Busy { dir: dir.to_owned(), pid });
     }
     Ok(file)
 }
@@ -127,7 +124,7 @@ pub(super) fn check_socket_path(socket_dir: &Path, port: u16) -> Result<(), Loca
     Ok(())
 }
 
-/// The port that was asked for, if nobody has it.
+/// The port that was requested, if it is free.
 pub(super) fn claim_port(port: u16, socket_dir: &Path, tcp: bool) -> Result<u16, LocalError> {
     match who_listens(port, socket_dir, tcp) {
         Some(place) => Err(LocalError::PortInUse { port, place }),

@@ -1,6 +1,6 @@
 //! Finds PostgreSQL server binaries.
 //!
-//! Only `postgres` and `initdb` are asked for: the npm package has little more, and pgfathom needs no other program.
+//! Only `postgres` and `initdb` are requested: the npm package has little more, and pgfathom needs no other program.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -64,7 +64,7 @@ impl Installation {
         let text = String::from_utf8_lossy(&output.stdout);
         let version = Version::parse(&text).ok_or_else(|| {
             let error = String::from_utf8_lossy(&output.stderr);
-            format!("postgres --version says {:?}", format!("{}{}", text.trim(), error.trim()))
+            format!("postgres --version printed {:?}", format!("{}{}", text.trim(), error.trim()))
         })?;
         Ok(Installation { bin_dir: bin_dir.to_owned(), version })
     }

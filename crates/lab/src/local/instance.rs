@@ -3,10 +3,11 @@
 //! All that is needed is the data directory: which processes belong to it the kernel knows, whatever a pid file says. Who may be hurt is
 //! decided by the caller.
 
+use connect::poll;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -119,7 +120,7 @@ impl Instance {
     ///
     /// # Errors
     /// When that is not permitted.
-    pub fn signal_all(&self, signal: Signal) -> Result<(), LocalError> {
+    pub(crate) fn signal_all(&self, signal: Signal) -> Result<(), LocalError> {
         let first = process::postmaster_in(&self.data_dir);
         let others = self.pids().into_iter().filter(|pid| Some(*pid) != first);
         for pid in first.into_iter().chain(others) {
@@ -151,18 +152,12 @@ impl Instance {
     /// # Errors
     /// When that is not permitted, or processes outlive it.
     pub fn kill9(&self) -> Result<(), LocalError> {
-        let begin = Instant::now();
-        loop {
-            // Again and again: the first process may have forked between our look and its end.
-            self.signal_all(Signal::KILL)?;
-            if !self.is_up() {
-                return Ok(());
-            }
-            if begin.elapsed() > END_TIMEOUT {
-                return Err(self.not_stopped());
-            }
-            std::thread::sleep(process::POLL_INTERVAL);
-        }
+        // Again and again: the first process may have forked between our look and its end.
+        let ended = poll::until(END_TIMEOUT, || match self.signal_all(Signal::KILL) {
+            Ok(_) => (!self.is_up()).then_some(Ok(())),
+            Err(error) => Some(Err(error)),
+        });
+        ended.unwrap_or_else(|| Err(self.not_stopped()))
     }
 
     /// Asks it to stop, and waits until none of its processes is left.
@@ -173,14 +168,7 @@ impl Instance {
         let Some(first) = process::postmaster_in(&self.data_dir) else { return Ok(()) };
         process::send_signal(first, mode.signal())
             .map_err(LocalError::io("signal the server in", &self.data_dir))?;
-        let begin = Instant::now();
-        while self.is_up() {
-            if begin.elapsed() > END_TIMEOUT {
-                return Err(self.not_stopped());
-            }
-            std::thread::sleep(process::POLL_INTERVAL);
-        }
-        Ok(())
+        poll::until(END_TIMEOUT, || (!self.is_up()).then_some(())).ok_or_else(|| self.not_stopped())
     }
 
     /// Starts it, unless it runs, and waits until it accepts connections.

@@ -1,12 +1,13 @@
 //! Server processes: as whom they run, how they start, when they are ready, how they end.
 
+use connect::poll;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
@@ -15,8 +16,6 @@ use connect::os_user::OsUser;
 use super::{Installation, LocalError};
 use crate::sys;
 
-/// How often a starting or stopping server is looked at.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How much of the end of a log goes into a message.
 const LOG_TAIL_BYTES: u64 = 4096;
 /// And how many lines.
@@ -84,7 +83,7 @@ pub(crate) fn run_to_end(mut command: Command, name: &str) -> Result<(), LocalEr
     })
 }
 
-/// How a server is asked to stop (`pg_ctl stop -m`).
+/// How a server is stopped (`pg_ctl stop -m`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopMode {
     /// Waits for the clients to leave.
@@ -194,40 +193,31 @@ pub(crate) fn wait_ready(
     log: &Path,
     timeout: Duration,
 ) -> Result<(), LocalError> {
-    let start = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().map_err(LocalError::io("wait for the server in", data_dir))? {
-            return Err(LocalError::Start {
-                data_dir: data_dir.to_owned(),
-                status: status.to_string(),
-                log: log_tail(log),
-            });
+    let ready = poll::until(timeout, || match child.try_wait() {
+        Err(error) => Some(Err(LocalError::io("wait for the server in", data_dir)(error))),
+        Ok(Some(status)) => Some(Err(LocalError::Start {
+            data_dir: data_dir.to_owned(),
+            status: status.to_string(),
+            log: log_tail(log),
+        })),
+        Ok(None) => {
+            let is_ready = PidFile::read(data_dir).is_some_and(|file| file.ready && file.pid == child.id());
+            is_ready.then_some(Ok(()))
         }
-        if PidFile::read(data_dir).is_some_and(|file| file.ready && file.pid == child.id()) {
-            return Ok(());
-        }
-        if start.elapsed() > timeout {
-            return Err(LocalError::NotReady {
-                data_dir: data_dir.to_owned(),
-                waited_s: timeout.as_secs(),
-                log: log_tail(log),
-            });
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
+    });
+    ready.unwrap_or_else(|| {
+        Err(LocalError::NotReady {
+            data_dir: data_dir.to_owned(),
+            waited_s: timeout.as_secs(),
+            log: log_tail(log),
+        })
+    })
 }
 
 /// Waits until a child of ours has ended; false when it has not by then.
 pub(crate) fn wait_ended(child: &mut Child, timeout: Duration) -> bool {
-    let start = Instant::now();
-    while start.elapsed() <= timeout {
-        // An error means that it is no child any more, that is, has ended.
-        if !matches!(child.try_wait(), Ok(None)) {
-            return true;
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
-    false
+    // An error means that it is no child any more, that is, has ended.
+    poll::until(timeout, || (!matches!(child.try_wait(), Ok(None))).then_some(())).is_some()
 }
 
 /// The processes of a server whose data directory is `data_dir`: they are called `postgres` and work in that folder. That holds whatever the pid file says, and
@@ -251,7 +241,7 @@ pub fn servers_in(data_dir: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// Without `/proc`: the process of the pid file, if its command line says that it is a server of this folder.
+/// Without `/proc`: the process of the pid file, if its command line reports that it is a server of this folder.
 #[cfg(not(target_os = "linux"))]
 pub fn servers_in(data_dir: &Path) -> Vec<u32> {
     let Some(file) = PidFile::read(data_dir) else { return Vec::new() };

@@ -1,5 +1,6 @@
 //! One server of a local cluster: its files, its settings, its start and its end.
 
+use connect::poll;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -187,7 +188,7 @@ pub(super) fn free_bytes(path: &Path) -> u64 {
 
 /// Ends whatever server runs in a data directory that is deleted next: at once, then with force. False when none runs.
 ///
-/// Not a fast stop: its checkpoint would write what nobody reads again, and it waits for the standbys and subscribers of a cluster, which are stopped
+/// Not a fast stop: its checkpoint would write what nothing reads again, and it waits for the standbys and subscribers of a cluster, which are stopped
 /// at the same time.
 pub(crate) fn stop_for_good(data_dir: &Path) -> Result<bool, LocalError> {
     let Some(postmaster) = process::postmaster_in(data_dir) else { return Ok(false) };
@@ -198,12 +199,8 @@ pub(crate) fn stop_for_good(data_dir: &Path) -> Result<bool, LocalError> {
         for pid in pids {
             process::send_signal(pid, signal).map_err(LocalError::io("signal the server in", data_dir))?;
         }
-        let begin = Instant::now();
-        while begin.elapsed() < STOP_TIMEOUT {
-            if process::servers_in(data_dir).is_empty() {
-                return Ok(true);
-            }
-            std::thread::sleep(process::POLL_INTERVAL);
+        if poll::until(STOP_TIMEOUT, || process::servers_in(data_dir).is_empty().then_some(())).is_some() {
+            return Ok(true);
         }
     }
     Err(LocalError::NotStopped {

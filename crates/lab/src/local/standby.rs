@@ -49,7 +49,7 @@ pub(crate) fn copy(
     user: Option<&OsUser>,
 ) -> Result<(), LocalError> {
     let mut client = control::connect(primary)?;
-    let major = client.server_version_num().map_err(sql("ask for the version"))? / 10_000;
+    let major = client.server_version_num().map_err(sql("read the version"))? / 10_000;
     refuse_tablespaces(&mut client)?;
     let start = if major >= 15 {
         "select pg_catalog.pg_backup_start('pgfathom standby', true)::text"

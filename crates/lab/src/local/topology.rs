@@ -1,4 +1,4 @@
-//! What `up` makes out of one or several servers: which nodes there are, what each of them is set to, and how they are told of each other.
+//! What `up` makes out of one or several servers: which nodes there are, what each of them is set to, and what each knows of the others.
 //!
 //! A topology is a value; the SQL that makes one node know the others is a pure function of the nodes, so that it can be read and tested without a server.
 
@@ -19,7 +19,7 @@ pub(crate) use connect::sql::literal;
 
 /// Most nodes of one local cluster: more would only measure the machine's scheduler.
 pub const NODES_MAX: u32 = 64;
-/// Partitions of a sharded cluster per node, unless said otherwise: enough to move single ones, few enough to read a plan.
+/// Partitions of a sharded cluster per node, by default: enough to move single ones, few enough to read a plan.
 pub const PARTITIONS_PER_NODE_DEFAULT: u32 = 4;
 /// Most partitions: PostgreSQL plans more only slowly.
 pub const PARTITIONS_MAX: u32 = 4096;
@@ -272,8 +272,8 @@ impl Statement {
 }
 
 /// Says all of it to one node, each in a transaction of its own.
-pub(crate) fn tell(peer: &Peer, statements: &[Statement]) -> Result<(), LocalError> {
-    let told = || -> Result<(), LocalError> {
+pub(crate) fn execute_all(peer: &Peer, statements: &[Statement]) -> Result<(), LocalError> {
+    let detail = || -> Result<(), LocalError> {
         let mut client = control::connect(&peer.spec)?;
         for statement in statements {
             client
@@ -282,7 +282,7 @@ pub(crate) fn tell(peer: &Peer, statements: &[Statement]) -> Result<(), LocalErr
         }
         Ok(())
     };
-    told().map_err(|error| error.on(&peer.name))
+    detail().map_err(|error| error.on(&peer.name))
 }
 
 /// Makes each node know the others. All nodes run; their tables are made later, by whoever loads.
@@ -293,12 +293,12 @@ pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> 
         Topology::Replicated(_) => replicated::connect(peers),
         Topology::Sharded { .. } => on_each(peers, |me| {
             sharded::check(&peers[me])?;
-            tell(&peers[me], &sharded::statements(me, peers, major))
+            execute_all(&peers[me], &sharded::statements(me, peers, major))
         })
         .map(|_| ()),
         Topology::Multimaster { .. } => {
-            on_each(peers, |me| tell(&peers[me], &multimaster::publish(me, peers)))?;
-            on_each(peers, |me| tell(&peers[me], &multimaster::subscribe(me, peers)))?;
+            on_each(peers, |me| execute_all(&peers[me], &multimaster::publish(me, peers)))?;
+            on_each(peers, |me| execute_all(&peers[me], &multimaster::subscribe(me, peers)))?;
             on_each(peers, |me| {
                 let subscribers = peers.iter().filter(|peer| peer.name != peers[me].name);
                 let names: Vec<String> = subscribers
@@ -309,8 +309,8 @@ pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> 
             .map(|_| ())
         }
         Topology::Citus { .. } => {
-            on_each(peers, |me| tell(&peers[me], &citus::prepare(&peers[me])))?;
-            peers.first().map_or(Ok(()), |coordinator| tell(coordinator, &citus::join(peers)))
+            on_each(peers, |me| execute_all(&peers[me], &citus::prepare(&peers[me])))?;
+            peers.first().map_or(Ok(()), |coordinator| execute_all(coordinator, &citus::join(peers)))
         }
     }
 }

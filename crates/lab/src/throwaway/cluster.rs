@@ -163,7 +163,7 @@ fn add_standbys(
     let Some(primary) = nodes.first() else { return Ok(()) };
     let names: Vec<String> = planned.iter().map(|node| node.name.clone()).collect();
     let peer = Peer { name: names[0].clone(), spec: primary.spec(), link: Link::of(&primary.spec()) };
-    topology::tell(&peer, &replicated::slots(0, &names, true))?;
+    topology::execute_all(&peer, &replicated::slots(0, &names, true))?;
     let copies: Vec<Throwaway> = (0..planned.len() - 1)
         .map(|number| primary.empty_neighbour(data_dirs.get(number)))
         .collect::<Result<_, _>>()?;

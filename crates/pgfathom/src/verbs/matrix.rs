@@ -10,13 +10,13 @@ use clap::{Args, ValueEnum};
 use record::Exit;
 use std::time::Duration;
 
-/// Rounds unless --rounds says otherwise.
+/// Rounds unless --rounds is given.
 const ROUNDS_DEFAULT: &str = "3";
 /// Most rounds: a visit shorter than its own warm-up measures nothing.
 const ROUNDS_MAX: u64 = 100;
-/// Time per cell unless -T says otherwise, in seconds.
+/// Time per cell unless -T is given, in seconds.
 const TIME_DEFAULT: &str = "6";
-/// Sessions unless -c says otherwise.
+/// Sessions unless -c is given.
 const CLIENT_DEFAULT: &str = "4";
 
 /// The flags of `matrix`.

@@ -23,7 +23,7 @@ use std::time::Duration;
 #[command(after_help = "\
 Examples:
   pgfathom prove tpcc DBNAME                       after a load, after a run, or while one goes on
-  pgfathom prove tpcc --conditions C10,X13 DBNAME  only the books that transactions of several warehouses write
+  pgfathom prove tpcc --conditions C10,X13 DBNAME  only the conditions on rows that transactions of several warehouses write
   pgfathom prove hermitage DBNAME                  14 interleavings at every isolation level, and what they come to
   pgfathom prove hermitage --cluster cluster.toml  the same, and what the cluster adds
   pgfathom prove check --level si HISTORY          a history of ours (history.bin) or of Elle (EDN, JSON)

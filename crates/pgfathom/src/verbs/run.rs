@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use record::Exit;
 use std::time::Duration;
 
-/// Attempts at a transaction that meets a deadlock or a serialization failure, unless `--max-tries` says otherwise.
+/// Attempts at a transaction that meets a deadlock or a serialization failure, unless `--max-tries` is given.
 const MAX_TRIES_DEFAULT: &str = "10";
 
 /// The flags of `run`.
@@ -68,7 +68,7 @@ pub struct Run {
     /// Do not vacuum pgbench's tables before the run
     #[arg(short, long, help_heading = "Workload")]
     pub no_vacuum: bool,
-    /// Where sessions enter, and whose rows they ask for.
+    /// The nodes that sessions connect to, and whose rows they read.
     #[command(flatten)]
     pub route: RouteFlags,
     /// Number of sessions (database connections); several, as 1,2,4,8 or 1,2,4,...,256, make a sweep with a step for each
@@ -158,7 +158,7 @@ pub struct Run {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct RouteFlags {
-    /// Where sessions enter a cluster: each node by turns, random, owner (each session asks the node it enters at for that node's own
+    /// Where sessions enter a cluster: each node by turns, random, owner (each session connects to a node and reads that node's own
     /// rows; what -b tpcc does by itself), or NODE[,NODE...] by turns. Nodes are those of the cluster file, or of the target's own catalog
     #[arg(long, value_name = "WHERE", value_parser = way)]
     pub connect: Option<Way>,

@@ -8,9 +8,9 @@ use lab::local::{self, CommitLevel, PARTITIONS_PER_NODE_DEFAULT, Replication, Sy
 use record::Exit;
 use std::path::PathBuf;
 
-/// Nodes of a cluster of several, unless said otherwise.
+/// Nodes of a cluster of several, by default.
 const NODES_DEFAULT: u32 = 3;
-/// Standbys of a replicated cluster, unless said otherwise.
+/// Standbys of a replicated cluster, by default.
 const STANDBYS_DEFAULT: u32 = 2;
 
 /// The flags of `up`.

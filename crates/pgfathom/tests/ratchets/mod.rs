@@ -119,6 +119,98 @@ fn what_is_public_is_read() {
     hold("unread-public", "Public functions and constants that no other crate and no test reads.", &found);
 }
 
+/// Words that a reader has to decode, because the field has other ones (rule 5 of the guide for prose): programs report and query, they do not say
+/// and ask, and no process is a nobody.
+const PRIVATE_WORDS: [&str; 30] = [
+    "acquit",
+    "acquits",
+    "asked",
+    "books",
+    "crew",
+    "dealt",
+    "desk",
+    "diary",
+    "foreman",
+    "ground",
+    "hears",
+    "heard",
+    "moments",
+    "nobody",
+    "said",
+    "says",
+    "seat",
+    "seats",
+    "somebody",
+    "stranger",
+    "strangers",
+    "talk",
+    "talks",
+    "team",
+    "tell",
+    "tells",
+    "told",
+    "voice",
+    "voices",
+    "whoever",
+];
+
+/// How often each crate has each of these words in its source, comments included: words of identifiers count, parts of words do not.
+fn private_words(files: impl Iterator<Item = (String, String)>) -> BTreeMap<(String, &'static str), usize> {
+    let mut counts = BTreeMap::new();
+    for (file, text) in files {
+        // "Cannot tell" is a verdict, and a machine of PostgreSQL may have a user of that name.
+        let text = text.to_lowercase().replace("cannot tell", "").replace("\"nobody\"", "");
+        for word in text.split(|c: char| !c.is_alphanumeric()) {
+            if let Some(known) = PRIVATE_WORDS.iter().find(|known| **known == word) {
+                *counts.entry((crate_of(&file).to_owned(), *known)).or_default() += 1;
+            }
+        }
+    }
+    counts
+}
+
+#[test]
+fn private_words_only_become_fewer() {
+    let mut files = Vec::new();
+    sources(&root().join("crates"), &mut files);
+    let named = files.iter().map(|path| {
+        let name = path.strip_prefix(root()).expect("below the root").display().to_string();
+        (name, read(path))
+    });
+    let found = private_words(named.filter(|(name, _)| name.contains("/src/")));
+    let lines: BTreeSet<String> =
+        found.iter().map(|((name, word), count)| format!("{name} {word} {count}")).collect();
+    println!("private words: {} in all", found.values().sum::<usize>());
+    if std::env::var("PGFATHOM_BLESS").is_ok_and(|value| value == "1") {
+        hold("private-words", "Private words by crate, with their number.", &lines);
+    }
+    let mut known = BTreeMap::new();
+    for line in listed("private-words") {
+        let (word, count) = line.rsplit_once(' ').expect("a crate, a word and a number");
+        known.insert(word.to_owned(), count.parse::<usize>().expect("a number"));
+    }
+    let more: Vec<String> = found
+        .iter()
+        .filter(|((name, word), count)| **count > known.get(&format!("{name} {word}")).copied().unwrap_or(0))
+        .map(|((name, word), count)| format!("{name} {word} {count}"))
+        .collect();
+    assert!(more.is_empty(), "use the field's terms, more private words than listed: {more:#?}");
+    let all: usize = known.values().sum();
+    let slack = all - found.values().sum::<usize>();
+    assert!(slack <= PRIVATE_WORDS_SLACK, "{slack} private words are gone: bless the list");
+}
+
+/// So many words may go before the list must be written anew: otherwise every change of a comment would have to.
+const PRIVATE_WORDS_SLACK: usize = 50;
+
+#[test]
+fn private_words_are_counted() {
+    let text = "// He told_it, as Nobody says; says. It cannot tell. essays";
+    let found = private_words([("crates/run/src/a.rs".to_owned(), text.to_owned())].into_iter());
+    let of = |word: &'static str| found.get(&("run".to_owned(), word)).copied().unwrap_or(0);
+    assert_eq!((of("told"), of("nobody"), of("says"), of("tell")), (1, 1, 2, 0));
+}
+
 /// The place of a module in its crate: `["fill", "team"]` of `crates/load/src/fill/team.rs`.
 fn module_of(file: &str) -> Vec<String> {
     let path = file.split_once("/src/").map_or("", |(_, path)| path).trim_end_matches(".rs");

@@ -134,7 +134,7 @@ impl fmt::Display for Level {
 pub enum Class {
     /// Something was read that nobody wrote.
     Garbage,
-    /// Two writes of one key cannot be told apart, so nothing can be said about it: the workload's mistake.
+    /// Two writes of one key cannot be distinguished, so nothing can be reported about it: the workload's mistake.
     AmbiguousWrite,
     /// An element stands twice in one list.
     DuplicateElement,
@@ -208,12 +208,10 @@ impl Class {
     }
 
     /// What happened, in words.
-    pub fn says(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
-            Class::Garbage => "something was read that nobody wrote",
-            Class::AmbiguousWrite => {
-                "two writes of one key have the same value, so nobody can tell them apart"
-            }
+            Class::Garbage => "a value was read that no transaction wrote",
+            Class::AmbiguousWrite => "two writes of one key have the same value and cannot be told apart",
             Class::DuplicateElement => "an element stands twice in a list",
             Class::DuplicateVersion => {
                 "two acknowledged transactions were counted to the same version: one of them is lost"

@@ -182,7 +182,7 @@ fn back(
                 }
                 continue;
             }
-            // Nobody reads moments, so going through them costs nothing: the shortest circle is the one with the fewest transactions.
+            // Nothing reads moments, so going through them costs nothing: the shortest circle is the one with the fewest transactions.
             let is_free = next >= graph.txns;
             let length = if is_free { length } else { length + 1 };
             let there = place(next, now);

@@ -3,7 +3,7 @@
 //! ```text
 //! what follows from reads, sessions and time ── graph ── a circle: no order is allowed, the level is refuted
 //!        └── more follows from its paths <──┘    └── none, and nothing more follows ── try an order ── its graph has no circle: the level is possible
-//!                                                                                                 └── it has: nobody knows, the answer says so
+//!                                                                                                 └── it has: it is unknown, the answer says so
 //! ```
 //!
 //! To find an order is hard in general (NP-complete for serializable histories). The one that is tried is what a scheduler would do who starts transactions as
@@ -157,7 +157,7 @@ pub(super) fn draw_known(
     }
 }
 
-/// What can be said of one level; `is_deep` asks for more than a first look.
+/// What can be reported of one level; `is_deep` requests more than a first look.
 fn answer(
     versions: &mut Versions<'_>,
     orders: &Orders,
@@ -289,34 +289,6 @@ fn conclude(known: &[(Shape, Order, Answer)], ambiguous_keys: u64, judgement: &m
         // A view of three reads may need an order for a weaker level only: then that of one key.
         judgement.keys = keys.max().unwrap_or(0).max(ambiguous_keys).max(1);
     }
-}
-
-/// The nodes of a view without circles, each after all that it leads to.
-pub(super) fn backwards(view: &View<'_>) -> Vec<u32> {
-    let nodes = view.nodes();
-    let mut line = Vec::with_capacity(nodes as usize);
-    let mut is_seen = vec![false; nodes as usize];
-    let mut stack: Vec<(u32, u32)> = Vec::new();
-    for start in 0..nodes {
-        if std::mem::replace(&mut is_seen[start as usize], true) {
-            continue;
-        }
-        stack.push((start, 0));
-        while let Some((node, cursor)) = stack.last_mut() {
-            match view.next_with_reason(*node, cursor) {
-                Some((to, _)) => {
-                    if !std::mem::replace(&mut is_seen[to as usize], true) {
-                        stack.push((to, 0));
-                    }
-                }
-                None => {
-                    line.push(*node);
-                    stack.pop();
-                }
-            }
-        }
-    }
-    line
 }
 
 /// What a scheduler prefers among transactions that may go on.

@@ -88,7 +88,7 @@ impl Versions<'_> {
             table.fill(history, appends.of_key(place));
             let before = doubled.len();
             for pair in table.0.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
-                // Nobody could tell the two apart; that is the workload's mistake, not the database's.
+                // Nobody could distinguish the two; that is the workload's mistake, not the database's.
                 self.find(Class::AmbiguousWrite, &[pair[0].1 as usize, pair[1].1 as usize]);
                 doubled.extend([pair[0].1, pair[1].1]);
             }

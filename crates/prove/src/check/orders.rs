@@ -10,19 +10,19 @@
 //! | all | the level's own edges | A's write, of A's and B's writes of a key |
 //! | snapshot isolation, serializable | the same | A's write, of it and what B read of the key |
 
+use super::Shape;
 use super::anomaly::Order;
 use super::graph::Graph;
 use super::hash::Map;
-use super::scc::View;
+use super::scc::{View, backwards};
 use super::versions::{INITIAL, Keys, NONE, OLDER_STEPS_MAX, Part, Versions};
-use super::{Shape, levels};
 use crate::history::Model;
 
 /// The version that all others of a key come after.
 pub(super) const BEFORE: u32 = u32::MAX - 1;
 /// A key of so many versions at most has a table of which pairs are in order; beyond that only neighbours are put in order.
 const TABLE_VERSIONS_MAX: usize = 512;
-/// Nodes of a graph times the transactions whose past is asked for, at most: the pasts are sets of bits.
+/// Nodes of a graph times the transactions whose past is requested, at most: the pasts are sets of bits.
 const PAST_BITS_MAX: usize = 1 << 31;
 /// Transactions whose past is found in one walk over the graph.
 const BLOCK: usize = 512;
@@ -217,7 +217,7 @@ impl Orders {
                 let after = relation.after.get(at).map_or(&[][..], Vec::as_slice);
                 after.iter().for_each(|next| is_root[*next as usize] = false);
                 match after {
-                    // No slot out there has a next one, so nothing needs to be said of it.
+                    // No slot out there has a next one, so nothing needs to be reported of it.
                     [] if group.last as usize >= versions.ordered => drop(versions.fans.remove(&group.last)),
                     _ => {
                         let firsts = after.iter().map(|next| key.groups[*next as usize].first);
@@ -259,21 +259,21 @@ impl Orders {
 
     /// Puts versions in order that other orders of transactions put in order; false: there is nothing new.
     pub(super) fn extend(&self, view: &View<'_>, shape: Shape, relations: &mut [Relation]) -> bool {
-        let mut asked: Vec<u32> = Vec::new();
+        let mut requested: Vec<u32> = Vec::new();
         for (key, relation) in self.keys.iter().zip(&*relations) {
             if key.groups.len() > 1 && relation.has_table() && !relation.is_total() {
-                asked.extend(key.groups.iter().map(|group| group.txn));
-                asked.extend(key.reads.iter().map(|(txn, _)| *txn));
+                requested.extend(key.groups.iter().map(|group| group.txn));
+                requested.extend(key.reads.iter().map(|(txn, _)| *txn));
             }
         }
-        asked.sort_unstable();
-        asked.dedup();
-        if view.nodes() as usize * asked.len() > PAST_BITS_MAX {
+        requested.sort_unstable();
+        requested.dedup();
+        if view.nodes() as usize * requested.len() > PAST_BITS_MAX {
             return false;
         }
-        let line = levels::backwards(view);
+        let line = backwards(view);
         let mut is_new = false;
-        for block in asked.chunks(BLOCK) {
+        for block in requested.chunks(BLOCK) {
             let past = Past::of(view, &line, block);
             for (key, relation) in self.keys.iter().zip(&mut *relations) {
                 if relation.has_table() {

@@ -13,7 +13,7 @@ impl Versions<'_> {
         let history = self.history;
         let ops = history.ops();
         let mut writes: Map<(u32, u64), u32> = Map::default();
-        // What two writes have set: nobody can tell which of the two a read saw, so such reads say nothing.
+        // What two writes have set: nobody can tell which of the two a read saw, so such reads prove nothing.
         let mut doubled: HashSet<(u32, u64)> = HashSet::new();
         for (at, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_write()) {
             let value = (op.key, op.tok);

@@ -168,3 +168,31 @@ pub(super) fn components(view: &View<'_>) -> Components {
     }
     Components { of: index, count: ALONE - 1 - component }
 }
+
+/// The nodes of a view without circles, each after all that it leads to.
+pub(super) fn backwards(view: &View<'_>) -> Vec<u32> {
+    let nodes = view.nodes();
+    let mut line = Vec::with_capacity(nodes as usize);
+    let mut is_seen = vec![false; nodes as usize];
+    let mut stack: Vec<(u32, u32)> = Vec::new();
+    for start in 0..nodes {
+        if std::mem::replace(&mut is_seen[start as usize], true) {
+            continue;
+        }
+        stack.push((start, 0));
+        while let Some((node, cursor)) = stack.last_mut() {
+            match view.next_with_reason(*node, cursor) {
+                Some((to, _)) => {
+                    if !std::mem::replace(&mut is_seen[to as usize], true) {
+                        stack.push((to, 0));
+                    }
+                }
+                None => {
+                    line.push(*node);
+                    stack.pop();
+                }
+            }
+        }
+    }
+    line
+}

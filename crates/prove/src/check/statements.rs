@@ -111,7 +111,7 @@ fn statements(versions: &Versions<'_>, circles: &Components) -> Vec<Statement> {
     statements
 }
 
-/// A circle in whole transactions, with the reads of its statements. None for a circle that has no statement in it: that one is somebody else's.
+/// A circle in whole transactions, with the reads of its statements. None for a circle that has no statement in it: that one is of another owner.
 fn finding(class: Class, steps: &[Step], statements: &[Statement], txns: u32) -> Option<Finding> {
     let statement = |node: u32| node.checked_sub(txns).map(|place| &statements[place as usize]);
     let whole = |node: u32| statement(node).map_or(node, |statement| statement.txn);

@@ -43,7 +43,7 @@ impl Notes {
     }
 }
 
-/// Each operation a statement of its own, unless it says otherwise.
+/// Each operation a statement of its own, unless it is given.
 fn number(ops: &[Op]) -> Vec<Op> {
     let one = |(place, op): (usize, &Op)| Op {
         statement: if op.statement == 0 { place as u16 + 1 } else { op.statement },

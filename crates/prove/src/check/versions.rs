@@ -220,7 +220,7 @@ impl<'h> Versions<'h> {
             let place = keys.place(op.key);
             highest[place] = highest[place].max(op.ver);
         }
-        // A version that nobody can have reached would ask for memory without end.
+        // A version that nobody can have reached would request memory without end.
         let limit = (ops.len() * SLOTS_PER_OP_MAX + SLOTS_FREE) as u64;
         let mut sparse: Map<usize, Vec<u32>> = Map::default();
         if highest.iter().map(|ver| u64::from(*ver) + 1).sum::<u64>() > limit {

@@ -1,6 +1,7 @@
 //! Anomalies in words: the transactions as SQL, and why they cannot be put in order.
 
 use connect::sql;
+use engines::profile::Isolation;
 
 use super::anomaly::{Class, Finding, Reason, Step};
 use super::versions::{INITIAL, NONE, Versions};
@@ -15,7 +16,7 @@ const ELEMENTS_MAX: usize = 8;
 pub(super) fn text(versions: &Versions<'_>, finding: &Finding) -> Vec<String> {
     let history = versions.history;
     let ops = history.ops();
-    let mut lines = vec![format!("{}: {}", finding.code(), finding.class.says())];
+    let mut lines = vec![format!("{}: {}", finding.code(), finding.class.description())];
     let mut txns: Vec<u32> = Vec::new();
     let mut add = |txn: u32| {
         if !txns.contains(&txn) {
@@ -183,7 +184,7 @@ fn direct(versions: &Versions<'_>, txns: &[u32], finding: &Finding) -> String {
     let what = |op: &Op| format!("{} of {}", version(history, op), key(history, op.key));
     let second = second.unwrap_or(first);
     match finding.class {
-        Class::Garbage => format!("{} has {}, which nobody wrote", name(&first), what(&first)),
+        Class::Garbage => format!("{} has {}, which no transaction wrote", name(&first), what(&first)),
         Class::AmbiguousWrite => {
             format!("{} and {} wrote {} both", name(&first), name(&second), what(&first))
         }
@@ -250,11 +251,8 @@ fn direct(versions: &Versions<'_>, txns: &[u32], finding: &Finding) -> String {
 fn transaction(history: &History, number: usize, txn: u32, matters: &[u32]) -> Vec<String> {
     let data = &history.txns()[txn as usize];
     let mut lines = vec![format!("  T{} = transaction {txn}, {}", number + 1, origin(history, data))];
-    let isolation = match data.isolation.sql() {
-        "" => String::new(),
-        level => format!(" ISOLATION LEVEL {level}"),
-    };
-    lines.push(format!("    BEGIN{isolation};"));
+    let begin = data.isolation.map_or_else(|| "BEGIN".to_owned(), Isolation::begin);
+    lines.push(format!("    {begin};"));
     let range = history.range(txn);
     let first = range.start;
     let hidden = range.len().saturating_sub(STATEMENTS_MAX);

@@ -4,19 +4,18 @@
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::journal::{Journal, Undo};
+pub use super::mount::is_mounted;
+use super::mount::{run, unmount};
 use super::{Fault, FaultError};
 use crate::sys;
 
 /// Names of mounts and images begin with this.
 const PREFIX: &str = "pgfathom-d-";
-/// How long an unmount is tried: the last process of a killed server may still be ending.
-const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a disk that was cut off is mounted anew: until the last mount namespace that holds it is gone.
 const POWER_ON_TIMEOUT: Duration = Duration::from_secs(180);
 /// Between two tries.
@@ -74,7 +73,7 @@ impl Disk {
     /// Everything written so far reaches the disk.
     ///
     /// # Errors
-    /// When the kernel says that it does not.
+    /// When the kernel reports that it does not.
     pub fn sync(&self) -> Result<(), FaultError> {
         let dir = File::open(&self.mount).map_err(FaultError::io("open", &self.mount))?;
         rustix::fs::syncfs(dir).map_err(|error| FaultError::io("sync", &self.mount)(error.into()))
@@ -149,7 +148,7 @@ impl Drop for Disk {
 /// Why a disk of its own cannot be made here; asked once per process, by making one.
 pub fn probe(journal: &Arc<Journal>) -> Result<(), String> {
     static ANSWER: OnceLock<Result<(), String>> = OnceLock::new();
-    let ask = || {
+    let probe = || {
         if !cfg!(target_os = "linux") {
             return Err("only Linux can cut a file system off its disk".to_owned());
         }
@@ -160,62 +159,10 @@ pub fn probe(journal: &Arc<Journal>) -> Result<(), String> {
         disk.cut_power().map_err(|error| error.to_string())?;
         disk.power_on().map_err(|error| error.to_string())
     };
-    ANSWER.get_or_init(ask).clone()
+    ANSWER.get_or_init(probe).clone()
 }
 
 /// [`probe`] as an error about a fault.
 pub fn require(journal: &Arc<Journal>, fault: Fault) -> Result<(), FaultError> {
     probe(journal).map_err(|why| FaultError::NotPossible { fault, why })
-}
-
-/// Unmounts and removes everything; what is not there is no error.
-pub(super) fn remove(mount: &Path, image: &Path) -> Result<(), FaultError> {
-    if is_mounted(mount) {
-        unmount(mount)?;
-    }
-    match fs::remove_dir(mount) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(FaultError::io("remove", mount)(error));
-        }
-        _ => {}
-    }
-    match fs::remove_file(image) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(FaultError::io("remove", image)(error))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Whether something is mounted there.
-pub fn is_mounted(mount: &Path) -> bool {
-    let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    text.lines().any(|line| line.split(' ').nth(1) == mount.to_str())
-}
-
-fn unmount(mount: &Path) -> Result<(), FaultError> {
-    let begin = Instant::now();
-    loop {
-        match run("umount", &[], &[mount]) {
-            Err(_) if begin.elapsed() < UNMOUNT_TIMEOUT => std::thread::sleep(Duration::from_millis(20)),
-            result => return result,
-        }
-    }
-}
-
-fn run(program: &'static str, flags: &[&str], paths: &[&Path]) -> Result<(), FaultError> {
-    let mut command = Command::new(program);
-    // The tools of the system live where a plain user's PATH does not look.
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C").stdin(Stdio::null());
-    let output = command.args(flags).args(paths).output();
-    let output = output.map_err(|error| FaultError::Program { program, output: error.to_string() })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let mut words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if words.is_empty() {
-        words = output.status.to_string();
-    }
-    Err(FaultError::Program { program, output: words })
 }

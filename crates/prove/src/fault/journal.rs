@@ -1,14 +1,15 @@
 //! What has to be undone, written down and synced before it is done: whoever comes after a crash of ours finds it.
 //!
-//! One file per process in the state folder, locked as long as the process lives; a line per fault, and a line when it is undone. A file that nobody holds
+//! One file per process in the state folder, locked as long as the process lives; a line per fault, and a line when it is undone. A file that nothing holds
 //! belongs to a dead process, and [`heal`] undoes what it names, newest first.
 
+use connect::poll;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use connect::conninfo::{self, Sources};
 use connect::sql;
@@ -16,7 +17,7 @@ use lab::local::{Instance, servers_in};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::{FaultError, disk};
+use super::{FaultError, mount};
 use crate::client::Client;
 
 /// How long a session of the healing may be silent.
@@ -74,14 +75,14 @@ pub enum Undo {
 
 impl Undo {
     /// In words.
-    pub fn says(&self) -> String {
+    pub fn description(&self) -> String {
         match self {
             Undo::Resume { data_dir } => format!("let the server in {} go on", data_dir.display()),
             Undo::Start { data_dir, .. } => format!("start the server in {}", data_dir.display()),
             Undo::Remove { path } => format!("remove {}", path.display()),
             Undo::Unmount { mount, .. } => format!("unmount {}", mount.display()),
             Undo::RollBack { connection, name } => format!("roll back {name} on {connection}"),
-            Undo::Tell { connection, sql } => format!("say to {connection}: {}", sql.join("; ")),
+            Undo::Tell { connection, sql } => format!("execute on {connection}: {}", sql.join("; ")),
         }
     }
 
@@ -109,23 +110,23 @@ impl Undo {
             },
             Undo::Unmount { mount, image } => {
                 end_servers(mount);
-                disk::remove(mount, image)
+                mount::remove(mount, image)
             }
             Undo::RollBack { connection, name } => {
                 let mut client = client(connection)?;
-                let there = client.tell(&format!(
+                let there = client.execute(&format!(
                     "select count(*) from pg_catalog.pg_prepared_xacts where gid = {}",
                     sql::literal(name)
                 ))?;
                 if there.number() == Some(1) {
-                    client.tell(&format!("rollback prepared {}", sql::literal(name)))?;
+                    client.execute(&format!("rollback prepared {}", sql::literal(name)))?;
                 }
                 Ok(())
             }
             Undo::Tell { connection, sql } => {
                 let mut client = client(connection)?;
                 for sql in sql {
-                    client.tell(sql)?;
+                    client.execute(sql)?;
                 }
                 Ok(())
             }
@@ -153,12 +154,13 @@ fn signal_servers(data_dir: &Path, signal: Signal) {
 /// The servers of a throwaway cluster end with their process; those that cannot are killed.
 fn end_servers(data_dir: &Path) {
     signal_servers(data_dir, Signal::CONT);
-    let begin = Instant::now();
-    while !servers_in(data_dir).is_empty() && begin.elapsed() < 2 * ORPHANS_TIMEOUT {
-        if begin.elapsed() > ORPHANS_TIMEOUT {
+    let have_ended = || servers_in(data_dir).is_empty().then_some(());
+    if poll::until(ORPHANS_TIMEOUT, have_ended).is_none() {
+        // Again and again: what is killed may have forked just before.
+        poll::until(ORPHANS_TIMEOUT, || {
             signal_servers(data_dir, Signal::KILL);
-        }
-        std::thread::sleep(Duration::from_millis(20));
+            have_ended()
+        });
     }
 }
 
@@ -300,10 +302,10 @@ pub fn heal(dir: &Path) -> Healed {
         let mut is_clean = true;
         for (_, undo) in open.into_iter().rev() {
             match undo.undo() {
-                Ok(()) => healed.undone.push(undo.says()),
+                Ok(()) => healed.undone.push(undo.description()),
                 Err(error) => {
                     is_clean = false;
-                    healed.failed.push(format!("{}: {error}", undo.says()));
+                    healed.failed.push(format!("{}: {error}", undo.description()));
                 }
             }
         }
@@ -324,7 +326,7 @@ mod tests {
         dir
     }
 
-    /// A dead process is a file that nobody holds: here, a copy.
+    /// A dead process is a file that nothing holds: here, a copy.
     fn die(dir: &Path, journal: &Journal, torn: bool) {
         let mut text = fs::read(&journal.path).unwrap();
         if torn {

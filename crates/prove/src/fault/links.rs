@@ -12,10 +12,10 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use connect::sql::{identifier, literal};
-use connect::{ConnSpec, cluster_file::Role};
+use connect::{ConnSpec, cluster_file::Role, poll};
 use engines::Engine;
 use engines::profile::NodeLinks;
 
@@ -27,7 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a node may take until it dials anew.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often that is looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One node's way to another one.
 #[derive(Debug)]
@@ -104,7 +103,7 @@ impl Links {
     pub fn part(&self, node: usize) -> Result<(), String> {
         let mut ways = self.ways.iter().filter(|way| way.dialer == node || way.to == node);
         if ways.all(|way| way.proxy.taken() == 0) {
-            return Err("nobody has come through the proxies between the nodes".to_owned());
+            return Err("no connection between the nodes goes through the proxies".to_owned());
         }
         self.change(|parted| {
             parted.insert(node);
@@ -189,19 +188,14 @@ fn client(node: &Node) -> Result<Client, LinkError> {
 
 /// The first column of the first row.
 fn value(client: &mut Client, sql: &str) -> Result<Option<String>, LinkError> {
-    Ok(client.tell(sql)?.rows().first().and_then(|row| text(row.first()?)))
+    Ok(client.execute(sql)?.rows().first().and_then(|row| text(row.first()?)))
 }
 
-/// Asks until the answer is yes.
+/// Polls until the answer is yes.
 fn wait_for(client: &mut Client, sql: &str, what: &str) -> Result<(), LinkError> {
-    let begin = Instant::now();
-    while value(client, sql)?.as_deref() != Some("t") {
-        if begin.elapsed() > DIAL_TIMEOUT {
-            return Err(LinkError::Words(format!("{what} within {} s", DIAL_TIMEOUT.as_secs())));
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
-    Ok(())
+    let mut is_so = || Ok((value(client, sql)?.as_deref() == Some("t")).then_some(()));
+    let so: Option<Result<(), LinkError>> = poll::until(DIAL_TIMEOUT, || is_so().transpose());
+    so.unwrap_or_else(|| Err(LinkError::Words(format!("{what} within {} s", DIAL_TIMEOUT.as_secs()))))
 }
 
 /// A standby knows all nodes that may be its primary.
@@ -231,8 +225,8 @@ fn follow(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), LinkEr
     );
     let reload = "select pg_catalog.pg_reload_conf()";
     links.note(node, vec!["alter system reset primary_conninfo".to_owned(), reload.to_owned()])?;
-    client.tell(&format!("alter system set primary_conninfo = {}", literal(&led)))?;
-    client.tell(reload)?;
+    client.execute(&format!("alter system set primary_conninfo = {}", literal(&led)))?;
+    client.execute(reload)?;
     let streams = format!(
         "select coalesce(bool_or(status = 'streaming' and sender_port in ({})), false) \
          from pg_catalog.pg_stat_wal_receiver",
@@ -270,7 +264,7 @@ fn refer(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), LinkErr
         };
         let led = links.way(nodes, dialer, to)?;
         links.note(node, vec![set(&host, &port)])?;
-        client.tell(&set(&Ipv4Addr::LOCALHOST.to_string(), &led.to_string()))?;
+        client.execute(&set(&Ipv4Addr::LOCALHOST.to_string(), &led.to_string()))?;
     }
     Ok(())
 }
@@ -301,14 +295,10 @@ fn subscribe(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), Lin
             length = tail.len()
         );
         links.note(node, vec![cut])?;
-        client.tell(&format!("alter subscription {name} connection {}", literal(&(conninfo + &tail))))?;
-        let begin = Instant::now();
-        while links.ways.last().is_some_and(|way| way.proxy.taken() == 0) {
-            if begin.elapsed() > DIAL_TIMEOUT {
-                return Err(LinkError::Words(format!("{name} did not come through its proxy")));
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        client.execute(&format!("alter subscription {name} connection {}", literal(&(conninfo + &tail))))?;
+        let has_come = || links.ways.last().is_none_or(|way| way.proxy.taken() > 0).then_some(());
+        poll::until(DIAL_TIMEOUT, has_come)
+            .ok_or_else(|| LinkError::Words(format!("{name} did not come through its proxy")))?;
     }
     Ok(())
 }

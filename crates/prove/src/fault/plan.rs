@@ -163,8 +163,7 @@ pub(crate) fn next(state: &mut u64) -> u64 {
 
 fn step(text: &str) -> Result<Step, PlanError> {
     let text = text.trim();
-    let (what, at) =
-        text.rsplit_once('@').ok_or_else(|| PlanError::new(format!("{text:?} does not say when")))?;
+    let (what, at) = text.rsplit_once('@').ok_or_else(|| PlanError::new(format!("{text:?} has no time")))?;
     let at = time(at).ok_or_else(|| PlanError::new(format!("{at:?} is no time")))?;
     let (what, node) = what.split_once(':').map_or((what, None), |(what, node)| (what, Some(node)));
     let node = node.map(str::trim).filter(|node| !node.is_empty()).map(str::to_owned);

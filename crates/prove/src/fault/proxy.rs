@@ -303,7 +303,7 @@ impl Watcher {
             let answer = self.pending.remove(0);
             out.push(answer);
             self.request.clear();
-            // Encrypted from here on: nobody looks inside.
+            // Encrypted from here on: nothing looks inside.
             self.is_opaque = answer != b'N';
         }
         loop {

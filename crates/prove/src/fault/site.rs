@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use connect::conninfo::SessionAttrs;
-use connect::{ConnSpec, cluster_file::Role};
+use connect::{ConnSpec, cluster_file::Role, poll};
 use engines::{Cluster, Engine};
 use lab::local::{Instance, StopMode};
 use record::clock::monotonic_ns;
@@ -316,7 +316,7 @@ impl Site {
                 let count = self
                     .control(node)
                     .and_then(|mut client| {
-                        client.tell("select pg_catalog.current_setting('max_prepared_transactions')")
+                        client.execute("select pg_catalog.current_setting('max_prepared_transactions')")
                     })
                     .map_err(|error| error.to_string())?;
                 match count.number() {
@@ -383,7 +383,7 @@ impl Site {
                 self.calm_down();
             }
             Fault::Promote => {
-                self.control(node)?.tell("select pg_catalog.pg_promote(true, 60)")?;
+                self.control(node)?.execute("select pg_catalog.pg_promote(true, 60)")?;
                 *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = node;
                 self.is_promoted.store(true, Ordering::Release);
             }
@@ -405,9 +405,9 @@ impl Site {
                 let id = self.journal.note(Undo::RollBack { connection, name: name.clone() })?;
                 self.hurt(Injury::Orphan { id });
                 let mut client = self.control(node)?;
-                client.tell("begin")?;
-                client.tell("select pg_catalog.pg_current_xact_id()")?;
-                client.tell(&format!("prepare transaction '{name}'"))?;
+                client.execute("begin")?;
+                client.execute("select pg_catalog.pg_current_xact_id()")?;
+                client.execute(&format!("prepare transaction '{name}'"))?;
             }
             proxied => {
                 let Some(proxy) = &at.proxy else {
@@ -542,17 +542,14 @@ impl Site {
     /// Starts it, unless it runs; one that is just dying (a full disk) is waited for first.
     fn start(&self, node: usize) -> Result<(), FaultError> {
         let instance = self.instance(Fault::Kill, node)?;
-        let begin = Instant::now();
-        loop {
+        // What starts and takes no connection is tried again; what does not start is not.
+        let is_transient = |error: &FaultError| !matches!(error, FaultError::Local(_));
+        poll::retry(QUIET_TIMEOUT, is_transient, || {
             let started = instance.start();
             self.does_not_start.store(started.is_err(), Ordering::Release);
             started?;
-            match self.control(node) {
-                Ok(_) => return Ok(()),
-                Err(error) if begin.elapsed() > QUIET_TIMEOUT => return Err(error.into()),
-                Err(_) => std::thread::sleep(POLL_INTERVAL),
-            }
-        }
+            self.control(node).map(drop).map_err(FaultError::from)
+        })
     }
 
     /// Does what the plan says, from `begin` on. Returns when its last step is done or `stop` is set; what is not undone by then stays for
@@ -589,7 +586,7 @@ impl Site {
     pub fn settle(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
             let Some(disk) = &node.disk else { continue };
-            let written = self.control(number).and_then(|mut client| client.tell("checkpoint"));
+            let written = self.control(number).and_then(|mut client| client.execute("checkpoint"));
             let written = written.map(drop).map_err(|error| error.to_string());
             if let Err(why) = written.and_then(|()| disk.sync().map_err(|error| error.to_string())) {
                 self.note(format!(
@@ -614,13 +611,13 @@ impl Site {
     pub(crate) fn quiesce(&self) -> Result<(), FaultError> {
         let begin = Instant::now();
         loop {
-            let asked = Client::connect(&self.entry(), PATIENCE).map_err(ClientError::Connect).and_then(
+            let requested = Client::connect(&self.entry(), PATIENCE).map_err(ClientError::Connect).and_then(
                 |mut client| {
-                    let reply = client.tell("select pg_catalog.pg_is_in_recovery()::int")?;
+                    let reply = client.execute("select pg_catalog.pg_is_in_recovery()::int")?;
                     Ok((client, reply))
                 },
             );
-            match asked {
+            match requested {
                 Ok((client, reply)) if reply.number() == Some(0) => {
                     self.set_primary(&client);
                     return Ok(());

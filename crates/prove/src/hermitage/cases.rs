@@ -1,8 +1,8 @@
 //! The fourteen cases, and what PostgreSQL answers to each (executed on 15 and 18; the same since 9.1).
 
 use super::TABLE;
-use super::play::Transcript;
-use crate::history::Isolation;
+use super::transcript::Transcript;
+use engines::profile::Isolation;
 
 /// A script.
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ impl Case {
         for (step, (who, _)) in self.steps.iter().enumerate() {
             if !begun.contains(who) {
                 begun.push(*who);
-                lines.push(format!("{who}: BEGIN ISOLATION LEVEL {};", level.sql()));
+                lines.push(format!("{who}: {};", level.begin()));
             }
             lines.push(format!("{who}: {};", self.sql(step)));
         }

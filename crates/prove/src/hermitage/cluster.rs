@@ -19,6 +19,7 @@ mod peers;
 mod shards;
 mod standby;
 
+use connect::poll;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -29,9 +30,9 @@ use record::promise::Control;
 
 use super::{Answer, HermitageError};
 use crate::fault::{Node, Site, Undo};
-use crate::history::Isolation;
 use crate::live::LiveError;
-use crate::talk::{Reply, Session};
+use crate::session::{Reply, Session};
+use engines::profile::Isolation;
 
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -81,8 +82,8 @@ impl Player {
     }
 
     /// Asks; a refusal is a broken script.
-    fn ask(&mut self, script: &mut Vec<String>, sql: &str) -> Result<Reply, HermitageError> {
-        let reply = self.try_ask(script, sql)?;
+    fn request(&mut self, script: &mut Vec<String>, sql: &str) -> Result<Reply, HermitageError> {
+        let reply = self.try_request(script, sql)?;
         match &reply.error {
             None => Ok(reply),
             Some(error) => Err(HermitageError::Refused {
@@ -92,9 +93,9 @@ impl Player {
         }
     }
 
-    fn try_ask(&mut self, script: &mut Vec<String>, sql: &str) -> Result<Reply, HermitageError> {
+    fn try_request(&mut self, script: &mut Vec<String>, sql: &str) -> Result<Reply, HermitageError> {
         script.push(format!("{}: {sql};", self.who));
-        Ok(self.session.ask(sql, LIMIT)?)
+        Ok(self.session.request(sql, LIMIT)?)
     }
 
     fn send(&mut self, script: &mut Vec<String>, sql: &str) -> Result<(), HermitageError> {
@@ -103,7 +104,7 @@ impl Player {
     }
 
     fn value(&mut self, script: &mut Vec<String>, sql: &str) -> Result<String, HermitageError> {
-        Ok(self.ask(script, sql)?.text(0).unwrap_or_default())
+        Ok(self.request(script, sql)?.text(0).unwrap_or_default())
     }
 
     /// The same without a line in the script: what only the referee does.
@@ -113,18 +114,15 @@ impl Player {
 
     /// Waits until a query says `t`.
     fn until(&mut self, what: &'static str, sql: &str) -> Result<(), HermitageError> {
-        let deadline = Instant::now() + LIMIT;
-        while self.quietly(sql)? != "t" {
-            if Instant::now() > deadline {
-                let message = format!("it did not happen within {} s", LIMIT.as_secs());
-                return Err(HermitageError::Refused { doing: what, message });
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(())
+        let mut is_so = || Ok((self.quietly(sql)? == "t").then_some(()));
+        let so: Option<Result<(), HermitageError>> = poll::until(LIMIT, || is_so().transpose());
+        so.unwrap_or_else(|| {
+            let message = format!("it did not happen within {} s", LIMIT.as_secs());
+            Err(HermitageError::Refused { doing: what, message })
+        })
     }
 
-    /// The reply to what was sent; `None`: it waits, as `is_waiting` says.
+    /// The reply to what was sent; `None`: it waits, as `is_waiting` states.
     fn settle(
         &mut self,
         mut is_waiting: impl FnMut(&Session) -> Result<bool, HermitageError>,
@@ -201,7 +199,7 @@ fn objection(site: &Site, nodes: &[usize]) -> Option<String> {
 /// Plays every case that this kind of cluster has. One that breaks off is an answer; `stop` ends it between two cases.
 ///
 /// # Errors
-/// When our tables cannot be made, or a schema of our name is somebody else's.
+/// When our tables cannot be made, or a schema of our name is of another owner.
 pub fn run(
     site: &Site,
     chance: &Chance,
@@ -220,7 +218,7 @@ pub fn run(
     Ok(stage.answers)
 }
 
-/// Where cases are played, and who hears of them.
+/// Where cases are played, and who learns of them.
 struct Stage<'a> {
     site: &'a Site,
     chance: &'a Chance,
@@ -262,10 +260,6 @@ fn timed_out() -> std::io::Error {
     std::io::ErrorKind::TimedOut.into()
 }
 
-fn begin(level: Isolation) -> String {
-    format!("BEGIN ISOLATION LEVEL {}", level.sql())
-}
-
 /// Acknowledged writes on one node, each read on another one at once: how many were not there yet, and how long the longest of those took.
 fn stale_reads(
     answer: &mut Answer,
@@ -286,7 +280,7 @@ fn stale_reads(
         let has_control = value <= CONTROLS;
         let value = i64::try_from(value).unwrap_or(0) + 1_000;
         if has_control {
-            before.quietly(&begin(Isolation::RepeatableRead))?;
+            before.quietly(&Isolation::RepeatableRead.begin())?;
             before.quietly(&read)?;
         }
         a.quietly(&format!("UPDATE {table} SET value = {value} WHERE id = 1"))?;
@@ -319,7 +313,7 @@ fn stale_reads(
             break;
         }
     }
-    // Where the control shows nothing, a zero says nothing.
+    // Where the control shows nothing, a zero proves nothing.
     answer.happened = (stale > 0 || missed > 0).then_some(stale > 0);
     answer.control = Some(Control {
         what: "the same reading in a snapshot from before the write".to_owned(),

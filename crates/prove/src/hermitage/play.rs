@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use connect::ConnSpec;
 
 use super::cases::Case;
+use super::transcript::{Event, Transcript};
 use super::{HermitageError, TABLE};
 use crate::client::{Client, Reply, row_text};
-use crate::history::Isolation;
 use crate::live::{LiveError, tables};
-use crate::talk::Session;
+use crate::session::Session;
+use engines::profile::Isolation;
 
 /// How often the locks are looked at while a statement has no answer.
 const LOOK: Duration = Duration::from_millis(5);
@@ -18,70 +19,6 @@ const LOOK: Duration = Duration::from_millis(5);
 const QUIET: Duration = Duration::from_millis(250);
 /// A script that takes longer is given up. Generous: the machine may be busy, and nothing here waits for time to pass.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// What one statement came to.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// It waits for a lock.
-    Waits,
-    /// It read these rows: `id=value` with spaces between.
-    Read(String),
-    /// It did what it says.
-    Done,
-    /// A transaction was committed.
-    Committed,
-    /// A COMMIT came back as ROLLBACK, or a transaction was rolled back as asked.
-    RolledBack,
-    /// The server refused with this SQLSTATE; true: at COMMIT.
-    Refused(String, bool),
-}
-
-/// What a script came to.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Transcript {
-    events: Vec<(char, Event)>,
-    last: String,
-}
-
-impl Transcript {
-    /// Everything that one session read.
-    pub fn reads(&self, who: char) -> Vec<String> {
-        let read = |(session, event): &(char, Event)| match event {
-            Event::Read(rows) if *session == who => Some(rows.clone()),
-            _ => None,
-        };
-        self.events.iter().filter_map(read).collect()
-    }
-
-    /// Whether a session's transaction was committed.
-    pub fn is_committed(&self, who: char) -> bool {
-        self.events.contains(&(who, Event::Committed))
-    }
-
-    /// The rows at the end.
-    pub fn last(&self) -> &str {
-        &self.last
-    }
-
-    /// What is remarkable, in one line.
-    pub fn line(&self) -> String {
-        let mut parts = Vec::new();
-        for (who, event) in &self.events {
-            match event {
-                Event::Waits => parts.push(format!("{who} waits")),
-                Event::Read(rows) if rows.is_empty() => parts.push(format!("{who} no rows")),
-                Event::Read(rows) => parts.push(format!("{who} {rows}")),
-                // What follows in a transaction that has failed already.
-                Event::Refused(code, _) if code == "25P02" => {}
-                Event::Refused(code, true) => parts.push(format!("{who} {code} at COMMIT")),
-                Event::Refused(code, false) => parts.push(format!("{who} {code}")),
-                Event::Done | Event::Committed | Event::RolledBack => {}
-            }
-        }
-        parts.push(format!("final {}", self.last));
-        parts.join("; ")
-    }
-}
 
 /// The sessions, and one that watches them.
 pub(super) struct Stage {
@@ -97,15 +34,15 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) fn open(spec: &ConnSpec) -> Result<Stage, HermitageError> {
         let mut watcher = Session::open(spec)?;
-        let probe = watcher.ask("select pg_catalog.pg_blocking_pids(0)", LIMIT)?;
+        let probe = watcher.request("select pg_catalog.pg_blocking_pids(0)", LIMIT)?;
         let sees_locks = probe.error.is_none();
         let token =
             format!("hermitage of process {} at backend {}", std::process::id(), watcher.process_id());
         Ok(Stage { sessions: BTreeMap::new(), watcher, spec: spec.clone(), sees_locks, token })
     }
 
-    fn tell(&mut self, doing: &'static str, sql: &str) -> Result<Reply, HermitageError> {
-        let reply = self.watcher.ask(sql, LIMIT)?;
+    fn execute(&mut self, doing: &'static str, sql: &str) -> Result<Reply, HermitageError> {
+        let reply = self.watcher.request(sql, LIMIT)?;
         match &reply.error {
             Some(error) => Err(HermitageError::Refused { doing, message: error.to_string() }),
             None => Ok(reply),
@@ -116,7 +53,7 @@ impl Stage {
     pub(super) fn make_table(&mut self) -> Result<(), HermitageError> {
         let mut client = Client::connect(&self.spec, LIMIT).map_err(LiveError::from)?;
         tables::make_schema(&mut client, &self.token)?;
-        self.tell("making the table", &format!("CREATE TABLE {TABLE} (id int PRIMARY KEY, value int)"))?;
+        self.execute("making the table", &format!("CREATE TABLE {TABLE} (id int PRIMARY KEY, value int)"))?;
         Ok(())
     }
 
@@ -129,7 +66,7 @@ impl Stage {
     /// Plays one case. An error is why it could not be played to its end.
     pub(super) fn play(&mut self, case: &Case, level: Isolation) -> Result<Transcript, String> {
         let reset = format!("DELETE FROM {TABLE}; INSERT INTO {TABLE} VALUES (1, 10), (2, 20)");
-        self.tell("filling the table", &reset).map_err(|error| error.to_string())?;
+        self.execute("filling the table", &reset).map_err(|error| error.to_string())?;
         let played = self.steps(case, level);
         if played.is_err() {
             // Whatever hangs there must not hang in the next script.
@@ -137,9 +74,9 @@ impl Stage {
         }
         let mut transcript = played?;
         for session in self.sessions.values_mut() {
-            session.ask("ROLLBACK", LIMIT).map_err(|error| error.to_string())?;
+            session.request("ROLLBACK", LIMIT).map_err(|error| error.to_string())?;
         }
-        let rows = self.tell("reading the table", &format!("SELECT id, value FROM {TABLE} ORDER BY id"));
+        let rows = self.execute("reading the table", &format!("SELECT id, value FROM {TABLE} ORDER BY id"));
         transcript.last = rows_text(&rows.map_err(|error| error.to_string())?);
         Ok(transcript)
     }
@@ -196,16 +133,16 @@ impl Stage {
     }
 
     fn begin(&mut self, who: char, level: Isolation) -> Result<(), String> {
-        let sql = format!("BEGIN ISOLATION LEVEL {}; SHOW transaction_isolation", level.sql());
-        let reply = self.session(who)?.ask(&sql, LIMIT).map_err(|error| error.to_string())?;
+        let sql = format!("{}; SHOW transaction_isolation", level.begin());
+        let reply = self.session(who)?.request(&sql, LIMIT).map_err(|error| error.to_string())?;
         if let Some(error) = &reply.error {
-            return Err(format!("{} is refused: {error}", level.sql()));
+            return Err(format!("{level} is refused: {error}"));
         }
         // Poolers and settings may say one thing and do another.
         let got = reply.text(0).unwrap_or_default();
-        match got.eq_ignore_ascii_case(level.sql()) {
+        match got.eq_ignore_ascii_case(level.name()) {
             true => Ok(()),
-            false => Err(format!("{} was asked for, the transaction has {got}", level.sql())),
+            false => Err(format!("{level} was requested, the transaction has {got}")),
         }
     }
 
@@ -239,7 +176,7 @@ impl Stage {
             return Ok(sent.elapsed() >= QUIET);
         }
         let sql = format!("select pg_catalog.pg_blocking_pids({pid}) <> '{{}}'");
-        let reply = self.tell("looking at locks", &sql).map_err(|error| error.to_string())?;
+        let reply = self.execute("looking at locks", &sql).map_err(|error| error.to_string())?;
         Ok(reply.text(0).as_deref() == Some("t"))
     }
 }

@@ -1,7 +1,7 @@
 //! Histories in the notation of Elle, Jepsen's checker: list-append and rw-register, EDN and JSON.
 //!
 //! An operation is a map with `type` (invoke, ok, fail, info), `process` (any value but `nemesis`, which is no client) and `value`, a list of `[f key value]`
-//! with `f` one of `append`, `r`, `w`. Keys and values may be anything: they are told apart by how EDN writes them. JSON may be one array, or one map per line. Elle orders operations by their place in the file, so these places are the times
+//! with `f` one of `append`, `r`, `w`. Keys and values may be anything: they are distinguished by how EDN writes them. JSON may be one array, or one map per line. Elle orders operations by their place in the file, so these places are the times
 //! here. A completion without its invocation may have begun at any time before; an invocation without its completion may still happen.
 
 use std::collections::{HashMap, HashSet};

@@ -22,7 +22,9 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::{History, Isolation, Kind, Model, Names, OPS_MAX, Op, Outcome, Txn};
+use engines::profile::Isolation;
+
+use super::{History, Kind, Model, Names, OPS_MAX, Op, Outcome, Txn};
 
 /// The file's name in a run directory.
 pub const FILE_NAME: &str = "history.bin";
@@ -35,7 +37,7 @@ const TXN_BYTES: usize = 48;
 const ELEMENT_BYTES: usize = 8;
 /// A block is written when it has so many bytes: what a crash can lose at most, beside what the system had not written.
 const BLOCK_BYTES: usize = 256 * 1024;
-/// No block of ours is longer; a header that says so is damaged, and its memory is not asked for. Room for one transaction that reads long lists.
+/// No block of ours is longer; a header that says so is damaged, and its memory is not requested. Room for one transaction that reads long lists.
 const BLOCK_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 const OPS: u8 = 1;
@@ -47,8 +49,8 @@ const END: u8 = 255;
 const KINDS: [Kind; 5] = [Kind::Read, Kind::Update, Kind::Write, Kind::Insert, Kind::Append];
 const MODELS: [Model; 3] = [Model::VersionedRegister, Model::Append, Model::Register];
 const OUTCOMES: [Outcome; 5] = [Outcome::Ok, Outcome::OkWeak, Outcome::Fail, Outcome::Info, Outcome::Partial];
-const ISOLATIONS: [Isolation; 4] =
-    [Isolation::Unknown, Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable];
+const ISOLATIONS: [Option<Isolation>; 4] =
+    [None, Some(Isolation::ReadCommitted), Some(Isolation::RepeatableRead), Some(Isolation::Serializable)];
 
 /// Why a history cannot be read or written.
 #[derive(Debug, thiserror::Error)]

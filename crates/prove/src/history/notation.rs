@@ -40,7 +40,7 @@ pub(super) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Without tags: that of a record says nothing to who reads its fields.
+    /// Without tags: that of a record is of no use to a reader of its fields.
     pub(super) fn bare(&self) -> &Value<'a> {
         match self {
             Value::Tagged(_, value) => value.bare(),

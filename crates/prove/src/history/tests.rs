@@ -183,22 +183,22 @@ fn a_list_of_operations_in_both_notations() {
 
 #[test]
 fn mistakes_in_notation_name_their_line() {
-    let says = |text: &str| elle::parse(text.as_bytes()).unwrap_err().to_string();
-    assert_eq!(says("{:type :ok\n:process 0 :value 7}"), "line 1: value is no list");
+    let error_of = |text: &str| elle::parse(text.as_bytes()).unwrap_err().to_string();
+    assert_eq!(error_of("{:type :ok\n:process 0 :value 7}"), "line 1: value is no list");
     assert_eq!(
-        says("\n{\"type\":\"okay\",\"process\":0,\"value\":[]}"),
+        error_of("\n{\"type\":\"okay\",\"process\":0,\"value\":[]}"),
         "line 2: there is no type \"okay\": invoke, ok, fail or info"
     );
     assert_eq!(
-        says("{:type :ok :process 0 :value [[:append 1 1]]}\n{:type :ok :process 0 :value [[:w 1 2]]}"),
+        error_of("{:type :ok :process 0 :value [[:append 1 1]]}\n{:type :ok :process 0 :value [[:w 1 2]]}"),
         "line 2: lists that are appended to and registers that are written in one history"
     );
-    assert_eq!(says("[{:type :ok :process 0 :value []}\n"), "line 2: the file ends within a list");
+    assert_eq!(error_of("[{:type :ok :process 0 :value []}\n"), "line 2: the file ends within a list");
     assert_eq!(
-        says("{:type :invoke :process 3 :value []}\n{:type :invoke :process 3 :value []}"),
+        error_of("{:type :invoke :process 3 :value []}\n{:type :invoke :process 3 :value []}"),
         "line 2: process 3 begins before its last operation has ended"
     );
-    assert_eq!(says(&"[".repeat(100)), "line 1: lists and maps are nested too deeply");
+    assert_eq!(error_of(&"[".repeat(100)), "line 1: lists and maps are nested too deeply");
     assert!(elle::parse(b"{:type :ok :process 0 :value [[:cas 1 2]]}").unwrap_err().hint().is_some());
 }
 
@@ -224,13 +224,13 @@ fn a_file_is_known_by_its_first_bytes() {
 #[test]
 fn other_files_are_refused() {
     let path = Path::new("foreign");
-    let says = |bytes: &[u8]| History::read_from(bytes, path).unwrap_err().to_string();
-    assert_eq!(says(b"PGDMP"), "foreign is no history of pgfathom");
+    let error_of = |bytes: &[u8]| History::read_from(bytes, path).unwrap_err().to_string();
+    assert_eq!(error_of(b"PGDMP"), "foreign is no history of pgfathom");
     assert_eq!(
-        says(b"PGFHIST1\x07\0\0\0\x01\0\0\0"),
+        error_of(b"PGFHIST1\x07\0\0\0\x01\0\0\0"),
         "foreign has version 7 of the format, this program reads up to 1"
     );
-    // A block that asks for 128 GiB is refused before anybody tries to have them.
+    // A block that requests 128 GiB is refused before anybody tries to have them.
     let mut bytes = b"PGFHIST1\x01\0\0\0\x01\0\0\0\x01\0\0\0\xff\xff\xff\xff".to_vec();
     bytes.extend([0; 8]);
     let endless = bytes.chain(std::io::repeat(0));
@@ -238,7 +238,7 @@ fn other_files_are_refused() {
     assert_eq!(error.to_string(), "foreign is damaged at byte 16: a block of 137438953440 bytes");
 }
 
-/// Keys and values are told apart by what they are, not by what they look like; and whatever else a file may hold is no obstacle.
+/// Keys and values are distinguished by what they are, not by what they look like; and whatever else a file may hold is no obstacle.
 #[test]
 fn keys_and_values_of_every_kind_stay_apart() {
     let edn = r#"; a comment
@@ -253,7 +253,7 @@ fn keys_and_values_of_every_kind_stay_apart() {
         history.names.keys,
         ["1", "\"1\"", ":1", "[1 \"1\"]", "nil", "-1", "\\1", "1.0", "#{1 2}", "#inst \"1\""]
     );
-    // An acknowledgement without a value acknowledges what was asked for.
+    // An acknowledgement without a value acknowledges what was requested.
     assert_eq!(
         history.ops_of(0).iter().map(|op| op.key).collect::<Vec<_>>(),
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9]
@@ -267,7 +267,7 @@ fn keys_and_values_of_every_kind_stay_apart() {
     // Half of a pair of surrogates, a pair, and bytes that are no text are three keys.
     let json = b"[{\"type\":\"ok\",\"process\":1,\"value\":[[\"w\",\"\\ud83d\\ude00\",1],[\"w\",\"\\ud83d\",1],[\"w\",\"\xff\",1],[\"w\",\"\xfe\",1]]}]";
     assert_eq!(elle::parse(json).unwrap().names.keys.len(), 4);
-    // Without a process nobody knows whose it is.
+    // Without a process it is unknown whose it is.
     let error = elle::parse(b"{:type :ok :value [[:append 1 1]]}").unwrap_err();
     assert_eq!(error.to_string(), "line 1: an operation without a process");
     let error = elle::parse(b"{:type :ok :process 1 :value [[:r 1 #{1 2}]]}").unwrap_err();

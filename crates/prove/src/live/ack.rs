@@ -221,16 +221,16 @@ fn write(
         if has_lsn {
             sql.push_str("; select pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_catalog.pg_lsn");
         }
-        let asked = client.ask(&sql);
-        asked.iter().for_each(|reply| watch.count(reply));
-        let is_open = match asked {
+        let requested = client.request(&sql);
+        requested.iter().for_each(|reply| watch.count(reply));
+        let is_open = match requested {
             Ok(reply) if reply.error.is_none() => {
                 note.lsn = reply.number().and_then(|lsn| u64::try_from(lsn).ok()).unwrap_or(0);
                 true
             }
             Ok(_) => {
                 // The block is left, so that the next one can begin.
-                if client.ask("rollback").is_err() {
+                if client.request("rollback").is_err() {
                     session.lose();
                 }
                 false
@@ -243,7 +243,7 @@ fn write(
         if is_open && let Some(client) = session.get() {
             let at = At::Commit { wide: shards.count_ones() > 1 };
             note.sent_ns = monotonic_ns();
-            note.outcome = match client.ask("commit") {
+            note.outcome = match client.request("commit") {
                 Ok(reply) => {
                     watch.count(&reply);
                     of_reply(engine, at, &reply).outcome
@@ -269,7 +269,7 @@ fn write(
 fn read(client: &mut Client, tables: &Tables) -> Result<Rows, ClientError> {
     let mut rows = Rows::default();
     for shard in tables.numbers() {
-        let reply = client.tell(&format!(
+        let reply = client.execute(&format!(
             "select client, string_agg(seq::text, ',') from {SCHEMA}.ack where shard = {shard} group by client"
         ))?;
         for row in reply.rows() {
@@ -329,15 +329,15 @@ fn control(
     });
     let Some(planted) = planted else { return Ok(None) };
     let (shard, number, sequence) = (planted.shards.trailing_zeros(), planted.client, planted.sequence);
-    client.tell("begin")?;
-    client.tell(&match what {
+    client.execute("begin")?;
+    client.execute(&match what {
         Planted::Doubled => format!("insert into {SCHEMA}.ack values ({shard}, {number}, {sequence})"),
         _ => format!(
             "delete from {SCHEMA}.ack where shard = {shard} and client = {number} and seq = {sequence}"
         ),
     })?;
     let changed = read(client, tables)?;
-    client.tell("rollback")?;
+    client.execute("rollback")?;
     let again = judge(entries, &changed, &changed, &[], &tables.shards);
     Ok(Some(match what {
         Planted::Lost => again.lost == findings.lost + 1,

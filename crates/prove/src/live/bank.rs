@@ -81,7 +81,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let mut expected = 0;
     for shard in tables.numbers() {
         for id in 0..ACCOUNTS {
-            client.tell(&format!("insert into {SCHEMA}.bank values ({shard}, {id}, {OPENING})"))?;
+            client.execute(&format!("insert into {SCHEMA}.bank values ({shard}, {id}, {OPENING})"))?;
             expected += OPENING;
         }
     }
@@ -99,11 +99,12 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let (last_sum, last_control) = again(|| {
         // Each try begins with a session of its own.
         client = Client::connect(&site.entry(), READING_PATIENCE)?;
-        let last = client.tell(&format!("select sum(bal) from {SCHEMA}.bank"))?;
+        let last = client.execute(&format!("select sum(bal) from {SCHEMA}.bank"))?;
         let last_sum = last.number().unwrap_or_default();
-        client.tell(&format!("begin; update {SCHEMA}.bank set bal = bal + 1 where shard = 1 and id = 0"))?;
-        let given = client.tell(&format!("select sum(bal) from {SCHEMA}.bank"))?;
-        client.tell("rollback")?;
+        client
+            .execute(&format!("begin; update {SCHEMA}.bank set bal = bal + 1 where shard = 1 and id = 0"))?;
+        let given = client.execute(&format!("select sum(bal) from {SCHEMA}.bank"))?;
+        client.execute("rollback")?;
         Ok((last_sum, given.number() == Some(last_sum + 1)))
     })
     .map_err(lost_rows)?;
@@ -153,12 +154,12 @@ fn transfer(
                 shard + 1
             ));
         }
-        let asked = client.ask(&sql);
-        asked.iter().for_each(|reply| watch.count(reply));
-        let ended = match asked {
+        let requested = client.request(&sql);
+        requested.iter().for_each(|reply| watch.count(reply));
+        let ended = match requested {
             Ok(reply) if reply.error.is_none() => {
                 let at = At::Commit { wide: tables.is_spread && from != to };
-                match client.ask("commit") {
+                match client.request("commit") {
                     Ok(reply) => {
                         watch.count(&reply);
                         of_reply(site.engine, at, &reply)
@@ -170,7 +171,7 @@ fn transfer(
                 }
             }
             Ok(reply) => {
-                if client.ask("rollback").is_err() {
+                if client.request("rollback").is_err() {
                     session.lose();
                 }
                 of_reply(site.engine, At::BeforeCommit, &reply)
@@ -236,10 +237,10 @@ fn whole(client: &mut Client, options: &Options, watch: &Watch<'_>) -> Option<Ve
         "{}; select shard, sum(bal) from {SCHEMA}.bank group by shard order by shard; commit",
         options.level.begin()
     );
-    let mut reply = client.ask(&sql).ok()?;
+    let mut reply = client.request(&sql).ok()?;
     if reply.error.is_some() {
-        client.ask("rollback").ok()?;
-        reply = client.ask(&sql).ok()?;
+        client.request("rollback").ok()?;
+        reply = client.request(&sql).ok()?;
     }
     watch.count(&reply);
     if reply.error.is_some() {
@@ -250,7 +251,7 @@ fn whole(client: &mut Client, options: &Options, watch: &Watch<'_>) -> Option<Ve
 }
 
 fn one(client: &mut Client, shard: usize, watch: &Watch<'_>) -> Option<i64> {
-    let reply = client.ask(&format!("select sum(bal) from {SCHEMA}.bank where shard = {shard}")).ok()?;
+    let reply = client.request(&format!("select sum(bal) from {SCHEMA}.bank where shard = {shard}")).ok()?;
     watch.count(&reply);
     reply.number()
 }

@@ -8,10 +8,11 @@
 //! A lock can be lost all the same (an engine without them, a pooler that gives each statement another session). So the tables of a proof carry its name, and
 //! are looked at once more before anything is judged: see [`super::tables::Tables::check`].
 
+use connect::poll;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use connect::ConnSpec;
 
@@ -27,7 +28,7 @@ const BEAT: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the end of a proof waits for its keepers.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a lock is asked for that nobody seems to have.
+/// How often a lock is requested that nobody seems to have.
 const TRIES_MAX: usize = 100;
 /// Between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -98,14 +99,9 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
-        let begin = Instant::now();
-        for keeper in self.keepers.drain(..) {
-            keeper.thread().unpark();
-            // One that waits for a server that does not answer ends by itself, and with our process at the latest.
-            while !keeper.is_finished() && begin.elapsed() < END_TIMEOUT {
-                std::thread::sleep(POLL_INTERVAL);
-            }
-        }
+        self.keepers.iter().for_each(|keeper| keeper.thread().unpark());
+        // One that waits for a server that does not answer ends by itself, and with our process at the latest.
+        poll::until(END_TIMEOUT, || self.keepers.iter().all(|keeper| keeper.is_finished()).then_some(()));
     }
 }
 
@@ -125,19 +121,19 @@ fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientEr
         ClientError::Broken(Broken { was_sent: true, reply: Box::default(), cause })
     };
     let [one, two] = KEY;
-    client.tell("begin")?;
+    client.execute("begin")?;
     // Time limits for idle transactions are not meant for this one; a release that does not know one of them has none.
-    client.tell(
+    client.execute(
         "select pg_catalog.set_config(name, '0', true) from pg_catalog.pg_settings \
          where name in ('idle_in_transaction_session_timeout', 'transaction_timeout', 'idle_session_timeout')",
     )?;
     for _ in 0..TRIES_MAX {
         let locked =
-            client.tell(&format!("select pg_catalog.pg_try_advisory_xact_lock({one}, {two})::int"))?;
+            client.execute(&format!("select pg_catalog.pg_try_advisory_xact_lock({one}, {two})::int"))?;
         if locked.number() == Some(1) {
             return Ok(None);
         }
-        let holders = client.tell(&format!(
+        let holders = client.execute(&format!(
             "select l.pid, coalesce(a.application_name, ''), coalesce(a.usename::text, ''), \
              coalesce(pg_catalog.host(a.client_addr), 'a local socket'), coalesce(pg_catalog.to_char(a.backend_start, 'YYYY-MM-DD HH24:MI:SS'), '') \
              from pg_catalog.pg_locks l left join pg_catalog.pg_stat_activity a on a.pid = l.pid \
@@ -167,13 +163,13 @@ fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientEr
         )));
     }
     // Refused, and nobody has it: these are no locks.
-    Err(refused("advisory locks are refused although nobody holds them"))
+    Err(refused("the server refuses an advisory lock that no session holds"))
 }
 
 /// Holds the lock until the end, and takes it again when its session is lost.
 fn keep(spec: &ConnSpec, mut client: Option<Box<Client>>, token: &str, shared: &Shared) {
     while !shared.is_over.load(Ordering::Acquire) {
-        let is_alive = client.as_mut().is_some_and(|client| client.ask("select 1").is_ok());
+        let is_alive = client.as_mut().is_some_and(|client| client.request("select 1").is_ok());
         if !is_alive {
             client = match attempt(spec, token) {
                 Lock::Held(client) => Some(client),

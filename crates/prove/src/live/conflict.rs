@@ -45,7 +45,7 @@ enum Way {
 pub struct Fight {
     /// Increments that were acknowledged.
     pub acknowledged: u64,
-    /// Increments whose end nobody knows.
+    /// Increments whose end is unknown.
     pub unknown: u64,
     /// Increments that were refused, for example with 40001: the price of a conflict.
     pub refused: u64,
@@ -130,7 +130,7 @@ fn fight(
     let counters = if way == Way::Owned { writers } else { COUNTERS };
     let mut first = tables::client(site, nodes[0])?;
     for id in 0..counters {
-        first.tell(&format!("insert into {SCHEMA}.conflict values (1, {id}, 0)"))?;
+        first.execute(&format!("insert into {SCHEMA}.conflict values (1, {id}, 0)"))?;
     }
     // Everybody has the counters before anybody counts.
     let stuck = converge(site, nodes)?;
@@ -174,7 +174,7 @@ fn count(
         let sql = match way {
             Way::Careless => {
                 let read = client
-                    .ask(&format!("select v from {SCHEMA}.conflict where shard = 1 and id = {id}"))
+                    .request(&format!("select v from {SCHEMA}.conflict where shard = 1 and id = {id}"))
                     .inspect(|reply| watch.count(reply))
                     .ok()
                     .and_then(|reply| reply.number());
@@ -194,12 +194,12 @@ fn count(
             ),
         };
         let Some(client) = session.get() else { continue };
-        let asked = client.ask(&sql);
-        asked.iter().for_each(|reply| watch.count(reply));
-        let outcome = match asked {
+        let requested = client.request(&sql);
+        requested.iter().for_each(|reply| watch.count(reply));
+        let outcome = match requested {
             Ok(reply) if reply.error.is_none() => {
                 let at = At::Commit { wide: false };
-                match client.ask("commit") {
+                match client.request("commit") {
                     Ok(reply) => {
                         watch.count(&reply);
                         of_reply(engine, at, &reply).outcome
@@ -211,7 +211,7 @@ fn count(
                 }
             }
             Ok(_) => {
-                if client.ask("rollback").is_err() {
+                if client.request("rollback").is_err() {
                     session.lose();
                 }
                 Outcome::Fail
@@ -238,7 +238,7 @@ fn compare(site: &Site, nodes: &[usize], fight: &mut Fight) -> Result<(), LiveEr
     let nodes = if nodes.len() == 1 { &now } else { nodes };
     for node in nodes {
         let mut client = Client::connect(&site.nodes[*node].spec, PATIENCE)?;
-        let rows = client.tell(&format!("select v from {SCHEMA}.conflict order by shard, id"))?;
+        let rows = client.execute(&format!("select v from {SCHEMA}.conflict order by shard, id"))?;
         let values: Vec<i64> = rows.rows().iter().filter_map(|row| number(row.first()?)).collect();
         fight.sums.push((site.nodes[*node].name.clone(), values.iter().sum()));
         held.push(values);

@@ -134,8 +134,8 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         let (shard, kind) = (number / 2 + 1, number % 2);
         match number {
             _ if number < 2 * shards => {
-                let asked = Asked { shard, writes: kind == 0, under_way_max };
-                let probes = beat(&entry, site.engine, asked, &acknowledged, watch);
+                let requested = ProbeKind { shard, writes: kind == 0, under_way_max };
+                let probes = beat(&entry, site.engine, requested, &acknowledged, watch);
                 Part::Probes(shard, kind, probes)
             }
             _ => {
@@ -186,7 +186,9 @@ fn under_way_max(site: &Site, shards: u64) -> Result<u64, LiveError> {
     let mut client = Client::connect(&site.entry(), READING_PATIENCE)?;
     let sql = "select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
                - (select count(*) from pg_stat_activity where backend_type is null or backend_type = 'client backend')";
-    let Some(left) = client.ask(sql).ok().and_then(|reply| reply.number()) else { return Ok(UNDER_WAY_MAX) };
+    let Some(left) = client.request(sql).ok().and_then(|reply| reply.number()) else {
+        return Ok(UNDER_WAY_MAX);
+    };
     Ok((left.max(0) as u64 / CONNECTIONS_SHARE / (2 * shards)).clamp(UNDER_WAY_MIN, UNDER_WAY_MAX))
 }
 
@@ -208,9 +210,9 @@ fn read_back(
     let is_sure =
         |probe: &&Probe| probe.answered_ns.is_some() && !probe.is_weak && there.contains(&probe.number);
     let Some(Probe { number, .. }) = writes.iter().find(is_sure) else { return Ok((there, None)) };
-    reader.tell(&format!("begin; delete from {SCHEMA}.hb where shard = {shard} and n = {number}"))?;
+    reader.execute(&format!("begin; delete from {SCHEMA}.hb where shard = {shard} and n = {number}"))?;
     let without = numbers(reader, shard)?;
-    reader.tell("rollback")?;
+    reader.execute("rollback")?;
     let shows = doomed(writes, &without, false) == doomed(writes, &there, false) + 1;
     Ok((there, Some(shows)))
 }
@@ -257,7 +259,7 @@ fn of_shard(
 
 /// What is there on a shard.
 fn numbers(reader: &mut Client, shard: usize) -> Result<HashSet<u64>, LiveError> {
-    let there = reader.tell(&format!("select n from {SCHEMA}.hb where shard = {shard}"))?;
+    let there = reader.execute(&format!("select n from {SCHEMA}.hb where shard = {shard}"))?;
     Ok(there.rows().iter().filter_map(|row| u64::try_from(number(row.first()?)?).ok()).collect())
 }
 
@@ -268,7 +270,7 @@ enum Part {
 
 /// One kind of probe.
 #[derive(Clone, Copy)]
-struct Asked {
+struct ProbeKind {
     shard: usize,
     writes: bool,
     under_way_max: u64,
@@ -285,7 +287,7 @@ struct Senders {
 fn beat(
     entry: &ConnSpec,
     engine: Engine,
-    asked: Asked,
+    kind: ProbeKind,
     acknowledged: &AtomicI64,
     watch: &Watch<'_>,
 ) -> Vec<Probe> {
@@ -301,10 +303,10 @@ fn beat(
             // Numbers are the same on all shards, and each shard's are its own.
             let probe = Probe { due_ns: monotonic_ns(), answered_ns: None, number: count, is_weak: false };
             let is_wanted = senders.idle.load(Ordering::Acquire) == 0;
-            if is_wanted && senders.all.load(Ordering::Acquire) < asked.under_way_max {
+            if is_wanted && senders.all.load(Ordering::Acquire) < kind.under_way_max {
                 senders.all.fetch_add(1, Ordering::AcqRel);
                 let (probes, queue) = (&probes, (&receiver, &senders));
-                let Asked { shard, writes, .. } = asked;
+                let ProbeKind { shard, writes, .. } = kind;
                 let way = Way { entry, engine, shard, writes, first: &first, acknowledged, watch };
                 scope.spawn(move || send(&way, queue, probes));
             }
@@ -363,7 +365,7 @@ fn send(
                 true => format!("insert into {SCHEMA}.hb values ({shard}, {})", probe.number),
                 false => format!("select count(*) from {SCHEMA}.hb where shard = {shard} and n < 0"),
             };
-            let reply = client.as_mut().map(|client| client.ask(&sql));
+            let reply = client.as_mut().map(|client| client.request(&sql));
             let outcome = match &reply {
                 Some(Ok(reply)) => {
                     way.watch.count(reply);
@@ -412,7 +414,7 @@ fn look(spec: &ConnSpec, name: Option<String>, acknowledged: &AtomicI64, watch: 
         while !watch.ends_early() && since.elapsed() < PROBE_PATIENCE {
             let Some(client) = session.get() else { continue };
             let sql = format!("select coalesce(max(n), 0) from {SCHEMA}.hb where shard = 1");
-            let Some(shown) = client.ask(&sql).ok().and_then(|reply| reply.number()) else {
+            let Some(shown) = client.request(&sql).ok().and_then(|reply| reply.number()) else {
                 session.lose();
                 seen = 0;
                 continue;
@@ -443,21 +445,21 @@ fn look(spec: &ConnSpec, name: Option<String>, acknowledged: &AtomicI64, watch: 
 fn look_back(session: &mut super::Lasting, acknowledged: &AtomicI64, watch: &Watch<'_>) -> [u64; 2] {
     let Some(client) = session.get() else { return [0, 0] };
     let select = format!("select coalesce(max(n), 0) from {SCHEMA}.hb where shard = 1");
-    let mut ask = |sql: &str| client.ask(sql).ok().filter(|reply| reply.error.is_none());
+    let mut query = |sql: &str| client.request(sql).ok().filter(|reply| reply.error.is_none());
     let seen = (|| {
-        ask("begin isolation level repeatable read read only")?;
-        let before = ask(&select)?.number()?;
+        query("begin isolation level repeatable read read only")?;
+        let before = query(&select)?.number()?;
         let since = Instant::now();
         while acknowledged.load(Ordering::Acquire) <= before {
             if !watch.goes_on() || since.elapsed() > PROBE_PATIENCE {
-                ask("commit")?;
+                query("commit")?;
                 return Some([0, 0]);
             }
             std::thread::sleep(BEAT / 20);
         }
         let wanted = acknowledged.load(Ordering::Acquire);
-        let shown = ask(&select)?.number()?;
-        ask("commit")?;
+        let shown = query(&select)?.number()?;
+        query("commit")?;
         Some([1, u64::from(shown < wanted)])
     })();
     seen.unwrap_or_else(|| {

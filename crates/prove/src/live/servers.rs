@@ -1,7 +1,7 @@
 //! What becomes of the servers while a promise is watched, whoever does it: which one takes writes, since when it runs, and which standbys its commits wait for.
 //!
 //! What a setting promises depends on all of it. A standby that is not in the synchronous set may be stale, and may lack what was acknowledged when it is promoted;
-//! a cluster manager changes that set, and promotes, without telling us. So it is asked for again and again, beside the load.
+//! a cluster manager changes that set, and promotes, without telling us. So it is requested again and again, beside the load.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -209,7 +209,7 @@ pub(super) struct Registry(Mutex<Vec<Life>>);
 impl Registry {
     /// Which life of which server the session is with; `None`: it cannot be told.
     pub(super) fn meet(&self, client: &mut Client) -> Option<usize> {
-        let reply = client.ask(IDENTITY).ok()?;
+        let reply = client.request(IDENTITY).ok()?;
         self.enter(reply.rows().first()?)
     }
 
@@ -245,7 +245,7 @@ impl Registry {
 
 /// The name under which a node follows, if it does.
 fn standby_name(client: &mut Client) -> Option<String> {
-    let reply = client.ask(STANDBY_NAME).ok()?;
+    let reply = client.request(STANDBY_NAME).ok()?;
     reply.rows().first().and_then(|row| text(row.first()?))
 }
 
@@ -260,7 +260,7 @@ pub(super) fn names(site: &Site) -> Vec<Option<String>> {
     site.nodes.iter().map(|node| name(node.role, &node.spec)).collect()
 }
 
-/// Asks until the end.
+/// Polls until the end.
 pub(super) fn observe(site: &Site, registry: &Registry, watch: &Watch<'_>) -> Vec<Period> {
     let mut periods: Vec<Period> = Vec::new();
     if !site.engine.has_wal {
@@ -270,7 +270,7 @@ pub(super) fn observe(site: &Site, registry: &Registry, watch: &Watch<'_>) -> Ve
     let question = format!("{IDENTITY}; {SETTINGS}; {STANDBYS}");
     while watch.goes_on() {
         if let Some(client) = session.get() {
-            match client.ask(&question).ok().filter(|reply| reply.error.is_none()) {
+            match client.request(&question).ok().filter(|reply| reply.error.is_none()) {
                 Some(reply) => {
                     if let Some(period) = period(&reply.done, registry)
                         && periods.last() != Some(&period)
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(seen.waited_for(None), Waited::Unknown);
         seen.periods.extend([period(0, "", &[]), sync()]);
         assert!(matches!(seen.waited_for(Some("s1")), Waited::No(why) if why.contains("empty")));
-        // The new primary waits for nobody, which says nothing about what it has taken over.
+        // The new primary waits for nobody, which proves nothing about what it has taken over.
         seen.lives.push(life(2));
         seen.periods = vec![sync(), period(1, "", &[])];
         assert!(seen.has_failed_over() && seen.restarts() == 0);

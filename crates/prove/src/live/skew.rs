@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::tables::{SCHEMA, Shape, Tables};
-use super::{Level, LiveError, Options};
+use super::{Isolation, LiveError, Options};
 use crate::client::{Client, Reply};
 use crate::fault::Site;
 use crate::outcome::{At, of_reply};
@@ -46,7 +46,7 @@ pub struct Pairs {
 /// What came out.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
-    /// At the level asked for: rows, and predicates.
+    /// At the level requested: rows, and predicates.
     pub rows: Pairs,
     /// The same with predicates.
     pub predicates: Pairs,
@@ -72,7 +72,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let mut pair = 0;
     for _ in 0..CONTROL_PAIRS {
         pair += 1;
-        let both = one(site, (&mut a, &mut b), &tables, Level::RepeatableRead, Form::Rows, pair)?;
+        let both = one(site, (&mut a, &mut b), &tables, Isolation::RepeatableRead, Form::Rows, pair)?;
         report.control.add(both);
     }
     // The control takes its own time.
@@ -122,7 +122,7 @@ fn statements(form: Form, pair: u64) -> (String, [String; 2]) {
     }
 }
 
-fn witness(level: Level, form: Form, pair: u64) -> Vec<String> {
+fn witness(level: Isolation, form: Form, pair: u64) -> Vec<String> {
     let (read, [first, second]) = statements(form, pair);
     let begin = level.begin();
     vec![
@@ -140,13 +140,13 @@ fn one(
     site: &Site,
     (a, b): (&mut Client, &mut Client),
     tables: &Tables,
-    level: Level,
+    level: Isolation,
     form: Form,
     pair: u64,
 ) -> Result<bool, LiveError> {
     if form == Form::Rows {
         for shard in tables.numbers().take(2) {
-            a.tell(&format!("insert into {SCHEMA}.skew values ({shard}, {pair}, 1)"))?;
+            a.execute(&format!("insert into {SCHEMA}.skew values ({shard}, {pair}, 1)"))?;
         }
     }
     let (read, [first, second]) = statements(form, pair);
@@ -155,7 +155,7 @@ fn one(
         [(0, level.begin()), (1, level.begin()), (0, read.clone()), (1, read), (0, first), (1, second)];
     for (session, sql) in steps {
         if is_alive[session] {
-            let reply = if session == 0 { a.ask(&sql)? } else { b.ask(&sql)? };
+            let reply = if session == 0 { a.request(&sql)? } else { b.request(&sql)? };
             is_alive[session] = reply.error.is_none();
             if let Some(error) = reply.error.filter(|error| !error.sqlstate.is_retryable()) {
                 return Err(crate::client::ClientError::Refused { error: Box::new(error), sql }.into());
@@ -165,7 +165,7 @@ fn one(
     let mut committed = [false, false];
     for (session, client) in [a, b].into_iter().enumerate() {
         // A block that failed is left by COMMIT, too, with the tag ROLLBACK.
-        let reply: Reply = client.ask("commit")?;
+        let reply: Reply = client.request("commit")?;
         committed[session] =
             of_reply(site.engine, At::Commit { wide: false }, &reply).outcome.is_acknowledged();
     }

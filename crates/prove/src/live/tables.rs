@@ -102,7 +102,7 @@ impl Tables {
             Some(Some(owner)) if owner.contains(ours) => Ok(()),
             Some(owner) => Err(LiveError::Disturbed(match owner {
                 Some(owner) => format!("the tables were replaced meanwhile; now they are {owner}"),
-                None => format!("somebody has replaced the schema {SCHEMA} meanwhile"),
+                None => format!("the schema {SCHEMA} was replaced meanwhile"),
             })),
             None => Ok(()),
         }
@@ -157,7 +157,8 @@ fn remove_from(site: &Site, node: usize) -> Result<(), LiveError> {
         Some(None) | None => false,
     };
     if is_ours {
-        client.tell(&format!("set client_min_messages = error; drop schema if exists {SCHEMA} cascade"))?;
+        client
+            .execute(&format!("set client_min_messages = error; drop schema if exists {SCHEMA} cascade"))?;
     }
     Ok(())
 }
@@ -165,7 +166,7 @@ fn remove_from(site: &Site, node: usize) -> Result<(), LiveError> {
 /// Whether our schema is there, and whose it is: its comment, where it begins with our mark. The comment alone is not enough: anybody who may create schemas can write
 /// it.
 fn owner(client: &mut Client) -> Result<Option<Option<String>>, ClientError> {
-    let there = client.tell(&format!(
+    let there = client.execute(&format!(
         "select case when nspowner in ({TRUSTED}) then pg_catalog.obj_description(oid, 'pg_namespace') end \
          from pg_catalog.pg_namespace where nspname = '{SCHEMA}'"
     ))?;
@@ -178,20 +179,20 @@ pub(crate) fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveEr
     match owner(client)? {
         None => {}
         Some(Some(_)) => {
-            client.tell(&format!("set client_min_messages = error; drop schema {SCHEMA} cascade"))?;
+            client.execute(&format!("set client_min_messages = error; drop schema {SCHEMA} cascade"))?;
         }
         Some(None) => return Err(LiveError::Foreign(SCHEMA)),
     }
-    client.tell(&format!("create schema {SCHEMA}; comment on schema {SCHEMA} is '{MARK}, {proof}'"))?;
+    client.execute(&format!("create schema {SCHEMA}; comment on schema {SCHEMA} is '{MARK}, {proof}'"))?;
     // An engine that cannot say this has no default privileges on schemas.
-    let others = client.ask(&format!(
+    let others = client.request(&format!(
         "select distinct case a.grantee when 0 then 'public' else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) end \
          from pg_catalog.pg_namespace n cross join lateral pg_catalog.aclexplode(n.nspacl) a \
          where n.nspname = '{SCHEMA}' and a.grantee <> n.nspowner"
     ));
     let others = others.map_err(ClientError::from)?;
     for role in others.rows().iter().filter_map(|row| row.first().and_then(text)) {
-        client.tell(&format!("revoke all on schema {SCHEMA} from {role}"))?;
+        client.execute(&format!("revoke all on schema {SCHEMA} from {role}"))?;
     }
     Ok(())
 }
@@ -199,7 +200,8 @@ pub(crate) fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveEr
 /// Drops our schema, as long as it is this proof's.
 pub(crate) fn drop_schema(client: &mut Client, proof: &str) -> Result<(), ClientError> {
     if owner(client)?.flatten().is_some_and(|owner| owner.contains(proof)) {
-        client.tell(&format!("set client_min_messages = error; drop schema if exists {SCHEMA} cascade"))?;
+        client
+            .execute(&format!("set client_min_messages = error; drop schema if exists {SCHEMA} cascade"))?;
     }
     Ok(())
 }
@@ -207,9 +209,9 @@ pub(crate) fn drop_schema(client: &mut Client, proof: &str) -> Result<(), Client
 /// Creates a table whose rows the engine places by their shard, where it places them at all.
 fn create(client: &mut Client, layout: Layout, shape: &Shape) -> Result<(), ClientError> {
     let table = format!("{SCHEMA}.{}", shape.name);
-    let Layout::Spread(spread) = layout else { return client.tell(&plain(&table, shape)).map(drop) };
-    client.tell(&(plain(&table, shape) + &spread.clause("shard")))?;
-    spread.statement(&table, "shard").map_or(Ok(()), |statement| client.tell(&statement).map(drop))
+    let Layout::Spread(spread) = layout else { return client.execute(&plain(&table, shape)).map(drop) };
+    client.execute(&(plain(&table, shape) + &spread.clause("shard")))?;
+    spread.statement(&table, "shard").map_or(Ok(()), |statement| client.execute(&statement).map(drop))
 }
 
 fn plain(table: &str, shape: &Shape) -> String {
@@ -221,17 +223,17 @@ fn plain(table: &str, shape: &Shape) -> String {
 fn spread(site: &Site, entries: &[usize], holders: &[usize], shape: &Shape) -> Result<(), LiveError> {
     let leaf = |number: usize| format!("{}_{number}", shape.name);
     for (at, node) in holders.iter().enumerate() {
-        client(site, *node)?.tell(&plain(&format!("{SCHEMA}.{}", leaf(at + 1)), shape))?;
+        client(site, *node)?.execute(&plain(&format!("{SCHEMA}.{}", leaf(at + 1)), shape))?;
     }
     for entry in entries {
         let mut client = client(site, *entry)?;
-        client.tell(&format!(
+        client.execute(&format!(
             "create table {SCHEMA}.{} (shard int not null, {}) partition by list (shard)",
             shape.name, shape.columns
         ))?;
         for (at, node) in holders.iter().enumerate() {
             let (number, leaf) = (at + 1, leaf(at + 1));
-            client.tell(&match node == entry {
+            client.execute(&match node == entry {
                 true => format!(
                     "alter table {SCHEMA}.{} attach partition {SCHEMA}.{leaf} for values in ({number})",
                     shape.name
@@ -255,17 +257,17 @@ fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveE
             let publication = lab::local::PUBLICATION;
             if shape.key.is_none() {
                 // Without a key a row is found by all of its columns.
-                client.tell(&format!("alter table {SCHEMA}.{} replica identity full", shape.name))?;
+                client.execute(&format!("alter table {SCHEMA}.{} replica identity full", shape.name))?;
             }
-            client.tell(&format!("alter publication {publication} add table {SCHEMA}.{}", shape.name))?;
+            client.execute(&format!("alter publication {publication} add table {SCHEMA}.{}", shape.name))?;
         }
     }
     for node in holders {
         let mut client = client(site, *node)?;
-        let names = client.tell("select subname from pg_catalog.pg_subscription order by 1")?;
+        let names = client.execute("select subname from pg_catalog.pg_subscription order by 1")?;
         for row in names.rows().to_vec() {
             if let Some(name) = row.first().and_then(text) {
-                client.tell(&format!(
+                client.execute(&format!(
                     "alter subscription {name} refresh publication with (copy_data = false)"
                 ))?;
             }
@@ -282,7 +284,7 @@ pub(crate) fn converge(site: &Site, nodes: &[usize]) -> Result<Vec<String>, Live
     let mut waits: Vec<(usize, Client, String)> = Vec::new();
     for node in nodes {
         let mut client = client(site, *node)?;
-        let lsn = client.tell("select pg_catalog.pg_current_wal_lsn()")?;
+        let lsn = client.execute("select pg_catalog.pg_current_wal_lsn()")?;
         let lsn = lsn.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default();
         waits.push((*node, client, lsn));
     }
@@ -290,7 +292,7 @@ pub(crate) fn converge(site: &Site, nodes: &[usize]) -> Result<Vec<String>, Live
     loop {
         let (mut behind, mut is_active) = (Vec::new(), false);
         for (node, client, lsn) in &mut waits {
-            let slots = client.tell(&format!(
+            let slots = client.execute(&format!(
                 "select slot_name, active from pg_catalog.pg_replication_slots \
                  where slot_type = 'logical' and not temporary and confirmed_flush_lsn < '{lsn}'"
             ))?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::failures::Failures;
 use super::servers::Observed;
 use super::tables::{SCHEMA, Shape, Tables};
-use super::{Lasting, Level, LiveError, Options, Ran, Watch, after_all, again, lost_rows, under_faults};
+use super::{Isolation, Lasting, LiveError, Options, Ran, Watch, after_all, again, lost_rows, under_faults};
 use crate::client::{Client, number};
 use crate::fault::{Happened, Site};
 
@@ -36,7 +36,7 @@ impl Way {
     pub const ALL: [Way; 3] = [Way::Statement, Way::Transaction, Way::Apart];
 
     /// In words.
-    pub fn says(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Way::Statement => "one SELECT over all shards",
             Way::Transaction => "one REPEATABLE READ transaction, a SELECT per shard",
@@ -90,7 +90,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let mut client = Client::connect(&site.entry(), PATIENCE)?;
     for shard in tables.numbers() {
         for group in 0..groups {
-            client.tell(&format!("insert into {SCHEMA}.twin values ({shard}, {group}, 0)"))?;
+            client.execute(&format!("insert into {SCHEMA}.twin values ({shard}, {group}, 0)"))?;
         }
     }
     let ran = under_faults(site, options, stop, groups + Way::ALL.len(), |number, watch| {
@@ -105,7 +105,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let torn = again(|| {
         // Each try begins with a session of its own.
         client = Client::connect(&site.entry(), PATIENCE)?;
-        Ok(client.tell(&format!(
+        Ok(client.execute(&format!(
             "select count(*) from (select g from {SCHEMA}.twin group by g having min(v) <> max(v)) as torn"
         ))?)
     })
@@ -140,12 +140,12 @@ fn write(options: &Options, tables: &Tables, group: usize, mut session: Lasting,
             ));
         }
         sql.push_str("; commit");
-        let asked = client.ask(&sql);
-        asked.iter().for_each(|reply| watch.count(reply));
-        match asked {
+        let requested = client.request(&sql);
+        requested.iter().for_each(|reply| watch.count(reply));
+        match requested {
             Ok(reply) if reply.error.is_none() => written += 1,
             Ok(_) => {
-                if client.ask("rollback").is_err() {
+                if client.request("rollback").is_err() {
                     session.lose();
                 }
             }
@@ -191,25 +191,25 @@ fn look(
     tables: &Tables,
     group: usize,
 ) -> Option<Vec<i64>> {
-    let mut ask = |sql: &str| {
-        let reply = client.ask(sql).ok()?;
+    let mut query = |sql: &str| {
+        let reply = client.request(sql).ok()?;
         watch.count(&reply);
         reply.error.is_none().then_some(reply)
     };
     if way == Way::Statement {
-        let reply = ask(&format!("select v from {SCHEMA}.twin where g = {group} order by shard"))?;
+        let reply = query(&format!("select v from {SCHEMA}.twin where g = {group} order by shard"))?;
         return reply.rows().iter().map(|row| number(row.first()?)).collect();
     }
     if way == Way::Transaction {
-        ask(&Level::RepeatableRead.begin())?;
+        query(&Isolation::RepeatableRead.begin())?;
     }
     let mut versions = Vec::new();
     for shard in tables.numbers() {
-        let reply = ask(&format!("select v from {SCHEMA}.twin where shard = {shard} and g = {group}"))?;
+        let reply = query(&format!("select v from {SCHEMA}.twin where shard = {shard} and g = {group}"))?;
         versions.push(reply.number()?);
     }
     if way == Way::Transaction {
-        ask("commit")?;
+        query("commit")?;
     }
     Some(versions)
 }

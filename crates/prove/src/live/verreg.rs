@@ -27,11 +27,11 @@ use super::servers::Observed;
 use super::tables::{SCHEMA, Shape, Tables, converge};
 pub use shown::Shown;
 
-use super::{Draws, Lasting, Level, LiveError, Options, Ran, after_all, under_faults};
+use super::{Draws, Isolation, Lasting, LiveError, Options, Ran, after_all, under_faults};
 use crate::check::{self, Base, Order};
 use crate::client::Client;
 use crate::fault::{Happened, Plan, Site};
-use crate::history::{History, HistoryError, HistoryWriter, Isolation, Kind, Model, Names, Op, Txn};
+use crate::history::{History, HistoryError, HistoryWriter, Kind, Model, Names, Op, Txn};
 
 const REGISTERS: Shape = Shape {
     name: "verreg",
@@ -76,8 +76,8 @@ pub struct Paper<'a> {
 /// What came out.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
-    /// The level that was asked for.
-    pub level: Level,
+    /// The level that was requested.
+    pub level: Isolation,
     /// Transactions by outcome.
     pub outcomes: Outcomes,
     /// Rows that were not there before, and all writes that were done.
@@ -85,7 +85,7 @@ pub struct Report {
     /// What the history says.
     pub report: check::Report,
     /// The same load at the next weaker level, and what its histories say about this level: transactions, anomalies.
-    pub control: Option<(Level, u64, u64)>,
+    pub control: Option<(Isolation, u64, u64)>,
     /// Whether an anomaly that was planted into the history was found; `None`: the history has its own.
     pub planted: Option<bool>,
     /// The same for one that only real time shows; `None`: the level is refuted without it.
@@ -113,28 +113,20 @@ pub struct Report {
 }
 
 /// What a level promises, in the checker's words.
-pub fn base_of(level: Level) -> Base {
+pub fn base_of(level: Isolation) -> Base {
     match level {
-        Level::ReadCommitted => Base::ReadCommitted,
+        Isolation::ReadCommitted => Base::ReadCommitted,
         // PostgreSQL's, and that of its relatives.
-        Level::RepeatableRead => Base::SnapshotIsolation,
-        Level::Serializable => Base::Serializable,
+        Isolation::RepeatableRead => Base::SnapshotIsolation,
+        Isolation::Serializable => Base::Serializable,
     }
 }
 
-fn weaker(level: Level) -> Option<Level> {
+fn weaker(level: Isolation) -> Option<Isolation> {
     match level {
-        Level::ReadCommitted => None,
-        Level::RepeatableRead => Some(Level::ReadCommitted),
-        Level::Serializable => Some(Level::RepeatableRead),
-    }
-}
-
-fn isolation(level: Level) -> Isolation {
-    match level {
-        Level::ReadCommitted => Isolation::ReadCommitted,
-        Level::RepeatableRead => Isolation::RepeatableRead,
-        Level::Serializable => Isolation::Serializable,
+        Isolation::ReadCommitted => None,
+        Isolation::RepeatableRead => Some(Isolation::ReadCommitted),
+        Isolation::Serializable => Some(Isolation::RepeatableRead),
     }
 }
 
@@ -156,9 +148,9 @@ pub fn anomalies(report: &check::Report, base: Base, is_ordered: bool) -> Vec<(c
 }
 
 /// How often the level is refuted by the order of sessions and of real time alone.
-pub fn ordered(report: &check::Report, level: Level, late: Option<&late::Late>) -> u64 {
+pub fn ordered(report: &check::Report, level: Isolation, late: Option<&late::Late>) -> u64 {
     let of_cycles: u64 = anomalies(report, base_of(level), true).iter().map(|(_, count)| count).sum();
-    of_cycles + late.filter(|_| level == Level::ReadCommitted).map_or(0, |late| late.late)
+    of_cycles + late.filter(|_| level == Isolation::ReadCommitted).map_or(0, |late| late.late)
 }
 
 /// A transaction as it was recorded. Places of read lists count from the beginning of `elements`.
@@ -180,7 +172,7 @@ struct Entry {
 struct Shared<'a> {
     site: &'a Site,
     model: Model,
-    level: Level,
+    level: Isolation,
     table: String,
     shards: u32,
     /// On which nodes they are, where that is known.
@@ -224,7 +216,7 @@ struct Part {
     outcomes: Outcomes,
     fresh: [u64; 2],
     refusals: Vec<String>,
-    /// The load cannot go on: a transaction has another level than it was asked for, or an answer makes no sense.
+    /// The load cannot go on: a transaction has another level than was requested, or an answer makes no sense.
     trouble: Option<String>,
 }
 
@@ -239,7 +231,7 @@ fn unfit(error: HistoryError) -> LiveError {
 /// Runs it at the level that `options` name, and checks what was written down.
 ///
 /// # Errors
-/// When the tables cannot be made, the history not be written, or a transaction has another level than it was asked for.
+/// When the tables cannot be made, the history not be written, or a transaction has another level than was requested.
 pub fn run(
     site: &Site,
     options: &Options,
@@ -254,7 +246,7 @@ pub fn run(
     report.report = check::check(&history, &how);
     let is_by_statement = site.engine.statements == Statements::Fresh;
     let look = |history: &History| {
-        (options.level == Level::ReadCommitted).then(|| late::find(history, is_by_statement))
+        (options.level == Isolation::ReadCommitted).then(|| late::find(history, is_by_statement))
     };
     report.late = look(&history);
     if !report.report.refutes(level) {
@@ -437,7 +429,7 @@ fn fill(shared: &Shared<'_>, keys: u32) -> Result<(), LiveError> {
     let rows: Vec<String> = (0..keys).map(|key| format!("({}, {key}, {value})", shared.shard(key))).collect();
     // One row a statement: not every engine takes rows of several shards in one.
     for row in rows {
-        client.tell(&format!("insert into {} values {row}", shared.table))?;
+        client.execute(&format!("insert into {} values {row}", shared.table))?;
     }
     Ok(())
 }
@@ -446,7 +438,7 @@ fn fill(shared: &Shared<'_>, keys: u32) -> Result<(), LiveError> {
 fn write_down(mut writer: HistoryWriter, queue: Receiver<Recorded>) -> Result<HistoryWriter, HistoryError> {
     let mut result = Ok(());
     for Recorded { txn, ops, elements } in queue {
-        // A disk that is full is told in the end; who waits for the queue must not hang until then.
+        // A disk that is full is reported in the end; who waits for the queue must not hang until then.
         if result.is_ok() {
             result = writer.push(&txn, &ops, &elements);
         }
@@ -534,7 +526,7 @@ mod tests {
     #[test]
     fn what_is_planted_against_real_time_refutes_nothing_without_it() {
         for model in [Model::VersionedRegister, Model::Append] {
-            for level in Level::ALL {
+            for level in Isolation::ALL {
                 let plan = simulate::Plan { model, txns: 200, ..simulate::Plan::default() };
                 let mut history = simulate::serial(&plan);
                 let look = |history: &History| {
@@ -554,9 +546,9 @@ mod tests {
     fn what_is_planted_is_found_at_its_level_and_not_below() {
         for model in [Model::VersionedRegister, Model::Append] {
             for (level, weaker) in [
-                (Level::ReadCommitted, Base::ReadUncommitted),
-                (Level::RepeatableRead, Base::MonotonicAtomicView),
-                (Level::Serializable, Base::SnapshotIsolation),
+                (Isolation::ReadCommitted, Base::ReadUncommitted),
+                (Isolation::RepeatableRead, Base::MonotonicAtomicView),
+                (Isolation::Serializable, Base::SnapshotIsolation),
             ] {
                 let plan = simulate::Plan { model, txns: 200, ..simulate::Plan::default() };
                 let mut history = simulate::serial(&plan);

@@ -74,7 +74,7 @@ pub fn run(
     let tables = Tables::make(site, &[SHAPE])?;
     let mut client = Client::connect(&options.dressed(site.entry()), options.patience)?;
     for shard in tables.numbers() {
-        client.tell(&format!("insert into {SCHEMA}.wide values ({shard}, 0)"))?;
+        client.execute(&format!("insert into {SCHEMA}.wide values ({shard}, 0)"))?;
     }
     let own = own_shard(site, &tables);
     let others: Vec<usize> = tables.numbers().filter(|shard| tables.is_spread && *shard != own).collect();
@@ -185,9 +185,9 @@ fn time(
             for shard in &kind.shards {
                 sql.push_str(&format!("; update {SCHEMA}.wide set v = v + 1 where shard = {shard}"));
             }
-            client.tell(&sql)?;
+            client.execute(&sql)?;
             let sent = Instant::now();
-            client.tell("commit")?;
+            client.execute("commit")?;
             times.push(sent.elapsed().as_micros() as u64);
         }
     }
@@ -199,7 +199,7 @@ fn ping(client: &mut Client) -> Result<Vec<u64>, LiveError> {
     let mut times = Vec::new();
     for _ in 0..PINGS {
         let sent = Instant::now();
-        client.tell("select 1")?;
+        client.execute("select 1")?;
         times.push(sent.elapsed().as_micros() as u64);
     }
     Ok(times)
@@ -211,7 +211,7 @@ fn median(times: &[u64]) -> u64 {
 
 /// Whether every foreign server has `parallel_commit`.
 fn commits_at_once(client: &mut Client) -> Result<bool, ClientError> {
-    let without = client.tell(
+    let without = client.execute(
         "select count(*) from pg_catalog.pg_foreign_server where not exists (select from \
          pg_catalog.pg_options_to_table(srvoptions) where option_name = 'parallel_commit' and option_value::bool)",
     )?;

@@ -38,7 +38,7 @@ fn seconds(us: u64) -> String {
 }
 
 /// Whether probes are answered, and come back after a fault. Being away is no broken promise: nobody promises that a server which is killed answers. But an outage that
-/// was not part of the plan says that something else was going on.
+/// was not part of the plan reports that something else was going on.
 fn answers(shard: &ShardReport, setting: &str) -> Promise {
     let [writes, reads] = &shard.gaps;
     let all = || writes.iter().chain(reads);

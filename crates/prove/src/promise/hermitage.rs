@@ -5,7 +5,7 @@ use record::promise::{Control, Promise, Reading, Standing, bound};
 use serde_json::{Map, json};
 
 use crate::hermitage::{Answer, LEVELS, Verdict};
-use crate::history::Isolation;
+use engines::profile::Isolation;
 
 /// What a level is for, in the words of a witness.
 fn why(engine: Engine, level: Isolation) -> &'static str {
@@ -36,7 +36,7 @@ fn change(level: Isolation) -> &'static str {
 pub fn hermitage(engine: Engine, answers: &[Answer], place: &str) -> Vec<Promise> {
     let mut promises = Vec::new();
     for level in LEVELS {
-        let of_level = |answer: &&Answer| answer.level == level && answer.promise.is_empty();
+        let of_level = |answer: &&Answer| answer.level == Some(level) && answer.promise.is_empty();
         promises.extend(at_level(
             engine,
             level,
@@ -81,7 +81,7 @@ fn at_level(
     };
     let base = Promise {
         workload: "hermitage".to_owned(),
-        setting: setting(place, level.sql()),
+        setting: setting(place, level.name()),
         unit: "interleavings".to_owned(),
         reading: Reading::Answers,
         ..Promise::default()
@@ -93,7 +93,9 @@ fn at_level(
             forbidden.iter().filter(|answer| answer.verdict() == Verdict::Broken).copied().collect();
         let at_weaker = |case: &str| {
             all.iter().any(|other| {
-                other.case == case && other.level == Isolation::ReadCommitted && other.happened == Some(true)
+                other.case == case
+                    && other.level == Some(Isolation::ReadCommitted)
+                    && other.happened == Some(true)
             })
         };
         let control = (level != Isolation::ReadCommitted).then(|| Control {
@@ -104,7 +106,7 @@ fn at_level(
         // A script that breaks a weaker level shows a server whose levels are not to be relied on: that it went well once at a stronger one proves nothing.
         let is_undercut = |answer: &&&Answer| {
             all.iter().any(|other| {
-                other.case == answer.case && other.level < level && other.verdict() == Verdict::Broken
+                other.case == answer.case && other.level < Some(level) && other.verdict() == Verdict::Broken
             })
         };
         let (standing, reason) = match (forbidden.iter().find(is_undercut), &control) {
@@ -121,7 +123,7 @@ fn at_level(
             _ => (Standing::Kept, why(engine, level).to_owned()),
         };
         promises.push(Promise {
-            promise: format!("{} prevents {}", level.sql(), codes(&forbidden)),
+            promise: format!("{level} prevents {}", codes(&forbidden)),
             standing,
             n: forbidden.len() as u64,
             seen: broken.len() as u64,
@@ -143,13 +145,13 @@ fn at_level(
     let allowed = chosen(&|answer| answer.expected != Some(false) && answer.happened.is_some());
     if !allowed.is_empty() {
         promises.push(Promise {
-            promise: format!("{} does not promise to prevent {}", level.sql(), codes(&allowed)),
+            promise: format!("{level} does not promise to prevent {}", codes(&allowed)),
             standing: if happened.is_empty() { Standing::AllowedNotSeen } else { Standing::ByDesign },
             n: allowed.len() as u64,
             seen: happened.len() as u64,
             witness: happened.first().map(|answer| script(answer)).unwrap_or_default(),
             why: match allowed.iter().any(|answer| answer.expected.is_none()) {
-                true => "nobody has written down what this engine promises".to_owned(),
+                true => "it is not known what this engine promises".to_owned(),
                 false => why(engine, level).to_owned(),
             },
             change: if happened.is_empty() { String::new() } else { change(level).to_owned() },
@@ -160,7 +162,7 @@ fn at_level(
     let untold = chosen(&|answer| answer.happened.is_none());
     if let Some(first) = untold.first() {
         promises.push(Promise {
-            promise: format!("{} and {}", level.sql(), codes(&untold)),
+            promise: format!("{level} and {}", codes(&untold)),
             standing: Standing::NotTested,
             why: first.line.clone(),
             ..base
@@ -183,7 +185,7 @@ fn script(answer: &Answer) -> Vec<String> {
 /// A case of a cluster.
 fn of_cluster(answer: &Answer, place: &str) -> Promise {
     let verdict = answer.verdict();
-    let words = setting(&setting(place, answer.level.sql()), &answer.setting);
+    let words = setting(&setting(place, answer.level.map_or("", Isolation::name)), &answer.setting);
     let (n, seen, unit) = answer.counted.unwrap_or((
         u64::from(answer.happened.is_some()),
         u64::from(answer.happened == Some(true)),
@@ -232,13 +234,13 @@ mod tests {
 
     fn answer(
         case: &'static str,
-        level: Isolation,
+        level: impl Into<Option<Isolation>>,
         expected: Option<bool>,
         happened: Option<bool>,
     ) -> Answer {
         Answer {
             case,
-            level,
+            level: level.into(),
             expected,
             happened,
             line: "as it came".into(),
@@ -324,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_a_cluster_forbids_by_chance_needs_a_number() {
-        let mut stale = answer("RYW", Isolation::Unknown, Some(true), Some(false));
+        let mut stale = answer("RYW", None, Some(true), Some(false));
         stale.promise = "a standby shows at once what was acknowledged";
         stale.counted = Some((300, 0, "reads"));
         let promises = hermitage(Engine::default(), std::slice::from_ref(&stale), "");

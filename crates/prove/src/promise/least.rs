@@ -24,7 +24,7 @@ fn least(workload: &str) -> u64 {
     }
 }
 
-/// Takes back what is said of too little.
+/// Takes back what is reported of too little.
 pub(super) fn enough(promise: &mut Promise) {
     let least = least(&promise.workload);
     if promise.standing == Standing::Kept && promise.n < least {

@@ -89,7 +89,7 @@ fn figures(group: &[Promise]) -> Map<String, Value> {
     figures
 }
 
-/// Whether adding values up would say nothing: times, sizes and shares.
+/// Whether adding values up would prove nothing: times, sizes and shares.
 fn is_measured(name: &str) -> bool {
     name.contains("_us")
         || name.contains("_ms")
@@ -183,7 +183,7 @@ mod tests {
             bound: if seen == 0 { bound(100) } else { None },
             control: Some(Control { what: "taken away".to_owned(), n: 1, seen: 1 }),
             witness: (seen > 0).then(|| format!("{seen} were lost")).into_iter().collect(),
-            why: standing.says().to_owned(),
+            why: standing.description().to_owned(),
             figures: figures.as_object().cloned().unwrap(),
             ..Promise::default()
         }

@@ -1,7 +1,7 @@
 //! The settings that take promises back.
 
 use connect::{ConnSpec, cluster_file::Role};
-use engines::profile::{Anomaly, Arrangement, Level, Place, Rule, Setting};
+use engines::profile::{Anomaly, Arrangement, Isolation, Place, Rule, Setting};
 
 use crate::client::{Client, text};
 use crate::fault::{Fault, Site};
@@ -32,8 +32,8 @@ pub enum Span {
     Everywhere,
 }
 
-/// What the engine's profile says about an anomaly, at this level and with these settings.
-pub fn rule(site: &Site, settings: &Settings, span: Span, level: Level, anomaly: Anomaly) -> Rule {
+/// What the engine's profile reports about an anomaly, at this level and with these settings.
+pub fn rule(site: &Site, settings: &Settings, span: Span, level: Isolation, anomaly: Anomaly) -> Rule {
     let has_standbys = site.nodes.iter().any(|node| node.role == Role::Standby);
     let is_about_standbys = site.engine.promises.iter().any(|promise| promise.at == Arrangement::Standbys);
     let at = match span {
@@ -55,30 +55,30 @@ impl Settings {
         let mut client = Client::connect(spec, options.patience)?;
         // Servers without the extension, or without standbys, have nothing to say.
         let mut is_true = |sql: &str| -> Result<bool, LiveError> {
-            let reply = client.ask(sql)?;
+            let reply = client.request(sql)?;
             Ok(reply.rows().first().and_then(|row| text(row.first()?)).is_some_and(|value| value == "t"))
         };
         let are_all_synchronous = is_true(
             "select count(*) > 0 and bool_and(sync_state = 'sync') from pg_catalog.pg_stat_replication",
         )?;
-        let mut ask = |name: &str| -> Result<String, LiveError> {
-            let reply = client.ask(&format!("show {name}"))?;
+        let mut show = |name: &str| -> Result<String, LiveError> {
+            let reply = client.request(&format!("show {name}"))?;
             Ok(reply.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default())
         };
         let ours = options.settings.iter().rev().find(|(name, _)| name == "synchronous_commit");
         Ok(Settings {
             synchronous_commit: match ours {
                 Some((_, value)) => value.clone(),
-                None => ask("synchronous_commit")?,
+                None => show("synchronous_commit")?,
             },
-            standby_names: ask("synchronous_standby_names")?,
-            fsync: ask("fsync")?,
-            csn_snapshot: ask("enable_csn_snapshot")?,
+            standby_names: show("synchronous_standby_names")?,
+            fsync: show("fsync")?,
+            csn_snapshot: show("enable_csn_snapshot")?,
             are_all_synchronous,
         })
     }
 
-    /// Whether a setting that decides is so; `None`: nobody knows.
+    /// Whether a setting that decides is so; `None`: it is unknown.
     fn is_set(&self, setting: Setting) -> Option<bool> {
         match setting {
             Setting::CsnSnapshot => match self.csn_snapshot.as_str() {
@@ -90,7 +90,7 @@ impl Settings {
                 Some(self.synchronous_commit == "remote_apply" && self.are_all_synchronous)
             }
             Setting::SynchronousStandby => Some(self.waits_for_standbys()),
-            // Our sessions do not ask for them.
+            // Our sessions do not request them.
             Setting::StaleReads => Some(false),
         }
     }
@@ -101,7 +101,7 @@ impl Settings {
     }
 
     /// In words, for a column of the matrix.
-    pub fn says(&self) -> String {
+    pub fn description(&self) -> String {
         let mut words = format!("synchronous_commit={}", self.synchronous_commit);
         if !self.standby_names.is_empty() {
             words.push_str(&format!(", {}", self.standby_names));
@@ -125,7 +125,7 @@ impl Settings {
                 "set synchronous_commit = on, for these transactions at least",
             );
         }
-        // Of a restart that we did not make nobody knows whether the power was cut.
+        // Of a restart that we did not make it is unknown whether the power was cut.
         let is_unknown = restarted && !injected && !has(Fault::Restart);
         if self.fsync == "off" && (has(Fault::Power) || has(Fault::Full) || is_unknown) {
             return excuse(

@@ -14,7 +14,7 @@ fn site(engine: Engine, roles: &[Role]) -> Site {
 #[test]
 fn rules_come_from_the_profiles() {
     use Anomaly::{FracturedRead, LongFork, LostUpdate, ReadSkew, StaleRead, TornCommit, WriteSkew};
-    use Level::{ReadCommitted, RepeatableRead, Serializable};
+    use Isolation::{ReadCommitted, RepeatableRead, Serializable};
     let no_settings = Settings::default();
     let one = site(Engine::default(), &[Role::Primary]);
     let of = |level, anomaly| rule(&one, &no_settings, Span::Entry, level, anomaly);

@@ -10,7 +10,7 @@ use super::{Settings, Span, bound_by, explain_missing, faults_of, rule};
 use crate::check::{Base, Class, Order};
 use crate::fault::Site;
 use crate::history::Outcome;
-use crate::live::Level;
+use crate::live::Isolation;
 use crate::live::verreg::{Report, anomalies, base_of, ordered};
 
 /// The column of an engine's profile that an anomaly belongs to.
@@ -41,7 +41,7 @@ fn column(class: Class) -> Anomaly {
 }
 
 /// The columns that a level promises something about: where all of them are forbidden, the engine promises the level.
-fn columns(level: Level) -> &'static [Anomaly] {
+fn columns(level: Isolation) -> &'static [Anomaly] {
     const ALL: [Anomaly; 6] = [
         Anomaly::DirtyOrCircular,
         Anomaly::FracturedRead,
@@ -51,9 +51,9 @@ fn columns(level: Level) -> &'static [Anomaly] {
         Anomaly::WriteSkew,
     ];
     match level {
-        Level::ReadCommitted => &ALL[..3],
-        Level::RepeatableRead => &ALL[..5],
-        Level::Serializable => &ALL,
+        Isolation::ReadCommitted => &ALL[..3],
+        Isolation::RepeatableRead => &ALL[..5],
+        Isolation::Serializable => &ALL,
     }
 }
 
@@ -62,7 +62,7 @@ fn columns(level: Level) -> &'static [Anomaly] {
 struct Court<'a> {
     site: &'a Site,
     settings: &'a Settings,
-    level: Level,
+    level: Isolation,
     /// Why acknowledged transactions may be gone after the faults that happened.
     excuse: Option<Excuse>,
 }
@@ -174,7 +174,7 @@ fn of_fork(court: &Court<'_>, report: &Report, base: &Promise) -> Promise {
         .map(|(_, count)| count)
         .sum();
     let class = match report.level {
-        Level::ReadCommitted => Class::StatementFork,
+        Isolation::ReadCommitted => Class::StatementFork,
         _ => Class::LongFork,
     };
     let is_blind = report.shown.is_none_or(|shown| !shown.fork);
@@ -310,7 +310,7 @@ fn late_control(report: &Report) -> Option<Control> {
 
 fn blind(report: &Report, what: &str) -> String {
     match report.unshown.as_str() {
-        "" => format!("{what} that was made on purpose was not found: a zero says nothing"),
+        "" => format!("{what} that was made on purpose was not found: a zero proves nothing"),
         why => format!("{what} could not be made on purpose: {why}"),
     }
 }
@@ -318,11 +318,11 @@ fn blind(report: &Report, what: &str) -> String {
 /// Why something may be seen.
 fn reason(court: &Court<'_>, (class, rule): &(Class, Rule)) -> String {
     if let Some(excuse) = &court.excuse {
-        return format!("{}: {}", class.says(), excuse.why);
+        return format!("{}: {}", class.description(), excuse.why);
     }
     let allowed = if *rule == Rule::Allowed { "allows it" } else { "promises nothing about it" };
     let why = court.site.engine.reasons.order;
-    format!("{}, and the engine {allowed}: {why}", class.says())
+    format!("{}, and the engine {allowed}: {why}", class.description())
 }
 
 fn standing(
@@ -334,7 +334,7 @@ fn standing(
 ) -> (Standing, String) {
     if let Some((class, _)) = rules.iter().find(|(_, rule)| *rule == Rule::Forbidden) {
         let title = court.site.engine.title;
-        return (Standing::Broken, format!("{title} does not allow that {}", class.says()));
+        return (Standing::Broken, format!("{title} does not allow that {}", class.description()));
     }
     if let Some(first) = rules.first() {
         return (Standing::ByDesign, reason(court, first));
@@ -349,7 +349,7 @@ fn standing(
     } else if report.planted == Some(false) {
         return (
             Standing::NotTested,
-            "an anomaly that was planted was not found: the history tells nothing".to_owned(),
+            "an anomaly that was planted was not found: the history proves nothing".to_owned(),
         );
     } else if report.control.as_ref().is_some_and(|(_, _, seen)| *seen == 0) {
         let why =

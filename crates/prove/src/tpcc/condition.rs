@@ -1,4 +1,4 @@
-//! The conditions as data: what each says, and the query whose rows judge it.
+//! The conditions as data: what each states, and the query whose rows judge it.
 //!
 //! Every query joins aggregates once, for a range of warehouses, and gives for each thing it looks at one boolean per condition, true when
 //! the condition is broken there, followed by the columns that name the thing and the two sides of the equation. So one pass counts what was
@@ -125,7 +125,7 @@ impl Condition {
     }
 
     /// What must hold.
-    pub fn says(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Condition::C1 => "W_YTD = sum(D_YTD)",
             Condition::C2 => "D_NEXT_O_ID - 1 = max(O_ID) = max(NO_O_ID)",

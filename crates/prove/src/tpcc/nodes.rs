@@ -2,7 +2,7 @@
 //!
 //! Tables spread by `postgres_fdw` are read leaf by leaf on the node that owns them, never through foreign tables: so the snapshot is that
 //! node's own, shared by all connections to it. A query about one warehouse has all its rows on one node. Three compare what transactions of several
-//! warehouses wrote, C10, X13 and X25; for these the other nodes are asked first for the few rows they have about the node's warehouses (payments by its
+//! warehouses wrote, C10, X13 and X25; for these the other nodes are queried first for the few rows they have about the node's warehouses (payments by its
 //! customers, order lines of its stock), and these go into the query as arrays, so that the server does the sums as it does on a single node.
 //!
 //! There is no moment that all nodes share. A transaction that commits on two nodes may be in the snapshot of one and not in that of the other.
@@ -245,7 +245,7 @@ pub(super) fn with_others(
 ) -> Result<Names, QueryError> {
     let is_about_stock = job.probe.conditions.contains(&Condition::X13);
     let mut own = names[job.node].clone();
-    let (asked, columns): (&str, &[(&str, &str)]) = if is_about_stock {
+    let (requested, columns): (&str, &[(&str, &str)]) = if is_about_stock {
         (
             "select ol_w_id, ol_o_id, ol_supply_w_id, ol_i_id, ol_quantity from {order_line}
              where ol_o_id > 3000 and ol_supply_w_id between {from} and {to} and ol_supply_w_id <> ol_w_id",
@@ -282,7 +282,7 @@ pub(super) fn with_others(
     let place = columns.iter().position(|(name, _)| *name == about).unwrap_or(0);
     let mut arrays = vec![String::new(); columns.len()];
     for (node, names) in names.iter().enumerate().filter(|(node, _)| *node != job.node) {
-        for row in hand[node].simple_query(&names.fill(asked, job.from, job.to))? {
+        for row in hand[node].simple_query(&names.fill(requested, job.from, job.to))? {
             let values: Vec<String> = row.iter().map(|value| text_of(value.as_deref())).collect();
             // What is about a third node's warehouses belongs there.
             if values.get(place).and_then(|w_id| homes.get(w_id)) != Some(&job.node) {

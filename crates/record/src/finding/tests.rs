@@ -35,7 +35,7 @@ fn what_is_written_is_read_and_nothing_is_left_beside_it() {
     assert_eq!(Findings::read(&root).expect("no file is no error"), None);
     let mut findings = Findings::new("run-1", "0.1.0");
     findings.findings.push(finding("WAL-01", Severity::High, Level::DiscriminatingCounter, Some(0.5)));
-    findings.checked.push(Checked { rule: "IO-01".into(), said: Said::Clean, ..Checked::default() });
+    findings.checked.push(Checked { rule: "IO-01".into(), state: CheckState::Clean, ..Checked::default() });
     findings.write(&root).expect("writes");
     assert_eq!(Findings::read(&root).expect("reads"), Some(findings));
     let names: Vec<_> =
@@ -52,7 +52,10 @@ fn what_is_written_is_read_and_nothing_is_left_beside_it() {
 fn a_file_of_another_version_is_read_as_far_as_it_goes() {
     let text = r#"{"schema_version":9,"findings":[{"rule":"X-01","severity":"low","level":"symptom","invented":1}],"checked":[{"rule":"Y"}]}"#;
     let findings: Findings = serde_json::from_str(text).expect("reads");
-    assert_eq!((findings.findings[0].severity, findings.checked[0].said), (Severity::Low, Said::CannotTell));
+    assert_eq!(
+        (findings.findings[0].severity, findings.checked[0].state),
+        (Severity::Low, CheckState::CannotTell)
+    );
 }
 
 #[test]

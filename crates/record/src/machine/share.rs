@@ -11,7 +11,7 @@ const STEAL_SHARE_NOTED: f64 = 0.02;
 const OTHERS_SHARE_NOTED: f64 = 0.10;
 /// Periods in which a control group was stopped, from this share on: noted.
 const THROTTLED_SHARE_NOTED: f64 = 0.01;
-/// Ticks of all processors below which shares say nothing: the kernel counts in hundredths of a second.
+/// Ticks of all processors below which shares prove nothing: the kernel counts in hundredths of a second.
 const TICKS_MIN: u64 = 50;
 /// Processes of the server by the name of their program.
 const SERVERS: [&str; 3] = ["postgres", "postmaster", "edb-postgres"];

@@ -8,7 +8,7 @@ use crate::statistics::median;
 /// The rule that tells what the rows of other nodes cost; the others name a node or path that is odd.
 pub const DISTANCE: &str = "matrix-distance";
 /// A node's own rows must be this many times as fast before that is worth a sentence.
-const OWN_PER_REMOTE_TOLD: f64 = 1.25;
+const OWN_PER_REMOTE_MIN: f64 = 1.25;
 /// A prediction this close to the measurement explains it.
 const EXPLAINED: std::ops::RangeInclusive<f64> = 0.67..=1.5;
 
@@ -40,16 +40,16 @@ impl Matrix {
             let name = connect.as_ref().or(data.as_ref()).cloned();
             let node = name.as_deref().unwrap_or_default();
             let pace = if *ratio < 1.0 { "slow" } else { "fast" };
-            let ratios = one.told();
+            let ratios = one.ratio_text();
             let finding = match (what, both(&name)) {
                 (Part::Row, Some((_, column))) => {
                     let own = own(&name)
-                        .map(|own| format!(", and its own rows through itself at {}", own.told()))
+                        .map(|own| format!(", and its own rows through itself at {}", own.ratio_text()))
                         .unwrap_or_default();
                     let claim = format!(
                         "{} is {pace}: sessions that connect to it reach {ratios} times the rate of the others, and its rows are served at {}{own}",
                         called(node),
-                        column.told()
+                        column.ratio_text()
                     );
                     finding("matrix-node", Severity::High, claim, self.look_at(node))
                 }
@@ -139,7 +139,7 @@ impl Matrix {
 
 impl Odd<'_> {
     /// `0.31 (select) and 0.40 (update)`.
-    fn told(&self) -> String {
+    fn ratio_text(&self) -> String {
         let ratios: Vec<String> =
             self.ratios.iter().map(|(name, ratio)| format!("{ratio:.2} ({name})")).collect();
         ratios.join(" and ")
@@ -165,7 +165,7 @@ fn finding(rule: &str, severity: Severity, claim: String, remedy: String) -> Fin
 
 /// What another node's rows cost, and whether round trips explain it.
 fn cost_of_distance(operation: &Operation) -> Option<Finding> {
-    let times = operation.own_per_remote().filter(|times| *times >= OWN_PER_REMOTE_TOLD)?;
+    let times = operation.own_per_remote().filter(|times| *times >= OWN_PER_REMOTE_MIN)?;
     let mut claim = format!(
         "{}: a node's own rows are {} times as fast as another node's ({} against {} transactions/s)",
         operation.name,

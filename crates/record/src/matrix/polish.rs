@@ -1,4 +1,4 @@
-//! Rows, columns and single cells told apart: a two-way fit of logarithms by medians.
+//! Rows, columns and single cells distinguished: a two-way fit of logarithms by medians.
 
 use super::{DEVIATIONS_MIN, NODES_MIN, Outlier, Part, RATIO_MIN, REPEATED_MIN};
 use crate::statistics::median;

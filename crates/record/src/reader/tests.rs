@@ -25,7 +25,7 @@ impl Drop for Folder {
     }
 }
 
-fn says(reader: &RunReader, words: &str) -> bool {
+fn has_problem(reader: &RunReader, words: &str) -> bool {
     reader.missing().iter().any(|text| text.contains(words))
 }
 
@@ -42,12 +42,12 @@ fn a_folder_without_files_of_a_run_is_refused() {
 #[test]
 fn each_missing_file_is_named_with_its_consequence() {
     let reader = Folder::of(&[("run.json", r#"{"schema_version":1,"state":"finished"}"#)]).open();
-    assert!(says(&reader, "samples.ndjson is missing: no charts over time"));
-    assert!(says(&reader, "events.ndjson is missing"));
-    assert!(says(&reader, "latency.hlog is missing: no heatmap and no percentile curve"));
+    assert!(has_problem(&reader, "samples.ndjson is missing: no charts over time"));
+    assert!(has_problem(&reader, "events.ndjson is missing"));
+    assert!(has_problem(&reader, "latency.hlog is missing: no heatmap and no percentile curve"));
     let header = r#"{"schema":"pgfathom.samples","schema_version":1}"#;
     let reader = Folder::of(&[("samples.ndjson", &format!("{header}\n"))]).open();
-    assert!(!reader.has_run && says(&reader, "run.json is missing"));
+    assert!(!reader.has_run && has_problem(&reader, "run.json is missing"));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn damage_is_said_and_the_rest_is_read() {
     .open();
     assert!(reader.has_run);
     assert_eq!((reader.samples.len(), reader.events.len()), (2, 1));
-    assert!(says(&reader, "samples.ndjson: 1 lines were not understood"));
+    assert!(has_problem(&reader, "samples.ndjson: 1 lines were not understood"));
     assert_eq!(reader.last_us(), 2);
 }
 
@@ -117,7 +117,7 @@ fn a_file_that_is_too_large_is_not_read() {
     // A line without an end is passed over in pieces.
     let folder = Folder::of(&[("run.json", r#"{"schema_version":1,"state":"finished"}"#)]);
     fs::File::create(folder.0.join("samples.ndjson")).unwrap().set_len(64 << 20).unwrap();
-    assert!(says(&folder.open(), "samples.ndjson: 1 lines are longer than 4 MiB"));
+    assert!(has_problem(&folder.open(), "samples.ndjson: 1 lines are longer than 4 MiB"));
 }
 
 #[test]
@@ -147,13 +147,14 @@ fn what_a_killed_writer_leaves_is_read() {
     ])
     .open();
     let empty = Folder::of(&[("run.json", "\0\0\0"), ("events.ndjson", "{\"schema_version\":1}\n")]).open();
-    assert!(!empty.has_run && says(&empty, "run.json is empty"));
+    assert!(!empty.has_run && has_problem(&empty, "run.json is empty"));
     assert!(
-        says(&reader, "run.json is missing") && says(&reader, "samples.ndjson: the last line is incomplete")
+        has_problem(&reader, "run.json is missing")
+            && has_problem(&reader, "samples.ndjson: the last line is incomplete")
     );
     let bare = Folder::of(&[("latency.hlog", ""), ("events.ndjson", "{\"sch")]).open();
-    assert!(bare.events.is_empty() && says(&bare, "latency.hlog is empty"));
-    assert!(!says(&reader, "latency.hlog is empty"));
+    assert!(bare.events.is_empty() && has_problem(&bare, "latency.hlog is empty"));
+    assert!(!has_problem(&reader, "latency.hlog is empty"));
 }
 
 #[test]
@@ -165,7 +166,7 @@ fn links_and_pipes_in_a_directory_are_refused() {
         let error = RunReader::open(&folder.0).unwrap_err();
         assert!(error.to_string().contains("symbolic link"), "{name}: {error}");
         fs::remove_file(folder.0.join(name)).unwrap();
-        // Opening a pipe that nobody writes to would wait for ever.
+        // Opening a pipe that nothing writes to would wait for ever.
         mknodat(CWD, folder.0.join(name), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         let error = RunReader::open(&folder.0).unwrap_err();
         assert!(error.to_string().contains("pipe"), "{name}: {error}");
@@ -184,5 +185,5 @@ fn a_file_of_no_text_is_left_out() {
     let folder = Folder::of(&[("run.json", r#"{"schema_version":1,"state":"finished"}"#)]);
     fs::write(folder.0.join("samples.ndjson"), [0xff, 0xfe, 0x00, b'\n', 0xff]).unwrap();
     let reader = folder.open();
-    assert!(reader.samples.is_empty() && says(&reader, "samples.ndjson"));
+    assert!(reader.samples.is_empty() && has_problem(&reader, "samples.ndjson"));
 }

@@ -55,7 +55,7 @@ line! {
         wal_position_bytes_total: Option<u64>,
         /// Checkpoints begun by the clock.
         checkpoints_timed: Option<u64>,
-        /// Checkpoints asked for: by WAL volume, by a command.
+        /// Checkpoints requested: by WAL volume, by a command.
         checkpoints_requested: Option<u64>,
         /// Buffers written by checkpoints.
         checkpoint_buffers: Option<u64>,

@@ -268,7 +268,7 @@ line! {
         topic: String,
         /// What of it.
         name: String,
-        /// As the server or the kernel says it; numbers with their unit.
+        /// As the server or the kernel reports it; numbers with their unit.
         value: String,
     }
 }

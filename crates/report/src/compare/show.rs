@@ -3,7 +3,7 @@
 use super::{Comparison, Figure};
 use crate::findings::plain;
 use crate::html::markup::{Cell, Row, escape, table};
-use crate::text::{columns, fold, push};
+use crate::layout::{columns, fold, push};
 use record::number;
 
 /// From this ratio on, either way, a difference is marked.
@@ -12,7 +12,7 @@ const RATIO_MARKED: f64 = 1.5;
 const NAME_MAX: usize = 48;
 
 /// Label and both values of a figure, in the unit of its name.
-fn told(figure: &Figure) -> (String, [String; 3]) {
+fn columns_of(figure: &Figure) -> (String, [String; 3]) {
     let value = |value: f64| {
         if figure.name == "sessions" {
             return number::three(value);
@@ -73,7 +73,7 @@ pub(crate) fn print(out: &mut String, comparison: &Comparison) {
             "ratio".to_string(),
         ]];
         for figure in &group.figures {
-            let (label, [first, second, difference]) = told(figure);
+            let (label, [first, second, difference]) = columns_of(figure);
             let mut label = plain(&label);
             if label.len() > NAME_MAX {
                 label.truncate(NAME_MAX - 3);
@@ -110,7 +110,7 @@ pub(crate) fn section(out: &mut String, comparison: &Comparison) {
             .figures
             .iter()
             .map(|figure| {
-                let (label, [first, second, difference]) = told(figure);
+                let (label, [first, second, difference]) = columns_of(figure);
                 Row::new(vec![
                     Cell::words(label),
                     Cell::number(first),

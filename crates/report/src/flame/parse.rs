@@ -71,9 +71,9 @@ fn slice(path: &Path, text: &str, started_us: u64) -> Slice {
     let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (at, reason) = name.split_once('-').unwrap_or(("", &name));
     let mut stacks = stacks(text);
-    let told =
+    let detail =
         text.lines().take_while(|line| line.starts_with('#')).find_map(|line| line.strip_prefix(STARTED));
-    let started_us = told.and_then(|value| value.trim().parse().ok()).unwrap_or(started_us);
+    let started_us = detail.and_then(|value| value.trim().parse().ok()).unwrap_or(started_us);
     // perf tells the machine's monotonic time, the run counts from its own start. A slice of another machine has a clock of its own;
     // its name tells when it was taken.
     if let Ok(taken_us) = at.parse::<u64>() {
@@ -169,8 +169,8 @@ mod tests {
     fn times_are_those_of_the_run_even_with_another_clock() {
         let same = slice(Path::new("400000-tps.perf"), TEXT, 1_912_000_000);
         assert_eq!((same.stacks[0].t_us, same.is_baseline()), (500_000, false));
-        let said = format!("# pgfathom stacks 1\n# started_monotonic_us: 1912000000\n{TEXT}");
-        assert_eq!(slice(Path::new("400000-always.perf"), &said, 0).stacks[0].t_us, 500_000);
+        let reported = format!("# pgfathom stacks 1\n# started_monotonic_us: 1912000000\n{TEXT}");
+        assert_eq!(slice(Path::new("400000-always.perf"), &reported, 0).stacks[0].t_us, 500_000);
         let other = slice(Path::new("31000000-baseline.perf"), TEXT, 9_000_000_000_000);
         assert_eq!((other.stacks[0].t_us, other.is_baseline()), (31_000_000, true));
     }

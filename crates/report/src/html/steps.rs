@@ -102,13 +102,13 @@ fn facts_line(out: &mut String, step: &StepFacts) {
 
 /// Reasons and notes of this step, where a run of one step has not already told them at the top.
 fn verdict(out: &mut String, facts: &Facts, step: &StepFacts) {
-    let told = &step.step.verdict;
-    if facts.steps.len() < 2 || (told.reasons.is_empty() && told.notes.is_empty()) {
+    let wording = &step.step.verdict;
+    if facts.steps.len() < 2 || (wording.reasons.is_empty() && wording.notes.is_empty()) {
         return;
     }
     let class = step.badge().word().to_lowercase();
     out.push_str(&format!("<ul class=\"reasons {class}\">"));
-    for text in told.reasons.iter().chain(&told.notes) {
+    for text in wording.reasons.iter().chain(&wording.notes) {
         out.push_str(&format!("<li>{}</li>", escape(text)));
     }
     out.push_str("</ul>\n");
@@ -316,8 +316,8 @@ fn tpcc(out: &mut String, step: &StepFacts) {
     ));
     let rows: Vec<Row> = crate::tpcc::lines(tpcc)
         .into_iter()
-        .map(|[what, value, asked, met]| {
-            Row::new(vec![Cell::words(what), Cell::number(value), Cell::words(asked), Cell::words(met)])
+        .map(|[what, value, requested, met]| {
+            Row::new(vec![Cell::words(what), Cell::number(value), Cell::words(requested), Cell::words(met)])
         })
         .collect();
     let head = [("", true), ("measured", false), ("asked for", true), ("", true)];
@@ -345,7 +345,7 @@ fn totals(out: &mut String, step: &StepFacts) {
     out.push_str("</ul></div>\n");
 }
 
-/// Checks that say the same of many scopes in one line: nobody reads "ok" seventy times.
+/// Checks that say the same of many scopes in one line: a list of seventy "ok" is of no use.
 fn grouped_checks(checks: &[Check]) -> Vec<Check> {
     let mut grouped: Vec<(Check, u64)> = vec![];
     for check in checks {
@@ -365,13 +365,13 @@ fn grouped_checks(checks: &[Check]) -> Vec<Check> {
             None => grouped.push((check.clone(), 1)),
         }
     }
-    let told = |(mut check, count): (Check, u64)| {
+    let wording = |(mut check, count): (Check, u64)| {
         if count > 1 {
             check.scope = format!("{} ({})", check.scope, number::count(count));
         }
         check
     };
-    grouped.into_iter().map(told).collect()
+    grouped.into_iter().map(wording).collect()
 }
 
 fn checks(out: &mut String, step: &StepFacts) {
@@ -453,9 +453,9 @@ fn errors(out: &mut String, step: &StepFacts) {
 
 fn events(out: &mut String, step: &StepFacts) {
     // Statements stand in their own table, stacks in their graphs.
-    let told =
+    let wording =
         |event: &&&event::Event| ![event::PHASE, event::QUERY, event::STACKS].contains(&event.kind.as_str());
-    let mut events: Vec<_> = step.events.iter().filter(told).collect();
+    let mut events: Vec<_> = step.events.iter().filter(wording).collect();
     events.sort_by_key(|event| event.t_us);
     if events.is_empty() {
         return;

@@ -7,6 +7,7 @@ use crate::html::markup::{Cell as Td, Row, escape, table};
 use record::Matrix;
 use record::matrix::{Cell, Operation, Part};
 use record::number;
+use record::totals::RoundTripsBy;
 use serde_json::Value;
 
 /// Most rows of a table of distances; the rest is in `run.json`.
@@ -113,19 +114,19 @@ fn coloured(operation: &Operation, cell: &Cell) -> String {
         _ => "even",
     };
     let time = |us: f64| number::latency(us);
-    let mut told = vec![format!("{} to {}", cell.connect, cell.data)];
-    told.extend(ratio.map(|ratio| format!("{ratio:.2} times its peers' median")));
-    told.push(format!("p50 {}", time(cell.latency_us_p50 as f64)));
-    told.push(format!("p99 {}", time(cell.latency_us_p99 as f64)));
-    told.push(number::counted(cell.transactions, "transaction"));
+    let mut detail = vec![format!("{} to {}", cell.connect, cell.data)];
+    detail.extend(ratio.map(|ratio| format!("{ratio:.2} times its peers' median")));
+    detail.push(format!("p50 {}", time(cell.latency_us_p50 as f64)));
+    detail.push(format!("p99 {}", time(cell.latency_us_p99 as f64)));
+    detail.push(number::counted(cell.transactions, "transaction"));
     if cell.errors > 0 {
-        told.push(number::counted(cell.errors, "error"));
+        detail.push(number::counted(cell.errors, "error"));
     }
     let errors = if cell.errors > 0 { " <span class=\"bad\">!</span>" } else { "" };
     format!(
         "<td class=\"{class}{}\" title=\"{}\">{}{errors}<small>{}</small></td>",
         if cell.is_own() { " own" } else { "" },
-        escape(&told.join(", ")),
+        escape(&detail.join(", ")),
         number::three(cell.tps),
         time(cell.latency_us_p50 as f64)
     )
@@ -187,7 +188,7 @@ fn distances(out: &mut String, operation: &Operation) {
                 Td::number(time(Some(cell.latency_us_p50 as f64))),
                 Td::number(time(Some(cell.latency_us_p99 as f64))),
                 Td::number(cell.round_trips.map_or("-".to_string(), super::three)),
-                Td::word(cell.round_trips_by.map_or("", record::matrix::RoundTripsBy::word)),
+                Td::word(cell.round_trips_by.map_or("", RoundTripsBy::word)),
                 Td::number(time(cell.ping_us)),
                 Td::number(time(cell.predicted_us_p50)),
                 Td::number(share(cell).map_or("-".to_string(), |share| format!("{:.0} %", share * 100.0))),

@@ -2,7 +2,7 @@
 //! brackets; signs say how far a cell is from its peers.
 
 use super::{odd, prediction_words, ratio, shade, trips_words};
-use crate::text::{fold, push};
+use crate::layout::{fold, push};
 use record::Matrix;
 use record::matrix::{Cell, Operation, Part};
 use record::number;

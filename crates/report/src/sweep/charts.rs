@@ -8,7 +8,7 @@ use record::sweep::{Curve, Sweep};
 
 /// From this ratio between the most and the fewest sessions on, the axis is logarithmic.
 const LOG_AXIS_RATIO: u64 = 8;
-/// Looks of several curves in one chart; more than that are told apart by their legend only.
+/// Looks of several curves in one chart; more than that are distinguished by their legend only.
 const LOOKS: [(Tone, Dash); 5] = [
     (Tone::Main, Dash::Solid),
     (Tone::Second, Dash::Dashed),
@@ -132,8 +132,8 @@ fn throughput(sweep: &Sweep, sessions: &[u64]) -> Chart {
             format!("{}.{}", capital(&knee_clause(curve)), law.unwrap_or_default())
         }
         curves => {
-            let told = curves.iter().map(|curve| format!("{}: {}.", curve.name, knee_clause(curve)));
-            told.collect::<Vec<_>>().join(" ")
+            let detail = curves.iter().map(|curve| format!("{}: {}.", curve.name, knee_clause(curve)));
+            detail.collect::<Vec<_>>().join(" ")
         }
     };
     chart

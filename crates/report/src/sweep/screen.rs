@@ -5,7 +5,7 @@ use super::{
     range, slowdown, warm_up,
 };
 use crate::facts::Facts;
-use crate::text::{columns, fold, push};
+use crate::layout::{columns, fold, push};
 use record::number;
 use record::sweep::{Curve, Point, Sweep};
 

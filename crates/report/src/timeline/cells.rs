@@ -129,19 +129,19 @@ pub(super) fn peers(chart: &mut Chart, cells: &Cells, draw: Draw, what: &str) ->
     let mut ranked: Vec<(&str, f64)> =
         cells.things().into_iter().map(|thing| (thing, cells.mean(thing))).collect();
     ranked.sort_by(|left, right| right.1.total_cmp(&left.1));
-    let say = |value: f64| super::say(unit, value);
+    let in_unit = |value: f64| super::in_unit(unit, value);
     match ranked.as_slice() {
         [] => String::new(),
         [(only, mean)] => {
             chart.series.push(Series::new(only, Tone::Main, Dash::Solid, values(only)).filled());
             let (peak, column) = cells.peak(only);
             let at = number::duration(column as f64 * chart.column_s);
-            format!("{} on average, at most {} at {at}", say(*mean), say(peak))
+            format!("{} on average, at most {} at {at}", in_unit(*mean), in_unit(peak))
         }
         [(first, high), (second, low)] => {
             chart.series.push(Series::new(first, Tone::Main, Dash::Solid, values(first)));
             chart.series.push(Series::new(second, Tone::Second, Dash::Dashed, values(second)));
-            format!("{first} {} and {second} {} on average", say(*high), say(*low))
+            format!("{first} {} and {second} {} on average", in_unit(*high), in_unit(*low))
         }
         [(first, high), rest @ ..] => {
             let median = rest[rest.len() / 2].1;
@@ -154,18 +154,18 @@ pub(super) fn peers(chart: &mut Chart, cells: &Cells, draw: Draw, what: &str) ->
                 let ratio = number::three(high / median);
                 format!(
                     "{first} is an outlier: {} on average, {ratio} times the median of its {} peers ({})",
-                    say(*high),
+                    in_unit(*high),
                     rest.len(),
-                    say(median)
+                    in_unit(median)
                 )
             } else if stands_out {
-                format!("{first} alone: {} on average", say(*high))
+                format!("{first} alone: {} on average", in_unit(*high))
             } else {
                 format!(
                     "{} {what}, on average between {} and {} ({first})",
                     ranked.len(),
-                    say(low),
-                    say(*high)
+                    in_unit(low),
+                    in_unit(*high)
                 )
             }
         }

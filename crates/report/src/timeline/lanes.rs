@@ -110,8 +110,8 @@ pub(super) fn chart(scene: &Scene, findings: Option<&Findings>) -> Option<Chart>
     let x = things.iter().map(|thing| seconds(thing.from_us)).collect();
     chart.lanes = Some(Lanes { names: used.iter().map(|lane| LANES[*lane].0).collect(), items });
     chart.x = x;
-    let told: Vec<String> = used.iter().map(|lane| plural(counts[*lane], LANES[*lane].1)).collect();
-    chart.sentence = format!("{}.", told.join(", "));
+    let detail: Vec<String> = used.iter().map(|lane| plural(counts[*lane], LANES[*lane].1)).collect();
+    chart.sentence = format!("{}.", detail.join(", "));
     if used.iter().any(|lane| counts[*lane] > ITEMS_MAX as u64) {
         chart.sentence += &format!(" Of each kind the {ITEMS_MAX} longest are drawn.");
     }
@@ -157,7 +157,7 @@ fn happened(scene: &Scene) -> Vec<Thing> {
     let mut things: Vec<Thing> = vec![];
     for event in &scene.step.events {
         let Some(lane) = lane_of(&event.kind) else { continue };
-        // A wait for a lock is told when it is over, with its length.
+        // A wait for a lock is reported when it is over, with its length.
         let waited_us =
             event.more.get("wait_ms").and_then(serde_json::Value::as_f64).map_or(0.0, |ms| ms * 1e3);
         things.push(Thing {
@@ -168,7 +168,7 @@ fn happened(scene: &Scene) -> Vec<Thing> {
             bad: matches!(lane, RESTARTS | FAULTS | ERRORS) || event.kind == event::DEADLOCK,
         });
     }
-    // A checkpoint is told when it begins, with its length when it ends, and by the counters a tick later: one bar is enough.
+    // A checkpoint is reported when it begins, with its length when it ends, and by the counters a tick later: one bar is enough.
     let ended: Vec<(u64, u64)> = things
         .iter()
         .filter(|thing| thing.lane == CHECKPOINTS && thing.to_us > thing.from_us)
@@ -240,7 +240,7 @@ fn commands(scene: &Scene, known: &[Thing]) -> Vec<Thing> {
     }
     done.extend(open.into_values());
     // The log tells of an automatic vacuum when it ends, with more words.
-    let is_told = |thing: &Thing| {
+    let is_shown = |thing: &Thing| {
         known.iter().any(|other| {
             other.lane == thing.lane
                 && other.from_us < thing.to_us
@@ -248,7 +248,7 @@ fn commands(scene: &Scene, known: &[Thing]) -> Vec<Thing> {
                 && relation_of(&thing.text).is_some_and(|relation| other.text.contains(relation))
         })
     };
-    done.retain(|thing| !is_told(thing));
+    done.retain(|thing| !is_shown(thing));
     done
 }
 

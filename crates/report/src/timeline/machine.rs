@@ -1,7 +1,7 @@
 //! The machines under the database: CPU, disks by member, network.
 
 use super::cells::{Cells, Draw, peers};
-use super::{MULTIPLES_MAX, Scene, say};
+use super::{MULTIPLES_MAX, Scene, in_unit};
 use crate::chart::{Chart, ChartKind, Dash, Series, Tone, Unit};
 use crate::directory::Line;
 use record::number;
@@ -18,7 +18,7 @@ const PARTS: [Part; 5] = [
     ("steal", 3, |host| host.cpu_steal_pct),
 ];
 
-/// Requests per second below which a device counts as idle: the mean of a handful of requests says nothing.
+/// Requests per second below which a device counts as idle: the mean of a handful of requests proves nothing.
 const REQUESTS_MIN: f64 = 1.0;
 /// Bytes per second below which a network interface or disk counts as idle.
 const BYTES_MIN: f64 = 1024.0;
@@ -81,22 +81,22 @@ fn pile(scene: &Scene, name: &str, title: String, host: &str) -> Chart {
             }
         }
     }
-    let mut told = vec![];
+    let mut detail = vec![];
     for (name, area, _) in PARTS {
         // A layer that was never there needs no colour.
         if cells.peak(name).0 < 0.05 {
             continue;
         }
         chart.series.push(Series::area(name, area, cells.means(name)));
-        told.push(format!("{name} {}", say(Unit::Percent, cells.mean(name))));
+        detail.push(format!("{name} {}", in_unit(Unit::Percent, cells.mean(name))));
     }
     if chart.series.is_empty() {
         chart.series.push(Series::area("user", 0, cells.means("user")));
     }
     let all = cores.map(|cores| format!(" of {}", number::counted(cores, "core"))).unwrap_or_default();
-    chart.sentence = match told.is_empty() {
+    chart.sentence = match detail.is_empty() {
         true => format!("Idle{all}."),
-        false => format!("On average {}{all}.", told.join(", ")),
+        false => format!("On average {}{all}.", detail.join(", ")),
     };
     chart
 }
@@ -172,7 +172,7 @@ fn disks(scene: &Scene) -> Vec<Chart> {
         chart.sentence = format!("{}.", peers(&mut chart, cells, Draw::Means, "devices"));
         for array in arrays.things().into_iter().filter(|_| name == "disk-await").take(ARRAYS_MAX) {
             chart.series.push(Series::new(array, Tone::Ink, Dash::Dashed, arrays.means(array)));
-            chart.sentence += &format!(" {array}: {} on average.", say(unit, arrays.mean(array)));
+            chart.sentence += &format!(" {array}: {} on average.", in_unit(unit, arrays.mean(array)));
         }
         charts.push(chart);
     }
@@ -214,14 +214,14 @@ impl<'a> Flows<'a> {
             return Some(chart);
         }
         let tones = [(Tone::Main, Dash::Solid), (Tone::Second, Dash::Dashed)];
-        let mut told = vec![];
+        let mut detail = vec![];
         for (direction, (tone, dash)) in directions.iter().zip(tones) {
             if cells.things().contains(direction) {
                 chart.series.push(Series::new(direction, tone, dash, cells.means(direction)));
-                told.push(format!("{direction} {}", say(chart.unit, cells.mean(direction))));
+                detail.push(format!("{direction} {}", in_unit(chart.unit, cells.mean(direction))));
             }
         }
-        chart.sentence = format!("On average {}.", told.join(", "));
+        chart.sentence = format!("On average {}.", detail.join(", "));
         Some(chart)
     }
 }

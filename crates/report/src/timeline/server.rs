@@ -64,7 +64,7 @@ pub(super) fn wal(scene: &Scene) -> Vec<Chart> {
         let mean = bytes.mean(node);
         let (peak, column) = bytes.peak(node);
         let at = number::duration(column as f64 * chart.column_s);
-        chart.sentence = format!("{} of WAL on average, at most {} at {at}", say(mean), say(peak));
+        chart.sentence = format!("{} of WAL on average, at most {} at {at}", in_unit(mean), in_unit(peak));
         if !images.is_empty() {
             let name = "of it full page images, at most";
             chart.series.push(Series::new(name, Tone::Second, Dash::Dotted, images.means(node)));
@@ -80,7 +80,7 @@ pub(super) fn wal(scene: &Scene) -> Vec<Chart> {
                 Dash::Dashed,
                 buffers.means(node),
             ));
-            chart.sentence += &format!("; checkpoints wrote {} on average", say(buffers.mean(node)));
+            chart.sentence += &format!("; checkpoints wrote {} on average", in_unit(buffers.mean(node)));
         }
         chart.sentence += ".";
         charts.push(chart);
@@ -98,8 +98,8 @@ pub(super) fn wal(scene: &Scene) -> Vec<Chart> {
     charts
 }
 
-fn say(value: f64) -> String {
-    super::say(Unit::BytesPerSecond, value)
+fn in_unit(value: f64) -> String {
+    super::in_unit(Unit::BytesPerSecond, value)
 }
 
 /// How far each standby is behind: bytes, and time where it is known.

@@ -1,4 +1,4 @@
-//! The collector: waits until everybody is ready, opens the run, hears from the workers once a second, ends it in time.
+//! The collector: waits until everybody is ready, opens the run, receives from the workers once a second, ends it in time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::recovery::{Beat, Watch};
 use crate::tally::{Posted, Shape};
 
-/// Between "everybody is ready" and the first start: longer than a worker takes to hear of it.
+/// Between "everybody is ready" and the first start: longer than a worker takes to learn of it.
 const START_DELAY: Nanos = NANOS_PER_SECOND / 20;
 /// How often the collector looks at flags.
 const COLLECTOR_PAUSE: Duration = Duration::from_millis(20);
@@ -73,7 +73,7 @@ impl Collector<'_> {
             if ready as u64 >= self.sessions {
                 return Ok(());
             }
-            if self.stop.asked() > 0 {
+            if self.stop.requests() > 0 {
                 return Err(DriveError::Interrupted);
             }
             if monotonic_ns() > give_up {
@@ -101,7 +101,7 @@ impl Collector<'_> {
         let mut drain_until = end.saturating_add(DRAIN_LIMIT);
         let mut second = Ticks { from: begin, cpu: process_cpu(), scheduled: 0 };
         let mut cpu_at_measure_from = None;
-        let mut asked = 0;
+        let mut requests = 0;
         loop {
             if self.control.is_broken() {
                 return Err(broke_down(self.control));
@@ -131,7 +131,7 @@ impl Collector<'_> {
             if finished {
                 break;
             }
-            // The moment lies ahead, so that all workers hear of it before it has come.
+            // The moment lies ahead, so that all workers learn of it before it has come.
             let soon = now + START_DELAY;
             if soon < measure_from && !is_interrupted && observer.is_settled() {
                 measure_from = soon;
@@ -140,10 +140,10 @@ impl Collector<'_> {
                 self.wake_all();
                 observer.measures_from(soon);
             }
-            if self.stop.asked() > asked {
-                asked = self.stop.asked();
+            if self.stop.requests() > requests {
+                requests = self.stop.requests();
                 is_interrupted = true;
-                if asked == 1 {
+                if requests == 1 {
                     self.control.stop(now);
                     drain_until = now + DRAIN_LIMIT;
                 } else {

@@ -1,4 +1,4 @@
-//! Statements that are under way when nobody waits for them any more. A server does not look at the connection of a statement that it
+//! Statements that are under way when nothing waits for them any more. A server does not look at the connection of a statement that it
 //! executes: without a word from us it would go on with it, with its locks, for as long as it takes.
 
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -20,13 +20,13 @@ const CANCELLERS_MAX: usize = 16;
 /// What became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Leftover {
-    /// Sessions whose statement the server was asked to end.
+    /// Sessions whose statement the server was requested to end.
     pub(super) cancelled: u64,
     /// Those of them that had not ended when it was no longer waited for.
     pub(super) still_at_work: u64,
 }
 
-/// Asks the server to end what these sessions execute, and then the sessions.
+/// Requests that the server ends what these sessions execute, and then the sessions.
 pub(super) fn cancel(links: Vec<Link>) -> Leftover {
     let cancelled = links.len() as u64;
     let deadline = Instant::now() + PATIENCE;
@@ -35,7 +35,7 @@ pub(super) fn cancel(links: Vec<Link>) -> Leftover {
     waiting.iter_mut().for_each(Link::terminate);
     while !waiting.is_empty() && Instant::now() < deadline {
         let round = (Instant::now() + ROUND).min(deadline);
-        ask(waiting.iter().filter_map(Link::cancel_token).cloned().collect(), round);
+        request_cancels(waiting.iter().filter_map(Link::cancel_token).cloned().collect(), round);
         loop {
             waiting.retain_mut(|link| !link.has_ended());
             if waiting.is_empty() || Instant::now() >= round {
@@ -48,7 +48,7 @@ pub(super) fn cancel(links: Vec<Link>) -> Leftover {
 }
 
 /// Sends the requests, on threads of their own: one that hangs holds nobody up.
-fn ask(tokens: Vec<CancelToken>, deadline: Instant) {
+fn request_cancels(tokens: Vec<CancelToken>, deadline: Instant) {
     let cancellers = tokens.len().min(CANCELLERS_MAX);
     let tokens = Arc::new(Mutex::new(tokens));
     let (done, all_done) = mpsc::channel::<()>();

@@ -119,7 +119,7 @@ fn run_worker<W: Workload>(
         post: Arc::clone(&assignment.post),
         shared: Rc::clone(&shared),
         tally: Rc::clone(&tally),
-        heard: usize::MAX,
+        known_version: usize::MAX,
         begin: 0,
         next_tick: 0,
         measure_from: Nanos::MAX,
@@ -147,7 +147,7 @@ fn run_worker<W: Workload>(
     })
 }
 
-/// Which terminals are whose: where sessions enter at the owner of what they ask for, those whose rows are there.
+/// Which terminals are whose: where sessions enter at the owner of what they request, those whose rows are there.
 fn groups<W: Workload>(assignment: &Assignment<W>) -> Groups {
     let Pace::Terminals(users) = assignment.pace else { return Groups::one() };
     let terminals = users.first..users.first + users.count;
@@ -156,14 +156,14 @@ fn groups<W: Workload>(assignment: &Assignment<W>) -> Groups {
     nodes.map_or_else(Groups::one, |nodes| Groups::by_node(nodes.into_iter(), &assignment.nodes))
 }
 
-/// The worker's own pace: publishes once a second, hears of begin, end and abandonment.
+/// The worker's own pace: publishes once a second, learns of begin, end and abandonment.
 struct Housekeeper {
     control: Arc<Control>,
     post: Arc<Post>,
     shared: Rc<Shared>,
     tally: Rc<RefCell<Tally>>,
     /// The control's attention count when it was last looked at.
-    heard: usize,
+    known_version: usize,
     /// When the run began: the collector's seconds count from there, and so do the ticks.
     begin: Nanos,
     next_tick: Nanos,
@@ -180,7 +180,7 @@ impl Housekeeper {
         self.post.scheduled.store(schedule.arrivals() + backlog, Ordering::Relaxed);
     }
 
-    fn hear(&mut self, now: Nanos) {
+    fn read_control(&mut self, now: Nanos) {
         let Some((begin, end)) = self.control.window() else { return };
         let measure_from = self.control.measure_from();
         // Whoever asks to stop does not want to wait for pauses.
@@ -209,7 +209,7 @@ fn next_second(begin: Nanos, now: Nanos) -> Nanos {
 impl Housekeeping for Housekeeper {
     #[inline]
     fn is_due(&self, now: Nanos) -> bool {
-        now >= self.next_tick || self.control.attention() != self.heard
+        now >= self.next_tick || self.control.attention() != self.known_version
     }
 
     fn next_tick(&self) -> Nanos {
@@ -218,9 +218,9 @@ impl Housekeeping for Housekeeper {
 
     fn tick(&mut self, now: Nanos) -> bool {
         let attention = self.control.attention();
-        if attention != self.heard {
-            self.heard = attention;
-            self.hear(now);
+        if attention != self.known_version {
+            self.known_version = attention;
+            self.read_control(now);
         }
         if self.measure_from == Nanos::MAX {
             // Not open yet: the waker tells when it is.

@@ -51,7 +51,7 @@ pub trait Dial: Send + Sync + 'static {
 
 /// How a worker gets its connections, without waiting for them.
 pub trait Dialing {
-    /// Asks for a connection for session `index` of the worker.
+    /// Requests a connection for session `index` of the worker.
     fn request(&mut self, index: usize);
     /// Moves the answers that have come into `into`.
     fn collect(&mut self, into: &mut Vec<(usize, Result<Link, DialError>)>);
@@ -65,7 +65,7 @@ struct Answers {
 }
 
 /// A thread that dials for one worker. It ends with the worker, unless it is in the midst of a dial, which can take as long as a network
-/// lets it: nobody waits for that.
+/// lets it: nothing waits for that.
 #[derive(Debug)]
 pub struct Connector {
     requests: Sender<usize>,
@@ -74,7 +74,7 @@ pub struct Connector {
 
 impl Connector {
     /// Starts the thread. `first_session` is the worker's first session counted over all workers; `wake` ends the worker's wait
-    /// when an answer is there. `control` hears of it should the thread break down: its sessions would wait for ever.
+    /// when an answer is there. `control` learns of it should the thread break down: its sessions would wait for ever.
     pub fn start(
         dial: Arc<dyn Dial>,
         first_session: u64,
@@ -94,7 +94,7 @@ impl Connector {
                 shared.list.lock().unwrap_or_else(PoisonError::into_inner).push((index, answer));
                 shared.are_there.store(true, Ordering::Release);
                 if wake().is_err() {
-                    // The worker is gone and nobody waits for answers.
+                    // The worker is gone and nothing waits for answers.
                     return;
                 }
             }

@@ -218,7 +218,7 @@ pub struct Link {
     /// The front that belongs to replies already handed out.
     consumed: usize,
     scanner: ReplyScanner,
-    /// Nobody reads the rows of the reply that is being received.
+    /// Nothing reads the rows of the reply that is being received.
     drops_rows: bool,
     /// So many bytes that are still to come, behind `filled` as it was then, belong to a message that is not kept.
     skip: usize,
@@ -227,7 +227,7 @@ pub struct Link {
     sent: usize,
     /// A ring holds the socket, too: closing it here would not tell the peer.
     is_in_ring: bool,
-    /// How the server is asked to give up what it executes, where it said so.
+    /// How the server is requested to give up what it executes, where it said so.
     cancel: Option<Box<CancelToken>>,
     /// Which of the hosts that were named it leads to.
     server: usize,
@@ -262,7 +262,7 @@ impl Link {
 
     /// The same to this one of several hosts.
     #[must_use]
-    pub fn with_server(mut self, number: usize) -> Link {
+    pub(crate) fn with_server(mut self, number: usize) -> Link {
         self.server = number;
         self
     }
@@ -274,17 +274,17 @@ impl Link {
 
     /// The same with the way to have its statements cancelled.
     #[must_use]
-    pub fn with_cancel(mut self, token: CancelToken) -> Link {
+    pub(crate) fn with_cancel(mut self, token: CancelToken) -> Link {
         self.cancel = Some(Box::new(token));
         self
     }
 
-    /// How the server is asked to give up what it executes.
+    /// How the server is requested to give up what it executes.
     pub fn cancel_token(&self) -> Option<&CancelToken> {
         self.cancel.as_deref()
     }
 
-    /// The server has closed the connection. What came before is read and forgotten: for a link that nobody reads any more.
+    /// The server has closed the connection. What came before is read and forgotten: for a link that nothing reads any more.
     pub fn has_ended(&mut self) -> bool {
         let mut scratch = [0; 4096];
         loop {
@@ -310,7 +310,7 @@ impl Link {
         &mut self.outgoing
     }
 
-    /// Nobody reads the rows of the replies to what was requested: a long result need not be kept. Until the next request.
+    /// Nothing reads the rows of the replies to what was requested: a long result need not be kept. Until the next request.
     #[inline]
     pub fn drop_rows(&mut self) {
         self.drops_rows = true;
@@ -408,7 +408,7 @@ impl Link {
 
     /// Bytes wait to be sent.
     #[inline]
-    pub fn has_output(&self) -> bool {
+    pub(crate) fn has_output(&self) -> bool {
         self.sent < self.outgoing.len() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
@@ -531,16 +531,16 @@ impl Link {
         }
     }
 
-    /// The socket has failed: with what the server said before. One that closes with a request unread resets the connection behind its last words.
+    /// The socket has failed: with what the server reported before. One that closes with a request unread resets the connection behind its last words.
     #[cold]
     fn failed(&self, error: io::Error) -> LinkError {
         match self.closed() {
             LinkError::Closed => error.into(),
-            said => said,
+            reported => reported,
         }
     }
 
-    /// TLS has failed: with what the server said before, if it said anything.
+    /// TLS has failed: with what the server reported before, if it said anything.
     #[cold]
     fn broken(&mut self, error: rustls::Error) -> LinkError {
         if let Some(tls) = self.tls.as_mut() {
@@ -555,7 +555,7 @@ impl Link {
         }
         match self.closed() {
             LinkError::Closed => LinkError::Tls(error),
-            said => said,
+            reported => reported,
         }
     }
 

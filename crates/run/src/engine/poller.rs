@@ -4,7 +4,7 @@ use std::io;
 
 use super::uring::UringReactor;
 
-/// What the user asks for.
+/// What the user requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
     /// io_uring where the kernel has it, else epoll.
@@ -39,7 +39,7 @@ impl Choice {
     /// What this machine can do of it.
     ///
     /// # Errors
-    /// When io_uring is asked for by name and the kernel refuses it.
+    /// When io_uring is requested by name and the kernel refuses it.
     pub fn resolve(self) -> io::Result<Poller> {
         match self {
             Choice::Epoll => Ok(Poller::Epoll),

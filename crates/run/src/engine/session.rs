@@ -172,12 +172,6 @@ impl Session {
         self.shared.now.get()
     }
 
-    /// A connection is there.
-    pub fn is_connected(&self) -> bool {
-        let state = self.state.borrow();
-        state.link.is_some() && state.lost.is_none()
-    }
-
     /// Gets a connection from the connector.
     pub async fn connect(&self) -> Result<(), DialError> {
         self.disconnect();
@@ -211,7 +205,7 @@ impl Session {
     }
 
     /// Drops the connection, without a word to the server when it is already lost.
-    pub fn disconnect(&self) {
+    pub(crate) fn disconnect(&self) {
         let mut state = self.state.borrow_mut();
         let lost = state.lost.take().is_some();
         state.reply = None;
@@ -269,14 +263,14 @@ impl Session {
         .await
     }
 
-    /// What the server said about the transaction block in the last reply that was taken; `Idle` on a connection that was asked nothing.
+    /// What the server reported about the transaction block in the last reply that was taken; `Idle` on a connection that was asked nothing.
     #[inline]
-    pub fn transaction_status(&self) -> TransactionStatus {
+    pub(crate) fn transaction_status(&self) -> TransactionStatus {
         self.state.borrow().status.unwrap_or(TransactionStatus::Idle)
     }
 
     /// Commits since the last call that were acknowledged although the wait for their standbys was cancelled.
-    pub fn take_weak_commits(&self) -> u64 {
+    pub(crate) fn take_weak_commits(&self) -> u64 {
         std::mem::take(&mut self.state.borrow_mut().weak_commits)
     }
 
@@ -291,7 +285,7 @@ impl Session {
     }
 
     /// The first error of a reply.
-    pub fn error_of(&self, reply: Reply) -> Option<ServerError> {
+    pub(crate) fn error_of(&self, reply: Reply) -> Option<ServerError> {
         if reply.errors == 0 {
             return None;
         }
@@ -343,7 +337,7 @@ impl Session {
     }
 
     /// Does nothing until `deadline`. The connection is not looked at meanwhile.
-    pub async fn sleep_until(&self, deadline: Nanos) {
+    pub(crate) async fn sleep_until(&self, deadline: Nanos) {
         poll_fn(|_| {
             let mut state = self.state.borrow_mut();
             if self.now() >= deadline {
@@ -359,7 +353,7 @@ impl Session {
 
     /// A script's pause: as [`Session::sleep_until`], but it does not outlast the run. One that would end later than whatever is
     /// under way may take is dropped as soon as the run is over.
-    pub async fn pause_until(&self, deadline: Nanos) -> Result<(), PauseDropped> {
+    pub(crate) async fn pause_until(&self, deadline: Nanos) -> Result<(), PauseDropped> {
         poll_fn(|_| {
             let mut state = self.state.borrow_mut();
             state.wait = Wait::Running;

@@ -1,4 +1,4 @@
-//! What of a long reply need not be kept: rows that nobody reads, notices, and the ends of long errors. So the length of a result is no matter of
+//! What of a long reply need not be kept: rows that nothing reads, notices, and the ends of long errors. So the length of a result is no matter of
 //! this client's memory.
 
 use wire::backend::{HEADER_BYTES, tag};
@@ -128,9 +128,9 @@ mod tests {
             let thinned = thin(&mut buffer, false);
             assert_eq!(thinned.skip, long.len() - buffer.len());
             let frame = wire::backend::Frames::new(&buffer[..thinned.kept]).next().unwrap();
-            let said = ServerError::parse(frame.body);
-            assert_eq!(said.sqlstate.as_str(), "P0001");
-            assert!(said.message.len() > 900 && said.message.starts_with("xxx"));
+            let reported = ServerError::parse(frame.body);
+            assert_eq!(reported.sqlstate.as_str(), "P0001");
+            assert!(reported.message.len() > 900 && reported.message.starts_with("xxx"));
         }
         let mut begun = error(5_000_000)[..100].to_vec();
         assert!(thin(&mut begun, false).waits);

@@ -128,8 +128,8 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
-    /// The connections of sessions that still wait for a reply, to be called when nobody waits for them any more.
-    pub fn take_unanswered(&mut self) -> Vec<Link> {
+    /// The connections of sessions that still wait for a reply, to be called when nothing waits for them any more.
+    pub(crate) fn take_unanswered(&mut self) -> Vec<Link> {
         let take = |slot: &Slot| {
             let mut state = slot.session.state.borrow_mut();
             if state.wait != Wait::Reply || state.lost.is_some() {
@@ -251,7 +251,7 @@ impl<R: Reactor> Worker<R> {
         let mut state = slot.session.state.borrow_mut();
         let Some(link) = state.link.as_mut() else { return Ok(()) };
         if let Err(error) = self.reactor.send(index, link) {
-            // A server that ends the session says why before it closes: its last words may be in the receive buffer.
+            // A server that ends the session reports why before it closes: its last words may be in the receive buffer.
             let error = match (error, self.reactor.receive(index, link, true)) {
                 (_, Err(fatal @ LinkError::Fatal(_))) => fatal,
                 (error, _) => error,

@@ -10,7 +10,7 @@
 use super::Random;
 
 /// YCSB's zipfian constant.
-pub const THETA: f64 = 0.99;
+pub(crate) const THETA: f64 = 0.99;
 
 /// Terms of zeta that are added one by one before the Euler-Maclaurin tail takes over: with three correction terms the error at
 /// 32 is below 1e-16 relative, for every theta in (0, 2).

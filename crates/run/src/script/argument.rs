@@ -13,7 +13,7 @@ use super::parse::SCRIPT_BYTES_MAX;
 /// Most scripts in a run (pgbench's limit, too).
 pub const SCRIPTS_MAX: usize = 128;
 /// Largest weight of a script.
-pub const WEIGHT_MAX: u32 = i32::MAX as u32;
+pub(crate) const WEIGHT_MAX: u32 = i32::MAX as u32;
 
 /// A script argument that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,10 @@ impl ArgumentError {
 ///
 /// # Errors
 /// [`ArgumentError`] for a weight that is no number or out of range, and for an empty name.
-pub fn split_weight<'a>(flag: &'static str, argument: &'a str) -> Result<(&'a str, u32), ArgumentError> {
+pub(crate) fn split_weight<'a>(
+    flag: &'static str,
+    argument: &'a str,
+) -> Result<(&'a str, u32), ArgumentError> {
     let (name, weight) = match argument.rsplit_once('@') {
         None => (argument, 1),
         Some((name, text)) => {
@@ -104,7 +107,7 @@ pub fn split_weight<'a>(flag: &'static str, argument: &'a str) -> Result<(&'a st
 ///
 /// # Errors
 /// [`ArgumentError::UnknownBuiltin`] and [`ArgumentError::AmbiguousBuiltin`].
-pub fn find_builtin(prefix: &str) -> Result<&'static Builtin, ArgumentError> {
+pub(crate) fn find_builtin(prefix: &str) -> Result<&'static Builtin, ArgumentError> {
     static ALL: [Builtin; BUILTINS.len()] = BUILTINS;
     let found: Vec<&'static Builtin> =
         ALL.iter().filter(|builtin| builtin.name.starts_with(prefix)).collect();
@@ -119,16 +122,6 @@ pub fn find_builtin(prefix: &str) -> Result<&'static Builtin, ArgumentError> {
             Err(ArgumentError::AmbiguousBuiltin { name: prefix.to_owned(), candidates })
         }
     }
-}
-
-/// What `-b list` prints.
-#[must_use]
-pub fn list_builtins() -> String {
-    let mut text = String::from("Available built-in scripts:\n");
-    for builtin in &BUILTINS {
-        text.push_str(&format!("  {:>13}: {}\n", builtin.name, builtin.description));
-    }
-    text
 }
 
 /// The script of a `-b NAME[@WEIGHT]`.

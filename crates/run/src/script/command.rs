@@ -1,6 +1,7 @@
 //! A compiled script, and how to walk through it.
 
-use super::error::{EvalError, Problem, ScriptError, Span};
+use super::error::{Problem, ScriptError, Span};
+use super::eval_error::EvalError;
 use super::names::{Names, Slot};
 use super::parse::Amount;
 use super::program::Program;
@@ -77,7 +78,7 @@ impl Failure {
 impl Cursor {
     /// Whether a pipeline is open: statements are sent without waiting for results.
     #[must_use]
-    pub fn in_pipeline(self) -> bool {
+    pub(crate) fn in_pipeline(self) -> bool {
         self.in_pipeline
     }
 }
@@ -130,7 +131,7 @@ impl Script {
     /// `debug` gets what `debug()` in an expression is given, with the command's number.
     ///
     /// # Errors
-    /// A [`Failure`], to be told with [`Script::explain`]; the cursor then stands behind the failed command.
+    /// A [`Failure`], to be reported with [`Script::explain`]; the cursor then stands behind the failed command.
     pub fn step<'a>(
         &'a self,
         cursor: &mut Cursor,
@@ -203,7 +204,7 @@ impl Script {
         Ok(Step::End)
     }
 
-    /// Tells a failure with the file, the line and a caret under the part of the expression that failed.
+    /// Reports a failure with the file, the line and a caret under the part of the expression that failed.
     #[must_use]
     pub fn explain(&self, failure: &Failure, names: &Names) -> ScriptError {
         let (mut span, action) = match self.commands.get(failure.command) {

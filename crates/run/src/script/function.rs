@@ -1,6 +1,6 @@
 //! The functions and operators of pgbench's expressions: names, argument counts, and what they compute.
 
-use super::error::EvalError;
+use super::eval_error::EvalError;
 use super::value::Value;
 use crate::random::Random;
 use crate::random::pgbench as shaped;
@@ -124,7 +124,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) debug: &'a mut dyn FnMut(Value),
 }
 
-/// Applies a function to evaluated arguments (as many as its table entry or operator says; the compiler sees to that).
+/// Applies a function to evaluated arguments (as many as its table entry or operator states; the compiler sees to that).
 pub(super) fn apply(
     function: Function,
     arguments: &[Value],

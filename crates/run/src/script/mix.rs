@@ -129,7 +129,7 @@ impl Mix {
 
     /// How many SQL statements all scripts have: statement numbers are below it.
     #[must_use]
-    pub fn statement_count(&self) -> usize {
+    pub(crate) fn statement_count(&self) -> usize {
         self.statement_count
     }
 
@@ -259,12 +259,12 @@ impl Lowering<'_> {
                     if scanned.joined && self.options.mode != QueryMode::Simple {
                         return Err((Problem::JoinedStatements, span));
                     }
-                    let said = words::said(&self.source.text, &scanned.pieces);
-                    if let Some(copy) = said.copy {
+                    let reported = words::commands(&self.source.text, &scanned.pieces);
+                    if let Some(copy) = reported.copy {
                         return Err((Problem::CopyThroughClient { copy }, span));
                     }
                     let mut statement = self.statement(&scanned.pieces, number)?;
-                    statement.rollbacks = said.rollbacks;
+                    statement.rollbacks = reported.rollbacks;
                     statement.capture = capture.map(|(kind, prefix, _)| Capture { kind, prefix });
                     Action::Sql(statement)
                 }

@@ -10,6 +10,7 @@ pub mod argument;
 mod builtin;
 mod command;
 mod error;
+mod eval_error;
 mod expression;
 mod flow;
 mod function;
@@ -29,7 +30,8 @@ mod tests;
 
 pub use builtin::{BUILTINS, Builtin};
 pub use command::{Cursor, Failure, Script, Step};
-pub use error::{EvalError, Problem, ScriptError, Span};
+pub use error::{Problem, ScriptError, Span};
+pub use eval_error::EvalError;
 pub use expression::DEPTH_MAX;
 pub use function::ARGUMENTS_MAX;
 pub use mix::{Mix, Options, Predefined, Source, default_seed};

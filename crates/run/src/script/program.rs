@@ -3,7 +3,8 @@
 //! The parser emits operations as it reads, so there is no tree, no recursion at run time and nothing to free: evaluation of
 //! numbers allocates nothing once the session's stack has its size (known when compiling).
 
-use super::error::{EvalError, Span};
+use super::error::Span;
+use super::eval_error::EvalError;
 use super::function::{Function, Surroundings, apply};
 use super::names::Slot;
 use super::state::State;

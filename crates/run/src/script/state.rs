@@ -1,6 +1,6 @@
 //! What one session keeps for its scripts: the variables, and the evaluation stack.
 
-use super::error::EvalError;
+use super::eval_error::EvalError;
 use super::names::Slot;
 use super::value::Value;
 use crate::random::zipf::Zipf;
@@ -46,7 +46,7 @@ impl State {
     }
 
     /// Takes over the variables of `other`, a state of the same mix, into the memory that is already here.
-    pub fn copy_from(&mut self, other: &State) {
+    pub(crate) fn copy_from(&mut self, other: &State) {
         self.contents.clone_from(&other.contents);
         for (mine, theirs) in self.texts.iter_mut().zip(&other.texts) {
             mine.clone_from(theirs);

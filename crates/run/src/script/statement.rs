@@ -1,6 +1,6 @@
 //! An SQL statement of a script, ready to be sent in any query mode.
 
-use super::error::EvalError;
+use super::eval_error::EvalError;
 use super::names::{Names, Slot, is_name};
 use super::parse::CaptureKind;
 use super::state::{Parameter, State};

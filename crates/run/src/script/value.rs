@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use super::error::EvalError;
+use super::eval_error::EvalError;
 
 /// What an expression computes. Text never enters an expression: a variable that holds text (from `\gset` or `-D`) is read as one
 /// of these, or the expression fails.
@@ -48,7 +48,7 @@ impl Value {
     ///
     /// # Errors
     /// [`EvalError::CannotCoerce`] for anything but a boolean.
-    pub fn to_bool(self) -> Result<bool, EvalError> {
+    pub(crate) fn to_bool(self) -> Result<bool, EvalError> {
         match self {
             Value::Bool(value) => Ok(value),
             other => Err(EvalError::CannotCoerce { from: other.type_name(), to: "boolean" }),
@@ -59,7 +59,7 @@ impl Value {
     ///
     /// # Errors
     /// [`EvalError::CannotCoerce`] for a boolean or NULL, [`EvalError::DoubleToInt`] where the range ends.
-    pub fn to_int(self) -> Result<i64, EvalError> {
+    pub(crate) fn to_int(self) -> Result<i64, EvalError> {
         match self {
             Value::Int(value) => Ok(value),
             Value::Double(value) => {
@@ -78,7 +78,7 @@ impl Value {
     ///
     /// # Errors
     /// [`EvalError::CannotCoerce`] for a boolean or NULL.
-    pub fn to_double(self) -> Result<f64, EvalError> {
+    pub(crate) fn to_double(self) -> Result<f64, EvalError> {
         match self {
             Value::Double(value) => Ok(value),
             Value::Int(value) => Ok(value as f64),
@@ -100,7 +100,7 @@ impl Value {
     /// Reads a variable's text as pgbench does: `null`, a boolean word or the beginning of one (`t`, `ye`, `off`), an integer, a
     /// double. `None` where it is none of these, which includes integers outside the i64 range and doubles outside theirs.
     #[must_use]
-    pub fn from_text(text: &[u8]) -> Option<Value> {
+    pub(crate) fn from_text(text: &[u8]) -> Option<Value> {
         let begins = |word: &[u8]| text.len() <= word.len() && word[..text.len()].eq_ignore_ascii_case(text);
         let is = |word: &[u8]| word.eq_ignore_ascii_case(text);
         if text.is_empty() {

@@ -6,16 +6,16 @@ use super::scan::Piece;
 
 /// What is known of a statement's commands; `\;` joins several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct Commands {
     /// Commands that end as `ROLLBACK` when they do what they say, or may.
     pub(super) rollbacks: u32,
-    /// The first command that copies rows from or to the client: how it says so.
+    /// The first command that copies rows from or to the client: how it reports it.
     pub(super) copy: Option<&'static str>,
 }
 
 /// Reads the commands of a statement of `source`.
-pub(super) fn said(source: &str, pieces: &[Piece]) -> Said {
-    let mut said = Said::default();
+pub(super) fn commands(source: &str, pieces: &[Piece]) -> Commands {
+    let mut reported = Commands::default();
     let mut command = Command::default();
     // Quotes and comments can hold variables and go on behind them: the text is read as one.
     let mut text = String::new();
@@ -27,15 +27,15 @@ pub(super) fn said(source: &str, pieces: &[Piece]) -> Said {
             Piece::Escaped(';') => {
                 command.read(&text);
                 text.clear();
-                std::mem::take(&mut command).end(&mut said);
+                std::mem::take(&mut command).end(&mut reported);
             }
             Piece::Escaped(character) => text.push(*character),
             Piece::Variable { .. } => text.push(VARIABLE),
         }
     }
     command.read(&text);
-    command.end(&mut said);
-    said
+    command.end(&mut reported);
+    reported
 }
 
 /// Stands for a variable: no script has it, a NUL byte is refused.
@@ -104,9 +104,9 @@ impl Command {
         }
     }
 
-    fn end(self, said: &mut Said) {
-        said.rollbacks += u32::from(self.first == Some(First::MayRollBack));
-        said.copy = said.copy.or(self.copy);
+    fn end(self, reported: &mut Commands) {
+        reported.rollbacks += u32::from(self.first == Some(First::MayRollBack));
+        reported.copy = reported.copy.or(self.copy);
     }
 }
 

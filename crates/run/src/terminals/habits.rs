@@ -33,14 +33,14 @@ impl Habits {
     }
 
     /// Think time: -log(r) * mean, cut off.
-    pub fn thinking(&self, item: usize, random: &mut Random) -> Nanos {
+    pub(crate) fn thinking(&self, item: usize, random: &mut Random) -> Nanos {
         let mean_s = self.think_mean_s[item] as f64;
         let seconds = random.exponential(mean_s).min(self.think_means_max as f64 * mean_s);
         (seconds * NANOS_PER_SECOND as f64) as Nanos
     }
 
     /// The longest time between the end of a transaction and the next one of the same user.
-    pub const fn rest_max(&self) -> Nanos {
+    pub(crate) const fn rest_max(&self) -> Nanos {
         let (mut keying, mut thinking, mut item) = (0, 0, 0);
         while item < self.keying_s.len() {
             if self.keying_s[item] > keying {
@@ -57,7 +57,7 @@ impl Habits {
     /// A user found at a random moment: how long until the next transaction, and its type. Users that begin like this are staggered, and
     /// the rate is steady from the first second on. The moment falls into a keying or a think time as often as these are long; a keying
     /// time has a random rest left, an exponential think time has no memory.
-    pub fn at_random_moment(&self, random: &mut Random) -> (Nanos, usize) {
+    pub(crate) fn at_random_moment(&self, random: &mut Random) -> (Nanos, usize) {
         let time = |seconds: &[u64], at: usize| seconds[at] * self.weights[at];
         let types = self.weights.len();
         let total: u64 = (0..types).map(|at| time(self.keying_s, at) + time(self.think_mean_s, at)).sum();

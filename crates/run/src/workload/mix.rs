@@ -114,12 +114,12 @@ impl<W: Workload> Mix<W> {
     }
 
     /// No database is driven: transactions only take their time.
-    pub fn is_simulated(&self) -> bool {
+    pub(crate) fn is_simulated(&self) -> bool {
         self.parts.iter().any(|part| part.workload.is_simulated())
     }
 
     /// The node of a user's rows. Only a workload that is alone has users.
-    pub fn node_of_terminal(&self, terminal: u32) -> Option<u16> {
+    pub(crate) fn node_of_terminal(&self, terminal: u32) -> Option<u16> {
         self.parts.first().and_then(|part| part.workload.node_of_terminal(terminal))
     }
 
@@ -215,7 +215,7 @@ impl<W: Workload> MixSession<W> {
         }
     }
 
-    /// Transaction `item` has had its last try; `is_committed` is false also where nobody knows.
+    /// Transaction `item` has had its last try; `is_committed` is false also where it is unknown.
     #[inline]
     pub fn ended(&mut self, mix: &Mix<W>, item: usize, is_committed: bool) {
         let (at, part) = mix.part(item);

@@ -75,10 +75,10 @@ pub trait Workload: Debug + Send + Sync + 'static {
     /// What a session keeps between transactions, and room for the next one: no transaction allocates.
     type Session: Debug;
 
-    /// Its types of transactions. Asked for once.
+    /// Its types of transactions. Requested once.
     fn items(&self) -> Vec<Item>;
 
-    /// The statements that every session lays out before it starts. Asked for once.
+    /// The statements that every session lays out before it starts. Requested once.
     fn statements(&self) -> Vec<StatementSpec>;
 
     /// The state of session number `session` of the whole run.
@@ -108,7 +108,7 @@ pub trait Workload: Debug + Send + Sync + 'static {
     /// The same transaction is tried again.
     fn again(&self, _state: &mut Self::Session) {}
 
-    /// A transaction of type `item` has had its last try; `is_committed` is false also where nobody knows.
+    /// A transaction of type `item` has had its last try; `is_committed` is false also where it is unknown.
     #[inline]
     fn ended(&self, _item: usize, _state: &mut Self::Session, _is_committed: bool) {}
 
@@ -117,7 +117,7 @@ pub trait Workload: Debug + Send + Sync + 'static {
     #[inline]
     fn audit(&self, _item: usize, _state: &Self::Session, _waited: Option<Nanos>, _audits: &mut Audits) {}
 
-    /// The connection of a transaction of type `item` was lost: nobody knows whether it has committed.
+    /// The connection of a transaction of type `item` was lost: it is unknown whether it has committed.
     fn lost(&self, _item: usize, _state: &Self::Session, _audits: &mut Audits) {}
 
     /// Rows that the session has tried to insert, where they are numbered.
@@ -128,7 +128,7 @@ pub trait Workload: Debug + Send + Sync + 'static {
 
     /// What is wrong where a transaction has ended and the server reports an open transaction block, which may have failed.
     fn left_open(&self, _has_failed: bool) -> &'static str {
-        "the transaction has ended, and the server says that a transaction block is open"
+        "the transaction has ended, and the server reports an open transaction block"
     }
 
     /// Statements of the user's are among its own: the session keeps the user's search path.
@@ -141,7 +141,7 @@ pub trait Workload: Debug + Send + Sync + 'static {
         false
     }
 
-    /// The node of a user's rows, where sessions enter at the owner of what they ask for.
+    /// The node of a user's rows, where sessions enter at the owner of what they request.
     fn node_of_terminal(&self, _terminal: u32) -> Option<u16> {
         None
     }
@@ -154,11 +154,11 @@ pub enum TransactionError {
     Server(ServerError),
     /// Every statement succeeded, but a row that must exist was not there: a lost row is never a good read.
     RowMissing(String),
-    /// The connection is gone. If a statement that ends a transaction was under way, nobody knows its outcome.
+    /// The connection is gone. If a statement that ends a transaction was under way, its outcome is unknown.
     Lost(LinkError),
     /// The script itself cannot go on, for example after a division by zero.
     Script(String),
-    /// The server was asked to commit, and has rolled back without calling it an error.
+    /// The server got COMMIT, and has rolled back without calling it an error.
     RolledBack(String),
     /// The transaction is over for this client, and inside a transaction block for the server: nothing of it is committed, and all that
     /// follows would be part of it.
@@ -203,7 +203,7 @@ impl TransactionError {
     }
 
     /// The session does not go on after it: every further transaction would be as wrong as this one.
-    pub fn aborts_session(&self) -> bool {
+    pub(crate) fn aborts_session(&self) -> bool {
         matches!(
             self,
             TransactionError::Open(_) | TransactionError::Lost(LinkError::Copy | LinkError::TooLong)

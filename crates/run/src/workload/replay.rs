@@ -14,11 +14,11 @@ use crate::random::Random;
 use crate::routing::Homes;
 
 /// Version of [`WriterSpec`]'s JSON form.
-pub const WRITER_SPEC_VERSION: u32 = 2;
+pub(crate) const WRITER_SPEC_VERSION: u32 = 2;
 /// What a run that is not held to nodes is written as: programs that know nothing of nodes can still replay it.
 const WITHOUT_HOMES: u32 = 1;
 /// Writes that are kept at once while replaying: 16 bytes each. A history with more of them is judged without staleness.
-pub const WRITES_MAX: usize = 64 << 20;
+pub(crate) const WRITES_MAX: usize = 64 << 20;
 
 /// What a run must leave in the target before it writes, so that it can be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,7 +119,7 @@ impl WriterSpec {
         self.mix.iter().any(|item| matches!(&item.operation, Some((verb, _)) if verb == Verb::Insert.name()))
     }
 
-    /// The first row number that is free for the next run; `None` while nobody knows: the run is still on, or was killed.
+    /// The first row number that is free for the next run; `None` while it is unknown: the run is still on, or was killed.
     pub fn next_insert(&self) -> Option<u64> {
         if self.inserts() { self.insert_end } else { Some(self.first_insert) }
     }

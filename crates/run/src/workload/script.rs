@@ -272,7 +272,7 @@ async fn give_up_pipeline(session: &Session, owed: Owed) -> Result<(), Transacti
 #[cold]
 fn rolled_back(script: &Script, command: usize) -> TransactionError {
     let place = format!("{}:{}", script.name(), script.line(command));
-    TransactionError::RolledBack(format!("{place}: the server rolled back where it was asked to commit"))
+    TransactionError::RolledBack(format!("{place}: the server rolled back at COMMIT"))
 }
 
 /// Writes one statement's request, without Sync.

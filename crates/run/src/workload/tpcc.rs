@@ -17,6 +17,7 @@
 
 use data::tpcc::DISTRICTS_PER_WAREHOUSE;
 use data::tpcc::nurand::Constants;
+pub use engines::profile::Isolation;
 use wire::prepared::Wire;
 
 use super::{Item, TransactionError, Try, Workload};
@@ -47,7 +48,7 @@ use homes::Homes;
 use pace::Mix;
 
 /// Terminals of a warehouse (clause 4.2.2).
-pub const TERMINALS_PER_WAREHOUSE: u32 = DISTRICTS_PER_WAREHOUSE;
+pub(crate) const TERMINALS_PER_WAREHOUSE: u32 = DISTRICTS_PER_WAREHOUSE;
 
 /// The five transaction profiles, in the order of the specification. The numbers are those of the items of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,29 +82,6 @@ impl Profile {
     }
 }
 
-/// How transactions are kept apart by the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Isolation {
-    /// READ COMMITTED.
-    #[default]
-    ReadCommitted,
-    /// REPEATABLE READ.
-    RepeatableRead,
-    /// SERIALIZABLE: what clause 3.4.1 asks for.
-    Serializable,
-}
-
-impl Isolation {
-    /// In SQL.
-    pub const fn sql(self) -> &'static str {
-        match self {
-            Isolation::ReadCommitted => "READ COMMITTED",
-            Isolation::RepeatableRead => "REPEATABLE READ",
-            Isolation::Serializable => "SERIALIZABLE",
-        }
-    }
-}
-
 /// What the transactions of a run have in common.
 #[derive(Clone, Debug)]
 pub struct Tpcc {
@@ -115,7 +93,7 @@ pub struct Tpcc {
     pub mix: Mix,
     /// How transactions are kept apart.
     pub isolation: Isolation,
-    /// Messages and formats: answers are read in the one that was asked for.
+    /// Messages and formats: answers are read in the one that was requested.
     pub wire: Wire,
     /// The schema of the tables; `None`: the search path finds them.
     pub schema: Option<String>,
@@ -123,7 +101,7 @@ pub struct Tpcc {
     pub homes: Option<Homes>,
     /// No database: a transaction takes so long.
     pub simulate: Option<Nanos>,
-    /// Sessions of the run, among which the terminals are dealt out when nobody waits for keying and thinking.
+    /// Sessions of the run, among which the terminals are dealt out when nothing waits for keying and thinking.
     pub sessions: u64,
 }
 

@@ -22,10 +22,10 @@ use crate::script::QueryMode;
 use crate::statement::StatementSpec;
 
 /// YCSB's `maxscanlength`.
-pub const SCAN_ROWS_MAX: u64 = 100;
+pub(crate) const SCAN_ROWS_MAX: u64 = 100;
 /// What to type where its table is missing.
 const FILL: &str = "load it first: pgfathom load ycsb --rows 1M";
-/// Tells the stream that scatters popular ranks from the data crate's own uses of the seed.
+/// Separates the stream that scatters popular ranks from the data crate's own uses of the seed.
 const POPULARITY_STREAM: u64 = 0x7963_7362_2d68_6f74;
 
 /// The operations of the YCSB core workload.
@@ -213,7 +213,7 @@ impl Ycsb {
         self
     }
 
-    /// The same with a built-in workload besides, as often as `weight` says against others. `keys`: how rows are picked, instead of its
+    /// The same with a built-in workload besides, as often as `weight` states against others. `keys`: how rows are picked, instead of its
     /// own way.
     #[must_use]
     pub fn with_builtin(self, builtin: &Builtin, weight: u64, keys: Option<Distribution>) -> Ycsb {
@@ -293,12 +293,12 @@ impl Ycsb {
     }
 
     /// The row number of a session's insert number `count` (from 0): dealt out like cards, so that sessions never meet.
-    pub fn inserted_row(&self, session: u64, count: u64) -> u64 {
+    pub(crate) fn inserted_row(&self, session: u64, count: u64) -> u64 {
         self.first_insert + count * self.sessions + session
     }
 
     /// Which session inserts `row`, and as its how manieth insert; `None` for rows below the first insert.
-    pub fn inserter_of(&self, row: u64) -> Option<(u64, u64)> {
+    pub(crate) fn inserter_of(&self, row: u64) -> Option<(u64, u64)> {
         let offset = row.checked_sub(self.first_insert)?;
         Some((offset % self.sessions, offset / self.sessions))
     }
@@ -342,7 +342,7 @@ impl Ycsb {
                 let rank = self.zipfian.sample(random);
                 match session.inserted.checked_sub(rank + 1) {
                     Some(count) if !session.has_failed(count) => self.inserted_row(session.session, count),
-                    // A row that may not have arrived is not asked for: a loaded one stands in for it.
+                    // A row that may not have arrived is not requested: a loaded one stands in for it.
                     Some(_) => self.rows - 1 - rank,
                     None => self.rows - 1 - (rank - session.inserted),
                 }
@@ -374,7 +374,7 @@ pub struct Draw {
     pub row: u64,
     /// Field, for writes of one field.
     pub column: usize,
-    /// Rows asked for by a scan.
+    /// Rows requested by a scan.
     pub scan_rows: u64,
 }
 
@@ -394,7 +394,7 @@ impl YcsbSession {
     }
 
     /// An insert was tried for the last time; a row that did not arrive is remembered.
-    pub fn insert_ended(&mut self, arrived: bool) {
+    pub(crate) fn insert_ended(&mut self, arrived: bool) {
         if !arrived {
             self.failed_inserts.push(self.inserted);
         }

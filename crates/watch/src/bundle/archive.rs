@@ -1,4 +1,4 @@
-//! Reads a tar archive of somebody else's: only what a bundle can hold leaves it.
+//! Reads a tar archive from elsewhere: only what a bundle can hold leaves it.
 //!
 //! Archives are read here and not by the system's tar, because everything is decided before a byte is written: kind and name of an entry, and
 //! its size. A link, a device, a sparse file or a name that leads outside refuses the whole archive; files that no run directory

@@ -22,12 +22,12 @@ pub enum CoreError {
         what: String,
     },
     /// gcore failed.
-    #[error("gcore {pid} failed: {said}")]
+    #[error("gcore {pid} failed: {recorded}")]
     Failed {
         /// As typed.
         pid: u32,
         /// Its last words.
-        said: String,
+        recorded: String,
     },
 }
 
@@ -61,7 +61,7 @@ fn dump_by(program: &Path, pid: u32, folder: &Path) -> Result<PathBuf, CoreError
         Ok(other) => return Err(CoreError::NotServer { pid, what: other.to_string() }),
         Err(_) => return Err(CoreError::NotServer { pid, what: "not there".to_string() }),
     }
-    let failed = |said: String| CoreError::Failed { pid, said };
+    let failed = |recorded: String| CoreError::Failed { pid, recorded };
     // Rows and passwords are in it: nobody else may read it, not even while it is written.
     let output = Command::new("sh")
         .args(["-c", r#"umask 077; exec "$0" "$@""#])
@@ -125,7 +125,7 @@ mod tests {
         let of_us =
             dump_by(Path::new("/nowhere/gcore"), std::process::id(), &folder).expect_err("we are no server");
         assert!(matches!(of_us, CoreError::NotServer { .. }) && of_us.hint().is_some(), "{of_us}");
-        let of_nobody = dump_by(Path::new("/nowhere/gcore"), u32::MAX, &folder).expect_err("nobody");
-        assert!(of_nobody.to_string().contains("not there"), "{of_nobody}");
+        let of_no_process = dump_by(Path::new("/nowhere/gcore"), u32::MAX, &folder).expect_err("nobody");
+        assert!(of_no_process.to_string().contains("not there"), "{of_no_process}");
     }
 }

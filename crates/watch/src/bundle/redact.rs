@@ -335,7 +335,7 @@ impl Redactor {
         self.longest_first.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
     }
 
-    /// The second pass, over one file's value or one line. Passwords go whatever was asked for.
+    /// The second pass, over one file's value or one line. Passwords go whatever was requested.
     pub(super) fn replace(&self, value: &mut Value) {
         record::redact::value(value);
         if !self.what.is_none() {
@@ -538,9 +538,9 @@ fn is_meant(name: &str, before: &str, after: &str) -> bool {
     let closing = ['"', '\'', '`', '\u{201d}', '\u{bb}'];
     let is_quoted = last.is_some_and(|c| quotes.contains(&c)) && after.starts_with(closing);
     // `user=a`, `user: a`, `user a`, `a@host`, `@a`.
-    let told = before.trim_end_matches([' ', '=', ':', '(']);
-    let word = told.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default();
-    let is_announced = told.len() < before.len() && BEFORE_NAMES.contains(&word.to_lowercase().as_str());
+    let wording = before.trim_end_matches([' ', '=', ':', '(']);
+    let word = wording.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default();
+    let is_announced = wording.len() < before.len() && BEFORE_NAMES.contains(&word.to_lowercase().as_str());
     is_quoted || is_announced || last == Some('@') || after.starts_with('@')
 }
 

@@ -164,7 +164,7 @@ fn no_secret_is_in_a_redacted_bundle() {
     assert!(listing.lines().all(|line| line.contains(" 0/0 ")), "{listing}");
 }
 
-/// An entry of a tar archive, as long as it says or not.
+/// An entry of a tar archive, as long as it states or not.
 fn entry(name: &str, kind: u8, size: u64, content: &[u8]) -> Vec<u8> {
     let mut header = [0u8; 512];
     header[..name.len()].copy_from_slice(name.as_bytes());

@@ -43,7 +43,7 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// Reads the processes and says what each did since it was last read. One that is seen for the first time is only remembered.
+    /// Reads the processes and reports what each did since it was last read. One that is seen for the first time is only remembered.
     pub fn tick(
         &mut self,
         files: &mut dyn Files,
@@ -172,9 +172,9 @@ mod tests {
         put(&mut files, 7, "R", 10, 100, 1_000_000, 4096);
         assert!(tick(&mut backends, &mut files, 1_000_000, &[target(7)]).is_empty(), "no basis yet");
         put(&mut files, 7, "D", 13, 100, 501_000_000, 12_288);
-        let told = tick(&mut backends, &mut files, 3_000_000, &[target(7), target(8)]);
-        assert_eq!(told.len(), 1);
-        let (interval_us, line) = &told[0];
+        let detail = tick(&mut backends, &mut files, 3_000_000, &[target(7), target(8)]);
+        assert_eq!(detail.len(), 1);
+        let (interval_us, line) = &detail[0];
         assert_eq!((*interval_us, line.cpu_us, line.system_us), (2_000_000, Some(500_000), Some(30_000)));
         assert_eq!((line.read_bytes, line.run_queue_us), (Some(8192), Some(0)));
         assert_eq!((line.state.as_str(), line.wchan.as_str()), ("D", "folio_wait_bit_common"));
@@ -209,9 +209,9 @@ mod tests {
         files.put("/proc/7/stat", "7 (postgres) R 1 1 1 0 -1 0 0 0 0 0 5 1 0 0 20 0 1 0 9 0\n".into());
         tick(&mut backends, &mut files, 1, &[target(7)]);
         files.put("/proc/7/stat", "7 (postgres) R 1 1 1 0 -1 0 0 0 0 0 8 1 0 0 20 0 1 0 9 0\n".into());
-        let told = tick(&mut backends, &mut files, 2, &[target(7)]);
+        let detail = tick(&mut backends, &mut files, 2, &[target(7)]);
         assert_eq!(
-            (told[0].1.cpu_us, told[0].1.read_bytes, told[0].1.run_queue_us),
+            (detail[0].1.cpu_us, detail[0].1.read_bytes, detail[0].1.run_queue_us),
             (Some(30_000), None, None)
         );
         assert!(backends.has_no_schedule);

@@ -1,6 +1,6 @@
 //! Facts about a machine: what hosts that ought to be alike are compared by. Versions, options, schedulers, queues.
 //!
-//! "Firmware and BIOS are equal" was said of eight servers of which one had another mount option. So everything cheap that can differ is
+//! "Firmware and BIOS are equal" was reported of eight servers of which one had another mount option. So everything cheap that can differ is
 //! written down, and a difference is found by comparing.
 
 use super::files::{Files, number, word};

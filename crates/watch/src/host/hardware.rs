@@ -23,7 +23,7 @@ pub enum Kind {
     Zfs,
     /// ext4's block allocator.
     MbStats,
-    /// What a drive says of its own health.
+    /// What a drive reports about its own health.
     Smart,
 }
 
@@ -301,7 +301,7 @@ mod tests {
         shipped
     }
 
-    fn told(counters: &[Counter]) -> Vec<(&str, u64, bool)> {
+    fn reported(counters: &[Counter]) -> Vec<(&str, u64, bool)> {
         counters.iter().map(|counter| (counter.name.as_str(), counter.value, counter.is_remarkable)).collect()
     }
 
@@ -318,7 +318,7 @@ mod tests {
             (&format!("{MC}/power/control"), "auto"),
         ]);
         assert_eq!(
-            told(&edac(&mut files)),
+            reported(&edac(&mut files)),
             [
                 ("mc0 ce", 12, true),
                 ("mc0 ue", 0, false),
@@ -348,7 +348,7 @@ mod tests {
             (&format!("{PCI}/0000:00:02.0/max_link_width"), "255"),
         ]);
         assert_eq!(
-            told(&aer(&mut files)),
+            reported(&aer(&mut files)),
             [("0000:3b:00.0 storage correctable", 7, true), ("0000:3b:00.0 storage fatal", 0, false)],
             "a graphics card is nobody's concern"
         );
@@ -372,7 +372,7 @@ mod tests {
             (&format!("{HWMON}/in0_input"), "1"),
         ]);
         assert_eq!(
-            told(&sensors(&mut files)),
+            reported(&sensors(&mut files)),
             [
                 ("nct6775 CPU1 FAN", 0, true),
                 ("nct6775 fan2", 0, false),
@@ -393,7 +393,7 @@ mod tests {
             (&format!("{CPU}/cpufreq/boost"), "1"),
         ]);
         let expected = [("cores throttled", 7, false), ("package throttled", 10, false)];
-        assert_eq!(told(&throttling(&mut files)), expected);
+        assert_eq!(reported(&throttling(&mut files)), expected);
         assert!(throttling(&mut Shipped::default()).is_empty());
     }
 
@@ -407,8 +407,8 @@ mod tests {
         files.put(&format!("{NODE}/node1/numastat"), "numa_miss x\nother_node 7\n".into());
         let found = numa(&mut files);
         assert_eq!(found.len(), 5);
-        assert_eq!(told(&found)[1], ("node0 numa_miss", 5, false));
-        assert_eq!(told(&found)[4], ("node1 other_node", 7, false));
+        assert_eq!(reported(&found)[1], ("node0 numa_miss", 5, false));
+        assert_eq!(reported(&found)[4], ("node1 other_node", 7, false));
         assert_eq!(numa_nodes(&mut files), 2);
     }
 

@@ -15,7 +15,7 @@ const RECORDS_PER_TICK: usize = 2000;
 /// Characters of a message that are kept.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// What cannot be said without the log.
+/// What cannot be reported without the log.
 pub const LOST: &str = "kernel messages about memory, PCIe, disks, file systems and killed processes";
 
 /// One message.

@@ -9,7 +9,8 @@ use super::disk::{self, Counters};
 use super::files::{Files, growth};
 use super::memory::{self, PAGE_BYTES, Vmstat};
 use super::net::{self, Interface};
-use super::said::Said;
+use super::recorded::Recorded;
+use super::server::Server;
 use super::slow::Slow;
 use crate::collect::{Batch, Place};
 use record::watched::{Core, Disk, Host, Net};
@@ -26,28 +27,6 @@ const CORE_SOFTIRQ_PCT: f64 = 20.0;
 
 /// The files of pressure stall information.
 const PRESSURE: [&str; 3] = ["/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory"];
-
-/// A node of the database that runs on this machine.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Server {
-    /// Its name.
-    pub node: String,
-    /// Its processes that are at work.
-    pub active: Vec<Target>,
-    /// What lies where.
-    pub parts: Vec<Part>,
-}
-
-/// A part of a database and where it lies.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Part {
-    /// The node it belongs to.
-    pub node: String,
-    /// `pgdata`, `wal`, `tablespace X`.
-    pub what: String,
-    /// Its folder, with symbolic links followed.
-    pub path: String,
-}
 
 /// Everything that is counted since boot, at one moment.
 #[derive(Clone, Debug, Default)]
@@ -71,7 +50,7 @@ pub struct Machine {
     before: Option<Reading>,
     backends: Backends,
     slow: Slow,
-    said: Said,
+    recorded: Recorded,
     /// Kernel time in the last interval, for whoever looks for anomalies.
     system_pct: Option<f64>,
 }
@@ -85,7 +64,7 @@ impl Machine {
             before: None,
             backends: Backends::default(),
             slow: Slow::default(),
-            said: Said::default(),
+            recorded: Recorded::default(),
             system_pct: None,
         }
     }
@@ -106,22 +85,22 @@ impl Machine {
     }
 
     /// What of it is slow, for whoever adds what programs say.
-    pub fn slow(&mut self) -> (&mut Slow, &mut Said) {
-        (&mut self.slow, &mut self.said)
+    pub fn slow(&mut self) -> (&mut Slow, &mut Recorded) {
+        (&mut self.slow, &mut self.recorded)
     }
 
     /// Looks once. `now_us` is the moment of the reading.
     pub fn tick(&mut self, files: &mut dyn Files, now_us: u64, servers: &[Server], batch: &mut Batch) {
-        self.slow.tick(files, now_us, &self.place, servers, &mut self.said, batch);
+        self.slow.tick(files, now_us, &self.place, servers, &mut self.recorded, batch);
         let now = self.read(files, now_us);
         if let Some(before) = self.before.take() {
-            self.tell(files, &before, &now, batch);
+            self.record_change(files, &before, &now, batch);
         }
         self.before = Some(now);
         let targets: Vec<Target> = servers.iter().flat_map(|server| server.active.iter().cloned()).collect();
         self.backends.tick(files, &self.host, now_us, &targets, batch);
         self.lacks(&targets);
-        self.slow.end(now_us, &self.place, &mut self.said, batch);
+        self.slow.end(now_us, &self.place, &mut self.recorded, batch);
     }
 
     fn read(&self, files: &mut dyn Files, t_us: u64) -> Reading {
@@ -147,21 +126,21 @@ impl Machine {
     fn lacks(&mut self, targets: &[Target]) {
         let Some(now) = &self.before else { return };
         if now.stat.is_none() {
-            self.said.lacks(
+            self.recorded.lacks(
                 "processors",
                 "/proc/stat could not be read",
                 "how busy the host is, and with what",
             );
         }
         if now.pressure.iter().all(|pressure| *pressure == Pressure::default()) {
-            self.said.lacks(
+            self.recorded.lacks(
                 "pressure",
                 "/proc/pressure does not exist (Linux before 4.20, or booted without psi=1)",
                 "the share of time in which tasks waited for processors, disks and memory",
             );
         }
         if now.disks.is_empty() {
-            self.said.lacks(
+            self.recorded.lacks(
                 "disks",
                 "/proc/diskstats could not be read",
                 "how long requests wait at each disk",
@@ -169,14 +148,14 @@ impl Machine {
         }
         if !targets.is_empty() {
             if let Some(absent) = self.backends.io_absent {
-                self.said.lacks(
+                self.recorded.lacks(
                     "backend io",
                     format!("/proc/PID/io: {absent} (needs the server's own user, or CAP_SYS_PTRACE)"),
                     "what each server process reads and writes during a statement",
                 );
             }
             if self.backends.has_no_schedule {
-                self.said.lacks(
+                self.recorded.lacks(
                     "run queue",
                     "/proc/PID/schedstat does not exist",
                     "how long server processes wait for a processor",
@@ -185,7 +164,7 @@ impl Machine {
         }
     }
 
-    fn tell(&mut self, files: &mut dyn Files, before: &Reading, now: &Reading, batch: &mut Batch) {
+    fn record_change(&mut self, files: &mut dyn Files, before: &Reading, now: &Reading, batch: &mut Batch) {
         let interval_us = now.t_us.saturating_sub(before.t_us);
         if interval_us == 0 {
             return;

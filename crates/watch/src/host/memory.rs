@@ -16,7 +16,7 @@ pub struct Meminfo {
     pub dirty_bytes: Option<u64>,
     /// Is being written.
     pub writeback_bytes: Option<u64>,
-    /// Huge pages set aside, and how many of them nobody uses.
+    /// Huge pages set aside, and how many of them nothing uses.
     pub huge_pages: Option<u64>,
     /// Huge pages free.
     pub huge_pages_free: Option<u64>,

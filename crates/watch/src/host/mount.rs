@@ -3,7 +3,7 @@
 use super::files::Files;
 use std::collections::BTreeMap;
 
-/// File systems without a device that say nothing about a database.
+/// File systems without a device that prove nothing about a database.
 const PSEUDO: [&str; 22] = [
     "proc",
     "sysfs",
@@ -139,7 +139,7 @@ pub fn holding<'a>(mounts: &'a [Mount], path: &str) -> Option<&'a Mount> {
 }
 
 /// The options that ext4 really uses, from `/proc/fs/ext4/DEV/options`, one per line. It drops some silently (a stripe larger than a
-/// block group), so this outranks what was asked for in fstab.
+/// block group), so this outranks what was requested in fstab.
 pub(crate) fn ext4_options(text: &str) -> BTreeMap<String, String> {
     text.lines()
         .filter(|line| !line.trim().is_empty())

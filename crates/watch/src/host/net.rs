@@ -74,7 +74,7 @@ pub(crate) fn protocol_counter(text: &str, protocol: &str, name: &str) -> Option
     lines.next()?.split_ascii_whitespace().nth(at)?.parse().ok()
 }
 
-/// What an interface is, as far as the kernel says.
+/// What an interface is, as far as the kernel states.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Card {
     /// Receive queues.

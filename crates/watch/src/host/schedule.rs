@@ -32,7 +32,7 @@ struct Group {
 }
 
 impl Group {
-    /// Reads these tasks, and says what those did that were there the last time, too.
+    /// Reads these tasks, and reports what those did that were there the last time, too.
     fn look(&mut self, ids: &[u32], now_us: u64, open: impl Fn(u32) -> Option<Meter>) -> Option<Sum> {
         let ids: BTreeSet<u32> = ids.iter().copied().collect();
         self.tasks.retain(|id, _| ids.contains(id));
@@ -72,7 +72,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn tell(self, host: &str, node: &str, who: &str, tasks: u64, now_us: u64, batch: &mut Batch) {
+    fn record_change(self, host: &str, node: &str, who: &str, tasks: u64, now_us: u64, batch: &mut Batch) {
         batch.counted(
             now_us,
             self.interval_us,
@@ -117,12 +117,12 @@ impl Schedules {
         for one in ours {
             let group = self.sessions.entry(one.node.clone()).or_default();
             if let Some(sum) = group.look(&one.pids, now_us, Meter::of) {
-                sum.tell(host, &one.node, SESSIONS, one.count, now_us, batch);
+                sum.record_change(host, &one.node, SESSIONS, one.count, now_us, batch);
             }
         }
         let threads = self.driving_threads();
         if let Some(sum) = self.client.look(&threads, now_us, Meter::of_thread) {
-            sum.tell(host, "", CLIENT, threads.len() as u64, now_us, batch);
+            sum.record_change(host, "", CLIENT, threads.len() as u64, now_us, batch);
         }
     }
 
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn sessions_and_threads_that_drive_are_summed_apart() {
         let (go, wait) = channel::<()>();
-        let (done, told) = channel::<()>();
+        let (done, detail) = channel::<()>();
         let driving = std::thread::Builder::new()
             .name("worker 0".into())
             .spawn(move || {
@@ -176,13 +176,13 @@ mod tests {
         let me = Ours { node: "n1".into(), pids: vec![std::process::id(), u32::MAX >> 1], count: 100 };
         let round = || {
             go.send(()).expect("it is there");
-            told.recv().expect("it worked");
+            detail.recv().expect("it worked");
         };
         round();
         assert!(lines(&mut schedules, 1_000_000, std::slice::from_ref(&me)).is_empty(), "no basis yet");
         round();
-        let told_now = lines(&mut schedules, 3_000_000, &[me]);
-        let [(interval_us, sessions), (_, client)] = &told_now[..] else { panic!("{told_now:?}") };
+        let reported_now = lines(&mut schedules, 3_000_000, &[me]);
+        let [(interval_us, sessions), (_, client)] = &reported_now[..] else { panic!("{reported_now:?}") };
         assert_eq!(
             (*interval_us, sessions.who.as_str(), sessions.node.as_str()),
             (2_000_000, SESSIONS, "n1")

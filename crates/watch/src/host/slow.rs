@@ -9,10 +9,10 @@
 use super::facts;
 use super::files::{Absent, Files, growth};
 use super::hardware::{self, Counter, Kind};
-use super::machine::{Part, Server};
 use super::mount::{self, Mount};
-use super::said::Said;
+use super::recorded::Recorded;
 use super::security::{self, MarkedOn};
+use super::server::{Part, Server};
 use super::tools;
 use super::topology::Topology;
 use crate::collect::{Batch, Place};
@@ -25,7 +25,7 @@ const COUNTERS_EVERY_US: u64 = 10_000_000;
 const FACTS_EVERY_US: u64 = 60_000_000;
 /// Time between searches of all processes.
 const SEARCH_EVERY_US: u64 = 600_000_000;
-/// File systems told of when nobody knows which hold the database.
+/// File systems told of when it is unknown which hold the database.
 const MOUNTS_MAX: usize = 32;
 /// Where a shipment keeps the output of `df -Pk`.
 pub(crate) const DF_PATH: &str = "/@/df";
@@ -50,8 +50,8 @@ pub struct Slow {
     disks: Vec<String>,
     scan_lack: Option<String>,
     pools: BTreeMap<String, Vec<String>>,
-    asking: tools::Asking,
-    tools: Option<tools::Said>,
+    asking: tools::ToolQuery,
+    tools: Option<tools::ToolOutput>,
 }
 
 impl Slow {
@@ -73,7 +73,7 @@ impl Slow {
         now_us: u64,
         place: &Place,
         servers: &[Server],
-        said: &mut Said,
+        recorded: &mut Recorded,
         batch: &mut Batch,
     ) {
         let mut parts: Vec<Part> = servers.iter().flat_map(|server| server.parts.iter().cloned()).collect();
@@ -84,13 +84,13 @@ impl Slow {
         self.is_round = now_us >= self.facts_due_us || has_moved;
         if self.is_round {
             self.facts_due_us = now_us + FACTS_EVERY_US;
-            self.look_at_facts(files, now_us, place, said, batch);
-            self.locate(now_us, place, said, batch);
+            self.look_at_facts(files, now_us, place, recorded, batch);
+            self.locate(now_us, place, recorded, batch);
         }
         let is_search = now_us >= self.search_due_us;
         if is_search {
             self.search_due_us = now_us + SEARCH_EVERY_US;
-            self.search(files, now_us, place, said, batch);
+            self.search(files, now_us, place, recorded, batch);
             if files.is_live() {
                 self.asking.begin(self.disks.clone());
             }
@@ -101,23 +101,23 @@ impl Slow {
         {
             self.pools.clone_from(&answer.pools);
             self.tools = Some(answer);
-            self.tell_tools(now_us, place, said, batch);
+            self.record_tools(now_us, place, recorded, batch);
             self.is_round = true;
         }
         if now_us >= self.counters_due_us || has_moved {
             self.counters_due_us = now_us + COUNTERS_EVERY_US;
-            self.tell_mounts(files, now_us, place, batch);
+            self.record_mounts(files, now_us, place, batch);
             self.count(files, now_us, place, batch);
         }
         if self.is_round {
-            self.lacks(files, said);
+            self.lacks(files, recorded);
         }
     }
 
     /// Ends the tick: in a round what is missing has been noted by now, and is said.
-    pub fn end(&mut self, now_us: u64, place: &Place, said: &mut Said, batch: &mut Batch) {
+    pub fn end(&mut self, now_us: u64, place: &Place, recorded: &mut Recorded, batch: &mut Batch) {
         if std::mem::take(&mut self.is_round) {
-            said.end_round(batch, now_us, place);
+            recorded.end_round(batch, now_us, place);
         }
     }
 
@@ -126,7 +126,7 @@ impl Slow {
         files: &mut dyn Files,
         now_us: u64,
         place: &Place,
-        said: &mut Said,
+        recorded: &mut Recorded,
         batch: &mut Batch,
     ) {
         self.mounts = mount::read(files);
@@ -141,54 +141,61 @@ impl Slow {
             .map(|(name, _)| name.clone())
             .collect();
         for (topic, name, value) in facts::read(files, &self.topology, &self.mounts, &self.disks) {
-            said.fact(batch, now_us, place, topic, &name, &value);
+            recorded.fact(batch, now_us, place, topic, &name, &value);
         }
         if files.is_live()
             && let Some(clock) = super::sys::clock_state()
         {
             let word = if clock.is_synchronised { "synchronised" } else { "not synchronised" };
-            said.fact(batch, now_us, place, "clock", "kernel", word);
-            // The bound grows with every second since the last correction: it is said once per power of two.
+            recorded.fact(batch, now_us, place, "clock", "kernel", word);
+            // The bound grows with every second since the last correction: it is reported once per power of two.
             let bound_us = clock.maximum_error_us.max(1).unsigned_abs().next_power_of_two();
-            said.fact(batch, now_us, place, "clock", "error at most", &format!("{bound_us} us"));
+            recorded.fact(batch, now_us, place, "clock", "error at most", &format!("{bound_us} us"));
         }
     }
 
     /// Finds what lies on which file system and device.
-    fn locate(&mut self, now_us: u64, place: &Place, said: &mut Said, batch: &mut Batch) {
+    fn locate(&mut self, now_us: u64, place: &Place, recorded: &mut Recorded, batch: &mut Batch) {
         self.used_for.clear();
         for Part { node, what, path } in &self.parts {
             let Some(mount) = mount::holding(&self.mounts, path) else { continue };
             if what == "pgdata" {
                 let is_point = mount.mount.trim_end_matches('/') == path.trim_end_matches('/');
                 let value = if is_point { "yes" } else { "no" };
-                said.fact(batch, now_us, place, "mount", &format!("{node} {what} is a mount point"), value);
+                recorded.fact(
+                    batch,
+                    now_us,
+                    place,
+                    "mount",
+                    &format!("{node} {what} is a mount point"),
+                    value,
+                );
             }
             let Some(device) = self.topology.device_of(mount) else { continue };
             let leaves: Vec<String> = self.topology.leaves(&device).into_iter().collect();
-            said.fact(batch, now_us, place, "disk", &format!("{node} {what} lies on"), &leaves.join(","));
+            recorded.fact(batch, now_us, place, "disk", &format!("{node} {what} lies on"), &leaves.join(","));
             for name in self.topology.stack_of(&device) {
                 self.used_for.entry(name).or_default().insert(what.clone());
             }
         }
     }
 
-    fn tell_mounts(&self, files: &mut dyn Files, now_us: u64, place: &Place, batch: &mut Batch) {
+    fn record_mounts(&self, files: &mut dyn Files, now_us: u64, place: &Place, batch: &mut Batch) {
         let shipped = files.text(DF_PATH).map(mount::df).unwrap_or_default();
-        let mut told: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let mut reported: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for part in &self.parts {
             if let Some(mount) = mount::holding(&self.mounts, &part.path) {
-                told.entry(&mount.mount).or_default().insert(&part.what);
+                reported.entry(&mount.mount).or_default().insert(&part.what);
             }
         }
-        if told.is_empty() {
+        if reported.is_empty() {
             let real = self.mounts.iter().filter(|mount| mount.is_real() && mount.root == "/");
             // A dead NFS server would hold up whoever asks it for space.
             let local =
                 real.filter(|mount| !mount.filesystem.starts_with("nfs") && mount.filesystem != "cifs");
-            told.extend(local.take(MOUNTS_MAX).map(|mount| (mount.mount.as_str(), BTreeSet::new())));
+            reported.extend(local.take(MOUNTS_MAX).map(|mount| (mount.mount.as_str(), BTreeSet::new())));
         }
-        for (point, parts) in told {
+        for (point, parts) in reported {
             let Some(mount) = self.mounts.iter().rfind(|mount| mount.mount == point) else { continue };
             let space = if files.is_live() { mount::space(point) } else { shipped.get(point).copied() };
             batch.reading(
@@ -229,12 +236,12 @@ impl Slow {
                 counters.push(Counter::new(Kind::MbStats, format!("{device} {name}"), value, false));
             }
         }
-        self.tell_counters(counters, now_us, place, batch);
+        self.record_counters(counters, now_us, place, batch);
     }
 
-    /// Says the counters that moved, and at the first look those that are remarkable. Fans and temperatures are readings, not counts:
+    /// Reports the counters that moved, and at the first look those that are remarkable. Fans and temperatures are readings, not counts:
     /// they are said while they are remarkable, and once when they are well again.
-    fn tell_counters(&mut self, counters: Vec<Counter>, now_us: u64, place: &Place, batch: &mut Batch) {
+    fn record_counters(&mut self, counters: Vec<Counter>, now_us: u64, place: &Place, batch: &mut Batch) {
         for counter in counters {
             let key = (counter.kind, counter.name.clone());
             let before = self.counters.get(&key).copied();
@@ -245,12 +252,12 @@ impl Slow {
                 && before.is_some_and(|(_, value, was_remarkable)| value > 0 || was_remarkable);
             let is_remarkable = counter.is_remarkable || has_stopped;
             self.counters.insert(key, (now_us, counter.value, is_remarkable));
-            let is_told = match before {
+            let is_reported = match before {
                 None => is_remarkable,
                 Some((_, _, was_remarkable)) if is_gauge => is_remarkable || was_remarkable,
                 Some((_, value, _)) => value != counter.value,
             };
-            if !is_told {
+            if !is_reported {
                 continue;
             }
             let change = before.and_then(|(_, value, _)| growth(value, counter.value));
@@ -273,7 +280,7 @@ impl Slow {
         files: &mut dyn Files,
         now_us: u64,
         place: &Place,
-        said: &mut Said,
+        recorded: &mut Recorded,
         batch: &mut Batch,
     ) {
         let scan = security::fanotify(files);
@@ -292,57 +299,57 @@ impl Slow {
             let on = on.map_or("an unknown mount", |mount| mount.mount.as_str());
             let waits = if mark.waits.is_empty() { "nothing".to_string() } else { mark.waits.join(",") };
             let name = format!("{} {} on {on}", mark.command, mark.pid);
-            said.fact(batch, now_us, place, "fanotify", &name, &format!("must permit: {waits}"));
+            recorded.fact(batch, now_us, place, "fanotify", &name, &format!("must permit: {waits}"));
         }
     }
 
-    fn tell_tools(&mut self, now_us: u64, place: &Place, said: &mut Said, batch: &mut Batch) {
+    fn record_tools(&mut self, now_us: u64, place: &Place, recorded: &mut Recorded, batch: &mut Batch) {
         let Some(answer) = self.tools.clone() else { return };
         if let Some(tracking) = &answer.tracking {
-            said.fact(batch, now_us, place, "clock", "chrony", &tracking.leap);
-            said.fact(batch, now_us, place, "clock", "chrony stratum", &tracking.stratum.to_string());
+            recorded.fact(batch, now_us, place, "clock", "chrony", &tracking.leap);
+            recorded.fact(batch, now_us, place, "clock", "chrony stratum", &tracking.stratum.to_string());
             let offset = format!("{:.0} us, error at most {:.0} us", tracking.offset_us, tracking.error_us);
-            said.fact(batch, now_us, place, "clock", "chrony offset", &offset);
+            recorded.fact(batch, now_us, place, "clock", "chrony offset", &offset);
         }
         if let Some((status, rules)) = &answer.audit {
             let number = |value: Option<u64>| value.map_or("unknown".to_string(), |value| value.to_string());
-            said.fact(batch, now_us, place, "audit", "enabled", &number(status.enabled));
-            said.fact(batch, now_us, place, "audit", "lost", &number(status.lost));
-            said.fact(batch, now_us, place, "audit", "backlog limit", &number(status.backlog_limit));
-            said.fact(batch, now_us, place, "audit", "rules", &rules.join("; "));
+            recorded.fact(batch, now_us, place, "audit", "enabled", &number(status.enabled));
+            recorded.fact(batch, now_us, place, "audit", "lost", &number(status.lost));
+            recorded.fact(batch, now_us, place, "audit", "backlog limit", &number(status.backlog_limit));
+            recorded.fact(batch, now_us, place, "audit", "rules", &rules.join("; "));
         }
-        self.tell_counters(answer.smart.unwrap_or_default(), now_us, place, batch);
+        self.record_counters(answer.smart.unwrap_or_default(), now_us, place, batch);
     }
 
     /// Notes what is missing of what this module reads.
-    fn lacks(&mut self, files: &mut dyn Files, said: &mut Said) {
+    fn lacks(&mut self, files: &mut dyn Files, recorded: &mut Recorded) {
         if files.entries("/sys/devices/system/edac/mc").iter().all(|name| !name.starts_with("mc")) {
             let why = "the kernel has no memory controller under /sys/devices/system/edac (a virtual machine, or no driver)";
-            said.lacks("edac", why, "whether memory has corrected errors");
+            recorded.lacks("edac", why, "whether memory has corrected errors");
         }
         if !self.has_aer {
             let why = "no disk or network card under /sys/bus/pci reports errors (a virtual machine, or AER is off)";
-            said.lacks("aer", why, "whether PCI Express links lose packets");
+            recorded.lacks("aer", why, "whether PCI Express links lose packets");
         }
         if files.entries("/sys/class/hwmon").is_empty() {
-            said.lacks(
+            recorded.lacks(
                 "sensors",
                 "/sys/class/hwmon is empty",
                 "whether fans have stopped or parts are too hot",
             );
         }
         if self.mounts.is_empty() {
-            said.lacks(
+            recorded.lacks(
                 "mounts",
                 "/proc/self/mountinfo could not be read",
                 "options and free space of file systems",
             );
         }
         if files.entries("/sys/block").is_empty() {
-            said.lacks("topology", "/sys/block is empty", "which disk is a member of which array");
+            recorded.lacks("topology", "/sys/block is empty", "which disk is a member of which array");
         }
         if let Some(why) = &self.scan_lack {
-            said.lacks(
+            recorded.lacks(
                 "fanotify",
                 why.as_str(),
                 "whether a virus scanner must permit the server's opens and reads",
@@ -363,21 +370,21 @@ impl Slow {
                 Err(Absent::Missing) => format!("{path} does not exist (Linux before 5.14)"),
                 Err(absent) => format!("{path}: {absent}"),
             };
-            said.lacks(&format!("mb_stats {device}"), why, "how long ext4 searches for free blocks");
+            recorded.lacks(&format!("mb_stats {device}"), why, "how long ext4 searches for free blocks");
         }
         if !files.is_live() && self.tools.is_none() {
             let why = "the programs of this host were not run";
-            said.lacks("smart", why, "the health reports of the drives");
-            said.lacks("audit", why, "which system calls the audit system records");
+            recorded.lacks("smart", why, "the health reports of the drives");
+            recorded.lacks("audit", why, "which system calls the audit system records");
         }
         if let Some(answer) = &self.tools {
             if answer.smart.is_none() {
                 let why = "smartctl is missing, needs root, or finds no drive";
-                said.lacks("smart", why, "the health reports of the drives");
+                recorded.lacks("smart", why, "the health reports of the drives");
             }
             if answer.audit.is_none() {
                 let why = "auditctl is missing, or needs root";
-                said.lacks("audit", why, "which system calls the audit system records");
+                recorded.lacks("audit", why, "which system calls the audit system records");
             }
         }
     }

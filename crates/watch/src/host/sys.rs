@@ -14,7 +14,7 @@ pub struct ClockState {
     pub maximum_error_us: i64,
 }
 
-/// Asks the kernel, changing nothing.
+/// Queries the kernel, changing nothing.
 #[cfg(target_os = "linux")]
 #[allow(clippy::useless_conversion, reason = "a long has 32 bits on some machines")]
 pub(crate) fn clock_state() -> Option<ClockState> {

@@ -16,7 +16,7 @@ fn old_messages_are_facts_and_new_ones_are_events() {
     let mut machine = Machine::new("h");
     let mut batch = Batch::default();
     let text = "EDAC MC5: 2 CE memory read error on CPU_SrcID#1_MC#1_Chan#0_DIMM#0 (channel:0 slot:0)";
-    tell_old(
+    record_old(
         &[message(1_000_000, text), message(4_000_000, text)],
         10_000_000,
         0,
@@ -33,8 +33,8 @@ fn old_messages_are_facts_and_new_ones_are_events() {
     );
     let new =
         vec![message(11_500_000, text), message(99_000_000, "Out of memory: Killed process 7 (postgres)")];
-    tell_new(new, &tick, &place, &mut batch);
-    let told: Vec<(u64, &str, Option<u64>)> = batch
+    record_new(new, &tick, &place, &mut batch);
+    let detail: Vec<(u64, &str, Option<u64>)> = batch
         .events
         .iter()
         .map(|event| {
@@ -45,7 +45,7 @@ fn old_messages_are_facts_and_new_ones_are_events() {
             )
         })
         .collect();
-    assert_eq!(told, [(1_500_000, "edac", Some(2)), (2_000_000, "oom", None)], "nothing is of the future");
+    assert_eq!(detail, [(1_500_000, "edac", Some(2)), (2_000_000, "oom", None)], "nothing is of the future");
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_storm_of_messages_is_cut() {
     let tick = Tick { now_us: 2, clock, cadence_us: 1 };
     let mut batch = Batch::default();
     let storm = vec![message(1, "AER: Corrected error received"); MESSAGES_PER_TICK + 7];
-    tell_new(storm, &tick, &Place::Host("h".into()), &mut batch);
+    record_new(storm, &tick, &Place::Host("h".into()), &mut batch);
     assert_eq!(batch.events.len(), MESSAGES_PER_TICK + 1);
     assert!(batch.events[MESSAGES_PER_TICK].message.starts_with("7 more"));
 }
@@ -72,11 +72,11 @@ fn parts_of_a_node_are_where_the_links_lead() {
         ..NodeState::default()
     };
     let root = root.canonicalize().expect("there");
-    let told: Vec<(String, String)> =
+    let detail: Vec<(String, String)> =
         parts("n1", &state, true).into_iter().map(|part| (part.what, part.path)).collect();
     let path = |name: &str| root.join(name).to_string_lossy().into_owned();
     assert_eq!(
-        told,
+        detail,
         [
             ("pgdata".to_string(), path("data")),
             ("wal".to_string(), path("wal")),

@@ -3,17 +3,16 @@
 
 use super::files::Files;
 use super::hardware::{Counter, Kind};
+use connect::poll;
 use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A program that has not answered by then is ended: a disk that is dying holds `smartctl` up for minutes.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often its end is looked for.
-const LOOK: Duration = Duration::from_millis(10);
 /// Output kept of a program.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 /// Folders with programs that a user's PATH often lacks.
@@ -40,28 +39,23 @@ pub fn output(program: &Path, arguments: &[&str]) -> Option<String> {
         .spawn()
         .ok()?;
     let mut pipe = child.stdout.take()?;
-    let (told, text) = channel();
+    let (detail, text) = channel();
     // A reader of its own, so that a program that prints much does not wait for one that waits for its end.
     std::thread::spawn(move || {
         let mut bytes = vec![];
         let _ = pipe.by_ref().take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
-        let _ = told.send(String::from_utf8_lossy(&bytes).into_owned());
+        let _ = detail.send(String::from_utf8_lossy(&bytes).into_owned());
     });
-    let begun = Instant::now();
-    loop {
-        match child.try_wait() {
-            Ok(Some(_)) => return text.recv_timeout(PATIENCE).ok(),
-            Ok(None) if begun.elapsed() < PATIENCE => std::thread::sleep(LOOK),
-            _ => {
-                let _ = child.kill();
-                // One in uninterruptible sleep ends when it can; nobody waits for it here.
-                return None;
-            }
-        }
+    let ended = poll::until(PATIENCE, || child.try_wait().transpose());
+    if !matches!(ended, Some(Ok(_))) {
+        let _ = child.kill();
+        // A process in uninterruptible sleep ends when it can: no thread waits for it here.
+        return None;
     }
+    text.recv_timeout(PATIENCE).ok()
 }
 
-/// What the drive says of its own health in `smartctl -j -a`. A clean report acquits nobody: drives were slow with one.
+/// What the drive reports about its own health in `smartctl -j -a`. A clean report does not rule out a bad drive: slow drives had one.
 pub fn smartctl(json: &str) -> Vec<Counter> {
     let Ok(report) = serde_json::from_str::<Value>(json) else { return vec![] };
     let device = report.pointer("/device/name").and_then(Value::as_str).unwrap_or("drive");
@@ -142,9 +136,9 @@ pub(crate) fn chronyc_tracking(text: &str) -> Option<Tracking> {
     })
 }
 
-/// What the programs of this machine said.
+/// What the programs of this machine reported.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Said {
+pub struct ToolOutput {
     /// `smartctl`; `None` if it is not there or may not ask any drive.
     pub smart: Option<Vec<Counter>>,
     /// `chronyc`.
@@ -155,18 +149,18 @@ pub struct Said {
     pub pools: std::collections::BTreeMap<String, Vec<String>>,
 }
 
-/// Asks all of them.
-pub fn ask(disks: &[String]) -> Said {
-    ask_by(disks, |program, arguments| output(&find(program)?, arguments))
+/// Queries all of them.
+pub fn ask(disks: &[String]) -> ToolOutput {
+    run_all(disks, |program, arguments| output(&find(program)?, arguments))
 }
 
 /// The file in which the shell of a remote machine ships which programs it has.
 pub(crate) const PROGRAMS_PATH: &str = "/@/programs";
 
 /// What the programs of a remote machine said, when its shell has shipped that.
-pub(crate) fn shipped(files: &mut dyn Files, disks: &[String]) -> Option<Said> {
+pub(crate) fn shipped(files: &mut dyn Files, disks: &[String]) -> Option<ToolOutput> {
     files.text(PROGRAMS_PATH).ok()?;
-    Some(ask_by(disks, |program, arguments| {
+    Some(run_all(disks, |program, arguments| {
         let name = match (program, arguments) {
             ("smartctl", [.., device]) => format!("smartctl/{}", device.trim_start_matches("/dev/")),
             ("auditctl", [flag, ..]) => format!("auditctl{flag}"),
@@ -176,58 +170,58 @@ pub(crate) fn shipped(files: &mut dyn Files, disks: &[String]) -> Option<Said> {
     }))
 }
 
-/// Asks each program by `say`, which gives what it printed, or nothing when it is not there.
-fn ask_by(disks: &[String], mut say: impl FnMut(&str, &[&str]) -> Option<String>) -> Said {
-    let mut said = Said::default();
+/// Queries each program by `run_program`, which gives what it printed, or nothing when it is not there.
+fn run_all(disks: &[String], mut run_program: impl FnMut(&str, &[&str]) -> Option<String>) -> ToolOutput {
+    let mut found = ToolOutput::default();
     let mut counters = vec![];
     for disk in disks {
         let device = format!("/dev/{disk}");
         // A sleeping disk is left asleep.
-        let text = say("smartctl", &["-j", "-a", "-n", "standby", &device]).unwrap_or_default();
+        let text = run_program("smartctl", &["-j", "-a", "-n", "standby", &device]).unwrap_or_default();
         counters.extend(smartctl(&text));
     }
     // Without a privilege there is an exit code and nothing of the drive.
     let has_health = counters.iter().any(|counter| !counter.name.ends_with("smartctl_exit_bits"));
-    said.smart = has_health.then_some(counters);
-    said.tracking = say("chronyc", &["-c", "tracking"]).as_deref().and_then(chronyc_tracking);
-    if let Some(text) = say("auditctl", &["-s"]) {
+    found.smart = has_health.then_some(counters);
+    found.tracking = run_program("chronyc", &["-c", "tracking"]).as_deref().and_then(chronyc_tracking);
+    if let Some(text) = run_program("auditctl", &["-s"]) {
         let status = super::security::audit_status(&text);
         if status.enabled.is_some() {
-            let rules = super::security::audit_rules(&say("auditctl", &["-l"]).unwrap_or_default());
-            said.audit = Some((status, rules));
+            let rules = super::security::audit_rules(&run_program("auditctl", &["-l"]).unwrap_or_default());
+            found.audit = Some((status, rules));
         }
     }
-    if let Some(text) = say("zpool", &["status", "-LP"]) {
-        said.pools = super::topology::zpool_members(&text);
+    if let Some(text) = run_program("zpool", &["status", "-LP"]) {
+        found.pools = super::topology::zpool_members(&text);
     }
-    said
+    found
 }
 
 /// Asks in the background; at most one question at a time.
 #[derive(Debug, Default)]
-pub struct Asking {
-    answer: Option<Receiver<Said>>,
+pub struct ToolQuery {
+    answer: Option<Receiver<ToolOutput>>,
 }
 
-impl Asking {
+impl ToolQuery {
     /// Begins to ask, unless an earlier question is still open (a program hangs).
     pub fn begin(&mut self, disks: Vec<String>) {
         if self.answer.is_none() {
-            let (told, answer) = channel();
+            let (detail, answer) = channel();
             std::thread::spawn(move || {
                 // If the sampling is over, nobody wants to know.
-                let _ = told.send(ask(&disks));
+                let _ = detail.send(ask(&disks));
             });
             self.answer = Some(answer);
         }
     }
 
     /// The answer, once.
-    pub fn answer(&mut self) -> Option<Said> {
+    pub fn answer(&mut self) -> Option<ToolOutput> {
         match self.answer.as_ref()?.try_recv() {
-            Ok(said) => {
+            Ok(reported) => {
                 self.answer = None;
-                Some(said)
+                Some(reported)
             }
             Err(TryRecvError::Disconnected) => {
                 self.answer = None;

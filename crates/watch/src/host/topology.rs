@@ -122,7 +122,7 @@ impl Topology {
         }
     }
 
-    /// Whether this is a whole device and no partition. Without `/sys/block` nobody knows: then everything counts.
+    /// Whether this is a whole device and no partition. Without `/sys/block` it is unknown: then everything counts.
     pub(crate) fn is_disk(&self, device: &str) -> bool {
         self.disks.is_empty() || self.disks.contains(device)
     }

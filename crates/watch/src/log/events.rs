@@ -45,7 +45,7 @@ pub(crate) struct Reader {
     offset_us: i64,
     checkpoint_reason: String,
     errors: BTreeMap<String, Event>,
-    told: usize,
+    reported: usize,
     untold: u64,
 }
 
@@ -57,7 +57,7 @@ impl Reader {
             offset_us: 0,
             checkpoint_reason: String::new(),
             errors: BTreeMap::new(),
-            told: 0,
+            reported: 0,
             untold: 0,
         }
     }
@@ -97,8 +97,8 @@ impl Reader {
                     .with("statement", shortened(&entry.statement)),
             );
         } else if let Some(event) = self.bounded(entry, t_us) {
-            if self.told < EVENTS_PER_TICK {
-                self.told += 1;
+            if self.reported < EVENTS_PER_TICK {
+                self.reported += 1;
                 batch.event(event);
             } else {
                 self.untold += 1;
@@ -110,9 +110,9 @@ impl Reader {
         }
     }
 
-    /// Says what was collected over the tick.
+    /// Reports what was collected over the tick.
     pub(crate) fn end_of_tick(&mut self, batch: &mut Batch) {
-        self.told = 0;
+        self.reported = 0;
         for (_, event) in std::mem::take(&mut self.errors) {
             batch.event(event);
         }

@@ -25,7 +25,7 @@ pub(crate) struct Entry {
 
 /// What was read so far, for whoever must say whether it makes sense.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct LogSense {
     /// Messages and what belongs to them.
     pub(crate) understood: u64,
     /// Lines that begin as no message does.
@@ -44,24 +44,24 @@ pub(crate) struct Splitter {
     open: Option<Entry>,
     /// The first line after a cut may be the rest of another.
     is_torn: bool,
-    heard: Heard,
+    sense: LogSense,
 }
 
 impl Splitter {
     pub(crate) fn new(format: Format, line_prefix: &str) -> Splitter {
         let prefix = Prefix::new(line_prefix);
-        Splitter { format, prefix, rest: Vec::new(), open: None, is_torn: false, heard: Heard::default() }
+        Splitter { format, prefix, rest: Vec::new(), open: None, is_torn: false, sense: LogSense::default() }
     }
 
     /// From here on lines begin otherwise, or messages are in another language: what was heard is of the past.
     pub(crate) fn restyle(&mut self, line_prefix: &str) {
         self.prefix = Prefix::new(line_prefix);
-        self.heard = Heard::default();
+        self.sense = LogSense::default();
     }
 
     /// What was read since it was made, or since the style changed.
-    pub(crate) fn heard(&self) -> &Heard {
-        &self.heard
+    pub(crate) fn sense(&self) -> &LogSense {
+        &self.sense
     }
 
     /// What follows does not continue what came before.
@@ -116,12 +116,12 @@ impl Splitter {
         };
         match entry {
             Some(mut entry) => {
-                self.heard.understood += 1;
+                self.sense.understood += 1;
                 entry.severity = self.severity_of(&entry.severity).unwrap_or(entry.severity);
                 entries.push(entry);
             }
             None if line.is_empty() || is_torn => {}
-            None => self.heard.not_understood += 1,
+            None => self.sense.not_understood += 1,
         }
     }
 
@@ -129,37 +129,37 @@ impl Splitter {
     fn severity_of(&mut self, word: &str) -> Option<String> {
         let severity = words::severity(word)?;
         if severity.is_foreign {
-            self.heard.foreign = Some(word.to_string());
+            self.sense.foreign = Some(word.to_string());
         }
         Some(severity.name)
     }
 
     fn plain(&mut self, line: &str, is_torn: bool, entries: &mut Vec<Entry>) {
-        let parsed = self.prefix.strip(line).and_then(|(told, rest)| {
+        let parsed = self.prefix.strip(line).and_then(|(wording, rest)| {
             let (word, message) = rest.split_once(':')?;
             let message = message.trim_start();
-            Some((told, word.trim(), message))
+            Some((wording, word.trim(), message))
         });
         let severity = parsed.as_ref().and_then(|(_, word, _)| self.severity_of(word));
         let supplement = parsed.as_ref().and_then(|(_, word, _)| words::supplement(word));
         match (parsed, severity, supplement) {
-            (Some((told, _, message)), Some(severity), _) => {
-                self.heard.understood += 1;
+            (Some((wording, _, message)), Some(severity), _) => {
+                self.sense.understood += 1;
                 entries.extend(self.open.take());
                 self.open = Some(Entry {
-                    time_us: told.time_us,
-                    is_absolute: told.is_absolute,
-                    pid: told.pid,
+                    time_us: wording.time_us,
+                    is_absolute: wording.is_absolute,
+                    pid: wording.pid,
                     severity,
-                    sqlstate: told.sqlstate.unwrap_or_default(),
+                    sqlstate: wording.sqlstate.unwrap_or_default(),
                     message: message.to_string(),
                     ..Entry::default()
                 });
             }
-            (Some((told, _, message)), None, Some(supplement)) => {
-                self.heard.understood += 1;
-                // Of another process: that one's message was overtaken, and nobody knows whose detail this is.
-                if let Some(open) = self.open.as_mut().filter(|open| open.pid == told.pid) {
+            (Some((wording, _, message)), None, Some(supplement)) => {
+                self.sense.understood += 1;
+                // Of another process: that one's message was overtaken, and it is unknown whose detail this is.
+                if let Some(open) = self.open.as_mut().filter(|open| open.pid == wording.pid) {
                     match supplement {
                         Supplement::Detail => open.detail = message.to_string(),
                         Supplement::Statement => open.statement = message.to_string(),
@@ -171,7 +171,7 @@ impl Splitter {
             // A further line of what came last begins with a tab.
             _ => {
                 if !line.is_empty() && !line.starts_with('\t') {
-                    self.heard.not_understood += 1;
+                    self.sense.not_understood += 1;
                 }
                 if let (Some(open), Some(more)) = (&mut self.open, line.strip_prefix('\t')) {
                     let text = if !open.statement.is_empty() {

@@ -27,7 +27,7 @@ enum Part {
 
 /// What a prefix told.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct PrefixFields {
     /// Microseconds since the epoch, as if the server's time zone were UTC unless `is_absolute`.
     pub(crate) time_us: Option<i64>,
     pub(crate) is_absolute: bool,
@@ -83,21 +83,21 @@ impl Prefix {
     }
 
     /// What the prefix of a line tells, and the rest; `None` if the line does not begin with it.
-    pub(crate) fn strip<'a>(&self, line: &'a str) -> Option<(Told, &'a str)> {
-        let mut told = Told::default();
-        match strip(&self.parts, line, &mut told) {
-            Some(rest) => Some((told, rest)),
+    pub(crate) fn strip<'a>(&self, line: &'a str) -> Option<(PrefixFields, &'a str)> {
+        let mut fields = PrefixFields::default();
+        match strip(&self.parts, line, &mut fields) {
+            Some(rest) => Some((fields, rest)),
             None => {
                 let end = self.parts.iter().position(|part| *part == Part::Sessions)?;
-                let mut told = Told::default();
-                let rest = strip(&self.parts[..end], line, &mut told)?;
-                Some((told, rest))
+                let mut fields = PrefixFields::default();
+                let rest = strip(&self.parts[..end], line, &mut fields)?;
+                Some((fields, rest))
             }
         }
     }
 }
 
-fn strip<'a>(parts: &[Part], line: &'a str, told: &mut Told) -> Option<&'a str> {
+fn strip<'a>(parts: &[Part], line: &'a str, fields: &mut PrefixFields) -> Option<&'a str> {
     let mut rest = line;
     for (index, part) in parts.iter().enumerate() {
         if let Part::Text(text) = part {
@@ -113,7 +113,7 @@ fn strip<'a>(parts: &[Part], line: &'a str, told: &mut Told) -> Option<&'a str> 
         }
         if matches!(part, Part::Milliseconds | Part::Seconds) {
             let (time_us, after) = timestamp(rest.trim_start())?;
-            (told.time_us, rest) = (Some(time_us), after);
+            (fields.time_us, rest) = (Some(time_us), after);
             continue;
         }
         let next = parts[index + 1..].iter().find(|part| **part != Part::Sessions);
@@ -130,16 +130,16 @@ fn strip<'a>(parts: &[Part], line: &'a str, told: &mut Told) -> Option<&'a str> 
         rest = &rest[word.len()..];
         let word = word.trim();
         match part {
-            Part::Process => told.pid = Some(word.parse().ok()?),
+            Part::Process => fields.pid = Some(word.parse().ok()?),
             Part::Session => {
                 let (_, pid) = word.split_once('.')?;
-                told.pid = Some(u32::from_str_radix(pid, 16).ok()?);
+                fields.pid = Some(u32::from_str_radix(pid, 16).ok()?);
             }
-            Part::State => told.sqlstate = Some(word.to_string()).filter(|word| word.len() == 5),
+            Part::State => fields.sqlstate = Some(word.to_string()).filter(|word| word.len() == 5),
             Part::Epoch => {
                 let seconds: f64 = word.parse().ok()?;
-                told.time_us = Some((seconds * 1e6).round() as i64);
-                told.is_absolute = true;
+                fields.time_us = Some((seconds * 1e6).round() as i64);
+                fields.is_absolute = true;
             }
             _ => {}
         }
@@ -194,9 +194,9 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 mod tests {
     use super::*;
 
-    fn told(prefix: &str, line: &str) -> Option<(Option<u32>, Option<i64>, String)> {
-        let (told, rest) = Prefix::new(prefix).strip(line)?;
-        Some((told.pid, told.time_us, rest.to_string()))
+    fn fields(prefix: &str, line: &str) -> Option<(Option<u32>, Option<i64>, String)> {
+        let (fields, rest) = Prefix::new(prefix).strip(line)?;
+        Some((fields.pid, fields.time_us, rest.to_string()))
     }
 
     #[test]
@@ -219,21 +219,21 @@ mod tests {
             ("%p %n ", "42 1714979289.123 LOG:  hello"),
             ("%c %m:", "6638a1b2.2a 2024-05-06 07:08:09.123 UTC:LOG:  hello"),
         ] {
-            assert_eq!(told(prefix, line), Some((Some(42), t, rest.clone())), "{prefix}");
+            assert_eq!(fields(prefix, line), Some((Some(42), t, rest.clone())), "{prefix}");
         }
         assert_eq!(
-            told("%t [%p] ", "2024-05-06 07:08:09 UTC [42] LOG:  hello").expect("fits").1,
+            fields("%t [%p] ", "2024-05-06 07:08:09 UTC [42] LOG:  hello").expect("fits").1,
             Some(1_714_979_289_000_000)
         );
-        assert_eq!(told("", "LOG:  hello"), Some((None, None, rest)));
+        assert_eq!(fields("", "LOG:  hello"), Some((None, None, rest)));
     }
 
     #[test]
     fn other_lines_are_not_taken_for_it() {
-        assert_eq!(told("%m [%p] ", "\tcontinued"), None);
-        assert_eq!(told("%m [%p] ", "2024-05-06 07:08:09.123 UTC [4x2] LOG:  hello"), None);
-        assert_eq!(told("%m [%p] ", "2024-05-06"), None);
-        assert_eq!(told("%m [%p] ", "2024-05-ö6 07:08:09.123 UTC [42] LOG:  hello"), None);
+        assert_eq!(fields("%m [%p] ", "\tcontinued"), None);
+        assert_eq!(fields("%m [%p] ", "2024-05-06 07:08:09.123 UTC [4x2] LOG:  hello"), None);
+        assert_eq!(fields("%m [%p] ", "2024-05-06"), None);
+        assert_eq!(fields("%m [%p] ", "2024-05-ö6 07:08:09.123 UTC [42] LOG:  hello"), None);
     }
 
     #[test]

@@ -44,8 +44,8 @@ fn follower(path: &Path, format: Format, prefix: &str) -> Follower {
 }
 
 fn read(follower: &mut Follower) -> Vec<event::Event> {
-    let (mut batch, mut said) = (Batch::default(), Said::default());
-    follower.read(&tick(), 0, &mut said, &mut batch);
+    let (mut batch, mut reported) = (Batch::default(), Recorded::default());
+    follower.read(&tick(), 0, &mut reported, &mut batch);
     batch.events
 }
 

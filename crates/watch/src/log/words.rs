@@ -165,7 +165,7 @@ pub(crate) fn supplement(word: &str) -> Option<Supplement> {
     }
 }
 
-/// Whether messages of this `lc_messages` are in English. An empty one says nothing: the server's environment decides.
+/// Whether messages of this `lc_messages` are in English. An empty one proves nothing: the server's environment decides.
 pub(crate) fn is_english(lc_messages: &str) -> bool {
     let stem = lc_messages.split(['.', '@']).next().unwrap_or_default().to_ascii_lowercase();
     matches!(stem.as_str(), "" | "c" | "posix") || stem.starts_with("en")

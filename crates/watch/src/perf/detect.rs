@@ -136,9 +136,9 @@ mod tests {
         let mut detector = Detector::default();
         assert!(rates(&mut detector, &[1000.0; 30]).iter().all(Option::is_none));
         assert_eq!(rates(&mut detector, &[400.0, 990.0]), [None, None], "one slow second");
-        let told = rates(&mut detector, &[100.0; 90]);
-        assert_eq!(told[..2], [None, Some(Oddity::RateDrop)]);
-        assert_eq!(told[89], None, "a minute later it is the level");
+        let detail = rates(&mut detector, &[100.0; 90]);
+        assert_eq!(detail[..2], [None, Some(Oddity::RateDrop)]);
+        assert_eq!(detail[89], None, "a minute later it is the level");
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
     fn kernel_time_counts_after_three_seconds() {
         let mut detector = Detector::default();
         let mut see = |pct: f64| detector.see(Second { system_pct: Some(pct), ..Second::default() });
-        let told = [31.0, 60.0, 10.0, 40.0, 40.0, 40.0].map(&mut see);
-        assert_eq!(told, [None, None, None, None, None, Some(Oddity::SystemTime)]);
+        let detail = [31.0, 60.0, 10.0, 40.0, 40.0, 40.0].map(&mut see);
+        assert_eq!(detail, [None, None, None, None, None, Some(Oddity::SystemTime)]);
     }
 }

@@ -66,7 +66,7 @@ impl Ring {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Asks for what there is; it comes as a file. False if perf is not yet there: before it has opened its file the signal would end it.
+    /// Requests what there is; it comes as a file. False if perf is not yet there: before it has opened its file the signal would end it.
     pub(super) fn ask(&self) -> bool {
         let is_ready = self.folder.join(&self.name).exists();
         if is_ready {

@@ -106,9 +106,9 @@ fn the_ring_is_read_only_when_something_was_odd() {
     let text = String::from_utf8_lossy(content);
     assert!(text.starts_with("# pgfathom stacks 1\n# clock: monotonic\n"), "{text}");
     assert!(text.contains("osq_lock") && text.contains("# whole: true\n"), "{text}");
-    let told = &batch.events[0];
-    assert_eq!((told.kind.as_str(), told.more["file"].as_str()), (event::STACKS, Some(name.as_str())));
-    assert!(told.duration_us > Some(0));
+    let detail = &batch.events[0];
+    assert_eq!((detail.kind.as_str(), detail.more["file"].as_str()), (event::STACKS, Some(name.as_str())));
+    assert!(detail.duration_us > Some(0));
     // A drop that lasts is kept a few times, not for ever.
     let folder = stacks.folder.clone();
     for _ in 0..200 {
@@ -167,7 +167,7 @@ fn a_printed_ring_is_cut_where_the_oddity_began() {
     };
     let tick = Tick { now_us: 38_000_000, clock, cadence_us: 1_000_000 };
     stacks.printed(&tick, true, &slice, &printed, &mut batch);
-    let told: Vec<(&str, Vec<u64>)> = batch
+    let detail: Vec<(&str, Vec<u64>)> = batch
         .files
         .iter()
         .map(|(name, content)| {
@@ -178,7 +178,7 @@ fn a_printed_ring_is_cut_where_the_oddity_began() {
         .collect();
     let expected =
         [("stacks/15000000-calm.perf", vec![20, 29]), ("stacks/30000000-latency-jump.perf", vec![30, 36])];
-    assert_eq!(told, expected);
+    assert_eq!(detail, expected);
     assert_eq!(batch.events[0].duration_us, Some(15_000_000));
 }
 

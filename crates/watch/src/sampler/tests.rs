@@ -27,9 +27,9 @@ impl Drop for Folder {
     }
 }
 
-/// Says a line per tick, tells the test of it, and can be held up.
+/// Reports a line per tick, tells the test of it, and can be held up.
 struct Fake {
-    told: Sender<u64>,
+    reported: Sender<u64>,
     hold: Option<Receiver<()>>,
     file_bytes: usize,
     ticks: u64,
@@ -50,7 +50,7 @@ impl Collect for Fake {
         if self.file_bytes > 0 {
             batch.file(format!("stacks/{}-test.perf", self.ticks), vec![b'x'; self.file_bytes]);
         }
-        let _ = self.told.send(self.ticks);
+        let _ = self.reported.send(self.ticks);
         if let Some(hold) = &self.hold {
             let _ = hold.recv();
         }
@@ -70,12 +70,12 @@ fn lines_of(path: &Path) -> Vec<Sampled> {
 fn it_ticks_until_the_end_and_finishes_each_collector() {
     let folder = Folder::new("ticks");
     let dir = folder.dir();
-    let (told, heard) = channel();
+    let (reported, received) = channel();
     let options = Options { interval: Duration::from_millis(2), ..Options::default() };
-    let fake = Fake { told, hold: None, file_bytes: 0, ticks: 0 };
+    let fake = Fake { reported, hold: None, file_bytes: 0, ticks: 0 };
     dir.begin_step("watch", "").expect("writes");
     let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
-    while heard.recv().expect("it goes on") < 3 {}
+    while received.recv().expect("it goes on") < 3 {}
     let (totals, lost) = sampler.stop();
     assert!(lost.is_none());
     let lines = lines_of(dir.path());
@@ -96,18 +96,18 @@ fn it_ticks_until_the_end_and_finishes_each_collector() {
 fn a_collector_that_was_held_up_leaves_one_gap() {
     let folder = Folder::new("gap");
     let dir = folder.dir();
-    let (told, heard) = channel();
+    let (reported, received) = channel();
     let (free, hold) = channel();
     let options = Options { interval: Duration::from_millis(1), ..Options::default() };
-    let fake = Fake { told, hold: Some(hold), file_bytes: 0, ticks: 0 };
+    let fake = Fake { reported, hold: Some(hold), file_bytes: 0, ticks: 0 };
     let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
-    heard.recv().expect("the first tick");
+    received.recv().expect("the first tick");
     let from_us = dir.now_us();
     while dir.now_us() < from_us + 20_000 {
         std::thread::yield_now();
     }
     free.send(()).expect("it waits");
-    heard.recv().expect("the second tick");
+    received.recv().expect("the second tick");
     drop(free);
     let (totals, _) = sampler.stop();
     assert!(totals.missed >= 18, "{totals:?}");
@@ -121,12 +121,12 @@ fn a_collector_that_was_held_up_leaves_one_gap() {
 fn the_end_does_not_wait_for_a_collector_that_never_comes_back() {
     let folder = Folder::new("stuck");
     let dir = folder.dir();
-    let (told, heard) = channel();
+    let (reported, received) = channel();
     let (_never, hold) = channel();
-    let fake = Fake { told, hold: Some(hold), file_bytes: 0, ticks: 0 };
+    let fake = Fake { reported, hold: Some(hold), file_bytes: 0, ticks: 0 };
     let options = Options { patience: Duration::from_millis(1), ..Options::default() };
     let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
-    heard.recv().expect("the first tick");
+    received.recv().expect("the first tick");
     let (totals, _) = sampler.stop();
     assert_eq!((totals.lines, totals.events), (0, 1));
     let reader = RunReader::open(dir.path()).expect("readable");
@@ -137,13 +137,13 @@ fn the_end_does_not_wait_for_a_collector_that_never_comes_back() {
 fn the_disk_is_bounded_and_it_is_said() {
     let folder = Folder::new("budget");
     let dir = folder.dir();
-    let (told, heard) = channel();
+    let (reported, received) = channel();
     let limit = 40_000;
     let options =
         Options { interval: Duration::from_micros(100), disk_bytes_max: limit, ..Options::default() };
-    let fake = Fake { told, hold: None, file_bytes: 10_000, ticks: 0 };
+    let fake = Fake { reported, hold: None, file_bytes: 10_000, ticks: 0 };
     let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
-    while heard.recv().expect("it goes on") < 8 {}
+    while received.recv().expect("it goes on") < 8 {}
     let (totals, lost) = sampler.stop();
     assert!(lost.is_none());
     // The tick that crosses the limit is written whole.

@@ -1,4 +1,4 @@
-//! Who waits for whom. Asked only when somebody waits, because looking for blockers stops the lock manager for a moment.
+//! Who waits for whom. Queried only when a session waits, because looking for blockers stops the lock manager for a moment.
 
 use crate::collect::Batch;
 use crate::sql::core::{self, QUERY_CHARS};

@@ -202,7 +202,7 @@ pub(crate) struct Slow {
 
 /// Where and when an answer was made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct Answered<'a> {
     pub(crate) node: &'a str,
     /// When it had come.
     pub(crate) t_us: u64,
@@ -216,14 +216,14 @@ pub(crate) struct Asked<'a> {
 
 /// Turns an answer into lines.
 pub(crate) fn answer(
-    asked: &Asked<'_>,
+    answered: &Answered<'_>,
     answer: &Value,
     slow: &Slow,
     memory: &mut Memory,
     batch: &mut Batch,
     state: &mut NodeState,
 ) -> Moment {
-    let Asked { node, t_us, interval_us, .. } = *asked;
+    let Answered { node, t_us, interval_us, .. } = *answered;
     let node = || node.to_string();
     let counts = &answer["counts"];
     let mut moment = Moment {
@@ -236,8 +236,8 @@ pub(crate) fn answer(
     };
     let mut server = Server {
         node: node(),
-        rtt_us: asked.rtt_us,
-        asked_us: Some(asked.asked_us),
+        rtt_us: answered.rtt_us,
+        asked_us: Some(answered.asked_us),
         sessions_total: count(counts, "total"),
         sessions_active: count(counts, "active"),
         sessions_idle_in_transaction: count(counts, "idle_in_transaction"),
@@ -319,7 +319,7 @@ pub(crate) fn answer(
         state.replay_lag_bytes = state.replay_lag_bytes.max(standby.replay_lag_bytes.unwrap_or(0));
         batch.reading(t_us, standby);
     }
-    slots(asked, answer, memory, batch);
+    slots(answered, answer, memory, batch);
     moment
 }
 
@@ -411,7 +411,7 @@ fn replication(node: &str, row: &Value) -> Replication {
     }
 }
 
-fn slots(asked: &Asked<'_>, answer: &Value, memory: &mut Memory, batch: &mut Batch) {
+fn slots(answered: &Answered<'_>, answer: &Value, memory: &mut Memory, batch: &mut Batch) {
     const SPILL: &[&str] = &["spill_bytes", "spill_txns"];
     memory.slots.begin();
     for row in list(answer, "slots") {
@@ -420,9 +420,9 @@ fn slots(asked: &Asked<'_>, answer: &Value, memory: &mut Memory, batch: &mut Bat
         for (column, horizon) in [("xmin_age", ""), ("catalog_xmin_age", " (catalog)")] {
             if let Some(age_xids) = count(row, column).filter(|xids| *xids >= FOLLOWER_XIDS) {
                 batch.reading(
-                    asked.t_us,
+                    answered.t_us,
                     Horizon {
-                        node: asked.node.to_string(),
+                        node: answered.node.to_string(),
                         kind: "slot".to_string(),
                         name: format!("{name}{horizon}"),
                         pid: None,
@@ -433,10 +433,10 @@ fn slots(asked: &Asked<'_>, answer: &Value, memory: &mut Memory, batch: &mut Bat
             }
         }
         batch.counted(
-            asked.t_us,
-            asked.interval_us,
+            answered.t_us,
+            answered.interval_us,
             Slot {
-                node: asked.node.to_string(),
+                node: answered.node.to_string(),
                 slot: name,
                 kind: text(row, "kind"),
                 active: flag(row, "active"),

@@ -1,6 +1,6 @@
 //! What holds for long: settings, extensions, where the data lies, what our role may see.
 
-use crate::collect::{Batch, Place, Said};
+use crate::collect::{Batch, Place, Recorded};
 use crate::sql::core::Slow;
 use crate::sql::json::{count, flag, list, text};
 use serde_json::Value;
@@ -79,26 +79,26 @@ pub(crate) fn answer(
     place: &Place,
     t_us: u64,
     answer: &Value,
-    said: &mut Said,
+    recorded: &mut Recorded,
     slow: &mut Slow,
     batch: &mut Batch,
 ) -> (Known, Vec<String>) {
     let mut changed = Vec::new();
     for row in list(answer, "settings") {
         let (Some(name), Some(value)) = (row[0].as_str(), row[1].as_str()) else { continue };
-        if said.fact(batch, t_us, place.fact("setting", name, value)) {
+        if recorded.fact(batch, t_us, place.fact("setting", name, value)) {
             changed.push(format!("{name} = {value}"));
         }
     }
     for row in list(answer, "extensions") {
         if let (Some(name), Some(version)) = (row[0].as_str(), row[1].as_str()) {
-            said.fact(batch, t_us, place.fact("extension", name, version));
+            recorded.fact(batch, t_us, place.fact("extension", name, version));
         }
     }
     for name in ["version", "version_num", "database", "role", "data_directory"] {
         let value = text(answer, name);
         if !value.is_empty() {
-            said.fact(batch, t_us, place.fact("server", name, value));
+            recorded.fact(batch, t_us, place.fact("server", name, value));
         }
     }
     let is_superuser = flag(answer, "superuser") == Some(true);
@@ -107,7 +107,7 @@ pub(crate) fn answer(
             "sessions of other roles",
             "reads_statistics",
             "pg_read_all_stats",
-            "what sessions of other roles do and wait for, how many are active, the lag of standbys: an idle server cannot be told from a busy one",
+            "what sessions of other roles do and wait for, how many are active, the lag of standbys: an idle server looks like a busy one",
         ),
         (
             "settings of superusers",
@@ -117,10 +117,10 @@ pub(crate) fn answer(
         ),
     ] {
         if is_superuser || flag(answer, has) == Some(true) {
-            said.found(batch, t_us, place, what);
+            recorded.found(batch, t_us, place, what);
         } else {
             let why = format!("role {} is not in {role}; grant pg_monitor", text(answer, "role"));
-            said.missing(batch, t_us, place.missing(what, why, lost));
+            recorded.missing(batch, t_us, place.missing(what, why, lost));
         }
     }
     slow.autovacuum_workers_max = count(answer, "workers_max");

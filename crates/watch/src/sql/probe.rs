@@ -42,7 +42,7 @@ impl Call {
     /// The schema is the extension's own choice, and need not be in the search path. What bears the name and is of no such extension is
     /// anybody's, and is not called.
     fn find(session: &mut Session, name: &str, arguments: &str) -> Result<Call, Failed> {
-        let schema = session.ask(
+        let schema = session.query(
             "select to_json((select min(pg_catalog.quote_ident(n.nspname))
               from (select 'pg_catalog.pg_proc'::pg_catalog.regclass c, oid, pronamespace s from pg_catalog.pg_proc where proname = $1 and $2
                 union all select 'pg_catalog.pg_class'::pg_catalog.regclass, oid, relnamespace from pg_catalog.pg_class where relname = $1 and not $2) o

@@ -1,4 +1,4 @@
-//! Commands that report how far they are. Asked only while some command runs that may report: six views cost as much as all others.
+//! Commands that report how far they are. Queried only while some command runs that may report: six views cost as much as all others.
 
 use crate::collect::Batch;
 use crate::sql::json::{count, flag, number, text};

@@ -1,7 +1,7 @@
 //! What moves slowly or costs much to read: tables, statements, the server's I/O, subscriptions.
 
 use crate::collect::{Batch, Place, With};
-use crate::sql::core::Asked;
+use crate::sql::core::Answered;
 use crate::sql::counters::Counters;
 use crate::sql::json::{count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashSet};
 pub(crate) const TABLES_MAX: u32 = 200;
 /// Statements per look, by time spent since the last one.
 pub(crate) const STATEMENTS_MAX: usize = 100;
-/// Statement texts that are asked for in one run; a text costs a read of the whole file of texts.
+/// Statement texts that are requested in one run; a text costs a read of the whole file of texts.
 pub(crate) const TEXTS_MAX: usize = 2000;
 /// Characters of a statement's text that are kept.
 const TEXT_CHARS: u32 = 4000;
@@ -81,15 +81,20 @@ pub(crate) fn tables(probe: &Probe) -> String {
 }
 
 /// Turns an answer about tables into lines.
-pub(crate) fn tables_answer(asked: &Asked<'_>, answer: &Value, counters: &mut Counters, batch: &mut Batch) {
+pub(crate) fn tables_answer(
+    answered: &Answered<'_>,
+    answer: &Value,
+    counters: &mut Counters,
+    batch: &mut Batch,
+) {
     counters.begin();
     for row in list(answer, "tables") {
         let delta = counters.delta(&text(row, "oid"), TABLE, row).unwrap_or_default();
         batch.counted(
-            asked.t_us,
-            asked.interval_us,
+            answered.t_us,
+            answered.interval_us,
             Table {
-                node: asked.node.to_string(),
+                node: answered.node.to_string(),
                 database: text(answer, "database"),
                 relation: text(row, "relation"),
                 bytes: count(row, "bytes"),
@@ -147,7 +152,7 @@ pub(crate) fn statements(probe: &Probe) -> Option<String> {
 
 /// Turns an answer about statements into lines, the costliest first; returns the ids whose text is not known yet.
 pub(crate) fn statements_answer(
-    asked: &Asked<'_>,
+    answered: &Answered<'_>,
     answer: &Value,
     counters: &mut Counters,
     known: &HashSet<String>,
@@ -165,7 +170,7 @@ pub(crate) fn statements_answer(
             continue;
         }
         moved.push(Statement {
-            node: asked.node.to_string(),
+            node: answered.node.to_string(),
             database: text(row, "database"),
             query_id: id,
             calls: delta.count("calls"),
@@ -185,7 +190,7 @@ pub(crate) fn statements_answer(
     let unknown: BTreeSet<String> =
         moved.iter().map(|line| line.query_id.clone()).filter(|id| !known.contains(id)).collect();
     for line in moved {
-        batch.counted(asked.t_us, asked.interval_us, line);
+        batch.counted(answered.t_us, answered.interval_us, line);
     }
     unknown.into_iter().take(TEXTS_MAX.saturating_sub(known.len())).collect()
 }
@@ -232,7 +237,7 @@ pub(crate) fn wait_profile(probe: &Probe) -> Option<String> {
 
 /// Turns a profile into lines.
 pub(crate) fn wait_profile_answer(
-    asked: &Asked<'_>,
+    answered: &Answered<'_>,
     answer: &Value,
     counters: &mut Counters,
     batch: &mut Batch,
@@ -246,10 +251,10 @@ pub(crate) fn wait_profile_answer(
         let samples = delta.and_then(|delta| delta.count("samples")).unwrap_or(0);
         if samples > 0 {
             batch.counted(
-                asked.t_us,
-                asked.interval_us,
+                answered.t_us,
+                answered.interval_us,
                 WaitProfile {
-                    node: asked.node.to_string(),
+                    node: answered.node.to_string(),
                     wait_type: kind,
                     wait_event: wait,
                     query_id: Some(id).filter(|id| !id.is_empty()),
@@ -281,7 +286,7 @@ pub(crate) fn io(probe: &Probe) -> Option<String> {
 }
 
 /// Turns an answer about I/O into lines: only what moved.
-pub(crate) fn io_answer(asked: &Asked<'_>, answer: &Value, counters: &mut Counters, batch: &mut Batch) {
+pub(crate) fn io_answer(answered: &Answered<'_>, answer: &Value, counters: &mut Counters, batch: &mut Batch) {
     counters.begin();
     let is_timed = flag(answer, "timed") == Some(true);
     for row in list(answer, "io") {
@@ -290,10 +295,10 @@ pub(crate) fn io_answer(asked: &Asked<'_>, answer: &Value, counters: &mut Counte
         // Without timing the server says 0, which would be taken for fast.
         let timed = |name| delta.number(name).filter(|_| is_timed);
         batch.counted(
-            asked.t_us,
-            asked.interval_us,
+            answered.t_us,
+            answered.interval_us,
             Io {
-                node: asked.node.to_string(),
+                node: answered.node.to_string(),
                 backend: text(row, "backend"),
                 object: text(row, "object"),
                 context: text(row, "context"),
@@ -334,7 +339,7 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
 
 /// Turns an answer about subscriptions into lines.
 pub(crate) fn subscriptions_answer(
-    asked: &Asked<'_>,
+    answered: &Answered<'_>,
     answer: &Value,
     counters: &mut Counters,
     batch: &mut Batch,
@@ -344,10 +349,10 @@ pub(crate) fn subscriptions_answer(
         let name = text(row, "subscription");
         let delta = counters.delta(&name, SUBSCRIPTION, row).unwrap_or_default();
         batch.counted(
-            asked.t_us,
-            asked.interval_us,
+            answered.t_us,
+            answered.interval_us,
             Subscription {
-                node: asked.node.to_string(),
+                node: answered.node.to_string(),
                 subscription: name,
                 apply_errors: delta.count("apply_errors"),
                 sync_errors: delta.count("sync_errors"),

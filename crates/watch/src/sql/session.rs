@@ -101,11 +101,11 @@ pub struct Session {
     /// Whether WITH may say MATERIALIZED (PostgreSQL 12). Before, it always was; the word is a syntax error there, and to try it a line in the server's log.
     can_materialize: bool,
     prepared: HashMap<String, postgres::Statement>,
-    asked: u64,
+    queries: u64,
     /// Time spent waiting for answers.
     asked_us: u64,
-    /// What of both was told as spent.
-    told: (u64, u64),
+    /// What of both was reported as spent.
+    server_text: (u64, u64),
 }
 
 impl Session {
@@ -121,9 +121,9 @@ impl Session {
             client,
             can_materialize: true,
             prepared: HashMap::new(),
-            asked: 0,
+            queries: 0,
             asked_us: 0,
-            told: (0, 0),
+            server_text: (0, 0),
         };
         if session.client.is_shared() {
             // Each question is a transaction of its own, and what it looks at is new.
@@ -159,8 +159,8 @@ impl Session {
     }
 
     /// How many statements were sent since it was opened, those that only prepare not counted.
-    pub fn asked(&self) -> u64 {
-        self.asked
+    pub fn queries(&self) -> u64 {
+        self.queries
     }
 
     /// The columns of a table, view or function call; empty if there is no such thing, or it is not ours to read. Nothing is executed.
@@ -168,7 +168,7 @@ impl Session {
     /// # Errors
     /// When the connection is gone.
     pub fn columns(&mut self, relation: &str) -> Result<BTreeSet<String>, Failed> {
-        // What is not there is not asked for: each refusal is a line in the server's log. A call has no such look-up.
+        // What is not there is not requested: each refusal is a line in the server's log. A call has no such look-up.
         if !relation.contains('(')
             && let Ok(None) = self.word(&format!("select pg_catalog.to_regclass('{relation}')"))
         {
@@ -187,11 +187,11 @@ impl Session {
         }
     }
 
-    /// The one JSON value that `sql` gives, which is prepared when it is asked for the first time.
+    /// The one JSON value that `sql` gives, which is prepared when it is requested the first time.
     ///
     /// # Errors
     /// What the server says.
-    pub fn ask(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Value, Failed> {
+    pub fn query(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Value, Failed> {
         let begin_us = monotonic_us();
         let answer = self.answer(sql, parameters);
         self.asked_us += monotonic_us() - begin_us;
@@ -202,7 +202,7 @@ impl Session {
         let plain = (!self.can_materialize).then(|| sql.replace(" as materialized (", " as ("));
         if self.client.is_shared() {
             // The next transaction may be another server process's, which knows no statement of ours.
-            self.asked += 1;
+            self.queries += 1;
             // The row holds its statement, which is closed before the transaction ends: behind it, another server process would have to know it.
             let answer = self
                 .client
@@ -216,7 +216,7 @@ impl Session {
             self.prepared.insert(sql.to_string(), statement);
         }
         let statement = self.prepared[sql].clone();
-        self.asked += 1;
+        self.queries += 1;
         let row = self.client.query_one(&statement, parameters)?;
         let text: Option<&str> = row.try_get(0)?;
         Ok(text.map_or(Value::Null, json::parse))
@@ -230,15 +230,15 @@ impl Session {
         let begin_us = monotonic_us();
         self.client.outside()?.batch_execute("")?;
         let rtt_us = monotonic_us() - begin_us;
-        self.asked += 1;
+        self.queries += 1;
         self.asked_us += rtt_us;
         Ok(rtt_us)
     }
 
     /// Statements sent, and microseconds waited for their answers, since this was last asked.
     pub fn spent(&mut self) -> (u64, u64) {
-        let (asked, asked_us) = std::mem::replace(&mut self.told, (self.asked, self.asked_us));
-        (self.asked - asked, self.asked_us - asked_us)
+        let (queries, asked_us) = std::mem::replace(&mut self.server_text, (self.queries, self.asked_us));
+        (self.queries - queries, self.asked_us - asked_us)
     }
 }
 

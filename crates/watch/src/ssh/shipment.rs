@@ -28,7 +28,7 @@ pub enum Arrived {
     /// A shipment begins: its files are being read right now.
     Began,
     /// The shell is of another version.
-    Stranger(String),
+    UnknownHost(String),
     /// A whole shipment, read when the machine was up for so long (0 if it did not say).
     Whole {
         /// Microseconds since boot.
@@ -76,7 +76,7 @@ impl Shipment {
             self.has_greeted = version.parse() == Ok(VERSION);
             return match self.has_greeted {
                 true => Arrived::Hello(name.to_string()),
-                false => Arrived::Stranger(rest.to_string()),
+                false => Arrived::UnknownHost(rest.to_string()),
             };
         }
         if !self.has_greeted {
@@ -148,13 +148,13 @@ mod tests {
     #[test]
     fn files_links_and_banners() {
         let (mut shipment, mut files) = (Shipment::default(), Shipped::default());
-        let mut told = vec![];
+        let mut detail = vec![];
         for line in TEXT.lines() {
             let arrived = shipment.line(line, &mut files);
             if !matches!(arrived, Arrived::Part | Arrived::Began) {
-                told.push(arrived);
+                detail.push(arrived);
             }
-            if told.len() == 2 && line == "@@end" {
+            if detail.len() == 2 && line == "@@end" {
                 assert_eq!(files.text("/proc/stat"), Ok("cpu 1\n"));
                 assert_eq!(files.text("/proc/77/wchan"), Ok("io_schedule\n"));
                 assert_eq!(files.text("/sys/a/b"), Ok(""));
@@ -162,7 +162,7 @@ mod tests {
             }
         }
         let whole = |uptime_us| Arrived::Whole { uptime_us };
-        assert_eq!(told, [Arrived::Hello("db1".into()), whole(12_500_000), whole(13_500_000)]);
+        assert_eq!(detail, [Arrived::Hello("db1".into()), whole(12_500_000), whole(13_500_000)]);
         assert_eq!(files.text("/proc/stat"), Ok("cpu 2\n"));
         assert!(files.text("/proc/77/wchan").is_err(), "the process is gone");
         assert!(files.text("/sys/a/b").is_ok(), "slow files stay until they are read again");
@@ -171,8 +171,8 @@ mod tests {
     #[test]
     fn another_version_is_not_understood() {
         let mut shipment = Shipment::default();
-        let told = shipment.line("@@hello 2 db1", &mut Shipped::default());
-        assert_eq!(told, Arrived::Stranger("2 db1".into()));
+        let detail = shipment.line("@@hello 2 db1", &mut Shipped::default());
+        assert_eq!(detail, Arrived::UnknownHost("2 db1".into()));
     }
 
     proptest! {

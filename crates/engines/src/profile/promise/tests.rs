@@ -3,8 +3,8 @@
 use super::*;
 use crate::Engine;
 
-/// A rule with every setting, with none, and where nobody knows.
-fn rules(profile: &Profile, level: Level, at: Arrangement, anomaly: Anomaly) -> Vec<Rule> {
+/// A rule with every setting, with none, and where it is unknown.
+fn rules(profile: &Profile, level: Isolation, at: Arrangement, anomaly: Anomaly) -> Vec<Rule> {
     let known: [&dyn Fn(Setting) -> Option<bool>; 3] = [&|_| Some(true), &|_| Some(false), &|_| None];
     let mut rules = Vec::new();
     for is_set in known {
@@ -39,7 +39,7 @@ fn a_stronger_level_promises_all_that_a_weaker_one_does() {
         for at in ARRANGEMENTS {
             for anomaly in Anomaly::ALL {
                 for [weaker, stronger] in
-                    [[0, 1], [1, 2], [0, 2]].map(|pair| pair.map(|place| Level::ALL[place]))
+                    [[0, 1], [1, 2], [0, 2]].map(|pair| pair.map(|place| Isolation::ALL[place]))
                 {
                     let both = std::iter::zip(
                         rules(profile, weaker, at, anomaly),
@@ -62,7 +62,7 @@ fn nothing_is_promised_that_no_row_says() {
     let rule = |engine: Engine, level, anomaly| {
         engine.rule(&Place { level, at: Arrangement::Plain, is_spread: true, is_set: &|_| None }, anomaly)
     };
-    use Level::{ReadCommitted, RepeatableRead, Serializable};
+    use Isolation::{ReadCommitted, RepeatableRead, Serializable};
     // CockroachDB's and YDB's row is that of SERIALIZABLE.
     for engine in [engine("cockroach"), engine("ydb")] {
         assert_eq!(rule(engine, Serializable, Anomaly::WriteSkew), Rule::Forbidden);
@@ -72,7 +72,7 @@ fn nothing_is_promised_that_no_row_says() {
     // Shardman has none for SERIALIZABLE: what REPEATABLE READ forbids, it forbids.
     assert_eq!(rule(engine("shardman"), Serializable, Anomaly::LostUpdate), Rule::Forbidden);
     assert_eq!(rule(engine("shardman"), Serializable, Anomaly::WriteSkew), Rule::Measured);
-    // Nobody knows the setting.
+    // The setting is unknown.
     assert_eq!(rule(engine("shardman"), RepeatableRead, Anomaly::FracturedRead), Rule::Measured);
 }
 
@@ -80,7 +80,7 @@ fn nothing_is_promised_that_no_row_says() {
 fn a_setting_and_a_shard_decide() {
     let rule = |engine: Engine, is_spread, is_on: Option<bool>, anomaly| {
         let place =
-            Place { level: Level::RepeatableRead, at: Arrangement::Plain, is_spread, is_set: &|_| is_on };
+            Place { level: Isolation::RepeatableRead, at: Arrangement::Plain, is_spread, is_set: &|_| is_on };
         engine.rule(&place, anomaly)
     };
     assert_eq!(rule(engine("citus"), true, None, Anomaly::ReadSkew), Rule::Allowed);

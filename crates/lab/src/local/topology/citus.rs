@@ -5,7 +5,7 @@
 
 use super::{LocalError, Peer, Statement, literal};
 
-/// What the server says when the library is not there.
+/// What the server reports when the library is not there.
 const MISSING: &str = "could not access file \"citus\"";
 
 /// Settings of every node. Nodes come to each other over 127.0.0.1, where Citus would demand TLS.
@@ -35,7 +35,7 @@ pub(super) fn prepare(me: &Peer) -> Vec<Statement> {
     let mut statements = vec![Statement::new("create the extension citus", "create extension citus")];
     if let Some(password) = &me.link.password {
         statements.push(Statement::new(
-            "tell citus the password of the nodes",
+            "give citus the password of the nodes",
             format!(
                 "insert into pg_catalog.pg_dist_authinfo (nodeid, rolename, authinfo) values (0, {}, {})",
                 literal(&me.link.user),
@@ -51,7 +51,7 @@ pub(super) fn join(peers: &[Peer]) -> Vec<Statement> {
     let Some((coordinator, workers)) = peers.split_first() else { return Vec::new() };
     let at = |peer: &Peer| format!("{}, {}", literal(&peer.link.host), peer.link.port);
     let mut statements = vec![Statement::new(
-        "tell the coordinator its own address",
+        "set the address of the coordinator",
         format!("select pg_catalog.citus_set_coordinator_host({})", at(coordinator)),
     )];
     statements.extend(workers.iter().map(|worker| {

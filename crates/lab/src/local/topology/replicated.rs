@@ -4,8 +4,9 @@
 //! promotion the remaining standbys follow the new primary by themselves, provided that they have not received more than it had.
 //! The slots of nodes that are not followed hold no WAL: they reserve nothing until somebody uses them.
 
+use connect::poll;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Link, LocalError, Peer, Statement, literal};
 use connect::conninfo::quoted;
@@ -15,7 +16,6 @@ use connect::waiting::{self, NOBODY, WaitError};
 /// How long a new standby may take until it streams.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often that is looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// WAL that a slot keeps for a standby that is away; without a limit a dead standby fills the disk of its primary.
 pub(super) const SLOT_WAL_MAX: &str = "4GB";
 
@@ -78,7 +78,7 @@ pub struct SyncStandbys {
 impl SyncStandbys {
     /// Nobody is waited for.
     pub const ASYNC: SyncStandbys = SyncStandbys { method: None, count: 0, names: Vec::new() };
-    /// As many standbys as a commit waits for unless said otherwise.
+    /// As many standbys as a commit waits for by default.
     const COUNT_DEFAULT: u32 = 2;
 
     /// The first two of all standbys.
@@ -221,7 +221,9 @@ pub(super) fn connect(peers: &[Peer]) -> Result<(), LocalError> {
     let names: Vec<String> = peers.iter().map(|peer| peer.name.clone()).collect();
     let Some((primary, standbys)) = peers.split_first() else { return Ok(()) };
     await_streaming(primary, &names[1..])?;
-    super::on_each(standbys, |number| super::tell(&standbys[number], &slots(number + 1, &names, false)))?;
+    super::on_each(standbys, |number| {
+        super::execute_all(&standbys[number], &slots(number + 1, &names, false))
+    })?;
     Ok(())
 }
 
@@ -249,7 +251,7 @@ pub(crate) fn wait_for_standbys(
     let set = |value: String| {
         Statement::new("change synchronous_standby_names".to_owned(), format!("alter system {value}"))
     };
-    super::tell(primary, &[set(format!("set synchronous_standby_names = '{NOBODY}'")), reload()])?;
+    super::execute_all(primary, &[set(format!("set synchronous_standby_names = '{NOBODY}'")), reload()])?;
     waiting::until_commits_wait(&primary.spec, FOLLOW_TIMEOUT).map_err(|error| match error {
         WaitError::Connect(error) => LocalError::from(error),
         WaitError::Sql(source) => LocalError::Sql { what: "look whether commits wait".to_owned(), source },
@@ -258,7 +260,7 @@ pub(crate) fn wait_for_standbys(
         }
     })?;
     configure()?;
-    super::tell(primary, &[set("reset synchronous_standby_names".to_owned()), reload()])?;
+    super::execute_all(primary, &[set("reset synchronous_standby_names".to_owned()), reload()])?;
     let synchronous = format!(
         "select application_name::text from pg_catalog.pg_stat_replication where sync_state in ('sync', 'quorum') \
          and pg_catalog.current_setting('synchronous_standby_names') = {}",
@@ -269,25 +271,29 @@ pub(crate) fn wait_for_standbys(
     })
 }
 
-/// Asks until nobody is missing.
+/// Polls until nobody is missing.
 fn await_names(
     primary: &Peer,
     query: &str,
     missing: impl Fn(&[String]) -> Option<String>,
 ) -> Result<(), LocalError> {
-    let begin = Instant::now();
     let mut client = control::connect(&primary.spec)?;
-    loop {
+    let mut name = String::new();
+    let mut look = || -> Result<Option<()>, LocalError> {
         let rows = client
             .query(query, &[])
             .map_err(|source| LocalError::Sql { what: "look at pg_stat_replication".to_owned(), source })?;
         let found: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-        let Some(name) = missing(&found) else { return Ok(()) };
-        if begin.elapsed() > FOLLOW_TIMEOUT {
-            return Err(LocalError::NotFollowing { node: name, waited_s: FOLLOW_TIMEOUT.as_secs() });
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
+        Ok(match missing(&found) {
+            Some(one) => {
+                name = one;
+                None
+            }
+            None => Some(()),
+        })
+    };
+    let all = poll::until(FOLLOW_TIMEOUT, || look().transpose()).transpose()?;
+    all.ok_or(LocalError::NotFollowing { node: name, waited_s: FOLLOW_TIMEOUT.as_secs() })
 }
 
 #[cfg(test)]

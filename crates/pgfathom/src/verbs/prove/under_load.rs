@@ -2,14 +2,14 @@
 
 use crate::quantity::{self, ValueError};
 use ::prove::fault::Plan;
-use ::prove::live::Level;
+use ::prove::live::Isolation;
 use app::prove::live::{self, Faults};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
-/// How long each workload is watched unless -T says otherwise, in seconds.
+/// How long each workload is watched unless -T is given, in seconds.
 const TIME_DEFAULT: &str = "10";
-/// Sessions that write unless -c says otherwise.
+/// Sessions that write unless -c is given.
 const CLIENTS_DEFAULT: &str = "4";
 /// Repeats at most: beyond that a distribution says no more.
 const REPEATS_MAX: u64 = 1_000;
@@ -19,16 +19,16 @@ const CLIENTS_MAX: u64 = 256;
 /// The flags of what is watched under load.
 #[derive(Debug, Args)]
 pub struct Flags {
-    /// What is broken meanwhile: FAULT[:NODE]@TIME with commas between, as kill@10s,heal@15s; or random, or random:SEED
+    /// Faults to inject: FAULT[:NODE]@TIME, separated by commas, as kill@10s,heal@15s; or random, or random:SEED
     #[arg(long, value_name = "PLAN", value_parser = faults, help_heading = "Faults")]
     pub fault: Option<Faults>,
-    /// Faults may hurt servers that pgfathom up did not make, if their cluster file says where their files are
+    /// Permit faults on servers that pgfathom up did not create, if their cluster file names their data directories
     #[arg(long, help_heading = "Faults")]
     pub allow_faults: bool,
-    /// Undo what a proof that was killed has left broken, and do nothing else
+    /// Undo the faults that a killed prove left behind, and do nothing else
     #[arg(long, exclusive = true, help_heading = "Faults")]
     pub heal: bool,
-    /// A cluster that is made for it and removed: single, replicated, sharded, multimaster; all of them in turn for all
+    /// Create a cluster for it and remove it afterwards: single, replicated, sharded, multimaster; all runs each in turn
     #[arg(
         long,
         value_name = "KIND",
@@ -38,7 +38,7 @@ pub struct Flags {
         help_heading = "Load and faults"
     )]
     pub local: Option<Local>,
-    /// A setting for postgresql.conf of the cluster that is made; may be given several times
+    /// A setting for postgresql.conf of that cluster; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting, requires = "local", help_heading = "Load and faults")]
     pub set: Vec<(String, String)>,
     /// How long each workload is watched: seconds, or as 1m
@@ -48,12 +48,12 @@ pub struct Flags {
     #[arg(short, long, value_name = "N", default_value = CLIENTS_DEFAULT, value_parser = clients, help_heading = "Load and faults")]
     pub client: u64,
     /// Isolation level: "read committed", "repeatable read" or serializable [default: read committed; skew: serializable]
-    #[arg(long, value_name = "LEVEL", value_parser = level, help_heading = "Load and faults")]
-    pub isolation: Option<Level>,
+    #[arg(long, value_name = "LEVEL", value_parser = quantity::isolation, help_heading = "Load and faults")]
+    pub isolation: Option<Isolation>,
     /// How far each commit waits: off, local, remote_write, on or remote_apply [default: the server's]
     #[arg(long, value_name = "LEVEL", value_parser = commit_level, help_heading = "Load and faults")]
     pub synchronous_commit: Option<String>,
-    /// Watch each so many times, with the same faults, and say how their figures are spread; what a promotion has used up is made anew
+    /// Repeat each so many times with the same faults, and report the spread of the figures; clusters that a promotion has used up are created anew
     #[arg(long, value_name = "N", default_value = "1", value_parser = repeats, help_heading = "Load and faults")]
     pub repeat: u64,
     /// Seed of every random choice
@@ -77,7 +77,7 @@ pub enum Local {
 }
 
 impl Local {
-    /// What the flag says.
+    /// What the flag selects.
     pub fn value(self) -> live::Local {
         match self {
             Local::Single => live::Local::Single,
@@ -130,16 +130,6 @@ fn repeats(text: &str) -> Result<u64, ValueError> {
         )),
         count => Ok(count),
     }
-}
-
-fn level(text: &str) -> Result<Level, ValueError> {
-    let wanted = text.replace(['-', '_'], " ").to_uppercase();
-    Level::ALL.into_iter().find(|level| level.name() == wanted).ok_or_else(|| {
-        ValueError::new(
-            format!("{text:?} is not an isolation level"),
-            "write \"read committed\", \"repeatable read\" or serializable",
-        )
-    })
 }
 
 fn commit_level(text: &str) -> Result<String, ValueError> {

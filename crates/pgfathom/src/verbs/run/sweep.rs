@@ -15,7 +15,7 @@ const WHOLE: u64 = 100;
 #[group(id = "sweep")]
 pub struct Flags {
     /// Mixes of reads and updates by key in percent, as 100/0,50/50,0/100, in place of -b and -f; each of them is driven with every
-    /// number of sessions and compared with the pure ones. Rows are picked all alike unless --keys says otherwise
+    /// number of sessions and compared with the pure ones. Rows are chosen uniformly unless --keys sets a distribution
     #[arg(long, value_name = "R/U,...", value_parser = mixes, conflicts_with_all = ["builtin", "file"])]
     pub read_update: Option<Mixes>,
     /// Passes over all steps of a sweep, or of a single run; every second one goes backwards
@@ -27,13 +27,13 @@ pub struct Flags {
     /// In a sweep, do not gather statistics of the workload's tables first
     #[arg(long)]
     pub no_analyze: bool,
-    /// In a sweep, do not ask for a checkpoint before each step
+    /// In a sweep, do not request a checkpoint before each step
     #[arg(long)]
     pub no_checkpoint: bool,
 }
 
 impl Flags {
-    /// What the flags say.
+    /// What the flags select.
     pub fn value(self) -> Options {
         Options {
             read_percents: self.read_update.map(|mixes| mixes.0),

@@ -1,9 +1,9 @@
 //! The flags of TPC-C.
 
 use crate::quantity::{self, ValueError};
+use ::prove::live::Isolation;
 use app::run::tpcc::Options;
-use clap::{Args, ValueEnum};
-use run::workload::tpcc::Isolation;
+use clap::Args;
 use std::time::Duration;
 
 /// The flags of TPC-C.
@@ -16,16 +16,16 @@ pub struct Flags {
     /// Drive only so many of the loaded warehouses, ten terminals each [default: all]
     #[arg(long, value_name = "N", value_parser = quantity::positive_count)]
     pub warehouses: Option<u64>,
-    /// Nobody keys in or thinks: every session starts its next transaction when the last one is done
+    /// No keying and think times: every session starts its next transaction when the last one has ended
     #[arg(long)]
     pub no_delays: bool,
     /// Isolation level: rc, rr, ser (read committed, repeatable read, serializable) [default: rc]
-    #[arg(long, value_name = "LEVEL", value_enum, hide_possible_values = true)]
-    pub isolation: Option<Level>,
-    /// Deal transactions from the deck of clause 5.2.4.2 instead of drawing them by 45/43/4/4/4
+    #[arg(long, value_name = "LEVEL", value_parser = quantity::isolation)]
+    pub isolation: Option<Isolation>,
+    /// Take transactions from the deck of clause 5.2.4.2 instead of choosing them at random by 45/43/4/4/4
     #[arg(long)]
     pub deck: bool,
-    /// No database: a transaction takes so long (milliseconds, or as 5ms). Shows what the client alone costs; needs --warehouses
+    /// Use no database: each transaction takes this long (milliseconds, or as 5ms). Shows the cost of the client alone; needs --warehouses
     #[arg(long, value_name = "TIME", value_parser = quantity::duration_ms)]
     pub simulate: Option<Duration>,
     /// Find the largest number of warehouses that passes: 90th percentiles within their limits and --efficiency reached; each step
@@ -37,27 +37,6 @@ pub struct Flags {
     pub efficiency: Option<f64>,
 }
 
-/// Isolation levels, as they are typed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Level {
-    /// READ COMMITTED
-    Rc,
-    /// REPEATABLE READ
-    Rr,
-    /// SERIALIZABLE
-    Ser,
-}
-
-impl From<Level> for Isolation {
-    fn from(level: Level) -> Isolation {
-        match level {
-            Level::Rc => Isolation::ReadCommitted,
-            Level::Rr => Isolation::RepeatableRead,
-            Level::Ser => Isolation::Serializable,
-        }
-    }
-}
-
 fn efficiency(text: &str) -> Result<f64, ValueError> {
     let percent = text.trim().trim_end_matches('%').parse::<f64>().ok();
     percent.filter(|percent| (0.0..=100.0).contains(percent)).ok_or_else(|| {
@@ -66,12 +45,12 @@ fn efficiency(text: &str) -> Result<f64, ValueError> {
 }
 
 impl Flags {
-    /// What the flags say.
+    /// What the flags select.
     pub fn value(self) -> Options {
         Options {
             warehouses: self.warehouses,
             no_delays: self.no_delays,
-            isolation: self.isolation.map(Isolation::from),
+            isolation: self.isolation,
             deck: self.deck,
             simulate: self.simulate,
             until_slo: self.until_slo,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::simulate::Draw;
 
-/// Histories in the test suite; `PGFATHOM_BRUTE_SEEDS` asks for more.
+/// Histories in the test suite; `PGFATHOM_BRUTE_SEEDS` requests more.
 const SEEDS: u64 = 600;
 
 /// Values of a key that somebody can see: one for a register, all for a list.

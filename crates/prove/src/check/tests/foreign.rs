@@ -35,7 +35,7 @@ fn agree(text: &str, workload: Workload) -> Result<Report, TestCaseError> {
         // The order of registers is learnt from who reads before it writes, here as there.
         let options = Opts { models: vec![model.into()], wfr_keys: true, ..Opts::default() };
         let answer = adya::check(&theirs, workload, &options);
-        // Elle says only of snapshot isolation that a transaction has to see its own writes and no row twice; here every level that forbids it says so.
+        // Elle says only of snapshot isolation that a transaction has to see its own writes and no row twice; here every level that forbids it reports it.
         let by_itself = |finding: &Finding| {
             matches!(finding.class, Class::Internal | Class::FutureRead | Class::NonRepeatableRead)
                 && finding.refutes().any(|weaker| weaker.is_implied_by(level))

@@ -85,7 +85,7 @@ fn internal_future_and_garbage() {
     // Where the end of the history is missing, the writer may be in it.
     notes.history.is_cut = true;
     assert_refuted(&notes.check(), &[]);
-    // A version that nobody can have counted to asks for no memory.
+    // A version that nobody can have counted to requests no memory.
     let mut notes = Notes::new(Model::VersionedRegister);
     notes.after(1, &[w(1, 1), w(u32::MAX, 1)]);
     notes.after(1, &[Op { tok: 77, ..r(1, u32::MAX) }]);
@@ -193,7 +193,7 @@ fn stale_read_in_real_time() {
         report.witnesses[0].text.join("\n").contains("T2 < T1 because T1 read")
             || report.witnesses[0].text.join("\n").contains("had ended 5 ns before")
     );
-    // A clock that may be wrong by as much says nothing.
+    // A clock that may be wrong by as much proves nothing.
     assert_refuted(&check(&notes.history, &Options { epsilon_ns: 5, ..Options::default() }), &[]);
     assert_refuted(&check(&notes.history, &Options { epsilon_ns: 4, ..Options::default() }), &weakest);
 }
@@ -438,7 +438,7 @@ fn a_stale_register_is_refuted_by_sessions_and_time() {
     let report = notes.check();
     assert_refuted(&report, &both.map(|base| Level::new(base, Order::RealTime)));
     assert_found(&report, "G-single-realtime");
-    // A clock that may be wrong by as much says nothing.
+    // A clock that may be wrong by as much proves nothing.
     assert_refuted(&check(&notes.history, &Options { epsilon_ns: 5, ..Options::default() }), &[]);
 }
 
@@ -463,7 +463,7 @@ fn registers_that_read_each_other_do_not_refute_read_uncommitted() {
     assert_refuted(&notes.check(), &[plain(Base::ReadCommitted)]);
 }
 
-/// Write skew over blind writes whose order nobody knows: in some order it is none, so it is not refuted; where no order can be shown to fit, the report says
+/// Write skew over blind writes whose order is unknown: in some order it is none, so it is not refuted; where no order can be shown to fit, the report says
 /// so.
 #[test]
 fn blind_writes_are_refuted_or_possible_or_incomplete() {
@@ -491,7 +491,7 @@ fn blind_writes_are_refuted_or_possible_or_incomplete() {
     assert!(report.is_open(Level::new(Base::Serializable, Order::RealTime)));
 }
 
-/// Two transactions append to a list that nobody reads, and each missed what the other did elsewhere: in either order of the appends an update is lost.
+/// Two transactions append to a list that nothing reads, and each missed what the other did elsewhere: in either order of the appends an update is lost.
 #[test]
 fn appends_that_nobody_read_may_refute_snapshot_isolation() {
     let mut notes = Notes::new(Model::Append);

@@ -8,10 +8,10 @@ use connect::cluster_file::Role;
 use engines::profile::Case;
 
 use super::super::{Answer, HermitageError};
-use super::{Debt, LIMIT, LOOK, Player, QUIET, Stage, begin, expected, of_role, stale_reads, timed_out};
+use super::{Debt, LIMIT, LOOK, Player, QUIET, Stage, expected, of_role, stale_reads, timed_out};
 use crate::fault::Site;
-use crate::history::Isolation;
 use crate::live::tables::{Shape, Tables, converge};
+use engines::profile::Isolation;
 
 const SHAPE: Shape = Shape {
     name: "hermitage",
@@ -64,7 +64,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     );
     stage.play(answer, &[], |site, answer| opposite_locks(site, pair, answer))?;
     let answer = Answer {
-        level: Isolation::Serializable,
+        level: Some(Isolation::Serializable),
         ..expected(
             Case::Serializable,
             engine,
@@ -74,7 +74,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     };
     stage.play(answer, &[], |site, answer| write_skew(site, pair, answer))?;
     let answer = Answer {
-        level: Isolation::RepeatableRead,
+        level: Some(Isolation::RepeatableRead),
         ..expected(
             Case::LongFork,
             engine,
@@ -178,8 +178,8 @@ fn at_once(
     script: &mut Vec<String>,
 ) -> Result<[String; 2], HermitageError> {
     let (mut a, mut b) = pair(site, nodes)?;
-    a.ask(script, &begin(level))?;
-    b.ask(script, &begin(level))?;
+    a.request(script, &level.begin())?;
+    b.request(script, &level.begin())?;
     let mut open = [None, None];
     for step in 0..statements[0].len().max(statements[1].len()) {
         for (at, player) in [&mut a, &mut b].into_iter().enumerate() {
@@ -264,7 +264,7 @@ struct Applying {
 impl Applying {
     fn watch(site: &Site, node: usize) -> Result<Applying, HermitageError> {
         let mut referee = Player::open("referee", &site.nodes[node])?;
-        let names = referee.ask(
+        let names = referee.request(
             &mut Vec::new(),
             "select pg_catalog.quote_ident(subname) from pg_catalog.pg_subscription where subenabled order by 1",
         )?;
@@ -333,7 +333,7 @@ fn same_key(
     answer.happened = Some(is_both);
     answer.line = match is_both {
         true => format!(
-            "both were told COMMIT; {} keeps the row of the {here}, {} that of the {there}{}",
+            "both got COMMIT; {} keeps the row of the {here}, {} that of the {there}{}",
             applying[0].name,
             applying[1].name,
             match stopped.as_slice() {
@@ -402,8 +402,8 @@ fn write_skew(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(),
 /// Holds a row on a node, so that what arrives for it waits.
 fn hold(site: &Site, node: usize, id: u32, script: &mut Vec<String>) -> Result<Player, HermitageError> {
     let mut holder = Player::open("holder", &site.nodes[node])?;
-    holder.ask(script, "BEGIN")?;
-    holder.ask(script, &format!("SELECT value FROM {TABLE} WHERE id = {id} FOR UPDATE"))?;
+    holder.request(script, "BEGIN")?;
+    holder.request(script, &format!("SELECT value FROM {TABLE} WHERE id = {id} FOR UPDATE"))?;
     Ok(holder)
 }
 
@@ -419,13 +419,13 @@ fn long_fork(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), 
     let mut seen = [String::new(), String::new()];
     for (at, who) in ["c", "d"].into_iter().enumerate() {
         let mut reader = Player::open(who, &site.nodes[nodes[at]])?;
-        reader.ask(script, &begin(Isolation::RepeatableRead))?;
+        reader.request(script, &Isolation::RepeatableRead.begin())?;
         let both = format!("SELECT string_agg(value::text, ' ' ORDER BY id) FROM {TABLE}");
         seen[at] = reader.value(script, &both)?;
-        reader.ask(script, "COMMIT")?;
+        reader.request(script, "COMMIT")?;
     }
     for holder in &mut holders {
-        holder.ask(script, "ROLLBACK")?;
+        holder.request(script, "ROLLBACK")?;
     }
     let acknowledged = [&first, &second].iter().all(|end| end.is_some());
     late(&mut a, first)?;
@@ -451,11 +451,11 @@ fn held_read(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), 
     let (mut a, mut b) = pair(site, nodes)?;
     let got = one(&mut a, script, &format!("UPDATE {TABLE} SET value = 1 WHERE id = 1"))?;
     let seen = b.value(script, &format!("SELECT value FROM {TABLE} WHERE id = 1"))?;
-    holder.ask(script, "ROLLBACK")?;
+    holder.request(script, "ROLLBACK")?;
     answer.happened = Some(got.is_some() && seen == "0");
     answer.line = match &got {
-        Some(_) => format!("a was told that 1 is committed, b read {seen} afterwards"),
-        None => "a is not told before the other node has it".to_owned(),
+        Some(_) => format!("a got COMMIT for 1, b read {seen} afterwards"),
+        None => "a gets COMMIT only after the other node has it".to_owned(),
     };
     late(&mut a, got)?;
     rows.meet()?;

@@ -7,12 +7,12 @@ use engines::profile::{Anomaly, Case, Statements};
 use record::promise::Control;
 
 use super::super::{Answer, HermitageError, LEVELS};
-use super::{LOOK, Player, QUIET, Stage, begin, expected, of_role};
+use super::{LOOK, Player, QUIET, Stage, expected, of_role};
 use crate::fault::{Site, Undo};
-use crate::history::Isolation;
 use crate::live::tables::{SCHEMA, Shape, Tables};
 use crate::live::{self, bank};
 use crate::promise;
+use engines::profile::Isolation;
 
 const SHAPE: Shape =
     Shape { name: "hermitage", columns: "id int not null, value int not null", key: Some("shard, id") };
@@ -39,7 +39,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
             let options = live::Options {
                 duration: stage.chance.sums,
                 clients: MOVERS,
-                level: level_of(level),
+                level: level,
                 seed: stage.chance.seed,
                 ..live::Options::default()
             };
@@ -48,7 +48,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
         }
     }
     let answer = Answer {
-        level: Isolation::ReadCommitted,
+        level: Some(Isolation::ReadCommitted),
         ..expected(
             Case::Deadlock,
             stage.site.engine,
@@ -62,7 +62,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
             Case::InDoubt,
             stage.site.engine,
             "in doubt: a two-phase commit stops after the first node",
-            "a commit over two nodes is seen on both or on none, and holds up nobody when its coordinator is gone",
+            "a commit over two nodes is seen on both or on none, and blocks no other session when its coordinator is gone",
         );
         stage.play(answer, &[], in_doubt)?;
     }
@@ -80,12 +80,12 @@ fn of_profile(
     Answer {
         case,
         title,
-        level,
+        level: Some(level),
         promise: match anomaly {
             Anomaly::FracturedRead => "one SELECT over the shards sees all of a transfer or nothing of it",
             _ => "one transaction sees all of a transfer between shards or nothing of it",
         },
-        expected: match promise::rule(site, settings, promise::Span::Entry, level_of(level), anomaly) {
+        expected: match promise::rule(site, settings, promise::Span::Entry, level, anomaly) {
             promise::Rule::Forbidden => Some(false),
             promise::Rule::Allowed => Some(true),
             promise::Rule::Measured => None,
@@ -93,18 +93,10 @@ fn of_profile(
         why: match (site.engine.statements, level) {
             (Statements::FirstUse, _) => "each node's snapshot begins with its first use in the transaction",
             (_, Isolation::ReadCommitted) => "each statement has a snapshot of its own",
-            _ => "the engine says whether a snapshot is of all nodes",
+            _ => "it depends on the engine whether a snapshot spans all nodes",
         },
         change: "read what must agree from one shard, or take an engine with a snapshot for all nodes",
         ..Answer::default()
-    }
-}
-
-fn level_of(level: Isolation) -> live::Level {
-    match level {
-        Isolation::Serializable => live::Level::Serializable,
-        Isolation::RepeatableRead => live::Level::RepeatableRead,
-        Isolation::ReadCommitted | Isolation::Unknown => live::Level::ReadCommitted,
     }
 }
 
@@ -166,18 +158,18 @@ fn half_a_transfer(site: &Site, level: Isolation, answer: &mut Answer) -> Result
     let script = &mut answer.script;
     let rows = Rows::make(site, script)?;
     let (mut reader, mut writer) = (rows.open("a")?, rows.open("b")?);
-    reader.ask(script, &begin(level))?;
+    reader.request(script, &level.begin())?;
     let near = reader.value(script, &read(1))?;
-    writer.ask(script, &begin(level))?;
-    writer.ask(script, &add(1, -10))?;
-    writer.ask(script, &add(2, 10))?;
-    let committed = writer.try_ask(script, "COMMIT")?;
-    let distant = reader.try_ask(script, &read(2))?;
+    writer.request(script, &level.begin())?;
+    writer.request(script, &add(1, -10))?;
+    writer.request(script, &add(2, 10))?;
+    let committed = writer.try_request(script, "COMMIT")?;
+    let distant = reader.try_request(script, &read(2))?;
     let seen = match &distant.error {
         None => distant.text(0).unwrap_or_default(),
         Some(error) => error.sqlstate.to_string(),
     };
-    let last = reader.try_ask(script, "COMMIT")?;
+    let last = reader.try_request(script, "COMMIT")?;
     let ended = last.sqlstate().map_or_else(|| last.tag().to_owned(), str::to_owned);
     answer.happened = Some((near.as_str(), seen.as_str(), last.tag()) == ("0", "10", "COMMIT"));
     answer.line = format!("a read {near} here and {seen} there, {ended}; b {}", committed.tag());
@@ -210,7 +202,7 @@ fn sums(
             false => format!("{} instead of {}", report.last_sum, report.expected),
         }
     );
-    // Nobody who moved money met a reader: that none was wrong says nothing.
+    // Nobody who moved money met a reader: that none was wrong proves nothing.
     if report.wrong == 0 && report.control_wrong == 0 {
         answer.happened = None;
         answer.line.push_str("; the control saw none either: there was too little going on at once");
@@ -275,15 +267,15 @@ fn deadlock(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
     let mut locks = Locks::watch(site)?;
     let patience = locks.patience()?;
     let (mut a, mut b) = (rows.open("a")?, rows.open("b")?);
-    a.ask(script, &begin(Isolation::ReadCommitted))?;
-    b.ask(script, &begin(Isolation::ReadCommitted))?;
-    a.ask(script, &add(1, 1))?;
-    b.ask(script, &add(2, 1))?;
+    a.request(script, &Isolation::ReadCommitted.begin())?;
+    b.request(script, &Isolation::ReadCommitted.begin())?;
+    a.request(script, &add(1, 1))?;
+    b.request(script, &add(2, 1))?;
     b.send(script, &add(1, 1))?;
     let sent = Instant::now();
     let mut refused = None;
     let mut done = 0;
-    let mut take = |who: &'static str, reply: crate::talk::Reply| match reply.sqlstate() {
+    let mut take = |who: &'static str, reply: crate::session::Reply| match reply.sqlstate() {
         Some(code) => refused = refused.take().or(Some((who, code.to_owned()))),
         None => done += 1,
     };
@@ -321,7 +313,7 @@ fn deadlock(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
     });
     answer.line = match refused {
         Some((who, code)) if code == "40P01" => format!("{who} {code}: a deadlock detector ended it"),
-        Some((who, code)) if is_detected(&code) => format!("{who} {code}: nobody was left waiting"),
+        Some((who, code)) if is_detected(&code) => format!("{who} {code}: no session was left waiting"),
         Some((who, code)) => format!(
             "a and b wait for each other; {who} {code}: a time limit ended it, no server saw the deadlock"
         ),
@@ -363,15 +355,17 @@ fn in_doubt(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
         let undo = Undo::RollBack { connection: at.spec.describe(), name: name.clone() };
         let id = site.journal().note(undo)?;
         let debt = Prepared { site, node, name: &name, id: Some(id) };
-        coordinator.ask(script, "BEGIN")?;
+        coordinator.request(script, "BEGIN")?;
         let sign = if amount < 0 { '-' } else { '+' };
-        coordinator.ask(script, &format!("UPDATE {SCHEMA}.hermitage_{leaf} SET value = value {sign} 10"))?;
-        coordinator.ask(script, &format!("PREPARE TRANSACTION '{name}'"))?;
+        coordinator
+            .request(script, &format!("UPDATE {SCHEMA}.hermitage_{leaf} SET value = value {sign} 10"))?;
+        coordinator.request(script, &format!("PREPARE TRANSACTION '{name}'"))?;
         prepared.push((coordinator, debt));
     }
     let commit = format!("COMMIT PREPARED '{name}'");
-    prepared[0].0.ask(script, &commit)?;
-    script.push(format!("-- the coordinator is gone before it says the same to {}", site.nodes[second].name));
+    prepared[0].0.request(script, &commit)?;
+    script
+        .push(format!("-- the coordinator is gone before it sends the same to {}", site.nodes[second].name));
     let both = format!("SELECT string_agg(value::text, ' and ' ORDER BY shard) FROM {SCHEMA}.hermitage");
     let (mut b, mut c) = (rows.open("b")?, rows.open("c")?);
     let half = b.value(script, &both)?;
@@ -383,11 +377,11 @@ fn in_doubt(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
         c.session.reply_within(super::LIMIT)?;
         script.push(format!("-- {} waits, and is cancelled", c.who));
     }
-    prepared[1].0.ask(script, &commit)?;
+    prepared[1].0.request(script, &commit)?;
     let whole = rows.referee.quietly(&both)?;
     answer.happened = Some(half != whole && half == "-10 and 0");
     answer.line = format!(
-        "b read {half}{}; when somebody had decided, {whole}",
+        "b read {half}{}; after the transaction was committed on both, {whole}",
         if is_locked {
             format!(", and a write to {} waited", site.nodes[second].name)
         } else {

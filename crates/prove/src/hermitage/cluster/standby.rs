@@ -5,10 +5,10 @@ use connect::{cluster_file::Role, sql, waiting};
 use engines::profile::Case;
 
 use super::super::{Answer, HermitageError};
-use super::{Debt, LIMIT, LOOK, Player, Stage, begin, expected, of_role, stale_reads, timed_out};
+use super::{Debt, LIMIT, LOOK, Player, Stage, expected, of_role, stale_reads, timed_out};
 use crate::fault::Site;
-use crate::history::Isolation;
 use crate::live::tables::{SCHEMA, Shape, Tables};
+use engines::profile::Isolation;
 
 const SHAPE: Shape =
     Shape { name: "hermitage", columns: "id int not null, value int not null", key: Some("shard, id") };
@@ -26,7 +26,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let engine = site.engine;
     let both = [primary, standby];
     let answer = Answer {
-        level: Isolation::RepeatableRead,
+        level: Some(Isolation::RepeatableRead),
         ..expected(
             Case::LongFork,
             engine,
@@ -43,11 +43,11 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     );
     stage.play(answer, &both, |site, answer| cancelled_wait(site, both, answer))?;
     let answer = Answer {
-        level: Isolation::Serializable,
+        level: Some(Isolation::Serializable),
         ..expected(
             Case::Serializable,
             engine,
-            "SERIALIZABLE on a standby is refused, so that nobody relies on it",
+            "SERIALIZABLE on a standby is refused, so that no client relies on it",
             "SERIALIZABLE is refused where it cannot be kept",
         )
     };
@@ -140,7 +140,7 @@ fn pause<'a>(
     script: &mut Vec<String>,
 ) -> Result<Debt<'a>, HermitageError> {
     let debt = Debt::note(site, standby, vec![RESUME.to_owned()])?;
-    player.ask(script, "SELECT pg_wal_replay_pause()")?;
+    player.request(script, "SELECT pg_wal_replay_pause()")?;
     player.until("pausing the replay", PAUSED)?;
     Ok(debt)
 }
@@ -162,17 +162,17 @@ fn wait_for<'a>(
         value => format!("ALTER SYSTEM SET synchronous_standby_names = {}", sql::literal(value)),
     };
     let debt = Debt::note(site, primary, vec![back, "select pg_catalog.pg_reload_conf()".to_owned()])?;
-    let nobody = waiting::NOBODY;
+    let no_standby = waiting::NOBODY;
     let mut set = |referee: &mut Player, names: &str| {
-        referee.ask(script, &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"))?;
-        referee.ask(script, "SELECT pg_reload_conf()")?;
+        referee.request(script, &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"))?;
+        referee.request(script, "SELECT pg_reload_conf()")?;
         referee.until("changing a setting", &knows(names))
     };
     // A session that knows the setting is not enough: the checkpointer lets commits wait, and the processes that serve the standbys say for whom.
-    set(referee, nobody)?;
+    set(referee, no_standby)?;
     referee.until("changing a setting for every standby", waiting::NONE_IS_SYNCHRONOUS)?;
     waiting::until_commits_wait(&site.nodes[primary].spec, LIMIT)?;
-    if names != nobody {
+    if names != no_standby {
         set(referee, names)?;
         referee.until(
             "becoming synchronous",
@@ -205,18 +205,18 @@ fn long_fork(site: &Site, [primary, standby]: [usize; 2], answer: &mut Answer) -
     let mut setting = wait_for(site, primary, &mut rows.referee, waiting::NOBODY, script)?;
     // The session that is to wait must know the setting, too.
     writer.until("changing a setting", &knows(waiting::NOBODY))?;
-    writer.ask(script, "SET synchronous_commit = on")?;
+    writer.request(script, "SET synchronous_commit = on")?;
     writer.send(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 1"))?;
     let replayed = format!("select value = 1 from {SCHEMA}.hermitage where id = 1");
     rows.there.until("replaying", &replayed)?;
     let mut replay = pause(site, standby, &mut there, script)?;
-    second.ask(script, "SET synchronous_commit = local")?;
-    second.ask(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 2"))?;
+    second.request(script, "SET synchronous_commit = local")?;
+    second.request(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 2"))?;
     let both = format!("SELECT string_agg(value::text, ' ' ORDER BY id) FROM {SCHEMA}.hermitage");
     let mut read = |player: &mut Player| -> Result<String, HermitageError> {
-        player.ask(script, &begin(Isolation::RepeatableRead))?;
+        player.request(script, &Isolation::RepeatableRead.begin())?;
         let seen = player.value(script, &both)?;
-        player.ask(script, "COMMIT")?;
+        player.request(script, "COMMIT")?;
         Ok(seen)
     };
     let (on_primary, on_standby) = (read(&mut here)?, read(&mut there)?);
@@ -249,26 +249,26 @@ fn cancelled_wait(
     let mut replay = pause(site, standby, &mut there, script)?;
     let mut setting = wait_for(site, primary, &mut rows.referee, waiting::NOBODY, script)?;
     writer.until("changing a setting", &knows(waiting::NOBODY))?;
-    writer.ask(script, "SET synchronous_commit = on")?;
+    writer.request(script, "SET synchronous_commit = on")?;
     writer.send(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 1"))?;
     rows.referee.until("waiting for a standby", &waits(&writer))?;
     let pid = writer.session.process_id();
-    rows.referee.ask(script, &format!("SELECT pg_cancel_backend({pid})"))?;
+    rows.referee.request(script, &format!("SELECT pg_cancel_backend({pid})"))?;
     let reply = writer.session.reply_within(LIMIT)?.ok_or_else(timed_out)?;
     // By its class: the word for a warning is in the server's language.
     let warning = reply.notices.iter().find(|notice| notice.sqlstate.0.starts_with(b"01"));
-    let said = match (&reply.error, warning) {
+    let reported = match (&reply.error, warning) {
         (Some(error), _) => error.sqlstate.to_string(),
         (None, Some(warning)) => format!("{} with WARNING {}", reply.tag(), warning.sqlstate),
         (None, None) => reply.tag().to_owned(),
     };
-    script.push(format!("-- a was told {said}"));
+    script.push(format!("-- a got {reported}"));
     let read = format!("SELECT value FROM {SCHEMA}.hermitage WHERE id = 1");
     let (on_primary, on_standby) = (here.value(script, &read)?, there.value(script, &read)?);
     let is_there = reply.error.is_none() && on_primary == "1" && on_standby == "0";
     answer.happened = Some(is_there);
     answer.line =
-        format!("a was told {said}; b reads {on_primary} on the primary, c {on_standby} on the standby");
+        format!("a got {reported}; b reads {on_primary} on the primary, c {on_standby} on the standby");
     if is_there && warning.is_none() {
         let silent = expected(Case::SilentCancelledWait, site.engine, answer.title, answer.promise);
         (answer.expected, answer.why, answer.change) = (silent.expected, silent.why, silent.change);
@@ -281,7 +281,7 @@ fn cancelled_wait(
 /// ST: SERIALIZABLE on a standby.
 fn serializable(site: &Site, standby: usize, answer: &mut Answer) -> Result<(), HermitageError> {
     let mut reader = Player::open("a", &site.nodes[standby])?;
-    let reply = reader.try_ask(&mut answer.script, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT 1")?;
+    let reply = reader.try_request(&mut answer.script, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT 1")?;
     answer.happened = Some(reply.error.is_none());
     answer.line = match &reply.error {
         Some(error) => format!("a {}: {}", error.sqlstate, error.message),
@@ -313,7 +313,7 @@ fn paused_read(
         let names = format!("FIRST {count} (*)");
         setting = Some(wait_for(site, primary, &mut rows.referee, &names, script)?);
         writer.until("changing a setting", &knows(&names))?;
-        writer.ask(script, &format!("SET synchronous_commit = {commit}"))?;
+        writer.request(script, &format!("SET synchronous_commit = {commit}"))?;
     }
     let mode = writer.quietly("show synchronous_commit")?;
     let mut replay = pause(site, standby, &mut reader, script)?;
@@ -337,9 +337,11 @@ fn paused_read(
     answer.happened = Some(is_acknowledged && read == "0");
     answer.line = match is_acknowledged {
         true => {
-            format!("a was told that 1 is committed (synchronous_commit = {mode}), b read {read} afterwards")
+            format!("a got COMMIT for 1 (synchronous_commit = {mode}), b read {read} afterwards")
         }
-        false => format!("a is not told before the standby has replayed it (synchronous_commit = {mode})"),
+        false => {
+            format!("a gets COMMIT only after the standby has replayed it (synchronous_commit = {mode})")
+        }
     };
     replay.pay()?;
     if !is_acknowledged {

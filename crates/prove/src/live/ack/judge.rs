@@ -446,7 +446,7 @@ mod tests {
         assert!(!found.is_broken() && found.rpo_bytes.is_none() && found.witnesses.is_empty());
     }
 
-    /// Where a promotion has left two servers for a while, the newer one's survivors say nothing of the older one's order.
+    /// Where a promotion has left two servers for a while, the newer one's survivors prove nothing of the older one's order.
     #[test]
     fn survivors_of_another_server_make_no_hole() {
         let mut all: Vec<Entry> = (1..=6).map(|sequence| entry(sequence, 2, Outcome::Ok)).collect();

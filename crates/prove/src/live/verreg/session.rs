@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 
-use super::super::{Draws, Lasting, Level, LiveError, Watch};
-use super::{Entry, Part, REFUSALS_MAX, Recorded, Shared, WRITES_OF_KEY_MAX, hand_over, isolation};
+use super::super::{Draws, Isolation, Lasting, LiveError, Watch};
+use super::{Entry, Part, REFUSALS_MAX, Recorded, Shared, WRITES_OF_KEY_MAX, hand_over};
 use crate::client::{Broken, Client, Reply, number, text};
-use crate::history::{Isolation, Kind, Model, Op, Txn};
+use crate::history::{Kind, Model, Op, Txn};
 use crate::outcome::{At, Ended, Outcome, of_broken, of_reply};
 
 /// Of a hundred transactions, so many read several rows in one statement and write nothing.
@@ -98,10 +98,10 @@ pub(super) fn run(
         };
         if !is_dressed {
             // Small tables are read whole otherwise, and SERIALIZABLE then refuses everybody. Whoever does not know the setting does without.
-            is_dressed = client.ask("set enable_seqscan = off").is_ok();
+            is_dressed = client.request("set enable_seqscan = off").is_ok();
             if shared.site.engine.misses_deadlocks() {
                 // Nothing else ends a deadlock over two of its nodes.
-                is_dressed &= client.ask(&format!("set statement_timeout = {GIVE_UP_MS}")).is_ok();
+                is_dressed &= client.request(&format!("set statement_timeout = {GIVE_UP_MS}")).is_ok();
             }
         }
         let (recorded, is_lost) = session.transaction(client, &mut part, watch);
@@ -123,10 +123,10 @@ impl<'a, 'b> Session<'a, 'b> {
 }
 
 impl Session<'_, '_> {
-    /// The level that can be asked for here.
-    fn level(&self) -> Level {
+    /// The level that can be requested here.
+    fn level(&self) -> Isolation {
         match self.shared.level {
-            Level::Serializable if self.entry.is_standby => Level::RepeatableRead,
+            Isolation::Serializable if self.entry.is_standby => Isolation::RepeatableRead,
             level => level,
         }
     }
@@ -135,18 +135,14 @@ impl Session<'_, '_> {
     fn transaction(&mut self, client: &mut Client, part: &mut Part, watch: &Watch<'_>) -> (Recorded, bool) {
         let shared = self.shared;
         let engine = shared.site.engine;
-        let mut txn = Txn {
-            isolation: Isolation::Unknown,
-            begin_ns: shared.now(),
-            node: self.entry.node,
-            ..Txn::ok(self.number)
-        };
+        let mut txn =
+            Txn { isolation: None, begin_ns: shared.now(), node: self.entry.node, ..Txn::ok(self.number) };
         let mut running = Running::default();
         let stopped = self.statements(client, &mut txn, &mut running, part).err();
         txn.commit_sent_ns = shared.now();
         let at = At::Commit { wide: shared.is_wide(self.entry, running.wrote) };
         let (ended, is_lost) = match stopped {
-            None => match client.ask("commit") {
+            None => match client.request("commit") {
                 Ok(reply) => {
                     watch.count(&reply);
                     (of_reply(engine, at, &reply), false)
@@ -155,12 +151,12 @@ impl Session<'_, '_> {
             },
             Some(Stop::Refused(reply)) => {
                 watch.count(&reply);
-                (of_reply(engine, At::BeforeCommit, &reply), client.ask("rollback").is_err())
+                (of_reply(engine, At::BeforeCommit, &reply), client.request("rollback").is_err())
             }
             Some(Stop::Broken(broken)) => (of_broken(engine, At::BeforeCommit, &broken), true),
             Some(Stop::Senseless(words)) => {
                 part.trouble = Some(words);
-                let is_lost = client.ask("rollback").is_err();
+                let is_lost = client.request("rollback").is_err();
                 (Ended { outcome: Outcome::Fail, why: String::new(), sqlstate: None }, is_lost)
             }
         };
@@ -202,9 +198,9 @@ impl Session<'_, '_> {
         let got = reply.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default();
         // Poolers and settings may say one thing and do another.
         if !got.eq_ignore_ascii_case(level.name()) {
-            part.trouble = Some(format!("{level} was asked for, and the transaction has {got:?}"));
+            part.trouble = Some(format!("{level} was requested, and the transaction has {got:?}"));
         }
-        txn.isolation = isolation(level);
+        txn.isolation = Some(level);
         if self.entry.is_standby || self.draws.below(100) < WIDE_PERCENT {
             for _ in 0..=self.draws.below(2) {
                 let count = 2 + self.draws.below(WIDE_MAX - 1);
@@ -397,7 +393,7 @@ fn senseless(sql: &str, answer: &str) -> Stop {
 }
 
 fn asked(client: &mut Client, sql: &str) -> Result<Reply, Stop> {
-    let reply = client.ask(sql)?;
+    let reply = client.request(sql)?;
     match reply.error {
         Some(_) => Err(Stop::Refused(Box::new(reply))),
         None => Ok(reply),

@@ -4,7 +4,7 @@
 //! - The fork: a reading on the other node is put together from two moments, one before the first of two writes and one after the second.
 //! - The late reading: a snapshot from before a write is read after its acknowledgement, and written down as if it had begun then.
 
-use std::time::{Duration, Instant};
+use connect::poll;
 
 use super::session::{Running, Session};
 use super::{Entry, PATIENCE, Shared, base_of, late, ordered};
@@ -12,9 +12,6 @@ use crate::check::{self, Class, Order};
 use crate::client::Client;
 use crate::history::{History, Kind, Model, Op, Txn};
 use crate::live::LiveError;
-
-/// How often a node is asked whether it has a write.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// What was found of what was shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,13 +105,8 @@ impl Play<'_, '_> {
         let begin_ns = self.shared.now();
         let mut glued = Running::default();
         // A standby may not have the table yet.
-        let deadline = Instant::now() + PATIENCE;
-        while let Err(error) = self.read(self.other, &mut there, &mut glued, &[first]) {
-            if Instant::now() > deadline || matches!(error, LiveError::Client(_)) {
-                return Err(error);
-            }
-            std::thread::sleep(LOOK);
-        }
+        let is_transient = |error: &LiveError| !matches!(error, LiveError::Client(_));
+        poll::retry(PATIENCE, is_transient, || self.read(self.other, &mut there, &mut glued, &[first]))?;
         self.write(&mut writing, first)?;
         let here_ns = self.shared.now();
         let mut here = Running::default();
@@ -122,19 +114,13 @@ impl Play<'_, '_> {
         let end_ns = self.shared.now();
         self.note([here_ns, end_ns], here);
         self.write(&mut writing, second)?;
-        loop {
+        let come = poll::until(PATIENCE, || {
             let mut now = Running::default();
-            self.read(self.other, &mut there, &mut now, &[second])?;
-            let has_come = now.ops.iter().any(|op| op.ver > 0);
-            if has_come {
-                glued.take(now);
-                break;
-            }
-            if Instant::now() > deadline + PATIENCE {
-                return Err(LiveError::Unfit("a write did not arrive on the other node".to_owned()));
-            }
-            std::thread::sleep(LOOK);
-        }
+            let read = self.read(self.other, &mut there, &mut now, &[second]);
+            read.map(|()| now.ops.iter().any(|op| op.ver > 0).then_some(now)).transpose()
+        });
+        let unfit = || Err(LiveError::Unfit("a write did not arrive on the other node".to_owned()));
+        glued.take(come.unwrap_or_else(unfit)?);
         let end_ns = self.shared.now();
         self.note([begin_ns, end_ns], glued);
         Ok(())
@@ -144,14 +130,14 @@ impl Play<'_, '_> {
         let key = self.key();
         let mut writing = Client::connect(&self.writer.spec, PATIENCE)?;
         let mut reading = Client::connect(&self.writer.spec, PATIENCE)?;
-        reading.tell("begin isolation level repeatable read")?;
+        reading.execute("begin isolation level repeatable read")?;
         // The snapshot is taken by the first statement that reads.
         self.read(self.writer, &mut reading, &mut Running::default(), &[key])?;
         self.write(&mut writing, key)?;
         let begin_ns = self.shared.now();
         let mut running = Running::default();
         self.read(self.writer, &mut reading, &mut running, &[key])?;
-        reading.tell("commit")?;
+        reading.execute("commit")?;
         let end_ns = self.shared.now();
         self.note([begin_ns, end_ns], running);
         Ok(())

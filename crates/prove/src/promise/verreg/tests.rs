@@ -19,13 +19,13 @@ fn site(engine: Engine, roles: &[Role]) -> Site {
     Site::new(engine, nodes, journal)
 }
 
-fn court<'a>(site: &'a Site, settings: &'a Settings, level: Level) -> Court<'a> {
+fn court<'a>(site: &'a Site, settings: &'a Settings, level: Isolation) -> Court<'a> {
     Court { site, settings, level, excuse: None }
 }
 
 #[test]
 fn an_anomaly_is_judged_by_engine_level_and_place() {
-    use Level::{ReadCommitted, RepeatableRead, Serializable};
+    use Isolation::{ReadCommitted, RepeatableRead, Serializable};
     let settings = Settings::default();
     let judged =
         |site: &Site, level, class, is_ordered| judge(&court(site, &settings, level), class, is_ordered);
@@ -123,7 +123,7 @@ fn a_stronger_level_is_never_better_than_a_weaker_one() {
             }
         }
         let site = &sites[draw.below(sites.len() as u32) as usize];
-        let level = Level::ALL[draw.below(3) as usize];
+        let level = Isolation::ALL[draw.below(3) as usize];
         let maybe =
             |draw: &mut simulate::Draw| [None, Some(true), Some(true), Some(false)][draw.below(4) as usize];
         let is_refuted = checked.refutes(check::Level::new(base_of(level), Order::Data));
@@ -132,9 +132,9 @@ fn a_stronger_level_is_never_better_than_a_weaker_one() {
             outcomes: Outcomes { ok: u64::from(draw.below(8) > 0) * 40, ..Outcomes::default() },
             planted: if is_refuted { None } else { maybe(&mut draw) },
             planted_late: maybe(&mut draw),
-            late: (level == Level::ReadCommitted).then(|| late::find(&history, true)),
+            late: (level == Isolation::ReadCommitted).then(|| late::find(&history, true)),
             shown: maybe(&mut draw).map(|fork| Shown { fork, late: draw.below(4) > 0 }),
-            control: maybe(&mut draw).map(|found| (Level::ReadCommitted, 9, u64::from(found))),
+            control: maybe(&mut draw).map(|found| (Isolation::ReadCommitted, 9, u64::from(found))),
             entries: site.nodes.iter().map(|node| node.name.clone()).collect(),
             report: checked,
             ..Report::default()

@@ -135,7 +135,7 @@ fn versions_nobody_wrote_are_foreign() {
 #[test]
 fn inserted_rows_are_expected_and_failed_ones_are_not() {
     let mut fields = HashMap::new();
-    // Make two of the inserts exceptions: one known to have failed, one whose outcome nobody knows but which was applied.
+    // Make two of the inserts exceptions: one known to have failed, one whose outcome is unknown but which was applied.
     let probe = model(&mut HashMap::new(), INSERTS, 1, &[200, 200], &[]);
     let history = History::replay(&table(), ROWS, vec![probe.clone()]).unwrap();
     let inserts: Vec<Version> = history

@@ -12,7 +12,7 @@ pub struct Row<'a> {
 }
 
 fn misread(what: &str) -> TransactionError {
-    TransactionError::Script(format!("the server's answer holds no {what} where one was asked for"))
+    TransactionError::Script(format!("the reply of the server lacks {what}"))
 }
 
 impl<'a> Row<'a> {

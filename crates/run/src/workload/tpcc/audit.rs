@@ -109,7 +109,7 @@ pub struct Audit {
     pub wide_commits: u64,
     /// Requests that were awaited.
     pub round_trips: u64,
-    /// New-Orders whose connection was lost, so that nobody knows whether they committed.
+    /// New-Orders whose connection was lost, so that it is unknown whether they committed.
     pub unknown_orders: u64,
     /// Time in the database per transaction. Made when it is first needed: other workloads have none.
     pub database: Option<Box<Latency>>,

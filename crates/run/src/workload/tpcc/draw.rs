@@ -15,15 +15,15 @@ use crate::random::Random;
 /// Lines of the longest order.
 pub const LINES_MAX: usize = LINES_PER_ORDER_MAX as usize;
 /// An item number that the catalogue does not have (clause 2.4.1.5 item 1).
-pub const UNUSED_ITEM: u32 = ITEMS + 1;
+pub(crate) const UNUSED_ITEM: u32 = ITEMS + 1;
 /// Percent of New-Orders with an unused item (clause 2.4.1.4).
-pub const ROLLBACK_PERCENT: u64 = 1;
+pub(crate) const ROLLBACK_PERCENT: u64 = 1;
 /// Percent of order lines that another warehouse supplies (clause 2.4.1.5 item 2).
-pub const REMOTE_LINE_PERCENT: u64 = 1;
+pub(crate) const REMOTE_LINE_PERCENT: u64 = 1;
 /// Percent of payments by a customer of another warehouse (clause 2.5.1.2).
-pub const REMOTE_PAYMENT_PERCENT: u64 = 15;
+pub(crate) const REMOTE_PAYMENT_PERCENT: u64 = 15;
 /// Percent of customers who are found by their last name (clauses 2.5.1.2 and 2.6.1.2).
-pub const BY_NAME_PERCENT: u64 = 60;
+pub(crate) const BY_NAME_PERCENT: u64 = 60;
 
 /// Where a terminal stands: its warehouse and its district never change (clauses 2.4.1.1 and 2.8.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Home {
 
 impl Home {
     /// Of terminal number `terminal`, counted from 0.
-    pub fn of_terminal(terminal: u32) -> Home {
+    pub(crate) fn of_terminal(terminal: u32) -> Home {
         Home { w_id: terminal / TERMINALS_PER_WAREHOUSE + 1, d_id: terminal % TERMINALS_PER_WAREHOUSE + 1 }
     }
 }
@@ -82,7 +82,7 @@ pub fn name_number(random: &mut Random, constants: &Constants) -> u32 {
     nurand(C_LAST_A, 0..=999, constants.c_last, r1, r2)
 }
 
-/// How a customer is asked for (clauses 2.5.1.2 and 2.6.1.2).
+/// How a customer is requested (clauses 2.5.1.2 and 2.6.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Customer {
     /// By C_ID.
@@ -101,7 +101,7 @@ impl Customer {
     }
 
     /// By C_LAST.
-    pub fn is_by_name(&self) -> bool {
+    pub(crate) fn is_by_name(&self) -> bool {
         matches!(self, Customer::Name(_))
     }
 }

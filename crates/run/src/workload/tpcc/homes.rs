@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::TERMINALS_PER_WAREHOUSE;
 use super::draw::Home;
 
-/// The node of every warehouse; and, where sessions enter at the owner of what they ask for, the warehouses of every session.
+/// The node of every warehouse; and, where sessions enter at the owner of what they request, the warehouses of every session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Homes {
     /// By warehouse, W_ID 1 first.
@@ -65,7 +65,7 @@ impl Homes {
     }
 
     /// Whether sessions stand for warehouses of their own node only.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 

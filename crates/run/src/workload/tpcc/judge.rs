@@ -81,11 +81,11 @@ pub fn judge(
     let efficiency_percent =
         terms.has_terminals.then(|| tpmc * 100.0 / (TPMC_PER_WAREHOUSE_MAX * f64::from(tpcc.warehouses)));
     let service = service_times(types);
-    let asked =
+    let requested =
         terms.efficiency_percent_min / 100.0 * TPMC_PER_WAREHOUSE_MAX * f64::from(tpcc.warehouses) * minutes;
     let falls_short = efficiency_percent.filter(|_| {
-        // Arrivals are random: what is asked for within 99 % of their spread is reached.
-        audit.ended[Profile::NewOrder as usize] as f64 + SPREAD * asked.sqrt() < asked
+        // Arrivals are random: what is requested within 99 % of their spread is reached.
+        audit.ended[Profile::NewOrder as usize] as f64 + SPREAD * requested.sqrt() < requested
     });
     let misses = misses(&profiles, falls_short, terms);
     let mut nodes = [0; NODES_MAX];
@@ -100,7 +100,7 @@ pub fn judge(
         warehouses: tpcc.warehouses.into(),
         terminals: terms.has_terminals.then(|| tpcc.terminals().into()),
         simulated_ms: tpcc.simulate.map(|takes| takes as f64 / 1e6),
-        isolation: tpcc.isolation.sql().into(),
+        isolation: tpcc.isolation.name().into(),
         mix: mix_in_words(tpcc.mix),
         batching: match tpcc.homes {
             None => BATCHING.into(),
@@ -156,7 +156,7 @@ fn misses(profiles: &[TpccProfile], falls_short: Option<f64>, terms: Terms) -> V
         .collect();
     if let Some(percent) = falls_short {
         misses.push(format!(
-            "efficiency is {percent:.1} % of {TPMC_PER_WAREHOUSE_MAX} New-Orders per minute and warehouse, {:.1} % are asked for",
+            "efficiency is {percent:.1} % of {TPMC_PER_WAREHOUSE_MAX} New-Orders per minute and warehouse, {:.1} % are required",
             terms.efficiency_percent_min
         ));
     }

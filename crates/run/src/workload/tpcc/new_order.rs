@@ -221,7 +221,7 @@ pub(super) async fn transaction(
     Ok(())
 }
 
-/// Clause 2.4.3.3: what the terminal displays. Nobody looks at it here, but it is computed, as it is part of the work.
+/// Clause 2.4.3.3: what the terminal displays. Nothing looks at it here, but it is computed, as it is part of the work.
 fn show(done: &Done, known: &[Known], lines: &[Line], shown: Shown, (discount_e4, tax_e4): (i64, i64)) {
     let known = &known[..lines.len()];
     let sum: i64 = known.iter().map(|known| known.ol_amount_cents).sum();

@@ -2,7 +2,7 @@
 
 use super::TpccSession;
 use super::draw::{Customer, Home, OrderStatus};
-use super::payment::{middle, nobody};
+use super::payment::{middle, no_customer};
 use super::pipeline::{Call, Request};
 use super::statement::Statement;
 use crate::random::Random;
@@ -66,7 +66,7 @@ pub(super) async fn transaction(
                 }
                 Ok(())
             })?;
-            let c_id = namesakes[middle(count).ok_or_else(|| nobody(c_last.as_bytes()))?];
+            let c_id = namesakes[middle(count).ok_or_else(|| no_customer(c_last.as_bytes()))?];
             (call.ask(done, |request| last_order(request, c_id)).await?, 0)
         }
     };

@@ -3,24 +3,24 @@
 use crate::terminals::{Habits, REST_MAX};
 
 /// The least share of each profile, in percent (clause 5.2.3). New-Order has none: it is what the others leave.
-pub const MIX_PERCENT_MIN: [u64; 5] = [0, 43, 4, 4, 4];
+pub(crate) const MIX_PERCENT_MIN: [u64; 5] = [0, 43, 4, 4, 4];
 /// The usual weights: the minima, and the rest for New-Order.
-pub const WEIGHTS: [u64; 5] = [45, 43, 4, 4, 4];
+pub(crate) const WEIGHTS: [u64; 5] = [45, 43, 4, 4, 4];
 /// The deck of clause 5.2.4.2: cards of each profile.
-pub const DECK: [u64; 5] = [10, 10, 1, 1, 1];
+pub(crate) const DECK: [u64; 5] = [10, 10, 1, 1, 1];
 /// Cards of the deck.
-pub const DECK_CARDS: usize = 23;
+pub(crate) const DECK_CARDS: usize = 23;
 
 /// Keying time of each profile in seconds: constant (clause 5.2.5.2).
-pub const KEYING_S: [u64; 5] = [18, 3, 2, 2, 2];
+pub(crate) const KEYING_S: [u64; 5] = [18, 3, 2, 2, 2];
 /// Mean think time of each profile in seconds: exponential (clause 5.2.5.7).
-pub const THINK_MEAN_S: [u64; 5] = [12, 12, 10, 5, 5];
+pub(crate) const THINK_MEAN_S: [u64; 5] = [12, 12, 10, 5, 5];
 /// A think time is cut off at so many means (clause 5.2.5.4).
-pub const THINK_MEANS_MAX: u64 = 10;
+pub(crate) const THINK_MEANS_MAX: u64 = 10;
 /// The 90th percentile of response times may reach this, in seconds (clause 5.2.5.3).
-pub const RESPONSE_LIMIT_S: [u64; 5] = [5, 5, 5, 5, 20];
+pub(crate) const RESPONSE_LIMIT_S: [u64; 5] = [5, 5, 5, 5, 20];
 /// The most New-Orders per minute and warehouse that the times above allow.
-pub const TPMC_PER_WAREHOUSE_MAX: f64 = 12.86;
+pub(crate) const TPMC_PER_WAREHOUSE_MAX: f64 = 12.86;
 
 const _: () = assert!(DECK[0] + DECK[1] + DECK[2] + DECK[3] + DECK[4] == DECK_CARDS as u64);
 

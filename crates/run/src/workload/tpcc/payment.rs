@@ -13,7 +13,7 @@ const NAMESAKES_MAX: usize = 1_024;
 
 /// Clause 2.5.2.
 ///
-/// A customer known by number: one request. By last name: the customers of that name are asked for first. The warehouse's row, which
+/// A customer known by number: one request. By last name: the customers of that name are requested first. The warehouse's row, which
 /// every payment in it must pass, is locked last.
 pub(super) async fn transaction(
     call: &Call<'_>,
@@ -50,7 +50,7 @@ pub(super) async fn transaction(
                 }
                 Ok(())
             })?;
-            (namesakes[middle(count).ok_or_else(|| nobody(c_last.as_bytes()))?], true)
+            (namesakes[middle(count).ok_or_else(|| no_customer(c_last.as_bytes()))?], true)
         }
     };
 
@@ -105,7 +105,7 @@ pub(super) fn middle(count: usize) -> Option<usize> {
 }
 
 /// Nobody has that last name: every one of the thousand names is there after a load.
-pub(super) fn nobody(c_last: &[u8]) -> TransactionError {
+pub(super) fn no_customer(c_last: &[u8]) -> TransactionError {
     TransactionError::RowMissing(format!("no customer is called {}", String::from_utf8_lossy(c_last)))
 }
 

@@ -47,13 +47,13 @@ impl Call<'_> {
         done: &mut Done,
         write: impl FnOnce(&mut Request<'_>),
     ) -> Result<Reply, TransactionError> {
-        let asked = self.session.now();
+        let requested = self.session.now();
         self.session.request(|out| {
             write(&mut Request { templates: self.templates, out });
             frontend::sync(out);
         });
         let reply = self.session.reply().await;
-        done.database += self.session.now() - asked;
+        done.database += self.session.now() - requested;
         done.round_trips += 1;
         let reply = reply?;
         succeeded(self.session, reply)?;
@@ -98,12 +98,12 @@ impl Tags {
         }
     }
 
-    /// Fails unless the server said COMMIT: it answers a COMMIT in a transaction that has failed with ROLLBACK, and without an error.
+    /// Fails unless the server reported COMMIT: it answers a COMMIT in a transaction that has failed with ROLLBACK, and without an error.
     pub(super) fn committed(&self) -> Result<(), TransactionError> {
         if self.has_committed {
             return Ok(());
         }
-        Err(TransactionError::RolledBack("the server rolled back where it was asked to commit".into()))
+        Err(TransactionError::RolledBack("the server rolled back at COMMIT".into()))
     }
 }
 

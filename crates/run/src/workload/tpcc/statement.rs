@@ -216,7 +216,7 @@ pub(super) fn all(tpcc: &Tpcc) -> Vec<StatementSpec> {
         .map(|(at, statement)| {
             debug_assert_eq!(*statement as usize, at);
             let text = for_shards(statement.text(), tpcc.homes.is_some());
-            let sql = text.replace("{isolation}", tpcc.isolation.sql()).replace("{.}", &prefix);
+            let sql = text.replace("{isolation}", tpcc.isolation.name()).replace("{.}", &prefix);
             StatementSpec::ours(format!("tpcc_{at}"), sql)
         })
         .collect()

@@ -21,7 +21,7 @@ fn redact(what: Redaction, values: &[Value]) -> Vec<Value> {
 
 #[test]
 fn names_become_tokens_everywhere_and_the_same_ones() {
-    let told = redact(
+    let wording = redact(
         "hosts".parse().expect("a word"),
         &[
             json!({"source": "session", "node": "db1.acme.example:5432", "user": "carol", "application": "till", "database": "shop", "query": "SELECT 1"}),
@@ -29,35 +29,35 @@ fn names_become_tokens_everywhere_and_the_same_ones() {
             json!({"source": "disk", "host": "db1", "device": "db1", "used_for": "pgdata"}),
         ],
     );
-    let host = told[1]["host"].as_str().expect("a token").to_string();
-    assert_eq!(told[0]["node"], json!(format!("{host}:5432")), "with and without its port");
-    assert_eq!(told[0]["user"], json!("user-1"));
+    let host = wording[1]["host"].as_str().expect("a token").to_string();
+    assert_eq!(wording[0]["node"], json!(format!("{host}:5432")), "with and without its port");
+    assert_eq!(wording[0]["user"], json!("user-1"));
     assert_eq!(
-        told[1]["message"],
+        wording[1]["message"],
         json!(format!(
             "ssh user-1@{host}: *** port 22, {} refused; db10 did not",
-            told[2]["host"].as_str().expect("a token")
+            wording[2]["host"].as_str().expect("a token")
         ))
     );
-    assert_eq!(told[0]["query"], json!("SELECT 1"), "statements were not asked to be hidden");
-    assert_eq!(told[2]["device"], json!("db1"), "the kernel's own names stay");
+    assert_eq!(wording[0]["query"], json!("SELECT 1"), "statements were not asked to be hidden");
+    assert_eq!(wording[2]["device"], json!("db1"), "the kernel's own names stay");
 }
 
 #[test]
 fn a_database_with_a_word_of_ours_does_no_harm() {
-    let told = redact(
+    let wording = redact(
         all(),
         &[json!({"source": "wait", "database": "WALWrite", "wait_event": "WALWrite", "wait_type": "LWLock"})],
     );
     assert_eq!(
-        told[0],
+        wording[0],
         json!({"source": "wait", "database": "database-1", "wait_event": "WALWrite", "wait_type": "LWLock"})
     );
 }
 
 #[test]
 fn statements_keep_their_kind_and_identity() {
-    let told = redact(
+    let wording = redact(
         "sql".parse().expect("a word"),
         &[
             json!({"source": "session", "query": "update people set name = 'Eve' where id = 7", "node": "n1"}),
@@ -70,15 +70,19 @@ fn statements_keep_their_kind_and_identity() {
             json!({"errors": [{"sqlstate": "23505", "first_message": "duplicate key value violates unique constraint \"people_pkey\""}]}),
         ],
     );
-    assert_eq!(told[0]["query"], json!("UPDATE sql-1"));
-    assert_eq!(told[1]["blocker_query"], json!("UPDATE sql-1"), "the same statement is seen to be the same");
-    assert_eq!(told[1]["relation"], json!("people"));
-    assert_eq!(told[2]["query"], json!("autovacuum: VACUUM public.people (to prevent wraparound)"));
-    assert_eq!(told[3]["message"], json!("invalid input syntax for type integer: \"***\""));
-    assert_eq!((&told[3]["detail"], &told[3]["sqlstate"]), (&json!("***"), &json!("22P02")));
-    assert_eq!(told[4]["message"], json!("process 7 still waiting"));
-    assert_eq!(told[6]["message"], json!("seen: sql-1"));
-    let text = Value::from(told).to_string();
+    assert_eq!(wording[0]["query"], json!("UPDATE sql-1"));
+    assert_eq!(
+        wording[1]["blocker_query"],
+        json!("UPDATE sql-1"),
+        "the same statement is seen to be the same"
+    );
+    assert_eq!(wording[1]["relation"], json!("people"));
+    assert_eq!(wording[2]["query"], json!("autovacuum: VACUUM public.people (to prevent wraparound)"));
+    assert_eq!(wording[3]["message"], json!("invalid input syntax for type integer: \"***\""));
+    assert_eq!((&wording[3]["detail"], &wording[3]["sqlstate"]), (&json!("***"), &json!("22P02")));
+    assert_eq!(wording[4]["message"], json!("process 7 still waiting"));
+    assert_eq!(wording[6]["message"], json!("seen: sql-1"));
+    let text = Value::from(wording).to_string();
     for secret in ["Eve", "4929", "people set", "people_pkey"] {
         assert!(!text.contains(secret), "{secret}: {text}");
     }
@@ -87,7 +91,7 @@ fn statements_keep_their_kind_and_identity() {
 #[test]
 fn settings_keep_numbers_switches_and_well_known_words() {
     let setting = |name: &str, value: &str| json!({"source": "fact", "t_us": 1, "topic": "setting", "name": name, "value": value});
-    let told = redact(
+    let wording = redact(
         "settings".parse().expect("a word"),
         &[
             setting("work_mem", "64MB"),
@@ -100,11 +104,11 @@ fn settings_keep_numbers_switches_and_well_known_words() {
             json!({"source": "fact", "t_us": 1, "topic": "mount", "name": "/data", "value": "/dev/sda ext4 rw"}),
         ],
     );
-    let values: Vec<&Value> = told[..5].iter().map(|line| &line["value"]).collect();
+    let values: Vec<&Value> = wording[..5].iter().map(|line| &line["value"]).collect();
     assert_eq!(values, ["64MB", "on", "Logical", "***", "2ms"]);
-    assert_eq!(told[5]["settings"][0]["value"], json!("***"));
-    assert_eq!(told[7]["value"], json!("/dev/sda ext4 rw"), "options of mounts are evidence");
-    assert!(!Value::from(told).to_string().contains("acme"));
+    assert_eq!(wording[5]["settings"][0]["value"], json!("***"));
+    assert_eq!(wording[7]["value"], json!("/dev/sda ext4 rw"), "options of mounts are evidence");
+    assert!(!Value::from(wording).to_string().contains("acme"));
 }
 
 #[test]
@@ -120,14 +124,14 @@ fn mounts_keep_their_kind_and_options_and_no_names_of_people() {
         ("/dev/disk/by-label/acme ext4 rw", "*** ext4 rw"),
     ] {
         let line = json!({"source": "fact", "t_us": 1, "topic": "mount", "name": "/data", "value": value});
-        let told = redact("settings,hosts".parse().expect("words"), &[line]);
-        assert_eq!(told[0]["value"], json!(expected));
+        let wording = redact("settings,hosts".parse().expect("words"), &[line]);
+        assert_eq!(wording[0]["value"], json!(expected));
     }
 }
 
 #[test]
 fn connections_and_command_lines() {
-    let told = redact(
+    let wording = redact(
         "hosts".parse().expect("a word"),
         &[json!({
             "argv": ["pgfathom", "watch", "-h", "db7.acme.example", "-T", "60", "--label=acme", "postgres://carol@db7.acme.example/shop"],
@@ -136,12 +140,15 @@ fn connections_and_command_lines() {
             "run_id": "20261120-watch-shop", "name": "shop",
         })],
     );
-    let told = &told[0];
+    let wording = &wording[0];
     let expected = ["pgfathom", "watch", "-h", "***", "-T", "60", "--label=***", "***"];
-    assert_eq!(told["argv"], json!(expected));
-    assert_eq!(told["target"]["connection"], json!("***"));
-    assert!(told["run_id"].as_str().is_some_and(|id| id.starts_with("20261120-watch-database-")), "{told}");
-    let text = told.to_string();
+    assert_eq!(wording["argv"], json!(expected));
+    assert_eq!(wording["target"]["connection"], json!("***"));
+    assert!(
+        wording["run_id"].as_str().is_some_and(|id| id.starts_with("20261120-watch-database-")),
+        "{wording}"
+    );
+    let text = wording.to_string();
     for secret in ["db7", "acme", "carol", "shop", "west", "10.0.0.9"] {
         assert!(!text.contains(secret), "{secret}: {text}");
     }
@@ -178,7 +185,7 @@ fn names_of_all_lengths_leave_their_fields_and_words_stay() {
         ("\u{fc}", "\u{6771}"),
         ("at", "the_shop"),
     ] {
-        let told = redact(
+        let wording = redact(
             "hosts".parse().expect("a word"),
             &[
                 json!({"source": "session", "user": user, "database": database, "application": "w", "state": "idle"}),
@@ -189,25 +196,25 @@ fn names_of_all_lengths_leave_their_fields_and_words_stay() {
             ],
         );
         assert_eq!(
-            (&told[0]["user"], &told[0]["state"]),
+            (&wording[0]["user"], &wording[0]["state"]),
             (&json!("user-1"), &json!("idle")),
             "{user} {database}"
         );
-        assert_eq!(told[1]["name"], json!("database-1"), "{user} {database}");
-        assert_eq!(told[1]["run_id"], json!("20261122-101500-run-database-1"));
-        assert_eq!(told[1]["cells"], json!(["user-1", "database-1"]));
-        assert_eq!(told[2]["message"], json!("password authentication failed for user \"user-1\" at 5 s"));
+        assert_eq!(wording[1]["name"], json!("database-1"), "{user} {database}");
+        assert_eq!(wording[1]["run_id"], json!("20261122-101500-run-database-1"));
+        assert_eq!(wording[1]["cells"], json!(["user-1", "database-1"]));
+        assert_eq!(wording[2]["message"], json!("password authentication failed for user \"user-1\" at 5 s"));
         assert_eq!(
-            told[3]["message"],
+            wording[3]["message"],
             json!("connection is on: user=user-1 database=database-1, role user-1")
         );
-        assert_eq!((&told[4]["address"], &told[4]["value"]), (&json!("database-1:5432"), &json!("on")));
+        assert_eq!((&wording[4]["address"], &wording[4]["value"]), (&json!("database-1:5432"), &json!("on")));
     }
 }
 
 #[test]
 fn passwords_go_without_being_asked() {
-    let told = redact(
+    let wording = redact(
         Redaction::default(),
         &[
             json!({"source": "session", "query": "alter role carol password 'hidden-word'", "user": "carol"}),
@@ -215,9 +222,9 @@ fn passwords_go_without_being_asked() {
             json!({"password": "hidden-word", "argv": ["pgfathom", "postgres://u:hidden-word@h/d"]}),
         ],
     );
-    let text = Value::from(told.clone()).to_string();
+    let text = Value::from(wording.clone()).to_string();
     assert!(!text.contains("hidden-word") && text.contains("carol"), "{text}");
-    assert_eq!(told[0]["query"], json!("alter role carol password '***'"));
+    assert_eq!(wording[0]["query"], json!("alter role carol password '***'"));
 }
 
 #[test]
@@ -231,13 +238,13 @@ proptest! {
     #[test]
     fn no_learned_host_survives_in_free_text(host in "[a-z]{4,8}[0-9]{1,2}", before in "[ .,:@/(=-]", after in "[ .,:@/)=-]") {
         let message = format!("x{before}{host}{after}y");
-        let told = redact(all(), &[json!({"host": host, "message": message})]);
-        prop_assert!(!told[0].to_string().contains(&host), "{}", told[0]);
+        let wording = redact(all(), &[json!({"host": host, "message": message})]);
+        prop_assert!(!wording[0].to_string().contains(&host), "{}", wording[0]);
     }
 
     #[test]
     fn any_text_is_taken(text in ".{0,80}", name in ".{0,8}") {
-        let told = redact(all(), &[json!({"host": name, "user": text, "message": text, "query": text, "value": text, "connection": text})]);
-        prop_assert!(told[0].is_object());
+        let wording = redact(all(), &[json!({"host": name, "user": text, "message": text, "query": text, "value": text, "connection": text})]);
+        prop_assert!(wording[0].is_object());
     }
 }

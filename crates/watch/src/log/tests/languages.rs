@@ -4,9 +4,9 @@ use super::*;
 use record::watched::{Missing, Sampled};
 
 /// What is missing after a look, and what happened.
-fn look(follower: &mut Follower, said: &mut Said) -> (Vec<Missing>, Vec<event::Event>) {
+fn look(follower: &mut Follower, reported: &mut Recorded) -> (Vec<Missing>, Vec<event::Event>) {
     let mut batch = Batch::default();
-    follower.read(&tick(), 0, said, &mut batch);
+    follower.read(&tick(), 0, reported, &mut batch);
     let missing = batch.lines.into_iter().filter_map(|(_, _, line)| match line {
         Sampled::Missing(missing) => Some(missing),
         _ => None,
@@ -28,10 +28,10 @@ fn a_russian_log_is_read_by_its_structure_and_says_what_is_lost() {
     let folder = Folder::new("russian");
     let path = folder.0.join("log");
     append(&path, "");
-    let (mut follower, mut said) =
-        (styled(&path, Format::Stderr, "%m [%p] %e ", "ru_RU.UTF-8"), Said::default());
-    // It is said before the first line comes: a quiet log must not look like an English one.
-    let (missing, _) = look(&mut follower, &mut said);
+    let (mut follower, mut reported) =
+        (styled(&path, Format::Stderr, "%m [%p] %e ", "ru_RU.UTF-8"), Recorded::default());
+    // It is reported before the first line comes: a quiet log must not look like an English one.
+    let (missing, _) = look(&mut follower, &mut reported);
     assert_eq!(missing.len(), 1, "{missing:?}");
     assert!(
         missing[0].what == "words of the server log" && missing[0].why.contains("lc_messages is ru_RU.UTF-8")
@@ -50,7 +50,7 @@ fn a_russian_log_is_read_by_its_structure_and_says_what_is_lost() {
     );
     append(&path, &format!("{}СООБЩЕНИЕ:  начата контрольная точка: wal\n", head(9, "00000")));
     append(&path, &format!("{}ВАЖНО:  закрытие подключения по команде администратора\n", head(7, "57P01")));
-    let (missing, events) = look(&mut follower, &mut said);
+    let (missing, events) = look(&mut follower, &mut reported);
     assert_eq!(missing, [], "it was said");
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(kinds, ["deadlock", "server_log"], "{events:?}");
@@ -63,7 +63,7 @@ fn a_russian_log_is_read_by_its_structure_and_says_what_is_lost() {
     // The remedy was typed: messages are English from here on.
     follower.restyle(style("%m [%p] ", "C"));
     append(&path, &format!("{}.000 UTC [9] LOG:  checkpoint starting: wal\n", now_in(0)));
-    let (missing, events) = look(&mut follower, &mut said);
+    let (missing, events) = look(&mut follower, &mut reported);
     assert!(missing.len() == 1 && missing[0].why.is_empty(), "taken back: {missing:?}");
     assert_eq!(events[0].kind, event::CHECKPOINT);
     assert!(follower.is_telling());
@@ -75,8 +75,8 @@ fn translated_severities_of_collected_logs_become_english_and_are_noticed() {
     let path = folder.0.join("log.csv");
     append(&path, "");
     // The server's own setting is English; a database has another one.
-    let (mut follower, mut said) = (styled(&path, Format::Csv, "", "en_US.UTF-8"), Said::default());
-    assert_eq!(look(&mut follower, &mut said), (vec![], vec![]));
+    let (mut follower, mut reported) = (styled(&path, Format::Csv, "", "en_US.UTF-8"), Recorded::default());
+    assert_eq!(look(&mut follower, &mut reported), (vec![], vec![]));
     assert!(follower.is_telling());
     let time = format!("{}.500 CET", now_in(1));
     append(
@@ -85,7 +85,7 @@ fn translated_severities_of_collected_logs_become_english_and_are_noticed() {
             "{time},\"bob\",\"laden\",77,\"[local]\",6638a1b2.4d,5,\"UPDATE\",{time},3/5,0,FEHLER,40P01,\"Verklemmung (Deadlock) entdeckt\",\"Prozess 77 wartet\",,,,,\"update t set v = 1\",,,\"psql\",\"client backend\",,0\n"
         ),
     );
-    let (missing, events) = look(&mut follower, &mut said);
+    let (missing, events) = look(&mut follower, &mut reported);
     assert_eq!(events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["deadlock"]);
     assert!(missing.len() == 1 && missing[0].why.contains("FEHLER"), "{missing:?}");
     assert!(!follower.is_telling());
@@ -96,28 +96,28 @@ fn lines_that_do_not_begin_as_the_prefix_says_are_told() {
     let folder = Folder::new("odd");
     let path = folder.0.join("log");
     append(&path, "");
-    // Nothing stands between zone and process id, and nothing can tell them apart.
-    let (mut follower, mut said) = (styled(&path, Format::Stderr, "%m%p", "C"), Said::default());
+    // Nothing stands between zone and process id, and nothing can distinguish them.
+    let (mut follower, mut reported) = (styled(&path, Format::Stderr, "%m%p", "C"), Recorded::default());
     let line = || format!("{}.000 UTC5LOG:  checkpoint starting: time\n", now_in(0));
     append(&path, &line());
-    assert_eq!(look(&mut follower, &mut said), (vec![], vec![]), "one line may be another program's");
+    assert_eq!(look(&mut follower, &mut reported), (vec![], vec![]), "one line may be another program's");
     for _ in 0..ODD_LINES_MIN {
         append(&path, &line());
     }
-    let (missing, _) = look(&mut follower, &mut said);
+    let (missing, _) = look(&mut follower, &mut reported);
     assert!(missing.len() == 1 && missing[0].what == "lines of the server log", "{missing:?}");
     assert!(missing[0].why.contains("'%m%p'") && missing[0].why.contains("ALTER SYSTEM SET log_line_prefix"));
     assert!(!follower.is_telling());
     // Another prefix, by a reload: it is taken up in the same file.
     follower.restyle(style("%m [%p] ", "C"));
     append(&path, &format!("{}.000 UTC [5] LOG:  checkpoint starting: time\n", now_in(0)));
-    let (missing, events) = look(&mut follower, &mut said);
+    let (missing, events) = look(&mut follower, &mut reported);
     assert!(missing.len() == 1 && missing[0].why.is_empty(), "{missing:?}");
     assert_eq!(events[0].kind, event::CHECKPOINT);
     // Lines of others among those of the server are no matter.
     for _ in 0..ODD_LINES_MIN * 2 {
         append(&path, "cp: cannot stat '/archive': No such file or directory\n");
     }
-    assert_eq!(look(&mut follower, &mut said), (vec![], vec![]));
+    assert_eq!(look(&mut follower, &mut reported), (vec![], vec![]));
     assert!(follower.is_telling());
 }

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::recording::{Recording, fields};
 use ::prove::fault::{Fault, Happened};
-use ::prove::live::diary::Noted;
+use ::prove::live::event_log::LoggedEvent;
 use record::event::{self, Event};
 use record::{RunDir, StepId};
 use serde_json::{Map, Value, json};
@@ -14,22 +14,22 @@ pub(super) fn write_down(
     recording: &Recording<'_>,
     step: &StepId,
     repeat: Option<u64>,
-    noted: Vec<Noted>,
+    noted: Vec<LoggedEvent>,
 ) {
     let dir = recording.dir();
     let phase = |word: &str, at_ns: u64| {
         let name = repeat.map_or_else(|| word.to_owned(), |number| format!("{word}, repeat {number}"));
         recording.keep(dir.begin_phase_at(step, &name, dir.clock().t_us(at_ns)));
     };
-    let has_faults = noted.iter().any(|one| matches!(one, Noted::Step(_)));
+    let has_faults = noted.iter().any(|one| matches!(one, LoggedEvent::Step(_)));
     for one in noted {
         match one {
-            Noted::Load { at_ns } => phase("load", at_ns),
-            Noted::Step(happened) => {
+            LoggedEvent::Load { at_ns } => phase("load", at_ns),
+            LoggedEvent::Step(happened) => {
                 context.terminal.detail(&happened.to_string());
                 recording.keep(dir.event(&of_step(dir, step, repeat, &happened)));
             }
-            Noted::Undone { at_ns, end_ns } => {
+            LoggedEvent::Undone { at_ns, end_ns } => {
                 if has_faults {
                     let more = fields(json!({"fault": "heal", "repeat": repeat}));
                     let message = "the load is over, everything is undone".to_owned();

@@ -36,7 +36,7 @@ impl Session {
     ///
     /// # Errors
     /// As for any connection; also when the system refuses a thread.
-    pub fn open(spec: &ConnSpec) -> Result<Session, TalkError> {
+    pub fn open(spec: &ConnSpec) -> Result<Session, SessionError> {
         let mut connection = hot::connect(&spec.pinned())?;
         let process_id = connection.backend_pid().map_err(io::Error::other)?;
         let mut client = Client::of(connection);
@@ -45,7 +45,7 @@ impl Session {
         let (done, replies) = channel();
         let work = move || {
             for sql in to_do {
-                let reply = client.ask(&sql).map_err(last_words);
+                let reply = client.request(&sql).map_err(last_words);
                 let is_broken = reply.is_err();
                 if done.send(reply).is_err() || is_broken {
                     break;
@@ -101,7 +101,7 @@ impl Session {
     ///
     /// # Errors
     /// When the connection breaks, or the time is over.
-    pub fn ask(&mut self, sql: &str, limit: Duration) -> io::Result<Reply> {
+    pub fn request(&mut self, sql: &str, limit: Duration) -> io::Result<Reply> {
         self.send(sql)?;
         self.reply_within(limit)?.ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
@@ -131,7 +131,7 @@ impl Drop for Session {
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
-pub enum TalkError {
+pub enum SessionError {
     /// No connection.
     #[error("cannot connect to the target")]
     Connect(#[from] ConnectError),

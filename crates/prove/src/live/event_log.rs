@@ -7,7 +7,7 @@ use crate::fault::Happened;
 
 /// One entry.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Noted {
+pub enum LoggedEvent {
     /// A load began.
     Load {
         /// When.
@@ -26,16 +26,16 @@ pub enum Noted {
 
 /// The entries since they were last taken.
 #[derive(Debug, Default)]
-pub struct Diary(Mutex<Vec<Noted>>);
+pub struct EventLog(Mutex<Vec<LoggedEvent>>);
 
-impl Diary {
+impl EventLog {
     /// Adds one.
-    pub fn note(&self, noted: Noted) {
+    pub fn note(&self, noted: LoggedEvent) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(noted);
     }
 
     /// Gives them and forgets them.
-    pub fn take(&self) -> Vec<Noted> {
+    pub fn take(&self) -> Vec<LoggedEvent> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,7 +1,7 @@
 //! The collectors of database nodes, put together.
 
 use crate::board::Board;
-use crate::collect::{Batch, Collect, Place, Said, Tick};
+use crate::collect::{Batch, Collect, Place, Recorded, Tick};
 use crate::sql::Node;
 use engines::{Absent, ClusterNode, Survey};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub fn of(nodes: &[ClusterNode], board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
     nodes.iter().map(|node| Box::new(collector(node)) as Box<dyn Collect>).collect()
 }
 
-/// The same for what was found of a cluster: a node that does not answer is tried again and again, one without an address is told as missing.
+/// The same for what was found of a cluster: a node that does not answer is tried again and again, one without an address is reported as missing.
 pub fn of_survey(survey: &Survey, board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
     let mut all: Vec<Box<dyn Collect>> = vec![];
     for node in &survey.cluster.nodes {
@@ -24,7 +24,7 @@ pub fn of_survey(survey: &Survey, board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
     }
     let is_node = |absent: &&Absent| survey.cluster.node(&absent.name).is_none();
     all.extend(survey.absent.iter().filter(is_node).map(|absent| {
-        Box::new(Nowhere { absent: absent.clone(), said: Said::default() }) as Box<dyn Collect>
+        Box::new(Nowhere { absent: absent.clone(), recorded: Recorded::default() }) as Box<dyn Collect>
     }));
     all
 }
@@ -33,7 +33,7 @@ pub fn of_survey(survey: &Survey, board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
 #[derive(Debug)]
 struct Nowhere {
     absent: Absent,
-    said: Said,
+    recorded: Recorded,
 }
 
 impl Collect for Nowhere {
@@ -48,7 +48,7 @@ impl Collect for Nowhere {
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         let why = format!("{}; {}", self.absent.why, self.absent.hint);
         let missing = self.place().missing("server", why, "everything from the server's views");
-        self.said.missing(batch, tick.now_us, missing);
+        self.recorded.missing(batch, tick.now_us, missing);
     }
 }
 

@@ -33,13 +33,13 @@ enum Servers {
 
 /// A cluster to prove something about. The servers go before their disks.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct Testbed {
     /// The right to prove something here: given back first.
     claim: Option<Claim>,
     servers: Servers,
     /// Its nodes and what may be done to them.
     pub site: Site,
-    /// What it is called in a setting: `single`, `replicated`; empty for somebody else's.
+    /// What it is called in a setting: `single`, `replicated`; empty for a cluster of the user.
     pub name: String,
 }
 
@@ -116,7 +116,7 @@ impl Wanted {
         installation: &Installation,
         journal: &Arc<Journal>,
         needs: Needs,
-    ) -> Result<Ground, Failure> {
+    ) -> Result<Testbed, Failure> {
         // Durability is what is proved: unlike other throwaway clusters, this one is as careful as PostgreSQL is by itself.
         let careful = [
             ("fsync", "on"),
@@ -181,11 +181,11 @@ impl Wanted {
             site.use_links();
         }
         // Nobody else knows it.
-        Ok(Ground { claim: None, servers, site, name: self.topology.kind().to_owned() })
+        Ok(Testbed { claim: None, servers, site, name: self.topology.kind().to_owned() })
     }
 }
 
-impl Ground {
+impl Testbed {
     /// The cluster at this address. Its servers may be hurt when `up` made them, or `allowed` says so.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl Ground {
         context: &Context,
         journal: &Arc<Journal>,
         (allowed, needs): (bool, Needs),
-    ) -> Result<Ground, Failure> {
+    ) -> Result<Testbed, Failure> {
         let cluster = reach(address, context)?;
         let mut site = match address.file() {
             None => Site::spared(
@@ -222,7 +222,7 @@ impl Ground {
         if needs.links {
             site.use_links();
         }
-        Ok(Ground { claim: Some(claim), servers: Servers::Theirs, site, name: String::new() })
+        Ok(Testbed { claim: Some(claim), servers: Servers::Theirs, site, name: String::new() })
     }
 
     /// Who has taken over the right to prove something here, while our session was lost.

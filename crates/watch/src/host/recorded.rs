@@ -1,4 +1,4 @@
-//! What holds for long is said once: facts, and what is missing, at the start and when they change.
+//! What holds for long is reported once: facts, and what is missing, at the start and when they change.
 
 use crate::collect::{Batch, Place};
 use std::collections::BTreeMap;
@@ -8,15 +8,15 @@ const VALUE_CHARS_MAX: usize = 1000;
 
 /// The facts and gaps of a place that its record already has.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct Recorded {
     facts: BTreeMap<(String, String), String>,
     missing: BTreeMap<String, (String, String)>,
     /// What was found missing in the round that goes on.
     round: BTreeMap<String, (String, String)>,
 }
 
-impl Said {
-    /// Says a fact unless it was said before.
+impl Recorded {
+    /// Reports a fact unless it was reported before.
     pub fn fact(
         &mut self,
         batch: &mut Batch,
@@ -39,7 +39,7 @@ impl Said {
         self.facts.get(&(topic.to_string(), name.to_string())).map(String::as_str)
     }
 
-    /// Notes that something cannot be seen. It is said at the end of the round.
+    /// Notes that something cannot be seen. It is reported at the end of the round.
     pub fn lacks(&mut self, what: &str, why: impl Into<String>, lost: &str) {
         self.round.insert(what.to_string(), (why.into(), lost.to_string()));
     }
@@ -69,25 +69,25 @@ mod tests {
     #[test]
     fn facts_and_gaps_are_said_when_they_change() {
         let place = Place::Host("h".to_string());
-        let mut said = Said::default();
-        let mut say = |value: &str, why: Option<&str>| {
+        let mut reported = Recorded::default();
+        let mut record = |value: &str, why: Option<&str>| {
             let mut batch = Batch::default();
-            said.fact(&mut batch, 1, &place, "mount", "/data", value);
+            reported.fact(&mut batch, 1, &place, "mount", "/data", value);
             if let Some(why) = why {
-                said.lacks("edac", why, "memory errors");
+                reported.lacks("edac", why, "memory errors");
             }
-            said.end_round(&mut batch, 1, &place);
-            let told = batch.lines.into_iter().map(|(_, _, line)| match line {
+            reported.end_round(&mut batch, 1, &place);
+            let detail = batch.lines.into_iter().map(|(_, _, line)| match line {
                 Sampled::Fact(fact) => fact.value,
                 Sampled::Missing(missing) => format!("missing: {}", missing.why),
                 other => panic!("{other:?}"),
             });
-            told.collect::<Vec<_>>()
+            detail.collect::<Vec<_>>()
         };
-        assert_eq!(say("stripe=1280", Some("not there")), ["stripe=1280", "missing: not there"]);
-        assert!(say("stripe=1280", Some("not there")).is_empty());
-        assert_eq!(say("stripe=0", Some("permission denied")), ["stripe=0", "missing: permission denied"]);
-        assert_eq!(say("stripe=0", None), ["missing: "], "it can be seen again");
-        assert!(say("stripe=0", None).is_empty());
+        assert_eq!(record("stripe=1280", Some("not there")), ["stripe=1280", "missing: not there"]);
+        assert!(record("stripe=1280", Some("not there")).is_empty());
+        assert_eq!(record("stripe=0", Some("permission denied")), ["stripe=0", "missing: permission denied"]);
+        assert_eq!(record("stripe=0", None), ["missing: "], "it can be seen again");
+        assert!(record("stripe=0", None).is_empty());
     }
 }

@@ -1,0 +1,49 @@
+//! A workload that is ready to be driven.
+
+use load::writers::Registry;
+use run::workload::Mix as Mixed;
+use run::workload::replay::WriterSpec;
+use run::workload::tpcc::Tpcc;
+use workloads::driving::{Benchmark, ServerAudit};
+
+/// A run that has been entered in the ledger of every node before its first write.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    /// The ledgers. They hold the mark by which others tell the run from a killed one, as long as they live.
+    pub registry: Registry,
+    /// Its number.
+    pub run_no: u16,
+    /// What it will do.
+    pub spec: WriterSpec,
+}
+
+/// A workload that is ready to be driven.
+#[derive(Debug)]
+pub(crate) struct Assembled {
+    /// The mix.
+    pub mix: Mixed<Benchmark>,
+    /// A name for the run: the workloads', joined.
+    pub name: String,
+    /// The datasets it works on, as the run directory names them.
+    pub datasets: Vec<record::model::Dataset>,
+    /// What its benchmarks compare with the server, each with the place of its first item.
+    pub audits: Vec<(usize, Box<dyn ServerAudit>)>,
+    /// Where its writes are announced.
+    pub writer: Option<Announced>,
+    /// It uses pgbench's own tables.
+    pub uses_pgbench_tables: bool,
+    /// Where each session enters, where the workload decides that.
+    pub connects: Option<run::routing::Connects>,
+    /// `:scale` of its scripts, if it has any.
+    pub scale: Option<i64>,
+}
+
+impl Assembled {
+    /// TPC-C's part of it.
+    pub(crate) fn tpcc(&self) -> Option<&Tpcc> {
+        self.mix.parts().iter().find_map(|part| match &part.workload {
+            Benchmark::Tpcc(tpcc) => Some(tpcc),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,16 @@
+//! A large number at the top of a page.
+
+/// A number worth a big letter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Tile {
+    /// What it is of.
+    pub(crate) label: String,
+    /// The number, as short as it may be.
+    pub(crate) value: String,
+    /// Its unit.
+    pub(crate) unit: String,
+    /// What else one wants to know beside it.
+    pub(crate) detail: String,
+    /// Key of the step it comes from.
+    pub(crate) key: String,
+}
