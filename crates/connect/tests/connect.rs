@@ -144,7 +144,7 @@ fn refusals_are_explained() {
             "password authentication failed for user \"bob\"",
             "check the password of role \"bob\"",
         );
-        refused(&with("ann", ""), "asks for a password", "PGPASSWORD");
+        refused(&with("ann", ""), "requests a password", "PGPASSWORD");
         refused(
             &spec.clone().with_user("nobody_here"),
             "role \"nobody_here\" does not exist",
@@ -171,7 +171,7 @@ fn refusals_are_explained() {
         refused(&bound, "channel_binding=require, but", "scram-sha-256");
         let mut picky = with("bob", "tiger");
         picky.require_auth = conninfo::AuthMethods::EMPTY.with(conninfo::AuthMethod::ScramSha256);
-        refused(&picky, "asks for md5 authentication, which require_auth does not allow", "pg_hba.conf");
+        refused(&picky, "requests md5 authentication, which require_auth does not allow", "pg_hba.conf");
         if installation.version.major >= 16 {
             cluster.execute("set scram_iterations = 200000; alter role ann password 'tiger'").unwrap();
             refused(&with("ann", "tiger"), "iteration count exceeds", "scram_iterations");

@@ -119,7 +119,7 @@ fn a_cluster_goes_up_is_written_down_and_goes_away() {
                 let mut tcp = cluster.spec.clone();
                 tcp.hosts[0].host = connect::conninfo::Host::Tcp("127.0.0.1".into());
                 let error = hot::connect(&tcp).unwrap_err();
-                assert!(error.to_string().contains("asks for a password"), "{error}");
+                assert!(error.to_string().contains("requests a password"), "{error}");
 
                 let error = up(&options).unwrap_err();
                 assert!(matches!(error, LocalError::AlreadyUp { .. }), "{error}");

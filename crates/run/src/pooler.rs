@@ -19,7 +19,7 @@ pub enum Between {
 const PREPARED: &str = "a connection pooler in transaction mode gives each transaction another server process, which does not know what was prepared \
      before: add -M extended or -M simple, connect to the server itself, or let the pooler follow prepared statements (pgbouncer 1.21 and later: max_prepared_statements)";
 /// The same where no pooler was seen.
-const THROWN_AWAY: &str = "with -M prepared every session prepares its statements once: a script that says DEALLOCATE or DISCARD ALL throws them away, and a \
+const THROWN_AWAY: &str = "with -M prepared every session prepares its statements once: a script with DEALLOCATE or DISCARD ALL drops them, and a \
      pooler may give each transaction another server process; add -M extended or -M simple, which keep nothing";
 /// Statements that scripts prepare by themselves.
 const OWN: &str = "a statement that a script prepares by itself (PREPARE) stays until DEALLOCATE or DISCARD ALL, or the end of the session: prepare and execute it in \
@@ -91,7 +91,7 @@ mod tests {
             "prepared statement \"ycsb_read\" does not exist",
         ] {
             let hint = |between| hint(SqlState(*b"26000"), message, between, &ours()).unwrap();
-            assert!(hint(Between::Unknown).contains("DISCARD ALL throws them away"), "{message}");
+            assert!(hint(Between::Unknown).contains("DISCARD ALL drops them"), "{message}");
             assert!(!hint(Between::Scripts).contains("pooler"), "{message}");
         }
         let own =

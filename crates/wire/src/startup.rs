@@ -174,16 +174,16 @@ pub enum StartupError {
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
     /// The server wants a password and none, or an empty one, is at hand.
-    #[error("the server asks for a password ({method}) and none was given")]
+    #[error("the server requests a password ({method}) and none was given")]
     PasswordMissing {
         /// What the server requested.
         method: &'static str,
     },
     /// A method this client does not speak.
-    #[error("the server asks for {0} authentication, which this client does not speak")]
+    #[error("the server requests {0} authentication, which this client does not speak")]
     Unsupported(String),
     /// The server requests a method that `require_auth` rules out.
-    #[error("the server asks for {method} authentication, which require_auth does not allow")]
+    #[error("the server requests {method} authentication, which require_auth does not allow")]
     MethodRefused {
         /// The server's wish.
         method: &'static str,
@@ -488,7 +488,7 @@ impl Startup {
     fn password(&self, method: AuthMethod) -> Result<&[u8], StartupError> {
         self.demand(method)?;
         if method != AuthMethod::ScramSha256 && self.options.channel_binding == ChannelBindingMode::Require {
-            return Err(StartupError::ChannelBinding("the server asks for another method than SCRAM"));
+            return Err(StartupError::ChannelBinding("the server requests another method than SCRAM"));
         }
         match &self.options.password {
             Some(password) if !password.is_empty() => Ok(password),

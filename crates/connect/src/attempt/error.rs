@@ -42,7 +42,7 @@ pub enum Cause {
     #[error(transparent)]
     Startup(StartupError),
     /// A session, but not of the kind that was requested.
-    #[error("{found}, and target_session_attrs={} asks for another", wanted.name())]
+    #[error("{found}, and target_session_attrs={} requires another", wanted.name())]
     SessionAttrs {
         /// The demand.
         wanted: SessionAttrs,

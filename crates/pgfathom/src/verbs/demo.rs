@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The cluster has its own folder, needs no root, and is removed at the end, also after Ctrl-C.
-It runs without durability (fsync=off): its speed does not tell how fast a durable server is.")]
+It runs without durability (fsync=off): a durable server is slower.")]
 pub struct Demo {
     /// Rows to load, of about 1,100 bytes
     #[arg(long, value_name = "N", default_value = "1M", value_parser = quantity::positive_count, help_heading = "Demo")]

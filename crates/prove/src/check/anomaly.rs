@@ -211,7 +211,7 @@ impl Class {
     pub fn description(self) -> &'static str {
         match self {
             Class::Garbage => "a value was read that no transaction wrote",
-            Class::AmbiguousWrite => "two writes of one key have the same value and cannot be told apart",
+            Class::AmbiguousWrite => "two writes of one key have the same value and cannot be distinguished",
             Class::DuplicateElement => "an element stands twice in a list",
             Class::DuplicateVersion => {
                 "two acknowledged transactions were counted to the same version: one of them is lost"

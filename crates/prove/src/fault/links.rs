@@ -26,7 +26,6 @@ use crate::client::{Client, ClientError, text};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a node may take until it dials anew.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often that is looked at.
 
 /// One node's way to another one.
 #[derive(Debug)]

@@ -320,7 +320,7 @@ fn tpcc(out: &mut String, step: &StepFacts) {
             Row::new(vec![Cell::words(what), Cell::number(value), Cell::words(requested), Cell::words(met)])
         })
         .collect();
-    let head = [("", true), ("measured", false), ("asked for", true), ("", true)];
+    let head = [("", true), ("measured", false), ("required", true), ("", true)];
     table(out, "TPC-C", &head, &rows);
     out.push_str(&format!("<p class=\"under\">{}</p></div>\n", escape(&tpcc.batching)));
 }

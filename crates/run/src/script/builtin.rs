@@ -29,7 +29,7 @@ pub const BUILTINS: [Builtin; 3] = [
     },
     Builtin {
         name: "simple-update",
-        description: "tpcb-like without the tellers and branches that everybody waits for",
+        description: "tpcb-like without updates of tellers and branches, for which sessions wait",
         text: "\\set aid random(1, 100000 * :scale)\n\
                \\set bid random(1, 1 * :scale)\n\
                \\set tid random(1, 10 * :scale)\n\

@@ -39,7 +39,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
             let options = live::Options {
                 duration: stage.chance.sums,
                 clients: MOVERS,
-                level: level,
+                level,
                 seed: stage.chance.seed,
                 ..live::Options::default()
             };
