@@ -7,11 +7,11 @@ use connect::ConnSpec;
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use lab::throwaway::{SUPERUSER, Throwaway, installations};
 use load::progress::Silent;
-use load::tpcc::{TpccOptions, load_tpcc};
-use load::verify::tpcc::TpccVerifyOptions;
 use load::verify::{Verdict, VerifyError, VerifyOptions};
 use load::{LoadError, Options, Outcome, Stop};
+use support::tpcc::{load_tpcc, verify_tpcc, warehouses};
 use support::words;
+use workloads::tpcc::Tpcc;
 
 const ROWS: u64 = 2000;
 
@@ -54,8 +54,7 @@ fn verify(spec: &ConnSpec, is_tpcc: bool, deep: bool) -> Result<(Verdict, String
         problems.into_iter().chain(differences).collect::<Vec<_>>().join("\n")
     };
     if is_tpcc {
-        let report =
-            load::verify::tpcc::run(spec, &TpccVerifyOptions { deep, jobs: 2, stop: &stop }, &mut |_| {})?;
+        let report = verify_tpcc(spec, deep)?;
         let problems = report.problems.iter().map(ToString::to_string).collect();
         let differences = report.differences.iter().map(ToString::to_string).collect();
         return Ok((report.verdict(), lines(problems, differences), report.notes.join("\n")));
@@ -252,7 +251,7 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
     on_each(|server| {
         server.execute("create database one").unwrap();
         load::load_ycsb(&database(server, "one"), &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
-        let contradicts = "contradicts itself";
+        let contradicts = "is inconsistent";
         damage(
             server,
             "one",
@@ -335,8 +334,8 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
 fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
     on_each(|server| {
         server.execute("create database w").unwrap();
-        load_tpcc(&database(server, "w"), &TpccOptions::new(1), &Stop::new(), &mut Silent).unwrap();
-        let contradicts = "contradicts itself";
+        load_tpcc(&database(server, "w"), &warehouses(1), &mut Silent).unwrap();
+        let contradicts = "is inconsistent";
         damage(
             server,
             "w",
@@ -402,10 +401,10 @@ fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
                 ),
                 ("alter table item rename to items", Refused("it is now public.items")),
                 ("create table more () inherits (district)", Different("has child tables")),
-                ("update pgfathom.tpcc set warehouses = 2", Refused("contradicts itself")),
-                ("update pgfathom.dataset set rows = rows + 1", Refused("contradicts itself")),
-                ("delete from pgfathom.chunk where chunk = 3", Refused("contradicts itself")),
-                ("update pgfathom.chunk set rows = rows - 1 where chunk = 2", Refused("contradicts itself")),
+                ("update pgfathom.parameter set value = 2 where name = 'scale'", Refused("is inconsistent")),
+                ("update pgfathom.dataset set rows = rows + 1", Refused("is inconsistent")),
+                ("delete from pgfathom.chunk where chunk = 3", Refused("is inconsistent")),
+                ("update pgfathom.chunk set rows = rows - 1 where chunk = 2", Refused("is inconsistent")),
             ],
         );
     });
@@ -449,8 +448,7 @@ fn a_partition_that_is_being_detached_is_never_exact() {
 fn foreign_keys_that_let_rows_pass_are_never_exact() {
     on_each(|server| {
         server.execute("create database k").unwrap();
-        let asked = TpccOptions { foreign_keys: true, ..TpccOptions::new(1) };
-        load_tpcc(&database(server, "k"), &asked, &Stop::new(), &mut Silent).unwrap();
+        load_tpcc(&database(server, "k"), &Tpcc::new(1, 1, true, None), &mut Silent).unwrap();
         damage(
             server,
             "k",
