@@ -18,15 +18,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub mod tpcc;
-
 /// What to load, and into what.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Where the target is.
     pub address: Address,
-    /// The dataset, and how it is loaded.
-    pub dataset: Dataset,
+    /// What is loaded.
+    pub content: Arc<dyn load::Dataset>,
+    /// How it is loaded.
+    pub options: load::Options,
     /// Time between two lines of progress.
     pub progress: Option<Duration>,
     /// Monitoring during the run.
@@ -35,27 +35,16 @@ pub struct Plan {
     pub directory: Option<PathBuf>,
 }
 
-/// What can be loaded, with its options.
-#[derive(Clone, Debug)]
-pub enum Dataset {
-    /// Any dataset of the general path.
-    Any(Arc<dyn load::Dataset>, load::Options),
-    /// The tables of TPC-C.
-    Tpcc(load::tpcc::TpccOptions),
-}
-
 impl Plan {
     /// Fills the target and writes the run directory.
     ///
     /// # Errors
     /// When the flags contradict what is there, or the target cannot be filled.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let (content, options) = match &self.dataset {
-            Dataset::Any(content, options) => (&**content, options),
-            Dataset::Tpcc(options) => return self.run_tpcc(context, options),
-        };
+        let (content, options) = (&*self.content, &self.options);
         options.check(content)?;
         let cluster = self.address.cluster(context)?;
+        load::check_cluster(&cluster, content, options)?;
         let opening = self.opening(content.name());
         let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
         let recording = opening.open(context, &cluster, (0, &mut control))?;

@@ -60,8 +60,6 @@ impl Plan {
 pub enum What {
     /// The table of YCSB
     Ycsb,
-    /// The tables of TPC-C
-    Tpcc,
     /// A registered dataset, by its name.
     Registered(&'static str),
 }
@@ -77,8 +75,8 @@ impl Plan {
         let spec = &cluster.nodes[entry].spec;
         let mut control = connect::control::connect(spec)?;
         let what = self.what.unwrap_or_else(|| held(context, &mut control));
-        if what != What::Ycsb {
-            return self.run_tables(context, &cluster, &mut control, what);
+        if let What::Registered(name) = what {
+            return self.run_tables(context, &cluster, &mut control, name);
         }
         let opening = self.opening("ycsb");
         let recording = opening.open(context, &cluster, (entry, &mut control))?;
@@ -117,10 +115,9 @@ fn no_outcome(error: VerifyError) -> NoOutcome {
 fn held(context: &Context, control: &mut postgres::Client) -> What {
     let registered = workloads::dataset::DATASETS.iter().map(|dataset| What::Registered(dataset.name));
     let mut there: Vec<(What, &str)> = Vec::new();
-    for what in [What::Ycsb, What::Tpcc].into_iter().chain(registered) {
+    for what in std::iter::once(What::Ycsb).chain(registered) {
         let name = match what {
             What::Ycsb => load::ledger::YCSB,
-            What::Tpcc => load::tpcc::TPCC,
             What::Registered(name) => name,
         };
         if matches!(load::ledger::find_dataset(control, name), Ok(Some(_))) {

@@ -52,10 +52,8 @@ fn loading(address: Address, directory: PathBuf) -> load::Plan {
     };
     load::Plan {
         address,
-        dataset: load::Dataset::Any(
-            Arc::new(::load::ycsb::Ycsb::new(ROWS, content.clone())),
-            ::load::Options::new(ROWS, content),
-        ),
+        content: Arc::new(::load::ycsb::Ycsb::new(ROWS, content.clone())),
+        options: ::load::Options::new(ROWS, content),
         progress: None,
         watching: Watching::Off,
         directory: Some(directory),

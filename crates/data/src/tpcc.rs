@@ -315,7 +315,7 @@ impl Population {
 
     /// Rows of ORDER-LINE of a warehouse.
     #[must_use]
-    pub fn lines_of_warehouse(&self, w_id: u32) -> u64 {
+    pub(crate) fn lines_of_warehouse(&self, w_id: u32) -> u64 {
         let first = district_number(w_id, 1) * u64::from(ORDERS_PER_DISTRICT);
         let orders = first..first + u64::from(DISTRICTS_PER_WAREHOUSE * ORDERS_PER_DISTRICT);
         orders.map(|order| u64::from(line_count(&self.draws(Table::Orders, order)))).sum()

@@ -70,13 +70,14 @@ pub(crate) struct Job<'a> {
 pub(crate) type Replan<'a> = dyn FnMut() -> Result<Vec<NodePlan>, LoadError> + 'a;
 
 impl Job<'_> {
-    /// A transaction loads some leaves of a chunk and says which; else it loads all of them.
-    fn in_parts(&self) -> bool {
-        self.shape == Shape::Sharded && self.layout.via == Via::Owner
+    /// A transaction on this node loads some leaves of a chunk and says which; else it loads all of them.
+    fn in_parts(&self, node: usize) -> bool {
+        self.shape == Shape::Sharded && !self.by_entry(node)
     }
 
-    fn by_entry(&self) -> bool {
-        self.shape == Shape::Sharded && self.layout.via == Via::Connect
+    /// This node sends on what belongs to others.
+    fn by_entry(&self, node: usize) -> bool {
+        self.shape == Shape::Sharded && self.layout.via == Via::Connect && node == 0
     }
 
     /// The relation that rows of a leaf are copied into.
@@ -204,7 +205,9 @@ fn run_stream(job: &Job<'_>, stream: &mut Stream<'_>, node: usize) -> Result<(),
             }
             PartEnd::There => {
                 let range = job.chunks.range(chunk);
-                let share = (range.end - range.start) * task.leaves.len() as u64 / work.leaves.count() as u64;
+                let leaves = work.content.leaves_of(range.clone(), work.leaves);
+                let leaves = leaves.map_or(work.leaves.count(), |leaves| leaves.len()).max(1);
+                let share = work.content.count(range) * task.leaves.len().min(leaves) as u64 / leaves as u64;
                 work.counters.rows_elsewhere.fetch_add(share, Ordering::Relaxed);
                 work.counters.chunks_done.fetch_add(1, Ordering::Relaxed);
                 dispatcher.end(node, chunk, Some(&task.leaves));
@@ -260,8 +263,8 @@ fn load_part(
     task: &Task,
 ) -> Result<PartEnd, ChunkError> {
     let (work, dataset) = (job.work, job.places[node].dataset);
-    let in_parts = job.in_parts();
-    let doubtful = job.by_entry() && via::note(stream, dataset, task.chunk)?;
+    let in_parts = job.in_parts(node);
+    let doubtful = job.by_entry(node) && via::note(stream, dataset, task.chunk)?;
     let mut claim = claim_sql(dataset, task, in_parts);
     if job.layout.unlogged {
         claim.push_str(&format!("; select from pgfathom.unlogged where dataset = {dataset}"));
@@ -293,22 +296,14 @@ fn load_part(
     let claim = Claim {
         dataset,
         chunk: task.chunk,
-        first_row: range.start,
+        first_row: work.content.first_row(&range),
         rows: count,
         bytes: task.leaves.iter().map(|leaf| rows.bytes(*leaf)).sum(),
         checksum: task.leaves.iter().map(|leaf| rows.checksum(*leaf)).fold(0, u64::wrapping_add),
         stream: stream.index,
     };
     if in_parts {
-        let attachments = task.leaves.iter().filter_map(|leaf| task.owned.get(leaf)?.as_ref());
-        let hold = shard::hold_sql(attachments, true);
-        let held = stream.session().execute(&format!("{}; {hold}", claim.insert_leaves_sql(&task.leaves)));
-        let still_there = match held {
-            Ok(held) => held.counts[..2] == [1, task.leaves.len() as u64],
-            Err(error) if is_gone(&error) => false,
-            Err(error) => return Err(error.into()),
-        };
-        if !still_there {
+        if !hold(stream, &claim, task)? {
             stream.session().execute("rollback")?;
             return Ok(PartEnd::Stale);
         }
@@ -317,11 +312,11 @@ fn load_part(
         stream.session().execute("rollback")?;
         return Ok(PartEnd::There);
     }
-    if job.by_entry() {
+    if job.by_entry(node) {
         if doubtful {
             via::repair(job, stream, &rows, task)?;
         }
-        return via::send(job, stream, dataset, task.chunk, count);
+        return via::send(job, stream, dataset, &claim);
     }
     let mut pace = Pace::new(count);
     for &leaf in task.leaves.iter().filter(|leaf| rows.count(**leaf) > 0) {
@@ -332,8 +327,22 @@ fn load_part(
     }
     // Every COPY has to be known to be good before the commit: on a failed transaction it would roll back without an error.
     stream.session().settle(0)?;
-    stream.session().execute("commit")?;
+    let leaf = task.leaves.first().copied().filter(|_| in_parts);
+    stream.session().execute(&claim.commit_sql(pace.bytes(), leaf))?;
     Ok(PartEnd::Loaded(count))
+}
+
+/// Inserts the ledger row of a part, and keeps its leaves where they are; `false`: the plan is not true any more.
+fn hold(stream: &mut Stream<'_>, claim: &Claim, task: &Task) -> Result<bool, ChunkError> {
+    // A table that every node has whole is nobody's partition.
+    let attachments = task.leaves.iter().filter_map(|leaf| task.owned.get(leaf)?.as_ref());
+    let divided = attachments.clone().count() as u64;
+    let hold = if divided > 0 { shard::hold_sql(attachments, true) } else { String::new() };
+    match stream.session().execute(&format!("{}; {hold}", claim.insert_leaves_sql(&task.leaves))) {
+        Ok(held) => Ok(held.counts[..2] == [1, divided]),
+        Err(error) if is_gone(&error) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether the error says that a leaf is not a table here any more: no such table, or one of another kind.

@@ -2,8 +2,9 @@
 //!
 //! # Rows have numbers
 //!
-//! All rows of a dataset are numbered from 0, table after table in the order of [`Dataset::tables`]. A chunk is a range of these numbers, so
-//! it may end in one table and begin in another. The placement key of a row chooses one of its table's leaves; leaves are numbered through
+//! All rows of a dataset are numbered from 0, table after table in the order of [`Dataset::tables`], unless the dataset has an order of its own
+//! ([`Dataset::segments`]). A number may stand for no row, where their count varies ([`Placed::skip`]). A chunk is a range of these numbers, so
+//! it may end in one table and begin in another. The [`Placement`] of a table chooses one of its leaves for a row; leaves are numbered through
 //! all tables as well ([`Leaves`]), so that one number says which table's which partition. Everything else in this crate handles row numbers and leaf
 //! numbers: dispatching, ledgers, resuming, moves of partitions, freezing leaf by leaf.
 //!
@@ -18,25 +19,64 @@
 //! Rows are pure functions of their number. A row that a run has changed says so itself ([`Dataset::expect`]). Values are encoded as the
 //! server sends them in binary form: then the server's hash of a row can be computed here.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
 use data::ycsb::Spec;
 use wire::copy::values::Tuples;
 
+use crate::error::LoadError;
+use crate::plan::{Chunks, PARTITIONS_MAX, names_of};
+
+mod encoder;
+mod leaves;
+
+pub use encoder::{Encoder, Numbers, TupleEncoder};
+pub use leaves::{Leaves, Placed, Placement, leaf_names, range_partition, table_names};
+pub(crate) use leaves::{NO_LEAF, Span};
+
+/// What a dataset is loaded into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// One server.
+    Alone,
+    /// So many nodes that share the rows.
+    Spread(usize),
+    /// Nodes of this engine, each of which holds all rows and takes writes.
+    Copies(&'static str),
+}
+
+/// A reference from one table to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForeignKey {
+    /// Whose rows refer.
+    pub table: &'static str,
+    /// The name of the constraint.
+    pub name: &'static str,
+    /// The referring columns.
+    pub columns: &'static str,
+    /// The table referred to, by its primary key.
+    pub referred: &'static str,
+}
+
 /// A table of a dataset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
     /// Its name.
     pub name: &'static str,
-    /// Rows that are loaded; 0 for a table that only runs write into.
+    /// Row numbers of the load, each of which stands for a row or for none; 0 for a table that only runs write into.
     pub rows: u64,
     /// Columns: name, and type with its constraints.
     pub columns: Vec<(&'static str, &'static str)>,
     /// Columns of the primary key, if there is one.
     pub key: Option<&'static str>,
-    /// The column that rows are partitioned by, and its type.
-    pub placement: (&'static str, &'static str),
+    /// Columns that rows are named by where there is no key.
+    pub named_by: Option<&'static str>,
+    /// A further index: its name and columns.
+    pub index: Option<(&'static str, &'static str)>,
+    /// How rows are divided among partitions.
+    pub placement: Placement,
     /// Columns that runs change. What else differs from the load is damage.
     pub mutable: &'static [&'static str],
     /// A fill factor in percent.
@@ -51,9 +91,24 @@ impl Table {
 
     /// Whether PostgreSQL takes its key on the partitioned table: only with the column that it is partitioned by. Otherwise each leaf has a key of its own.
     pub fn key_of_parent(&self) -> Option<&'static str> {
-        self.key.filter(|key| key.split(", ").any(|column| column == self.placement.0))
+        self.key.filter(|key| key.split(", ").any(|column| Some(column) == self.placement.column()))
+    }
+
+    /// Whether it has partitions where a dataset has so many.
+    pub(crate) fn is_divided(&self, partitions: u32) -> bool {
+        partitions > 1 && self.placement != Placement::Whole
+    }
+
+    /// The names of its leaves in the order of their numbers: the table itself without partitions, else `usertable_p0` and so on.
+    pub(crate) fn leaf_names(&self, partitions: u32) -> Vec<String> {
+        names_of(self.name, if self.is_divided(partitions) { partitions } else { 0 })
     }
 }
+
+/// The value of a parameter of which nothing was asked, and of one that was not asked for.
+pub const DEFAULT: &str = "default";
+/// See [`DEFAULT`].
+pub const OFF: &str = "off";
 
 /// Something that a dataset was made with, for the ledger and for messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,6 +132,17 @@ pub enum Expected {
     Stranger,
 }
 
+/// What of a dataset can be proved when runs have written into its tables at places that nobody wrote down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AfterRuns {
+    /// Tables that no run changes.
+    pub unchanged: Vec<usize>,
+    /// What was verified, and why.
+    pub note: &'static str,
+    /// What cannot be judged.
+    pub unjudged: &'static str,
+}
+
 /// A dataset: see the module.
 pub trait Dataset: fmt::Debug + Send + Sync {
     /// Its name on the command line and in the ledger. There is one of a name per database.
@@ -91,8 +157,59 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// What else its rows depend on: whoever continues a load must agree.
     fn parameters(&self) -> Vec<Parameter>;
 
+    /// The same dataset with what nobody has asked for as an earlier load recorded it; `None`: there is nothing of the kind.
+    fn as_recorded(&self, _: &BTreeMap<String, String>) -> Option<Box<dyn Dataset>> {
+        None
+    }
+
+    /// Refuses a target that it cannot be loaded into with so many partitions, touching no server.
+    fn check(&self, _: Target, _partitions: Option<u32>) -> Result<(), LoadError> {
+        Ok(())
+    }
+
+    /// The most partitions of a table that have rows.
+    fn partitions_max(&self) -> u32 {
+        PARTITIONS_MAX
+    }
+
+    /// Foreign keys to add after the rows.
+    fn foreign_keys(&self) -> &[ForeignKey] {
+        &[]
+    }
+
     /// Bytes of the values of one row, mean over all: what chunks are cut by and rates are told in.
     fn row_bytes(&self) -> u64;
+
+    /// The chunks that suit its rows best, where nobody asks for a length; `None`: chunks of one length.
+    fn chunks(&self) -> Option<Chunks> {
+        None
+    }
+
+    /// What the ledger says of a chunk as its first row.
+    fn first_row(&self, rows: &Range<u64>) -> u64 {
+        rows.start
+    }
+
+    /// How many rows these numbers stand for.
+    fn count(&self, rows: Range<u64>) -> u64 {
+        rows.end - rows.start
+    }
+
+    /// The tables of these numbers, in their order.
+    fn segments(&self, rows: Range<u64>) -> Vec<(usize, Range<u64>)> {
+        let mut first = 0;
+        let of_table = |(number, table): (usize, &Table)| {
+            let segment = rows.start.max(first)..rows.end.min(first + table.rows);
+            first += table.rows;
+            (!segment.is_empty()).then_some((number, segment))
+        };
+        self.tables().iter().enumerate().filter_map(of_table).collect()
+    }
+
+    /// Leaves into which rows of these numbers go, ascending; `None`: into any.
+    fn leaves_of(&self, _: Range<u64>, _: Leaves) -> Option<Vec<u16>> {
+        None
+    }
 
     /// Tells `placed` of each row: its table, the hash of its placement key as the server computes it, and the bytes of its values.
     fn place(&self, rows: Range<u64>, placed: &mut Placed<'_>);
@@ -100,14 +217,59 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// The placement key of a row as text.
     fn key(&self, row: u64) -> String;
 
+    /// The condition in SQL that holds for the rows of one segment and no others that a load makes; `None`: only their keys tell.
+    fn condition(&self, _table: usize, _segment: &Range<u64>) -> Option<String> {
+        None
+    }
+
+    /// Whether [`Dataset::place`] tells the bytes of rows; else the encoder does.
+    fn places_bytes(&self) -> bool {
+        true
+    }
+
     /// Something that encodes rows.
     fn encoder(&self, message_bytes: usize) -> Box<dyn Encoder + Send + '_>;
 
     /// The number of a row inside of its table, from the columns that were found, in binary form; `None` for rows that no load makes.
     fn number(&self, table: usize, found: &[Option<&[u8]>]) -> Option<u64>;
 
-    /// The same number in SQL, of type bigint. Null and out of range for rows that no load makes.
-    fn number_sql(&self, table: usize) -> String;
+    /// The same number in SQL, of type bigint. Null and out of range for rows that no load makes. Not asked for where there are
+    /// [cells](Dataset::cell).
+    fn number_sql(&self, _table: usize) -> String {
+        "0".to_owned()
+    }
+
+    /// The cell of a row in SQL, and how many numbers of a table a cell has; -1 for rows that no load makes. `None`: cells are ranges of
+    /// [`Dataset::number_sql`].
+    fn cell(&self, _table: usize) -> Option<(String, u64)> {
+        None
+    }
+
+    /// Whether a number of a table stands for a row.
+    fn is_row(&self, _table: usize, _number: u64) -> bool {
+        true
+    }
+
+    /// The numbers in the table of a segment of [`Dataset::segments`].
+    fn numbers_of(&self, table: usize, segment: &Range<u64>) -> Range<u64> {
+        let before: u64 = self.tables()[..table].iter().map(|table| table.rows).sum();
+        segment.start - before..segment.end - before
+    }
+
+    /// Tells `each` of the rows of these numbers of a table, as they were loaded.
+    fn each_loaded(&self, table: usize, numbers: Range<u64>, each: &mut dyn FnMut(u64, &Tuples)) {
+        let mut out = Tuples::new(1 << 10);
+        for number in numbers {
+            out.clear();
+            self.expect(table, number, &[], &mut out);
+            each(number, &out);
+        }
+    }
+
+    /// What can be proved when runs have written into its tables; `None`: everything.
+    fn after_runs(&self) -> Option<AfterRuns> {
+        None
+    }
 
     /// Encodes what a row should be that says by these columns which one it is. `number` is what [`Dataset::number`] made of them.
     fn expect(&self, table: usize, number: u64, found: &[Option<&[u8]>], out: &mut Tuples) -> Expected;
@@ -117,9 +279,20 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         Ok(Audit::default())
     }
 
+    /// Row numbers of all tables.
+    fn numbers(&self) -> u64 {
+        self.tables().iter().map(|table| table.rows).sum()
+    }
+
     /// Rows of all tables.
     fn rows(&self) -> u64 {
-        self.tables().iter().map(|table| table.rows).sum()
+        self.numbers()
+    }
+
+    /// Rows of the tables that every node has whole.
+    fn whole_rows(&self) -> u64 {
+        let whole = self.tables().iter().filter(|table| table.placement == Placement::Whole);
+        whole.map(|table| table.rows).sum()
     }
 }
 
@@ -142,243 +315,4 @@ pub struct Audit {
     pub broken: Vec<String>,
     /// What cannot be told, and why.
     pub unknown: Vec<String>,
-}
-
-/// Rows of one table, on their way to the server.
-pub trait Encoder {
-    /// Takes rows from `rows` and encodes them, until the message is full or there are no more.
-    fn fill(&mut self, rows: &mut Numbers<'_>);
-
-    /// Whether it has to be sent before more can be encoded. Also true in the middle of a row that is longer than a message.
-    fn is_full(&self) -> bool;
-
-    /// Whether there is nothing to send.
-    fn is_empty(&self) -> bool;
-
-    /// Rows that end in the message.
-    fn rows(&self) -> u64;
-
-    /// The CopyData message.
-    fn message(&mut self) -> &[u8];
-
-    /// Starts the next message.
-    fn clear(&mut self);
-
-    /// Forgets everything, also the rest of a row.
-    fn reset(&mut self);
-}
-
-/// Encodes rows that are shorter than a message, by a function that appends one of them.
-#[derive(Debug)]
-pub struct TupleEncoder<F> {
-    tuples: Tuples,
-    push: F,
-}
-
-impl<F: FnMut(u64, &mut Tuples)> TupleEncoder<F> {
-    /// Of messages of about this length.
-    pub fn new(message_bytes: usize, push: F) -> TupleEncoder<F> {
-        TupleEncoder { tuples: Tuples::new(message_bytes), push }
-    }
-}
-
-impl<F: FnMut(u64, &mut Tuples)> Encoder for TupleEncoder<F> {
-    fn fill(&mut self, rows: &mut Numbers<'_>) {
-        while !self.tuples.is_full()
-            && let Some(row) = rows.next()
-        {
-            (self.push)(row, &mut self.tuples);
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.tuples.is_full()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.tuples.is_empty()
-    }
-
-    fn rows(&self) -> u64 {
-        self.tuples.len()
-    }
-
-    fn message(&mut self) -> &[u8] {
-        self.tuples.message()
-    }
-
-    fn clear(&mut self) {
-        self.tuples.clear();
-    }
-
-    fn reset(&mut self) {
-        self.tuples.clear();
-    }
-}
-
-/// Row numbers, ascending.
-#[derive(Clone, Debug)]
-pub struct Numbers<'a> {
-    first: u64,
-    at: u64,
-    end: u64,
-    /// Offsets from `first`; `None`: all of them, as they come.
-    offsets: Option<&'a [u32]>,
-}
-
-impl<'a> Numbers<'a> {
-    /// All numbers of a range.
-    pub fn range(rows: Range<u64>) -> Numbers<'static> {
-        Numbers { first: rows.start, at: 0, end: rows.end.saturating_sub(rows.start), offsets: None }
-    }
-
-    /// `first` plus each of the offsets, which ascend.
-    pub fn picked(first: u64, offsets: &'a [u32]) -> Numbers<'a> {
-        Numbers { first, at: 0, end: offsets.len() as u64, offsets: Some(offsets) }
-    }
-
-    /// How many are left.
-    pub fn count_left(&self) -> u64 {
-        self.end - self.at
-    }
-}
-
-impl Iterator for Numbers<'_> {
-    type Item = u64;
-
-    #[inline]
-    fn next(&mut self) -> Option<u64> {
-        if self.at == self.end {
-            return None;
-        }
-        let offset = match self.offsets {
-            None => self.at,
-            Some(offsets) => u64::from(offsets[self.at as usize]),
-        };
-        self.at += 1;
-        Some(self.first + offset)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.count_left() as usize;
-        (left, Some(left))
-    }
-}
-
-/// The leaf tables of a dataset: of each table as many as it has partitions, or the table itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Leaves {
-    tables: u32,
-    partitions: u32,
-}
-
-impl Leaves {
-    /// Of so many tables; 0 and 1 partitions are plain tables.
-    pub fn new(tables: usize, partitions: u32) -> Leaves {
-        Leaves { tables: tables as u32, partitions: partitions.max(1) }
-    }
-
-    /// How many there are.
-    pub fn count(self) -> usize {
-        (self.tables * self.partitions) as usize
-    }
-
-    /// Partitions of each table, 1 at least.
-    pub fn partitions(self) -> u32 {
-        self.partitions
-    }
-
-    /// The leaf of a row by its table and the hash of its placement key.
-    #[inline]
-    pub fn of(self, table: u32, key_hash: u64) -> u32 {
-        if self.partitions == 1 {
-            return table;
-        }
-        let key = engines::hash::partition_key([Some(key_hash)]);
-        table * self.partitions + engines::hash::partition_remainder(key, self.partitions)
-    }
-
-    /// The table of a leaf.
-    pub fn table(self, leaf: usize) -> usize {
-        leaf / self.partitions as usize
-    }
-
-    /// The partition of a leaf in its table.
-    pub fn partition(self, leaf: usize) -> u32 {
-        (leaf % self.partitions as usize) as u32
-    }
-}
-
-/// The names of all leaf tables, in the order of their numbers: the table itself without partitions, else `usertable_p0` and so on.
-pub fn leaf_names(tables: &[Table], partitions: u32) -> Vec<String> {
-    tables.iter().flat_map(|table| crate::plan::names_of(table.name, partitions)).collect()
-}
-
-/// All tables with this many partitions, each in front of its leaves.
-pub fn table_names(tables: &[Table], partitions: u32) -> Vec<String> {
-    let leaves =
-        |name: &str| if partitions > 1 { crate::plan::names_of(name, partitions) } else { Vec::new() };
-    tables.iter().flat_map(|table| std::iter::once(table.name.to_owned()).chain(leaves(table.name))).collect()
-}
-
-/// Takes down where the rows of a chunk go.
-#[derive(Debug)]
-pub struct Placed<'a> {
-    pub(crate) leaves: Leaves,
-    /// Leaf of each row, in row order; not kept where there is one leaf.
-    pub(crate) leaf_of: &'a mut Vec<u16>,
-    pub(crate) spans: &'a mut [Span],
-}
-
-/// What belongs to one leaf.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Span {
-    /// Rows.
-    pub(crate) count: u32,
-    /// Sum of the hashes of their placement keys modulo 2^64.
-    pub(crate) sum: u64,
-    /// Bytes of their values.
-    pub(crate) bytes: u64,
-}
-
-impl Placed<'_> {
-    /// The next row.
-    #[inline(always)]
-    pub fn push(&mut self, table: u32, key_hash: u64, bytes: u64) {
-        let leaf = self.leaves.of(table, key_hash);
-        let span = &mut self.spans[leaf as usize];
-        span.count += 1;
-        span.sum = span.sum.wrapping_add(key_hash);
-        span.bytes += bytes;
-        if self.spans.len() > 1 {
-            self.leaf_of.push(leaf as u16);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_a_range_or_picked() {
-        assert_eq!(Numbers::range(5..8).collect::<Vec<_>>(), [5, 6, 7]);
-        let mut picked = Numbers::picked(100, &[0, 4, 9]);
-        assert_eq!((picked.next(), picked.count_left()), (Some(100), 2));
-        assert_eq!(picked.collect::<Vec<_>>(), [104, 109]);
-        assert_eq!(Numbers::range(5..5).next(), None);
-    }
-
-    #[test]
-    fn leaves_are_numbered_through_all_tables() {
-        let leaves = Leaves::new(3, 4);
-        assert_eq!(leaves.count(), 12);
-        for table in 0..3 {
-            for hash in 0..100 {
-                let leaf = leaves.of(table, hash) as usize;
-                assert_eq!((leaves.table(leaf) as u32, leaves.partition(leaf) < 4), (table, true));
-            }
-        }
-        assert_eq!((Leaves::new(3, 0).count(), Leaves::new(3, 1).of(2, 99)), (3, 2));
-    }
 }

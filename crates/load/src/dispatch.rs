@@ -69,14 +69,18 @@ pub(crate) struct NodePlan {
 }
 
 impl NodePlan {
-    /// What a node with these leaves misses of `chunks`, given what ledgers say.
+    /// What a node with these leaves misses of `chunks`, given what ledgers say. `leaves_of` says into which leaves a chunk goes; `None`: into any.
     pub(crate) fn new(
         owned: Owned,
         chunks: &ChunkSet,
         coverage: &[(Option<Vec<u16>>, ChunkSet)],
+        leaves_of: &dyn Fn(u64) -> Option<Vec<u16>>,
     ) -> NodePlan {
-        let leaves: Vec<u16> = owned.keys().copied().collect();
-        NodePlan { classes: missing(&leaves, chunks, coverage), owned: Arc::new(owned) }
+        let mut classes = Vec::new();
+        for (leaves, chunks) in by_leaves(&owned, chunks, leaves_of) {
+            classes.extend(missing(&leaves, &chunks, coverage));
+        }
+        NodePlan { classes, owned: Arc::new(owned) }
     }
 
     /// A plan in which each of these chunks is one leaf, whole.
@@ -90,6 +94,27 @@ impl NodePlan {
     pub(crate) fn parts(&self) -> u64 {
         self.classes.iter().map(|class| class.chunks.len()).sum()
     }
+}
+
+/// The chunks by those of the owned leaves into which they go.
+fn by_leaves(
+    owned: &Owned,
+    chunks: &ChunkSet,
+    leaves_of: &dyn Fn(u64) -> Option<Vec<u16>>,
+) -> BTreeMap<Vec<u16>, ChunkSet> {
+    let mut sets: BTreeMap<Vec<u16>, ChunkSet> = BTreeMap::new();
+    let mut empty = chunks.clone();
+    empty.clear();
+    let mut at = chunks.next_from(0);
+    while let Some(chunk) = at {
+        let Some(mut leaves) = leaves_of(chunk) else {
+            return BTreeMap::from([(owned.keys().copied().collect(), chunks.clone())]);
+        };
+        leaves.retain(|leaf| owned.contains_key(leaf));
+        sets.entry(leaves).or_insert_with(|| empty.clone()).insert(chunk);
+        at = chunks.next_from(chunk + 1);
+    }
+    sets
 }
 
 /// Which of `chunks` miss which of `leaves`.
@@ -257,6 +282,8 @@ struct State {
 pub(crate) struct Dispatcher {
     /// What is loaded on one node need not be loaded on another: rows are spread over the nodes, not repeated on each.
     spread: bool,
+    /// But for leaves from this one on, which every node has whole.
+    whole_from: u16,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -266,7 +293,12 @@ impl Dispatcher {
         let queues = plans.into_iter().map(Queue::new).collect();
         let state =
             State { queues, hashing: BTreeMap::new(), stale: false, paused: BTreeSet::new(), changes: 0 };
-        Dispatcher { spread, state: Mutex::new(state), changed: Condvar::new() }
+        Dispatcher { spread, whole_from: u16::MAX, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Leaves from this one on are loaded on every node.
+    pub(crate) fn with_whole(self, whole_from: usize) -> Dispatcher {
+        Dispatcher { whole_from: u16::try_from(whole_from).unwrap_or(u16::MAX), ..self }
     }
 
     /// A panic of another stream leaves nothing half done: whatever it had in hand stays in its class.
@@ -347,11 +379,26 @@ impl Dispatcher {
         let mut state = self.state();
         state.hashing.remove(&chunk);
         state.queues[node].flying.remove(&chunk);
+        let divided: Option<Vec<u16>> =
+            covered.map(|covered| covered.iter().copied().filter(|leaf| *leaf < self.whole_from).collect());
         for (other, queue) in state.queues.iter_mut().enumerate() {
-            if other == node || self.spread {
+            if other == node {
                 queue.cover(chunk, covered);
+            } else if self.spread {
+                queue.cover(chunk, divided.as_deref());
             }
         }
+        self.tell(state);
+    }
+
+    /// The same where a chunk is a leaf.
+    pub(crate) fn end_leaf(&self, node: usize, leaf: u64) {
+        if leaf < u64::from(self.whole_from) {
+            return self.end(node, leaf, None);
+        }
+        let mut state = self.state();
+        state.queues[node].flying.remove(&leaf);
+        state.queues[node].cover(leaf, None);
         self.tell(state);
     }
 
@@ -442,13 +489,23 @@ impl Dispatcher {
     }
 }
 
-/// All ledgers' coverage as one, where rows are spread over the nodes.
-pub(crate) fn united(ledgers: Vec<Coverage>) -> Coverage {
+/// What is loaded for one node by the ledgers of all, where rows are spread over the nodes: of leaves from `whole_from` on, which every node has
+/// whole, its own ledger alone speaks.
+pub(crate) fn united(ledgers: &[Coverage], node: usize, whole_from: usize, leaves: usize) -> Coverage {
     let mut all = Coverage::new();
-    for (leaves, chunks) in ledgers.into_iter().flatten() {
-        match all.iter_mut().find(|(known, _)| *known == leaves) {
-            Some((_, known)) => known.add(&chunks),
-            None => all.push((leaves, chunks)),
+    for (owner, ledger) in ledgers.iter().enumerate() {
+        for (covered, chunks) in ledger {
+            let covered = match covered {
+                covered if owner == node || whole_from == leaves => covered.clone(),
+                None => Some((0..whole_from as u16).collect()),
+                Some(covered) => {
+                    Some(covered.iter().copied().filter(|leaf| usize::from(*leaf) < whole_from).collect())
+                }
+            };
+            match all.iter_mut().find(|(known, _)| *known == covered) {
+                Some((_, known)) => known.add(chunks),
+                None => all.push((covered, chunks.clone())),
+            }
         }
     }
     all

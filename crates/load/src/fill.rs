@@ -13,7 +13,7 @@ use postgres::Client;
 
 pub(crate) use crate::coordinate::{Reporter, coordinate, cpu_us};
 use crate::copy::{self, Job, Place};
-use crate::dataset::{self, Leaves, leaf_names};
+use crate::dataset::{self, Leaves, Target, leaf_names};
 use crate::dispatch::{Dispatcher, NodePlan, Owned, united};
 use crate::error::LoadError;
 use crate::freeze;
@@ -76,9 +76,12 @@ pub fn load(
     observer: &mut dyn Observer,
 ) -> Result<LoadReport, LoadError> {
     options.check(content)?;
-    let tables = content.tables();
+    check_cluster(cluster, content, options)?;
     let started = Instant::now();
     let mut team = Team::connect(cluster)?;
+    let recorded = if options.restart { None } else { recorded(&mut team, content)? };
+    let content = recorded.as_deref().unwrap_or(content);
+    let tables = content.tables();
     let mut reporter = Reporter { observer, meter: Meter::new(started, cpu_us()) };
     // Counters without streams serve until the dataset is known.
     reporter.begin(Phase::Schema, &Counters::new(0, 0, content.rows()));
@@ -91,7 +94,9 @@ pub fn load(
     let mut fill = Fill::new(team, prepared.datasets, prepared.layout, content, options, stop, started)?;
     if fill.datasets.iter().all(|dataset| dataset.loaded) {
         if fill.shape() == Shape::Sharded {
-            shard::settled(&mut fill.team, &fill.datasets, tables, options.reconnect_limit, stop)?;
+            // Nothing is left to load that would have to wait for a leaf on its way.
+            let patience = shard::LOOK.min(options.reconnect_limit);
+            shard::settled(&mut fill.team, &fill.datasets, tables, patience, stop)?;
         }
         let counters = fill.counters(&fill.plan_nothing());
         return fill.report(Outcome::AlreadyComplete, &counters);
@@ -116,6 +121,7 @@ pub fn load(
     }
     let sites = fill.watched()?;
     let dispatcher = Dispatcher::new(fill.shape() == Shape::Sharded, plans);
+    let dispatcher = dispatcher.with_whole(fill.leaves().whole_from());
     let mut watch = Watch::new(&sites, tables, &counters, &dispatcher, stop);
     watch.follow = fill.shape() == Shape::Sharded && !fill.by_entry();
     watch.subscribed = fill.shape() == Shape::Repeated;
@@ -129,6 +135,40 @@ pub fn load(
         outcome.map_err(|error| error.or_disk_full(done, counters.chunks_total.load(Ordering::Relaxed)))
     })?;
     fill.report(outcome, &counters)
+}
+
+/// Refuses a cluster that a dataset cannot be loaded into, touching no server.
+///
+/// # Errors
+/// [`LoadError`] with a hint.
+pub fn check_cluster(
+    cluster: &Cluster,
+    content: &dyn dataset::Dataset,
+    options: &Options,
+) -> Result<(), LoadError> {
+    let target = match Shape::of(cluster)? {
+        Shape::Single => Target::Alone,
+        Shape::Sharded => Target::Spread(cluster.data_nodes().count()),
+        Shape::Repeated => Target::Copies(cluster.engine.name()),
+    };
+    content.check(target, options.partitions)
+}
+
+/// The dataset with what nobody has asked for as the first node that knows of it has recorded it.
+fn recorded(
+    team: &mut Team,
+    content: &dyn dataset::Dataset,
+) -> Result<Option<Box<dyn dataset::Dataset>>, LoadError> {
+    for member in &mut team.members {
+        let read = ledger::find_dataset(&mut *member.control, content.name()).and_then(|found| {
+            let Some(found) = found else { return Ok(None) };
+            ledger::parameters(&mut *member.control, found.id).map(Some)
+        });
+        if let Some(recorded) = read.map_err(|error| error.at(&member.name))? {
+            return Ok(content.as_recorded(&recorded));
+        }
+    }
+    Ok(None)
 }
 
 /// Refuses rules for the end that cannot be kept, before anything is made; when the load has to end.
@@ -191,7 +231,7 @@ impl<'a> Fill<'a> {
                     .map_err(|error| error.at(&member.name))?;
             }
         }
-        let wanted = options.segment.chunks(schema::chunk_count(&model, tables.len()));
+        let wanted = options.segment.chunks(schema::chunk_count(&model, content));
         let mut earlier = ChunkTotals::default();
         for (member, dataset) in std::iter::zip(&mut team.members, &datasets) {
             let totals = ledger::chunk_totals_in(&mut *member.control, dataset.id, wanted.clone());
@@ -217,11 +257,17 @@ impl<'a> Fill<'a> {
 
     /// The leaf tables.
     fn leaves(&self) -> Leaves {
-        Leaves::new(self.content.tables().len(), self.model().partitions)
+        Leaves::of_tables(self.content.tables(), self.model().partitions)
     }
 
     fn chunks(&self) -> Chunks {
-        Chunks::of_length(self.model().rows, self.model().chunk_rows)
+        schema::chunks_of(self.model(), self.content)
+    }
+
+    /// How many nodes streams load into.
+    fn places(&self) -> usize {
+        // What every node has whole, no entry node sends on.
+        if self.by_entry() && self.content.whole_rows() == 0 { 1 } else { self.team.members.len() }
     }
 
     fn plan_nothing(&self) -> Vec<NodePlan> {
@@ -233,7 +279,7 @@ impl<'a> Fill<'a> {
         plan(
             &mut self.team,
             &self.datasets,
-            self.content.tables(),
+            self.content,
             &self.layout,
             segment,
             self.options.reconnect_limit,
@@ -248,7 +294,7 @@ impl<'a> Fill<'a> {
 
     /// Counters for streams that do these plans.
     fn counters(&self, plans: &[NodePlan]) -> Counters {
-        let nodes = if self.by_entry() { 1 } else { self.team.members.len() };
+        let nodes = self.places();
         let leaves = self.leaves().count();
         let streams = match (self.model().method, self.shape()) {
             (Method::Copy, _) => self.options.streams.max(nodes),
@@ -257,15 +303,27 @@ impl<'a> Fill<'a> {
         };
         let todo: u64 = plans.iter().map(NodePlan::parts).sum();
         let copies = if self.shape() == Shape::Repeated { nodes as u64 } else { 1 };
-        let wanted =
-            self.options.segment.chunks(schema::chunk_count(self.model(), self.content.tables().len()));
+        let units = schema::chunk_count(self.model(), self.content);
+        let wanted = self.options.segment.chunks(units);
+        let rows = self.model().rows;
+        let of_segment = |part: u64, of: u64| (u128::from(rows) * u128::from(part) / u128::from(of)) as u64;
         let rows = match self.model().method {
-            Method::Copy if wanted.is_empty() => 0,
-            Method::Copy => self.chunks().range(wanted.end - 1).end - self.chunks().range(wanted.start).start,
+            _ if wanted.is_empty() => 0,
+            Method::Copy => {
+                let chunks = self.chunks();
+                let numbers = chunks.range(wanted.end - 1).end - chunks.range(wanted.start).start;
+                of_segment(numbers, chunks.rows())
+            }
             // Leaves are of about the same size.
-            Method::Freeze => self.model().rows * (wanted.end - wanted.start) / leaves as u64,
+            Method::Freeze => of_segment(wanted.end - wanted.start, units),
         };
-        let mut counters = Counters::new(streams, self.earlier.chunks + todo, rows * copies);
+        let again = match self.shape() {
+            Shape::Sharded if self.options.segment.is_all() => {
+                self.content.whole_rows() * (self.team.members.len() as u64 - 1)
+            }
+            _ => 0,
+        };
+        let mut counters = Counters::new(streams, self.earlier.chunks + todo, rows * copies + again);
         counters.rows_earlier = self.earlier.rows;
         counters.row_bytes = self.content.row_bytes();
         *counters.chunks_done.get_mut() = self.earlier.chunks;
@@ -322,7 +380,8 @@ impl<'a> Fill<'a> {
         reporter.begin(Phase::Copy, counters);
         let (copy_start, cpu_start) = (Instant::now(), cpu_us());
         let (messages, inbox) = channel();
-        let (shape, by_entry, chunks, leaves) = (self.shape(), self.by_entry(), self.chunks(), self.leaves());
+        let (shape, chunks, leaves) = (self.shape(), self.chunks(), self.leaves());
+        let places = self.places();
         let Fill { team, datasets, layout, content, options, stop, .. } = self;
         let model = datasets[0].clone();
         let nodes: Vec<Place> = std::iter::zip(&team.members, &*datasets)
@@ -332,7 +391,7 @@ impl<'a> Fill<'a> {
                 dataset: dataset.id,
             })
             .collect();
-        let places = if by_entry { &nodes[..1] } else { &nodes[..] };
+        let places = &nodes[..places];
         let work = Work {
             dataset: &model,
             content: *content,
@@ -346,9 +405,8 @@ impl<'a> Fill<'a> {
         };
         let job = Job { work: &work, places, nodes: &nodes, layout, shape, dispatcher, chunks };
         let result = coordinate(&work, &inbox, reporter, || {
-            let tables = content.tables();
             let limit = options.reconnect_limit;
-            let mut replan = || plan(team, datasets, tables, layout, options.segment, limit, stop);
+            let mut replan = || plan(team, datasets, *content, layout, options.segment, limit, stop);
             match model.method {
                 Method::Copy => copy::run(&job, &mut replan),
                 Method::Freeze => freeze::run(&job, &mut replan),
@@ -425,44 +483,71 @@ impl<'a> Fill<'a> {
 fn plan(
     team: &mut Team,
     datasets: &[Dataset],
-    tables: &[dataset::Table],
+    content: &dyn dataset::Dataset,
     layout: &Layout,
     segment: Segment,
     reconnect_limit: Duration,
     stop: &Stop,
 ) -> Result<Vec<NodePlan>, LoadError> {
     let Some(model) = datasets.first() else { return Ok(Vec::new()) };
-    let leaves = Leaves::new(tables.len(), model.partitions).count();
-    let everything: Owned = (0..leaves).map(|leaf| (leaf as u16, None)).collect();
+    let tables = content.tables();
+    let leaves = Leaves::of_tables(tables, model.partitions);
+    let everything: Owned = (0..leaves.count()).map(|leaf| (leaf as u16, None)).collect();
+    let in_parts = team.shape == Shape::Sharded && layout.via == Via::Owner;
     let owned = match (team.shape, layout.via) {
         (Shape::Sharded, Via::Owner) => shard::settled(team, datasets, tables, reconnect_limit, stop)?,
-        (Shape::Sharded, Via::Connect) => vec![everything],
+        (Shape::Sharded, Via::Connect) if content.whole_rows() == 0 => vec![everything],
+        (Shape::Sharded, Via::Connect) => {
+            let mut owned = vec![shard::whole(model, tables); datasets.len()];
+            owned[0] = everything;
+            owned
+        }
         (Shape::Single | Shape::Repeated, _) => vec![everything; datasets.len()],
     };
     team.reconnect(reconnect_limit, Some(stop))?;
-    let units = schema::chunk_count(model, tables.len());
+    let units = schema::chunk_count(model, content);
     let mut ledgers = Vec::with_capacity(datasets.len());
     for (member, dataset) in std::iter::zip(&mut team.members, datasets) {
         let read = ledger::coverage(&mut member.control, dataset.id, units);
         ledgers.push(read.map_err(|error| error.at(&member.name))?);
     }
-    if team.shape == Shape::Sharded {
-        let all = united(ledgers);
-        ledgers = vec![all; owned.len()];
-    }
     let wanted = segment.chunks(units);
-    let plans = std::iter::zip(owned, &ledgers).map(|(owned, coverage)| match model.method {
-        Method::Copy => NodePlan::new(owned, &ChunkSet::of_range(units, wanted.clone()), coverage),
-        Method::Freeze => freeze_plan(owned, units, &wanted, coverage),
+    let chunks = schema::chunks_of(model, content);
+    let is_spread = team.shape == Shape::Sharded;
+    let plans = owned.into_iter().enumerate().map(|(node, owned)| {
+        if model.method == Method::Freeze {
+            let speaks =
+                |owner: usize, leaf: u64| owner == node || is_spread && leaf < leaves.whole_from() as u64;
+            return freeze_plan(owned, units, &wanted, &ledgers, &speaks);
+        }
+        let coverage = match is_spread {
+            true => united(&ledgers, node, leaves.whole_from(), leaves.count()),
+            false => ledgers[node].clone(),
+        };
+        let leaves_of = |chunk: u64| match in_parts || (is_spread && node > 0) {
+            true => content.leaves_of(chunks.range(chunk), leaves),
+            false => None,
+        };
+        NodePlan::new(owned, &ChunkSet::of_range(units, wanted.clone()), &coverage, &leaves_of)
     });
     Ok(plans.collect())
 }
 
-/// For the method freeze a chunk is a leaf, with all its rows: each is missing where it is owned.
-fn freeze_plan(owned: Owned, leaves: u64, wanted: &std::ops::Range<u64>, coverage: &Coverage) -> NodePlan {
+/// For the method freeze a chunk is a leaf, with all its rows: each is missing where it is owned. `speaks`: the ledger of this node is asked about
+/// a leaf.
+fn freeze_plan(
+    owned: Owned,
+    leaves: u64,
+    wanted: &std::ops::Range<u64>,
+    ledgers: &[Coverage],
+    speaks: &dyn Fn(usize, u64) -> bool,
+) -> NodePlan {
     let mut missing = ChunkSet::new(leaves);
     for leaf in owned.keys().map(|leaf| u64::from(*leaf)).filter(|leaf| wanted.contains(leaf)) {
-        if !coverage.iter().any(|(_, done)| done.contains(leaf)) {
+        let has = |(owner, ledger): (usize, &Coverage)| {
+            speaks(owner, leaf) && ledger.iter().any(|(_, done)| done.contains(leaf))
+        };
+        if !ledgers.iter().enumerate().any(has) {
             missing.insert(leaf);
         }
     }

@@ -50,6 +50,14 @@ pub(crate) fn run(
     if !analyzed? {
         return Ok(false);
     }
+    // With statistics, as each is checked by a query.
+    let start = Instant::now();
+    let referred =
+        on_every_node(fill, reporter, counters, &|finish, _, tick| finish.references(&mut || tick(f64::NAN)));
+    fill.spent.index += start.elapsed();
+    if !referred? {
+        return Ok(false);
+    }
     fill.team.reconnect(limit, Some(fill.stop))?;
     if fill.shape() == Shape::Repeated && !peers::publish(fill, reporter)? {
         return Ok(false);
@@ -98,7 +106,7 @@ fn on_every_node(
     let nodes = fill.team.members.len();
     let (stop, streams, limit) =
         (fill.stop, fill.options.streams.div_ceil(nodes), fill.options.reconnect_limit);
-    let tables = fill.content.tables();
+    let (tables, foreign_keys) = (fill.content.tables(), fill.content.foreign_keys());
     let sites: Vec<_> = std::iter::zip(&fill.team.members, &fill.datasets)
         .map(|(member, dataset)| (member.name.as_str(), &member.spec, dataset))
         .collect();
@@ -110,9 +118,9 @@ fn on_every_node(
             .map(|(node, (name, spec, dataset))| {
                 let percent = &percents[node];
                 scope.spawn(move || {
-                    let tablespace = None;
                     let reconnect_limit = limit;
-                    let finish = Finish { spec, dataset, tables, streams, tablespace, stop, reconnect_limit };
+                    let finish =
+                        Finish { spec, dataset, tables, streams, foreign_keys, stop, reconnect_limit };
                     let done =
                         work(&finish, node, &mut |now| percent.store(now.to_bits(), Ordering::Relaxed));
                     percent.store(100f64.to_bits(), Ordering::Relaxed);

@@ -106,7 +106,7 @@ impl<'a> Wave<'a> {
         }
         let slot = |_| Slot { state: SlotState::Claiming, batches: BTreeMap::new(), next: 0 };
         let board = Mutex::new(Board { slots: chosen.iter().map(slot).collect(), next_block: 0 });
-        Wave { dataset, leaves, rows: dataset.rows(), slots_of, board, changed: Condvar::new() }
+        Wave { dataset, leaves, rows: dataset.numbers(), slots_of, board, changed: Condvar::new() }
     }
 
     fn blocks(&self) -> u64 {
@@ -265,7 +265,7 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
         for (Slotted { node, leaf, .. }, end) in chosen.into_iter().zip(ends) {
             all_busy &= matches!(end, Ok(LeafEnd::Busy));
             match end {
-                Ok(LeafEnd::Loaded(_)) => job.dispatcher.end(node, leaf as u64, None),
+                Ok(LeafEnd::Loaded(_)) => job.dispatcher.end_leaf(node, leaf as u64),
                 Ok(LeafEnd::Busy) => todo[node].push_back(leaf),
                 Ok(LeafEnd::Moved) => job.dispatcher.set_stale(),
                 Err(LeafFailure::Again) => todo[node].push_front(leaf),
@@ -388,7 +388,7 @@ fn load_leaf(
     wave.set(slot, SlotState::Live);
 
     // The leaf's share is not known before the end; it only guesses how long the rest takes.
-    let mut pace = Pace::new(work.table_of(number).rows / u64::from(work.leaves.partitions()));
+    let mut pace = Pace::new(work.share_of(number));
     let give_up = || work.stop_level() == StopLevel::Now;
     while let Some(batch) = wave.next(slot, &give_up) {
         claim.rows += batch.len();
@@ -402,7 +402,7 @@ fn load_leaf(
     stream.flush(&mut pace)?;
     stream.session().end_copy()?;
     stream.session().settle(0)?;
-    stream.session().execute(&claim.update_sql())?;
+    stream.session().execute(&Claim { bytes: claim.bytes + pace.bytes(), ..claim }.update_sql())?;
     stream.session().execute("commit")?;
     Ok(LeafEnd::Loaded(claim.rows))
 }

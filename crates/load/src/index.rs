@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use connect::ConnSpec;
 use postgres::Client;
 
-use crate::dataset::Table;
+use crate::dataset::{ForeignKey, Table};
 use crate::error::LoadError;
 use crate::ledger::{Dataset, lock, qualified, quoted};
 use crate::options::{Stop, StopLevel};
@@ -21,9 +21,6 @@ use crate::stream::SESSION_SETTINGS;
 /// `maintenance_work_mem` of a session that builds a key, unless the server grants more already. Sorting 10^8 keys in memory of this size
 /// takes two passes; the default of 64 MB takes more.
 const MAINTENANCE_WORK_MEM: &str = "256MB";
-
-/// How often another pgfathom that is building keys is asked whether it is through.
-const LOCK_LOOK: Duration = Duration::from_millis(200);
 
 /// The pause before a lost server is tried again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
@@ -35,25 +32,12 @@ pub(crate) struct Finish<'a> {
     pub(crate) tables: &'a [Table],
     /// Connections at once.
     pub(crate) streams: usize,
-    pub(crate) tablespace: Option<&'a str>,
+    pub(crate) foreign_keys: &'a [ForeignKey],
     pub(crate) stop: &'a Stop,
     pub(crate) reconnect_limit: Duration,
 }
 
-/// Takes the lock under which keys and statistics are made, for the life of this connection. `Ok(false)`: the stop was noticed.
-pub(crate) fn lock(client: &mut Client, stop: &Stop) -> Result<bool, LoadError> {
-    loop {
-        if try_lock(client)? {
-            return Ok(true);
-        }
-        if stop.level() > StopLevel::Run {
-            return Ok(false);
-        }
-        std::thread::sleep(LOCK_LOOK);
-    }
-}
-
-/// Takes it if nobody has it.
+/// Takes the lock under which keys and statistics are made, for the life of this connection, if nobody has it.
 pub(crate) fn try_lock(client: &mut Client) -> Result<bool, LoadError> {
     client
         .query_one("select pg_try_advisory_lock($1, $2)", &[&lock::CLASS, &lock::FINISH])
@@ -118,12 +102,22 @@ impl Finish<'_> {
         if !self.keys_of(&self.leaves(), tick)? {
             return Ok(false);
         }
-        let parents = self.tables.iter().filter_map(|table| Some((table.name, table.key_of_parent()?)));
-        for (name, key) in parents.filter(|_| self.dataset.partitions > 1) {
-            let give_up = || self.stop.level() > StopLevel::Run;
-            self.persist(&give_up, &mut |client| self.add_key(client, name, key))?;
+        let give_up = || self.stop.level() > StopLevel::Run;
+        for table in self.tables.iter().filter(|table| table.is_divided(self.dataset.partitions)) {
+            self.persist(&give_up, &mut |client| {
+                if let Some(key) = table.key_of_parent() {
+                    self.add_key(client, table.name, key)?;
+                }
+                self.add_index(client, table, table.name)
+            })?;
         }
         Ok(self.stop.level() == StopLevel::Run)
+    }
+
+    /// Adds the foreign keys that are missing, one after the other. `Ok(false)`: the stop was noticed.
+    pub(crate) fn references(&self, tick: &mut dyn FnMut()) -> Result<bool, LoadError> {
+        let keys: Vec<&ForeignKey> = self.foreign_keys.iter().collect();
+        self.each(1, &keys, &|client, key| self.add_reference(client, key), &mut |_, _| tick())
     }
 
     /// All leaf tables.
@@ -131,45 +125,85 @@ impl Finish<'_> {
         crate::dataset::leaf_names(self.tables, self.dataset.partitions)
     }
 
-    /// The key of a leaf.
-    fn key_of(&self, leaf: &str) -> Option<&'static str> {
+    /// The table of a leaf, or of itself.
+    fn table_of(&self, leaf: &str) -> Option<&Table> {
         let is_leaf = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
         let of = |table: &&Table| {
             let rest = leaf.strip_prefix(table.name);
             rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix("_p").is_some_and(is_leaf))
         };
-        self.tables.iter().find(of)?.key
+        self.tables.iter().find(of)
+    }
+
+    /// The largest first, so that none of several connections begins with the longest work at the end.
+    fn by_size<'n>(&self, names: &'n [String]) -> Vec<&'n String> {
+        let mut sorted: Vec<&String> = names.iter().collect();
+        sorted.sort_by_key(|name| std::cmp::Reverse(self.table_of(name).map_or(0, |table| table.rows)));
+        sorted
     }
 
     /// The same for these leaves, without the partitioned table's own.
     pub(crate) fn keys_of(&self, leaves: &[String], tick: &mut dyn FnMut(f64)) -> Result<bool, LoadError> {
-        if leaves.is_empty() {
+        let build = |client: &mut Client, name: &String| {
+            let Some(table) = self.table_of(name) else { return Ok(()) };
+            if let Some(key) = table.key {
+                self.add_key(client, name, key)?;
+            }
+            self.add_index(client, table, name)
+        };
+        self.each(self.streams, &self.by_size(leaves), &build, &mut |client, built| {
+            tick(percent(client, self.dataset, built, leaves));
+        })
+    }
+
+    /// Gathers statistics of the tables and their leaves. `Ok(false)`: the stop was noticed.
+    pub(crate) fn statistics(&self, tick: &mut dyn FnMut()) -> Result<bool, LoadError> {
+        let tables: Vec<String> = self.tables.iter().map(|table| table.name.to_owned()).collect();
+        self.statistics_of(&tables, tick)
+    }
+
+    /// The same for these tables.
+    pub(crate) fn statistics_of(&self, tables: &[String], tick: &mut dyn FnMut()) -> Result<bool, LoadError> {
+        let analyze = |client: &mut Client, name: &String| {
+            let sql = format!("analyze {}", qualified(&self.dataset.schema_name, name));
+            client.batch_execute(&sql).map_err(|source| LoadError::sql("gathering statistics", source))
+        };
+        self.each(self.streams, &self.by_size(tables), &analyze, &mut |_, _| tick())
+    }
+
+    /// Does something with each of these, with at most so many connections at once; `tick` hears how many are done. `Ok(false)`: the stop was
+    /// noticed.
+    fn each<T: Sync>(
+        &self,
+        workers: usize,
+        items: &[&T],
+        work: &(dyn Fn(&mut Client, &T) -> Result<(), LoadError> + Sync),
+        tick: &mut dyn FnMut(Option<&mut Client>, usize),
+    ) -> Result<bool, LoadError> {
+        if items.is_empty() {
             return Ok(true);
         }
-        let workers = self.streams.clamp(1, leaves.len());
-        let next = AtomicUsize::new(0);
-        let built = AtomicUsize::new(0);
+        let workers = workers.clamp(1, items.len());
+        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let failed = AtomicBool::new(false);
         let pids: Vec<AtomicI32> = (0..workers).map(|_| AtomicI32::new(0)).collect();
-        let (done, results) = channel();
+        let (sender, results) = channel();
         let mut outcome = Ok(true);
         std::thread::scope(|scope| {
             for pid in &pids {
-                let (done, next, built, failed) = (done.clone(), &next, &built, &failed);
+                let (sender, next, done, failed) = (sender.clone(), &next, &done, &failed);
                 scope.spawn(move || {
                     let give_up = || failed.load(Ordering::Relaxed) || self.stop.level() > StopLevel::Run;
-                    // The leaf in hand survives the connection.
-                    let mut leaf = None;
+                    // The item in hand survives the connection.
+                    let mut item = None;
                     let result = self.persist(&give_up, &mut |client| {
                         note_pid(client, pid)?;
                         while !give_up() {
-                            leaf = leaf.or_else(|| leaves.get(next.fetch_add(1, Ordering::Relaxed)));
-                            let Some(name) = leaf else { break };
-                            if let Some(key) = self.key_of(name) {
-                                self.add_key(client, name, key)?;
-                            }
-                            leaf = None;
-                            built.fetch_add(1, Ordering::Relaxed);
+                            item = item.or_else(|| items.get(next.fetch_add(1, Ordering::Relaxed)));
+                            let Some(now) = item else { break };
+                            work(client, now)?;
+                            item = None;
+                            done.fetch_add(1, Ordering::Relaxed);
                         }
                         // Nothing of ours is left to be cancelled.
                         pid.store(0, Ordering::Relaxed);
@@ -177,47 +211,12 @@ impl Finish<'_> {
                     });
                     failed.fetch_or(result.is_err(), Ordering::Relaxed);
                     // The receiver lives until every worker has answered.
-                    let _ = done.send(result);
+                    let _ = sender.send(result);
                 });
             }
             outcome = self.watch(&results, workers, &pids, &failed, &mut |client| {
-                tick(percent(client, self.dataset, built.load(Ordering::Relaxed), leaves));
+                tick(client, done.load(Ordering::Relaxed));
             });
-        });
-        Ok(outcome? && self.stop.level() == StopLevel::Run)
-    }
-
-    /// Gathers statistics of the table and its leaves. `Ok(false)`: the stop was noticed.
-    pub(crate) fn statistics(&self, tick: &mut dyn FnMut()) -> Result<bool, LoadError> {
-        let tables: Vec<String> = self.tables.iter().map(|table| table.name.to_owned()).collect();
-        self.statistics_of(&tables, tick)
-    }
-
-    /// The same for these tables, one after the other.
-    pub(crate) fn statistics_of(&self, tables: &[String], tick: &mut dyn FnMut()) -> Result<bool, LoadError> {
-        if tables.is_empty() {
-            return Ok(true);
-        }
-        let pid = AtomicI32::new(0);
-        let failed = AtomicBool::new(false);
-        let (done, results) = channel();
-        let mut outcome = Ok(true);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let give_up = || self.stop.level() > StopLevel::Run;
-                let names: Vec<String> =
-                    tables.iter().map(|table| qualified(&self.dataset.schema_name, table)).collect();
-                let sql = format!("analyze {}", names.join(", "));
-                let result = self.persist(&give_up, &mut |client| {
-                    note_pid(client, &pid)?;
-                    client
-                        .batch_execute(&sql)
-                        .map_err(|source| LoadError::sql("gathering statistics", source))
-                });
-                // The receiver lives until the worker has answered.
-                let _ = done.send(result);
-            });
-            outcome = self.watch(&results, 1, std::slice::from_ref(&pid), &failed, &mut |_| tick());
         });
         Ok(outcome? && self.stop.level() == StopLevel::Run)
     }
@@ -299,16 +298,11 @@ impl Finish<'_> {
         if has_key(client, self.dataset, table)? {
             return Ok(());
         }
-        // An index lies where its table lies, whoever has put it there.
-        let tablespace = match self.tablespace {
-            Some(name) => Some(name.to_owned()),
-            None => tablespace_of(client, self.dataset, table)?,
-        };
-        let tablespace = tablespace.map(|name| format!(" using index tablespace {}", quoted(&name)));
+        let tablespace = self.index_tablespace(client, table)?;
         let sql = format!(
             "alter table {} add primary key ({key}){}",
             qualified(&self.dataset.schema_name, table),
-            tablespace.unwrap_or_default()
+            tablespace.map(|name| format!(" using index{name}")).unwrap_or_default()
         );
         match client.batch_execute(&sql) {
             // Another loader, whose lock a restart of the server has lost, was faster.
@@ -316,6 +310,59 @@ impl Finish<'_> {
             result => result
                 .map_err(|source| LoadError::sql(format!("building the primary key of {table}"), source)),
         }
+    }
+
+    /// The words that put an index where its table lies, whoever has put it there.
+    fn index_tablespace(&self, client: &mut Client, table: &str) -> Result<Option<String>, LoadError> {
+        let tablespace = tablespace_of(client, self.dataset, table)?;
+        Ok(tablespace.map(|name| format!(" tablespace {}", quoted(&name))))
+    }
+
+    /// Adds the further index of a table to it or one of its leaves.
+    fn add_index(&self, client: &mut Client, table: &Table, leaf: &str) -> Result<(), LoadError> {
+        let Some((index, columns)) = table.index else { return Ok(()) };
+        let name = format!("{index}{}", leaf.strip_prefix(table.name).unwrap_or_default());
+        let relation = qualified(&self.dataset.schema_name, leaf);
+        let sql = format!(
+            "create index {name} on {relation} ({columns}){}",
+            self.index_tablespace(client, leaf)?.unwrap_or_default()
+        );
+        let there = format!(
+            "select exists (select from pg_index i join pg_class c on c.oid = i.indexrelid
+             where i.indrelid = $1::text::regclass and c.relname = '{name}' and i.indisvalid)"
+        );
+        ensure(client, &there, &relation, &sql, &format!("the index {name}"))
+    }
+
+    fn add_reference(&self, client: &mut Client, key: &ForeignKey) -> Result<(), LoadError> {
+        let ForeignKey { table, name, columns, referred } = key;
+        let relation = qualified(&self.dataset.schema_name, table);
+        let sql = format!(
+            "alter table {relation} add constraint {name} foreign key ({columns}) references {}",
+            qualified(&self.dataset.schema_name, referred)
+        );
+        let there = format!(
+            "select exists (select from pg_constraint where conrelid = $1::text::regclass and conname = '{name}' and convalidated)"
+        );
+        ensure(client, &there, &relation, &sql, &format!("the foreign key {name}"))
+    }
+}
+
+/// Runs `sql` unless `there` says that what it makes is there already.
+fn ensure(client: &mut Client, there: &str, table: &str, sql: &str, what: &str) -> Result<(), LoadError> {
+    let is_there = |client: &mut Client| {
+        client
+            .query_one(there, &[&table])
+            .map(|row| row.get::<_, bool>(0))
+            .map_err(|source| LoadError::sql(format!("looking for {what}"), source))
+    };
+    if is_there(client)? {
+        return Ok(());
+    }
+    match client.batch_execute(sql) {
+        // Another loader was faster.
+        Err(_) if !client.is_closed() && is_there(client)? => Ok(()),
+        result => result.map_err(|source| LoadError::sql(format!("building {what}"), source)),
     }
 }
 

@@ -48,7 +48,7 @@ mod pending;
 mod writer;
 
 pub use chunk::{ChunkTotals, chunk_totals};
-pub(crate) use chunk::{Claim, Coverage, chunk_totals_in, coverage, done_chunks};
+pub(crate) use chunk::{Claim, Coverage, chunk_totals_in, coverage};
 pub(crate) use chunk::{Extent, check_chunks, odd_chunks};
 pub use history::{HISTORY_INTERVAL, HistoryPoint, history};
 pub(crate) use history::{HistoryRow, append_history};
@@ -334,6 +334,15 @@ pub fn find_dataset(client: &mut impl GenericClient, name: &str) -> Result<Optio
         &[&name],
     );
     sql("reading pgfathom.dataset", row)?.map(|row| dataset_of(&row)).transpose()
+}
+
+/// The names of all datasets, the oldest first.
+pub(crate) fn dataset_names(client: &mut impl GenericClient) -> Result<Vec<String>, LoadError> {
+    if !exists(client)? {
+        return Ok(Vec::new());
+    }
+    let rows = client.query("select name from pgfathom.dataset order by id", &[]);
+    Ok(sql("reading pgfathom.dataset", rows)?.iter().map(|row| row.get(0)).collect())
 }
 
 /// Whether the server is a standby.

@@ -32,7 +32,6 @@ mod shard;
 mod space;
 mod stream;
 mod team;
-pub mod tpcc;
 mod trust;
 pub mod verify;
 mod via;
@@ -42,6 +41,6 @@ pub mod ycsb;
 
 pub use dataset::Dataset;
 pub use error::LoadError;
-pub use fill::{LoadReport, NodeReport, Outcome, load, load_ycsb, load_ycsb_on};
+pub use fill::{LoadReport, NodeReport, Outcome, check_cluster, load, load_ycsb, load_ycsb_on};
 pub use options::{Deadline, Method, Options, Segment, Stop, StopLevel, Via};
 pub use progress::{LoadEvent, Observer, Phase, Progress};

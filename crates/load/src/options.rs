@@ -229,7 +229,7 @@ impl Options {
         let refuse = |flag: &'static str, problem: String, hint: String| {
             Err(LoadError::Option { flag, problem, hint })
         };
-        let rows = dataset.rows();
+        let rows = dataset.numbers();
         if rows > ROWS_MAX {
             return refuse(
                 "--rows",

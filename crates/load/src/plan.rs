@@ -42,11 +42,11 @@ pub fn rows_for_bytes(value_bytes: u64) -> u64 {
     value_bytes.div_ceil(ROW_VALUE_BYTES).max(1)
 }
 
-/// The chunks of a dataset: `count` ranges of `chunk_rows` rows, the last one shorter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The chunks of a dataset: ranges of row numbers, one behind the other.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chunks {
-    rows: u64,
-    chunk_rows: u64,
+    /// Rows, and the length of a chunk of them; the last chunk of each run is shorter.
+    runs: Vec<(u64, u64)>,
 }
 
 impl Chunks {
@@ -56,38 +56,40 @@ impl Chunks {
         let by_size = rows.div_ceil((CHUNK_VALUE_BYTES / row_bytes.max(1)).clamp(1, CHUNK_ROWS_MAX));
         // A multiple of the streams, so that no stream works alone on a last chunk.
         let count = by_size.max(CHUNKS_PER_STREAM_MIN * streams).next_multiple_of(streams);
-        let chunk_rows = rows.div_ceil(count).max(rows.div_ceil(CHUNKS_MAX)).max(1);
-        Chunks { rows, chunk_rows }
+        Chunks::of_length(rows, rows.div_ceil(count).max(rows.div_ceil(CHUNKS_MAX)))
     }
 
     /// Cuts `rows` for streams that each load a node's share of a chunk, so that a share is what a chunk is on a single server.
     pub fn for_nodes(rows: u64, row_bytes: u64, streams: usize, nodes: usize) -> Chunks {
         let nodes = nodes.max(1) as u64;
         let share = Chunks::for_streams(rows.div_ceil(nodes), row_bytes, streams.div_ceil(nodes as usize));
-        Chunks {
-            rows,
-            chunk_rows: (share.chunk_rows * nodes).min(CHUNK_ROWS_MAX).max(rows.div_ceil(CHUNKS_MAX)).max(1),
-        }
+        let length = (share.chunk_rows() * nodes).min(CHUNK_ROWS_MAX).max(rows.div_ceil(CHUNKS_MAX));
+        Chunks::of_length(rows, length)
     }
 
     /// The chunks of a dataset that has been begun with this chunk length.
     pub fn of_length(rows: u64, chunk_rows: u64) -> Chunks {
-        Chunks { rows, chunk_rows: chunk_rows.max(1) }
+        Chunks { runs: vec![(rows, chunk_rows.max(1))] }
+    }
+
+    /// Runs of chunks, each of a length of its own: rows, and the length of a chunk of them.
+    pub fn of_runs(runs: impl IntoIterator<Item = (u64, u64)>) -> Chunks {
+        Chunks { runs: runs.into_iter().map(|(rows, chunk_rows)| (rows, chunk_rows.max(1))).collect() }
     }
 
     /// Rows of the whole dataset.
     pub fn rows(&self) -> u64 {
-        self.rows
+        self.runs.iter().map(|(rows, _)| rows).sum()
     }
 
-    /// Rows of every chunk but the last.
+    /// Rows of every chunk of the first run but the last.
     pub fn chunk_rows(&self) -> u64 {
-        self.chunk_rows
+        self.runs.first().map_or(1, |(_, chunk_rows)| *chunk_rows)
     }
 
     /// How many chunks there are; 0 for a dataset of no rows.
     pub fn count(&self) -> u64 {
-        self.rows.div_ceil(self.chunk_rows)
+        self.runs.iter().map(|(rows, chunk_rows)| rows.div_ceil(*chunk_rows)).sum()
     }
 
     /// The row numbers of chunk `index`.
@@ -95,9 +97,17 @@ impl Chunks {
     /// # Panics
     /// When there is no such chunk.
     pub fn range(&self, index: u64) -> std::ops::Range<u64> {
-        assert!(index < self.count(), "chunk {index} of {}", self.count());
-        let first = index * self.chunk_rows;
-        first..self.rows.min(first.saturating_add(self.chunk_rows))
+        let (mut left, mut first) = (index, 0);
+        for (rows, chunk_rows) in &self.runs {
+            let count = rows.div_ceil(*chunk_rows);
+            if left < count {
+                let from = left * chunk_rows;
+                return first + from..first + (*rows).min(from.saturating_add(*chunk_rows));
+            }
+            left -= count;
+            first += rows;
+        }
+        panic!("chunk {index} of {}", self.count())
     }
 }
 
@@ -292,6 +302,14 @@ mod tests {
         let chunks = Chunks::for_streams(1_000_000, ROW_VALUE_BYTES, 2);
         assert_eq!((chunks.count(), chunks.chunk_rows()), (12, 83_334));
         assert_eq!(chunks.range(11), 916_674..1_000_000);
+    }
+
+    #[test]
+    fn runs_of_chunks_follow_each_other() {
+        let chunks = Chunks::of_runs([(10, 10), (9, 4), (0, 3), (2, 1)]);
+        assert_eq!((chunks.count(), chunks.rows()), (6, 21));
+        let ranges: Vec<_> = (0..6).map(|chunk| chunks.range(chunk)).collect();
+        assert_eq!(ranges, [0..10, 10..14, 14..18, 18..19, 19..20, 20..21]);
     }
 
     #[test]

@@ -15,11 +15,11 @@ use data::FORMAT_VERSION;
 use engines::cluster::Cluster;
 use postgres::{GenericClient, Transaction};
 
-use crate::dataset::{self, Leaves, Parameter, Table, leaf_names, table_names};
+use crate::dataset::{self, DEFAULT, Leaves, OFF, Parameter, Table, leaf_names, table_names};
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, Layout, Relation, qualified, quoted};
 use crate::options::{Method, Options, Stop, StopLevel, Via};
-use crate::plan::{Chunks, LEAVES_MAX, bound_text};
+use crate::plan::{Chunks, LEAVES_MAX};
 use crate::shape::Shape;
 use crate::team::{Member, Team};
 use crate::trust;
@@ -245,8 +245,11 @@ fn plan(
 ) -> Result<(Dataset, Layout), LoadError> {
     let nodes = named_nodes.len();
     let tables = content.tables().len() as u32;
-    let asked = options.partitions.or(cluster.partitions.filter(|_| shape == Shape::Sharded));
-    let partitions = partitions_of(shape, asked, nodes, tables)?;
+    let made_for = cluster.partitions.filter(|_| shape == Shape::Sharded);
+    let usual = made_for.map(|partitions| partitions.min(content.partitions_max()));
+    let asked = options.partitions.or(usual.filter(|partitions| *partitions as usize >= nodes));
+    let most = if asked.is_none() { content.partitions_max() } else { u32::MAX };
+    let partitions = partitions_of(shape, asked, nodes, tables)?.min(most);
     let method = options.method.unwrap_or_default();
     let via = options.via.unwrap_or_default();
     if via == Via::Connect && (shape != Shape::Sharded || method == Method::Freeze) {
@@ -257,13 +260,14 @@ fn plan(
         let hint = "omit it; it is for clusters sharded by postgres_fdw and --method copy".to_owned();
         return Err(LoadError::Option { flag: "--via connect", problem, hint });
     }
-    let rows = content.rows();
-    let chunks = match (options.chunk_rows, shape) {
-        (Some(chunk_rows), _) => Chunks::of_length(rows, chunk_rows),
+    let numbers = content.numbers();
+    let chunk_rows = match (options.chunk_rows, shape) {
+        (Some(chunk_rows), _) => chunk_rows,
+        (None, _) if content.chunks().is_some() => 0,
         (None, Shape::Sharded) if via == Via::Owner => {
-            Chunks::for_nodes(rows, content.row_bytes(), options.streams, nodes)
+            Chunks::for_nodes(numbers, content.row_bytes(), options.streams, nodes).chunk_rows()
         }
-        (None, _) => Chunks::for_streams(rows, content.row_bytes(), options.streams),
+        (None, _) => Chunks::for_streams(numbers, content.row_bytes(), options.streams).chunk_rows(),
     };
     let dataset = Dataset {
         id: 0,
@@ -271,10 +275,10 @@ fn plan(
         schema_name,
         format: FORMAT_VERSION,
         spec: content.spec().clone(),
-        rows,
+        rows: content.rows(),
         partitions: if partitions == 1 { 0 } else { partitions },
         method,
-        chunk_rows: chunks.chunk_rows(),
+        chunk_rows,
         loaded: false,
     };
     let alone = shape == Shape::Single;
@@ -411,16 +415,16 @@ fn create_sql(dataset: &Dataset, tables: &[Table], layout: &Layout) -> String {
         let parent = qualified(&dataset.schema_name, table.name);
         let unlogged = if layout.unlogged { "unlogged " } else { "" };
         let fillfactor = fillfactor_sql(table);
-        if dataset.partitions <= 1 {
+        let Some(by) = table.placement.sql().filter(|_| dataset.partitions > 1) else {
             let tablespace = tablespace_sql(layout, number);
             sql.push_str(&format!("create {unlogged}table {parent} {columns}{fillfactor}{tablespace};"));
             continue;
-        }
-        let (column, first) = (table.placement.0, tablespace_sql(layout, 0));
-        sql.push_str(&format!("create table {parent} {columns} partition by hash ({column}){first};"));
+        };
+        let first = tablespace_sql(layout, 0);
+        sql.push_str(&format!("create table {parent} {columns} partition by {by}{first};"));
         for remainder in 0..dataset.partitions {
             let leaf = qualified(&dataset.schema_name, &format!("{}_p{remainder}", table.name));
-            let bound = format!("for values with (modulus {}, remainder {remainder})", dataset.partitions);
+            let bound = table.placement.bound(remainder, dataset.partitions);
             let tablespace = tablespace_sql(layout, remainder as usize);
             sql.push_str(&format!(
                 "create {unlogged}table {leaf} partition of {parent} {bound}{fillfactor}{tablespace};"
@@ -488,6 +492,7 @@ fn check_identity(
         .iter()
         .filter(|(_, _, value, asked)| differs(asked, value))
         .map(|(_, flag, value, _)| match flag {
+            Some(flag) if matches!(value.as_str(), OFF | DEFAULT) => format!("no {flag}"),
             Some(flag) => format!("{flag} {value}"),
             None => format!("a pgfathom of format {value}"),
         })
@@ -584,6 +589,8 @@ fn check_tables(
     shape: Shape,
 ) -> Result<(), LoadError> {
     let all = table_names(tables, dataset.partitions);
+    let is_divided =
+        |name: &str| tables.iter().any(|table| table.name == name && table.is_divided(dataset.partitions));
     let is_parent = |name: &str| tables.iter().any(|table| table.name == name);
     // What the leaves are on a sharded cluster is for all nodes together to say: see `crate::shard`.
     let names: Vec<String> =
@@ -594,7 +601,7 @@ fn check_tables(
             ledger::check_in_place(client, dataset, &all)?;
             return Err(changed(name, "the table is gone"));
         };
-        let kind = if is_parent(name) && dataset.partitions > 1 { 'p' } else { 'r' };
+        let kind = if is_divided(name) { 'p' } else { 'r' };
         if !relation.ours || relation.kind != kind {
             return Err(changed(name, "the table is another one"));
         }
@@ -604,7 +611,8 @@ fn check_tables(
     if dataset.partitions <= 1 || shape == Shape::Sharded {
         return Ok(());
     }
-    tables.iter().try_for_each(|table| check_bounds(client, dataset, table.name))
+    let divided = tables.iter().filter(|table| table.is_divided(dataset.partitions));
+    divided.into_iter().try_for_each(|table| check_bounds(client, dataset, table))
 }
 
 fn changed(table: &str, problem: &str) -> LoadError {
@@ -612,36 +620,44 @@ fn changed(table: &str, problem: &str) -> LoadError {
 }
 
 /// Refuses a table that is partitioned in another way than the load made it.
-fn check_bounds(client: &mut impl GenericClient, dataset: &Dataset, table: &str) -> Result<(), LoadError> {
+fn check_bounds(client: &mut impl GenericClient, dataset: &Dataset, table: &Table) -> Result<(), LoadError> {
     let rows = client
         .query(
             "select c.relname::text, pg_get_expr(c.relpartbound, c.oid) from pg_inherits i
              join pg_class c on c.oid = i.inhrelid join pg_class p on p.oid = i.inhparent
              join pg_namespace n on n.oid = p.relnamespace
              where n.nspname = $1 and p.relname = $2 and coalesce(to_jsonb(i) ->> 'inhdetachpending', '') <> 'true'",
-            &[&dataset.schema_name, &table],
+            &[&dataset.schema_name, &table.name],
         )
         .map_err(|source| LoadError::sql("reading the partitions' bounds", source))?;
     let bounds: BTreeMap<String, String> =
         rows.iter().map(|row| (row.get(0), row.get::<_, Option<String>>(1).unwrap_or_default())).collect();
     for remainder in 0..dataset.partitions {
-        let name = format!("{table}_p{remainder}");
-        let expected = bound_text(dataset.partitions, remainder);
+        let name = format!("{}_p{remainder}", table.name);
+        let expected = table.placement.bound(remainder, dataset.partitions);
         if bounds.get(&name) != Some(&expected) {
             return Err(changed(&name, "it is no longer the partition it was"));
         }
     }
     if bounds.len() != dataset.partitions as usize {
-        return Err(changed(table, "it has partitions that pgfathom did not make"));
+        return Err(changed(table.name, "it has partitions that pgfathom did not make"));
     }
     Ok(())
 }
 
-/// How many units the ledger has of a dataset with so many tables: chunks of rows, or leaf tables.
-pub(crate) fn chunk_count(dataset: &Dataset, tables: usize) -> u64 {
+/// The chunks of a dataset that was begun.
+pub(crate) fn chunks_of(dataset: &Dataset, content: &dyn dataset::Dataset) -> Chunks {
+    match content.chunks().filter(|_| dataset.chunk_rows == 0) {
+        Some(chunks) => chunks,
+        None => Chunks::of_length(content.numbers(), dataset.chunk_rows),
+    }
+}
+
+/// How many units the ledger has of a dataset: chunks of rows, or leaf tables.
+pub(crate) fn chunk_count(dataset: &Dataset, content: &dyn dataset::Dataset) -> u64 {
     match dataset.method {
-        Method::Copy => Chunks::of_length(dataset.rows, dataset.chunk_rows).count(),
-        Method::Freeze => Leaves::new(tables, dataset.partitions).count() as u64,
+        Method::Copy => chunks_of(dataset, content).count(),
+        Method::Freeze => Leaves::of_tables(content.tables(), dataset.partitions).count() as u64,
     }
 }
 

@@ -33,12 +33,11 @@ use std::time::{Duration, Instant};
 pub(crate) use connect::sql::literal;
 use postgres::{Client, GenericClient};
 
-use crate::dataset::{Table, leaf_names};
+use crate::dataset::{Leaves, Placement, Table, leaf_names};
 use crate::dispatch::{Attachment, Owned};
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, qualified};
 use crate::options::{Stop, StopLevel};
-use crate::plan::bound_text;
 use crate::team::Team;
 
 /// How often the catalogs are looked at when nothing hints at a change.
@@ -68,8 +67,10 @@ pub(crate) fn partitions(
     tables: &[Table],
 ) -> Result<Vec<Partition>, LoadError> {
     let mut found = Vec::new();
-    for (number, table) in tables.iter().enumerate() {
-        found.extend(partitions_of(client, dataset, table, number as u32 * dataset.partitions)?);
+    let leaves = Leaves::of_tables(tables, dataset.partitions);
+    for (number, table) in tables.iter().enumerate().filter(|(_, table)| table.placement != Placement::Whole)
+    {
+        found.extend(partitions_of(client, dataset, table, leaves.at(number as u32, 0))?);
     }
     Ok(found)
 }
@@ -90,7 +91,7 @@ fn partitions_of(
     );
     let rows = rows.map_err(|source| LoadError::sql("reading the partitions", source))?;
     let bounds: BTreeMap<String, u16> = (0..dataset.partitions)
-        .map(|remainder| (bound_text(dataset.partitions, remainder), (first + remainder) as u16))
+        .map(|remainder| (table.placement.bound(remainder, dataset.partitions), (first + remainder) as u16))
         .collect();
     rows.iter()
         // Without a bound: it was detached or dropped while the query ran.
@@ -107,6 +108,19 @@ fn partitions_of(
             Ok(Partition { leaf, local: row.get::<_, &str>(2) == "r", attachment, name })
         })
         .collect()
+}
+
+/// The names of the leaves that are on one node each.
+pub(crate) fn divided_names(dataset: &Dataset, tables: &[Table]) -> Vec<String> {
+    let mut names = leaf_names(tables, dataset.partitions);
+    names.truncate(Leaves::of_tables(tables, dataset.partitions).whole_from());
+    names
+}
+
+/// The leaves that are whole tables, which every node owns.
+pub(crate) fn whole(dataset: &Dataset, tables: &[Table]) -> Owned {
+    let leaves = Leaves::of_tables(tables, dataset.partitions);
+    (leaves.whole_from()..leaves.count()).map(|leaf| (leaf as u16, None)).collect()
 }
 
 /// What the nodes own, or the first leaf about which they disagree.
@@ -168,9 +182,10 @@ pub(crate) fn settled(
         }
         let named: Vec<(&str, Vec<Partition>)> =
             team.members.iter().map(|member| member.name.as_str()).zip(nodes).collect();
-        let leaves = leaf_names(tables, datasets.first().map_or(0, |dataset| dataset.partitions));
-        match ownership(&named, &leaves) {
-            Ok(owned) => {
+        let Some(model) = datasets.first() else { return Ok(Vec::new()) };
+        match ownership(&named, &divided_names(model, tables)) {
+            Ok(mut owned) => {
+                owned.iter_mut().for_each(|owned| owned.extend(whole(model, tables)));
                 let found: Vec<Vec<Partition>> =
                     named.into_iter().map(|(_, partitions)| partitions).collect();
                 adopt(team, datasets, &found)?;

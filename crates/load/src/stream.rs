@@ -102,12 +102,18 @@ impl<'a> Work<'a> {
 
     /// A leaf table, qualified and quoted.
     pub(crate) fn leaf(&self, leaf: u16) -> String {
-        let table = self.table_of(leaf).name;
-        let name = match self.dataset.partitions {
-            0 | 1 => table.to_owned(),
-            _ => format!("{table}_p{}", self.leaves.partition(usize::from(leaf))),
+        let table = self.table_of(leaf);
+        let name = match table.is_divided(self.dataset.partitions) {
+            false => table.name.to_owned(),
+            true => format!("{}_p{}", table.name, self.leaves.partition(usize::from(leaf))),
         };
         qualified(&self.dataset.schema_name, &name)
+    }
+
+    /// About how many rows a leaf has.
+    pub(crate) fn share_of(&self, leaf: u16) -> u64 {
+        let (table, partitions) = (self.table_of(leaf), self.leaves.partitions());
+        table.rows / if table.is_divided(partitions) { u64::from(partitions) } else { 1 }
     }
 
     /// The table of a leaf.
@@ -312,23 +318,11 @@ impl<'a> Stream<'a> {
             return Ok(());
         }
         let rows = self.encoder.rows();
+        pace.bytes += self.encoder.value_bytes();
         self.pass(pace)?;
         let session = self.session.as_mut().expect("a stream connects before it loads");
         session.send(self.encoder.message(), rows)?;
         self.encoder.clear();
-        self.sent(rows, pace);
-        Ok(())
-    }
-
-    /// Sends one CopyData message of `rows` rows that somebody else has encoded.
-    pub(crate) fn send_encoded(
-        &mut self,
-        message: &[u8],
-        rows: u64,
-        pace: &mut Pace,
-    ) -> Result<(), ChunkError> {
-        self.pass(pace)?;
-        self.session().send(message, rows)?;
         self.sent(rows, pace);
         Ok(())
     }
@@ -467,13 +461,20 @@ impl<'a> Stream<'a> {
 pub(crate) struct Pace {
     begun: Instant,
     sent: u64,
+    /// Of values, as far as only the encoder knows them.
+    bytes: u64,
     total: u64,
 }
 
 impl Pace {
     /// A transaction of `total` rows that begins now.
     pub(crate) fn new(total: u64) -> Pace {
-        Pace { begun: Instant::now(), sent: 0, total }
+        Pace { begun: Instant::now(), sent: 0, bytes: 0, total }
+    }
+
+    /// Bytes of the values that were sent, where only the encoder knows them; else 0.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// How long the rest will take if it goes on like this.
@@ -532,7 +533,7 @@ mod tests {
     #[test]
     fn the_pace_tells_whether_the_end_is_near() {
         let begun = Instant::now() - Duration::from_secs(10);
-        let remaining = |sent| Pace { begun, sent, total: 1000 }.remaining();
+        let remaining = |sent| Pace { begun, sent, bytes: 0, total: 1000 }.remaining();
         assert_eq!(remaining(0), Duration::MAX, "nothing is known before the first rows");
         assert!(remaining(100) > Duration::from_secs(80));
         assert!(remaining(900) < DRAIN);

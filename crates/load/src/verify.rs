@@ -61,7 +61,6 @@ mod spread;
 mod sums;
 mod sys;
 pub mod tables;
-pub mod tpcc;
 mod workers;
 
 /// What a verification shall do.
@@ -376,11 +375,13 @@ fn find_dataset(control: &mut Client) -> Result<Dataset, VerifyError> {
 }
 
 /// What to say of a database that lacks the dataset that was named.
-fn what_else(control: &mut Client, wanted: &'static str) -> VerifyError {
-    let other = if wanted == ledger::YCSB { crate::tpcc::TPCC } else { ledger::YCSB };
-    match ledger::find_dataset(control, other) {
-        Ok(Some(_)) => return VerifyError::OtherDataset { wanted, found: other },
-        Ok(None) => {}
+pub fn what_else(control: &mut Client, wanted: &'static str) -> VerifyError {
+    match ledger::dataset_names(control) {
+        Ok(names) => {
+            if let Some(found) = names.into_iter().find(|name| name != wanted) {
+                return VerifyError::OtherDataset { wanted, found };
+            }
+        }
         Err(error) => return error.into(),
     }
     let pgbench =

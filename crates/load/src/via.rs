@@ -22,10 +22,10 @@ use std::collections::BTreeMap;
 use connect::control::Control;
 
 use crate::copy::{Job, PartEnd, Rows};
-use crate::dataset::{Numbers, leaf_names};
+use crate::dataset::{Numbers, Placement};
 use crate::dispatch::Task;
 use crate::error::LoadError;
-use crate::ledger::{self, qualified};
+use crate::ledger::{self, Claim, qualified};
 use crate::shard;
 use crate::stream::{ChunkError, Pace, Stream, copy_command};
 use crate::team;
@@ -43,18 +43,12 @@ pub(crate) fn send(
     job: &Job<'_>,
     stream: &mut Stream<'_>,
     dataset: i32,
-    chunk: u64,
-    count: u64,
+    claim: &Claim,
 ) -> Result<PartEnd, ChunkError> {
-    let range = job.chunks.range(chunk);
+    let (chunk, count) = (claim.chunk, claim.rows);
     let mut pace = Pace::new(count);
-    let mut first = 0;
-    for table in job.work.content.tables() {
-        let rows = range.start.max(first)..range.end.min(first + table.rows);
-        first += table.rows;
-        if rows.is_empty() {
-            continue;
-        }
+    for (number, rows) in job.work.content.segments(job.chunks.range(chunk)) {
+        let table = &job.work.content.tables()[number];
         let parent = qualified(&job.work.dataset.schema_name, table.name);
         stream.session().begin_copy(&copy_command(&parent, table, ""))?;
         stream.send_rows(Numbers::range(rows), &mut pace)?;
@@ -63,7 +57,7 @@ pub(crate) fn send(
     }
     stream.session().settle(0)?;
     stream.session().execute(&ledger::settle_pending_sql(dataset, chunk))?;
-    stream.session().execute("commit")?;
+    stream.session().execute(&claim.commit_sql(pace.bytes(), None))?;
     Ok(PartEnd::Loaded(count))
 }
 
@@ -74,14 +68,29 @@ pub(crate) fn repair(
     rows: &Rows<'_>,
     task: &Task,
 ) -> Result<(), ChunkError> {
-    let mut keys: BTreeMap<u16, Vec<String>> = BTreeMap::new();
-    for &leaf in task.leaves.iter() {
-        keys.insert(leaf, rows.numbers(leaf).map(|row| job.work.content.key(row)).collect());
+    let (content, leaves) = (job.work.content, job.work.leaves);
+    let segments = content.segments(job.chunks.range(task.chunk));
+    let mut doubtful: BTreeMap<u16, Doubtful> = BTreeMap::new();
+    for &leaf in task.leaves.iter().filter(|leaf| rows.count(**leaf) > 0) {
+        let table = leaves.table(usize::from(leaf));
+        let of_table = segments.iter().filter(|(number, _)| *number == table);
+        let conditions: Option<Vec<String>> =
+            of_table.map(|(_, segment)| content.condition(table, segment)).collect();
+        let rows = match (conditions, content.tables()[table].placement) {
+            (None, Placement::Hash { column, kind }) => {
+                let keys = rows.numbers(leaf).map(|row| content.key(row)).collect();
+                Doubtful::Keys { column, kind, keys }
+            }
+            (conditions, _) => Doubtful::Rows(
+                conditions.expect("rows that are not placed by hash have a condition").join(" or "),
+            ),
+        };
+        doubtful.insert(leaf, rows);
     }
     let mut attempts = 0;
     loop {
         attempts += 1;
-        match delete(job, &keys) {
+        match delete(job, &doubtful) {
             Ok(deleted) => {
                 let message = format!(
                     "chunk {} was loaded in part through the entry node: {deleted} rows of it were deleted, and it is loaded again",
@@ -106,8 +115,16 @@ fn is_moving(error: &LoadError) -> bool {
     gone || matches!(error.innermost(), LoadError::Placement { .. })
 }
 
-/// Deletes these keys from the leaves where they are. Returns how many there were.
-fn delete(job: &Job<'_>, keys: &BTreeMap<u16, Vec<String>>) -> Result<u64, LoadError> {
+/// Which rows of a leaf are in doubt.
+enum Doubtful {
+    /// Those for which this holds.
+    Rows(String),
+    /// Those with these placement keys.
+    Keys { column: &'static str, kind: &'static str, keys: Vec<String> },
+}
+
+/// Deletes these rows from the leaves where they are. Returns how many there were.
+fn delete(job: &Job<'_>, doubtful: &BTreeMap<u16, Doubtful>) -> Result<u64, LoadError> {
     let mut controls: Vec<Control> = Vec::with_capacity(job.nodes.len());
     let mut found = Vec::with_capacity(job.nodes.len());
     for place in job.nodes {
@@ -117,29 +134,34 @@ fn delete(job: &Job<'_>, keys: &BTreeMap<u16, Vec<String>>) -> Result<u64, LoadE
         controls.push(control);
         found.push((place.name.as_str(), partitions));
     }
-    let leaves = leaf_names(job.work.content.tables(), job.work.dataset.partitions);
-    let owned = shard::ownership(&found, &leaves)?;
+    let tables = job.work.content.tables();
+    let mut owned = shard::ownership(&found, &shard::divided_names(job.work.dataset, tables))?;
+    // The copies that other nodes have of a whole table are none of the entry node's business.
+    owned[0].extend(shard::whole(job.work.dataset, tables));
     let mut deleted = 0;
     for ((control, place), owned) in controls.iter_mut().zip(job.nodes).zip(&owned) {
         for (leaf, attachment) in owned {
-            let (Some(attachment), Some(keys)) = (attachment, keys.get(leaf)) else { continue };
+            let Some(doubtful) = doubtful.get(leaf) else { continue };
+            let relation =
+                attachment.as_ref().map_or_else(|| job.work.leaf(*leaf), |known| known.relation.clone());
             let table = job.work.table_of(*leaf);
             let failed = |source| {
                 LoadError::sql(format!("deleting uncertain rows of {}", table.name), source).at(&place.name)
             };
             let mut transaction = control.transaction().map_err(failed)?;
             transaction
-                .batch_execute(&format!(
-                    "lock table only {} in share row exclusive mode",
-                    attachment.relation
-                ))
+                .batch_execute(&format!("lock table only {relation} in share row exclusive mode"))
                 .map_err(failed)?;
-            let (column, kind) = table.placement;
-            let sql = format!(
-                "delete from only {} where {column} = any($1::text[]::{kind}[])",
-                attachment.relation
-            );
-            deleted += transaction.execute(&sql, &[keys]).map_err(failed)?;
+            let delete = format!("delete from only {relation} where");
+            deleted += match doubtful {
+                Doubtful::Keys { column, kind, keys } => {
+                    let sql = format!("{delete} {column} = any($1::text[]::{kind}[])");
+                    transaction.execute(&sql, &[keys]).map_err(failed)?
+                }
+                Doubtful::Rows(condition) => {
+                    transaction.execute(&format!("{delete} {condition}"), &[]).map_err(failed)?
+                }
+            };
             transaction.commit().map_err(failed)?;
         }
     }

@@ -2,7 +2,7 @@
 //! keeps the stop rules. None of it waits for a stream and no stream waits for it: a node that hangs delays its own watcher only.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use connect::ConnSpec;
@@ -213,7 +213,12 @@ impl<'a> Watcher<'a> {
             .filter(|partition| partition.local)
             .map(|partition| (partition.leaf, Some(partition.attachment)))
             .collect();
-        if watch.dispatcher.owned().get(self.node).is_some_and(|owned| **owned != found) {
+        // Tables that every node has whole do not move.
+        let is_found = |owned: &Arc<Owned>| {
+            let divided = owned.iter().filter(|(_, attachment)| attachment.is_some());
+            divided.eq(found.iter())
+        };
+        if watch.dispatcher.owned().get(self.node).is_some_and(|owned| !is_found(owned)) {
             watch.dispatcher.set_stale();
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use data::ycsb::{FIELD_BYTES, FIELD_COUNT, KEY_BYTES, Spec};
 use wire::copy::values::Tuples;
 
-use crate::dataset::{Dataset, Encoder, Expected, Numbers, Parameter, Placed, Table};
+use crate::dataset::{Dataset, Encoder, Expected, Numbers, Parameter, Placed, Placement, Table};
 use crate::ledger::YCSB;
 use crate::plan::{ROW_VALUE_BYTES, TABLE};
 use crate::route::key_hash;
@@ -34,7 +34,9 @@ impl Ycsb {
             rows,
             columns: std::iter::once(key).chain(fields).collect(),
             key: Some("ycsb_key"),
-            placement: ("ycsb_key", "varchar"),
+            named_by: None,
+            index: None,
+            placement: Placement::Hash { column: "ycsb_key", kind: "varchar" },
             mutable: &[],
             fillfactor: None,
         };
@@ -85,11 +87,6 @@ impl Dataset for Ycsb {
     fn number(&self, _: usize, found: &[Option<&[u8]>]) -> Option<u64> {
         let key: &[u8; KEY_BYTES] = (*found.first()?)?.try_into().ok()?;
         self.content.row_of_key(key).filter(|row| *row < self.tables[0].rows)
-    }
-
-    fn number_sql(&self, _: usize) -> String {
-        // Keys are a bijection of row numbers that no server computes.
-        "0".to_owned()
     }
 
     fn expect(&self, _: usize, number: u64, _: &[Option<&[u8]>], out: &mut Tuples) -> Expected {

@@ -3,17 +3,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
+use crate::support;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use connect::ConnSpec;
+use engines::Cluster;
 use lab::throwaway::{Installation, Throwaway, installations};
-use load::tpcc::{TpccOptions, find, load_tpcc};
-use load::verify::tpcc::TpccVerifyOptions;
-use load::verify::{Verdict, tpcc};
-use load::{LoadEvent, Observer, Outcome, Progress, Stop};
+use load::verify::Verdict;
+use load::{LoadError, LoadEvent, LoadReport, Observer, Options, Outcome, Progress, Stop};
 use postgres::Client;
+use support::tpcc::{options, verify_tpcc};
+use workloads::tpcc::{Tpcc, find};
 
 /// What the loading process is told in its environment: socket folder, port.
 const CHILD: &str = "PGFATHOM_TEST_TPCC_LOADER";
@@ -32,8 +34,10 @@ fn each_postgres(test: impl Fn(&Installation) + Sync) {
     });
 }
 
-fn options() -> TpccOptions {
-    TpccOptions { reconnect_limit: Duration::from_secs(60), foreign_keys: true, ..TpccOptions::new(2) }
+fn load_tpcc(target: &ConnSpec, observer: &mut dyn Observer) -> Result<LoadReport, LoadError> {
+    let dataset = Tpcc::new(2, 1, true, None);
+    let asked = Options { reconnect_limit: Duration::from_secs(60), ..options(&dataset) };
+    load::load(&Cluster::single(target.clone()), &dataset, &asked, &Stop::new(), observer)
 }
 
 /// Remembers what happened.
@@ -54,7 +58,7 @@ fn tpcc_loader_process() {
     let order = std::env::var(CHILD).expect("started by another test");
     let (dir, port) = order.rsplit_once(' ').unwrap();
     let target = ConnSpec::unix(Path::new(dir), port.parse().unwrap(), "postgres", "postgres");
-    load_tpcc(&target, &options(), &Stop::new(), &mut Notes::default()).unwrap();
+    load_tpcc(&target, &mut Notes::default()).unwrap();
 }
 
 fn spawn_loader(cluster: &Throwaway) -> Child {
@@ -109,9 +113,7 @@ fn await_chunks(client: &mut Client, chunks: i64, mut is_over: impl FnMut() -> b
 }
 
 fn assert_exact(target: &ConnSpec) {
-    let stop = Stop::new();
-    let asked = TpccVerifyOptions { deep: false, jobs: 2, stop: &stop };
-    let report = tpcc::run(target, &asked, &mut |_| {}).unwrap();
+    let report = verify_tpcc(target, false).unwrap();
     assert_eq!(report.verdict(), Verdict::Exact, "{:?}", report.differences);
     let mut client = connect(target);
     let found = find(&mut client).unwrap().expect("a dataset");
@@ -152,7 +154,7 @@ fn a_load_survives_kill_at_any_moment() {
         }
         println!("{in_copy} of {KILLS} kills hit rows under way, {last} of 7 chunks were safe at the end");
         assert!(in_copy >= 2, "only {in_copy} kills hit the copy phase");
-        load_tpcc(&cluster.spec(), &options(), &Stop::new(), &mut Notes::default()).unwrap();
+        load_tpcc(&cluster.spec(), &mut Notes::default()).unwrap();
         assert_exact(&cluster.spec());
     });
 }
@@ -164,7 +166,7 @@ fn a_server_that_crashes_is_waited_for() {
         let target = cluster.spec();
         let mut notes = Notes::default();
         let report = std::thread::scope(|scope| {
-            let loader = scope.spawn(|| load_tpcc(&target, &options(), &Stop::new(), &mut notes));
+            let loader = scope.spawn(|| load_tpcc(&target, &mut notes));
             await_chunks(&mut connect(&target), 2, || false);
             cluster.kill9().unwrap();
             std::thread::sleep(Duration::from_millis(300));
@@ -182,7 +184,7 @@ fn two_loaders_at_once_load_everything_once() {
     each_postgres(|installation| {
         let cluster = Throwaway::start(installation, &[]).unwrap();
         let target = cluster.spec();
-        let load = || load_tpcc(&target, &options(), &Stop::new(), &mut Notes::default()).unwrap();
+        let load = || load_tpcc(&target, &mut Notes::default()).unwrap();
         let reports =
             std::thread::scope(|scope| [scope.spawn(load), scope.spawn(load)].map(|it| it.join().unwrap()));
         assert!(reports.iter().all(|report| report.totals.chunks == 7), "{reports:?}");

@@ -6,11 +6,11 @@ use connect::ConnSpec;
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use lab::throwaway::{SUPERUSER, Throwaway, installations};
 use load::progress::Silent;
-use load::tpcc::{TpccOptions, load_tpcc};
-use load::verify::tpcc::TpccVerifyOptions;
 use load::verify::{Verdict, VerifyError, VerifyOptions};
 use load::{LoadError, Options, Outcome, Stop};
+use support::tpcc::{load_tpcc, verify_tpcc, warehouses};
 use support::words;
+use workloads::tpcc::Tpcc;
 
 const ROWS: u64 = 2000;
 
@@ -53,8 +53,7 @@ fn verify(spec: &ConnSpec, is_tpcc: bool, deep: bool) -> Result<(Verdict, String
         problems.into_iter().chain(differences).collect::<Vec<_>>().join("\n")
     };
     if is_tpcc {
-        let report =
-            load::verify::tpcc::run(spec, &TpccVerifyOptions { deep, jobs: 2, stop: &stop }, &mut |_| {})?;
+        let report = verify_tpcc(spec, deep)?;
         let problems = report.problems.iter().map(ToString::to_string).collect();
         let differences = report.differences.iter().map(ToString::to_string).collect();
         return Ok((report.verdict(), lines(problems, differences), report.notes.join("\n")));
@@ -335,7 +334,7 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
 fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
     on_each(|server| {
         server.execute("create database w").unwrap();
-        load_tpcc(&database(server, "w"), &TpccOptions::new(1), &Stop::new(), &mut Silent).unwrap();
+        load_tpcc(&database(server, "w"), &warehouses(1), &mut Silent).unwrap();
         let contradicts = "is inconsistent";
         damage(
             server,
@@ -402,7 +401,7 @@ fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
                 ),
                 ("alter table item rename to items", Refused("it is now public.items")),
                 ("create table more () inherits (district)", Different("has child tables")),
-                ("update pgfathom.tpcc set warehouses = 2", Refused(contradicts)),
+                ("update pgfathom.parameter set value = 2 where name = 'scale'", Refused(contradicts)),
                 ("update pgfathom.dataset set rows = rows + 1", Refused(contradicts)),
                 ("delete from pgfathom.chunk where chunk = 3", Refused(contradicts)),
                 ("update pgfathom.chunk set rows = rows - 1 where chunk = 2", Refused(contradicts)),
@@ -449,8 +448,7 @@ fn a_partition_that_is_being_detached_is_never_exact() {
 fn foreign_keys_that_let_rows_pass_are_never_exact() {
     on_each(|server| {
         server.execute("create database k").unwrap();
-        let asked = TpccOptions { foreign_keys: true, ..TpccOptions::new(1) };
-        load_tpcc(&database(server, "k"), &asked, &Stop::new(), &mut Silent).unwrap();
+        load_tpcc(&database(server, "k"), &Tpcc::new(1, 1, true, None), &mut Silent).unwrap();
         damage(
             server,
             "k",

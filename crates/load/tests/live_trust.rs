@@ -9,19 +9,17 @@ use std::time::Duration;
 use connect::ConnSpec;
 use lab::throwaway::{Throwaway, ThrowawayCluster};
 use load::progress::{LoadEvent, Phase};
-use load::tpcc::{TpccOptions, load_tpcc, load_tpcc_on};
-use load::verify::tpcc::TpccVerifyOptions;
 use load::verify::{MirrorOptions, Verdict, VerifyError, VerifyOptions};
 use load::{LoadError, Observer, Options, Outcome, Progress, Stop};
 use record::ProgressSample;
 use support::cluster::cluster_of;
+use support::tpcc::{load_tpcc, load_tpcc_on, verify_tpcc, verify_tpcc_on, warehouses};
 use support::{Notes, each_postgres, options, start, words};
 
 fn verify(spec: &ConnSpec, is_tpcc: bool) -> Result<Verdict, VerifyError> {
     let stop = Stop::new();
     if is_tpcc {
-        let options = TpccVerifyOptions { deep: false, jobs: 1, stop: &stop };
-        return load::verify::tpcc::run(spec, &options, &mut |_| {}).map(|report| report.verdict());
+        return verify_tpcc(spec, false).map(|report| report.verdict());
     }
     let options = VerifyOptions { deep: false, jobs: 1, history: None, stop: &stop };
     load::verify::run(spec, &options, &mut |_| {}).map(|report| report.verdict())
@@ -55,8 +53,7 @@ fn tables_of_others_that_refer_to_ours_are_refused() {
         let server = start(installation);
         server.execute("create role mallory").unwrap();
         server.execute("create database w").unwrap();
-        load_tpcc(&server.spec().with_dbname("w"), &TpccOptions::new(1), &Stop::new(), &mut Notes::default())
-            .unwrap();
+        load_tpcc(&server.spec().with_dbname("w"), &warehouses(1), &mut Notes::default()).unwrap();
         let prepared = "grant create on schema public to mallory; grant select, references on new_order to mallory; set role mallory;";
         let refer = "create table evil_no (o int, d int, w int, primary key (w, d, o), \
                      foreign key (w, d, o) references new_order (no_w_id, no_d_id, no_o_id) on delete cascade);";
@@ -157,7 +154,7 @@ fn default_privileges_let_nobody_attach_code_to_new_tables() {
             server.execute_in(name, prepare).unwrap();
             let (spec, mut notes) = (server.spec().with_dbname(name), Notes::default());
             let report = match is_tpcc {
-                true => load_tpcc(&spec, &TpccOptions::new(1), &Stop::new(), &mut notes),
+                true => load_tpcc(&spec, &warehouses(1), &mut notes),
                 false => load::load_ycsb(&spec, &options(500, 2), &Stop::new(), &mut notes),
             };
             assert_eq!(report.unwrap().outcome, Outcome::Complete);
@@ -194,7 +191,7 @@ fn a_schema_of_somebody_else_gets_no_tables() {
             assert!(words(&error).contains(&format!("the schema {user} belongs to the role mallory")));
         };
         named(load::load_ycsb(&spec, &options(50, 0), &Stop::new(), &mut Notes::default()).unwrap_err());
-        named(load_tpcc(&spec, &TpccOptions::new(1), &Stop::new(), &mut Notes::default()).unwrap_err());
+        named(load_tpcc(&spec, &warehouses(1), &mut Notes::default()).unwrap_err());
         assert_eq!(value_in(&server, "y", "select to_regnamespace('pgfathom')::text"), None);
     });
 }
@@ -255,8 +252,7 @@ fn verify_on(nodes: &ThrowawayCluster, is_tpcc: bool, deep: bool) -> (Verdict, S
     let stop = Stop::new();
     let mirror = MirrorOptions { lag_limit: Duration::from_secs(5), standbys: false };
     if is_tpcc {
-        let options = TpccVerifyOptions { deep, jobs: 1, stop: &stop };
-        let report = load::verify::tpcc::run_cluster(&cluster_of(nodes), &options, &mut |_| {}).unwrap();
+        let report = verify_tpcc_on(&cluster_of(nodes), deep).unwrap();
         let lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
         return (report.verdict(), lines.join("\n"));
     }
@@ -273,7 +269,7 @@ fn a_node_that_gives_other_rows_or_none_is_never_exact() {
         let mut notes = Notes::default();
         let asked = Options { partitions: None, ..options(500, 0) };
         load::load_ycsb_on(&cluster_of(&nodes), &asked, &Stop::new(), &mut notes).unwrap();
-        load_tpcc_on(&cluster_of(&nodes), &TpccOptions::new(2), &Stop::new(), &mut notes).unwrap();
+        load_tpcc_on(&cluster_of(&nodes), &warehouses(2), &mut notes).unwrap();
         let swap = |table: &str, one: &str, other: &str| {
             (
                 format!(

@@ -155,7 +155,7 @@ fn wrong_values() {
                 "--document-size: \"1\" is not a size of documents: a size or a range from 256 bytes to 64 MiB is expected",
                 "20MB",
             ),
-            usage("load tpcc --rows 1", "--rows is for load ycsb", "sized by warehouses"),
+            usage("load tpcc --rows 1", "--rows is not for load tpcc", "sized by warehouses"),
             usage(
                 "load tpcc -s 1 --rows 1",
                 "-s/--scale and --rows cannot be used together",

@@ -109,7 +109,7 @@ fn stop_rules_and_mistakes_end_with_their_codes() {
                 "node n1 failed",
                 "on every node of a cluster",
             ),
-            ("load tpcc -s 1 --segment 1/2", "--segment is for load ycsb", "load tpcc"),
+            ("load tpcc -s 1 --segment 1/2", "1 warehouses cannot be spread over", "give at least"),
         ];
         for (arguments, message, hint) in cases {
             let ended = lab.expect(1, arguments);

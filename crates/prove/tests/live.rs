@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use connect::ConnSpec;
+use engines::Cluster;
 use lab::throwaway::{Installation, Throwaway, installations};
-use load::tpcc::{TpccOptions, load_tpcc};
+use load::dataset::Dataset;
 use prove::tpcc::{Answer, Condition, Options, Outcome, ProveError, Report, prove};
 
 const WAREHOUSES: u32 = 2;
@@ -24,9 +25,10 @@ fn on_each(test: impl Fn(&Installation, Throwaway) + Sync) {
             let test = &test;
             scope.spawn(move || {
                 let cluster = Throwaway::start(installation, &[]).unwrap();
-                let options = TpccOptions::new(WAREHOUSES);
-                load_tpcc(&cluster.spec(), &options, &load::Stop::new(), &mut load::progress::Silent)
-                    .unwrap();
+                let dataset = workloads::tpcc::Tpcc::new(WAREHOUSES, 1, false, None);
+                let options = load::Options::new(dataset.numbers(), dataset.spec().clone());
+                let (target, stop) = (Cluster::single(cluster.spec()), load::Stop::new());
+                load::load(&target, &dataset, &options, &stop, &mut load::progress::Silent).unwrap();
                 test(installation, cluster);
             });
         }

@@ -7,7 +7,8 @@ use load::{LoadError, ledger};
 use postgres::Client;
 
 /// All of them, in the order in which help names them.
-pub const DATASETS: &[Registration] = &[crate::tpcb::DATASET, crate::documents::DATASET];
+pub const DATASETS: &[Registration] =
+    &[crate::tpcc::DATASET, crate::tpcb::DATASET, crate::documents::DATASET];
 
 /// Values of a dataset's own flags, or its parameters in the ledger, by name.
 pub type Flags = BTreeMap<String, String>;
@@ -66,6 +67,8 @@ pub struct Request {
     pub seed: u64,
     /// `--fillfactor`.
     pub fillfactor: Option<u32>,
+    /// `--foreign-keys`.
+    pub foreign_keys: bool,
     /// The dataset's own flags that were given.
     pub flags: Flags,
 }

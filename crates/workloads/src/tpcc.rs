@@ -1,3 +1,11 @@
 //! TPC-C: nine tables of a wholesaler, five transactions at terminals.
 
+mod dataset;
+mod found;
 pub mod orders;
+mod rows;
+mod schema;
+
+pub use dataset::{DATASET, Tpcc};
+pub use found::{TpccDataset, find};
+pub use schema::TPCC;

@@ -18,6 +18,7 @@ use postgres::Client;
 use record::ProgressSample;
 use workloads::documents::Documents;
 use workloads::tpcb::Tpcb;
+use workloads::tpcc::Tpcc;
 
 fn each_postgres(test: impl Fn(&Installation) + Sync) {
     let found = installations();
@@ -41,7 +42,7 @@ impl Observer for Quiet {
 }
 
 fn options(dataset: &dyn Dataset) -> Options {
-    Options { streams: 3, ..Options::new(dataset.rows(), dataset.spec().clone()) }
+    Options { streams: 3, ..Options::new(dataset.numbers(), dataset.spec().clone()) }
 }
 
 fn load_on(cluster: &Cluster, dataset: &dyn Dataset, options: &Options) -> Result<LoadReport, LoadError> {
@@ -171,11 +172,15 @@ fn every_loading_flag_works_for_every_dataset() {
         let server = start(installation);
         let cluster = Cluster::single(server.spec());
         let sizes = "300..40kB".parse().unwrap();
-        let datasets: [Box<dyn Dataset>; 2] =
-            [Box::new(Tpcb::new(1, 1, None)), Box::new(Documents::new(500, 7, sizes))];
+        let datasets: [Box<dyn Dataset>; 3] = [
+            Box::new(Tpcb::new(1, 1, None)),
+            Box::new(Documents::new(500, 7, sizes)),
+            Box::new(Tpcc::new(3, 1, false, None)),
+        ];
         for dataset in &datasets {
             let dataset = &**dataset;
-            let plain = Options { restart: true, chunk_rows: Some(dataset.rows() / 9), ..options(dataset) };
+            let plain =
+                Options { restart: true, chunk_rows: Some(dataset.numbers() / 9), ..options(dataset) };
             let ways = [
                 (3, Method::Freeze, true),
                 (0, Method::Copy, false),
@@ -289,8 +294,8 @@ fn on_a_cluster_every_row_is_where_its_key_belongs() {
         let nodes = ThrowawayCluster::sharded(installation, 2, 4).expect("a throwaway cluster starts");
         let cluster = Cluster::from_file(nodes.file(), &Sources::of_process()).unwrap();
         let documents = Documents::new(200, 1, "300..3kB".parse().unwrap());
-        let tpcb = Tpcb::new(1, 1, None);
-        let datasets: [&dyn Dataset; 2] = [&documents, &tpcb];
+        let (tpcb, tpcc) = (Tpcb::new(1, 1, None), Tpcc::new(2, 1, false, None));
+        let datasets: [&dyn Dataset; 3] = [&documents, &tpcb, &tpcc];
         for dataset in datasets {
             for (method, via) in
                 [(Method::Copy, Via::Owner), (Method::Freeze, Via::Owner), (Method::Copy, Via::Connect)]
@@ -298,7 +303,9 @@ fn on_a_cluster_every_row_is_where_its_key_belongs() {
                 let asked =
                     Options { restart: true, method: Some(method), via: Some(via), ..options(dataset) };
                 let report = load_on(&cluster, dataset, &asked).unwrap();
-                assert_eq!((report.outcome, report.totals.rows), (Outcome::Complete, dataset.rows()));
+                // Two nodes: a table that every node has whole is there twice.
+                let rows = dataset.rows() + dataset.whole_rows();
+                assert_eq!((report.outcome, report.totals.rows), (Outcome::Complete, rows));
                 assert_exact(&cluster, dataset);
             }
         }

@@ -6,12 +6,11 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::fingerprint;
 use crate::human;
-use crate::recording::Recording;
+use crate::recording::{Recording, fields};
 use connect::ConnSpec;
 use connect::control::Control;
 use data::tpcc::WAREHOUSES_MAX;
 use data::tpcc::nurand::Constants;
-use load::tpcc::TpccDataset;
 use load::{LoadError, ledger};
 use record::{Exit, State};
 use run::routing::Connects;
@@ -20,8 +19,10 @@ use run::workload::Mix as Mixed;
 use run::workload::tpcc::judge::Terms;
 use run::workload::tpcc::pace::Mix;
 use run::workload::tpcc::{Isolation, Tpcc};
+use serde_json::json;
 use std::time::Duration;
 use workloads::driving::ServerAudit;
+use workloads::tpcc::TpccDataset;
 use workloads::tpcc::orders::OrdersAudit;
 
 /// The name of the workload.
@@ -155,12 +156,12 @@ impl Plan {
         if !ledger::exists(client)? {
             return Err(missing());
         }
-        let found = load::tpcc::find(client)?.ok_or_else(missing)?;
+        let found = workloads::tpcc::find(client)?.ok_or_else(missing)?;
         if !found.dataset.loaded {
             return Err(Failure::usage("the TPC-C dataset of this database is not completely loaded")
                 .hint(format!("continue where it stopped: pgfathom load tpcc -s {}", found.warehouses)));
         }
-        let names = load::tpcc::table_names(found.dataset.partitions);
+        let names = found.table_names();
         ledger::check_in_place(client, &found.dataset, &names)?;
         Ok(found)
     }
@@ -194,7 +195,7 @@ impl Plan {
         let (homes, connects) = placed.unzip();
         tpcc.homes = homes;
         announce(control, &found)?;
-        Ok((tpcc, crate::load::tpcc::dataset(&found), connects))
+        Ok((tpcc, described(&found), connects))
     }
 
     fn tpcc_workload(&self, warehouses: u32, constants: Constants, schema: Option<String>) -> Tpcc {
@@ -321,6 +322,24 @@ impl Plan {
             () if search.passing == 0 => Exit::SloMissed,
             () => Exit::Ok,
         })
+    }
+}
+
+/// The dataset as the run directory names it.
+fn described(found: &TpccDataset) -> record::model::Dataset {
+    record::model::Dataset {
+        name: found.dataset.name.clone(),
+        format_version: found.dataset.format,
+        seed: found.dataset.spec.seed,
+        rows: found.dataset.rows,
+        parameters: fields(json!({
+            "schema": found.dataset.schema_name,
+            "warehouses": found.warehouses,
+            "c_load": found.c_load(),
+            "foreign_keys": found.foreign_keys,
+            "fillfactor": found.fillfactor,
+            "partitions": (found.dataset.partitions > 0).then_some(found.dataset.partitions),
+        })),
     }
 }
 

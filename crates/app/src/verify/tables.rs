@@ -1,6 +1,6 @@
 //! `verify` of datasets of several tables: prove that they hold exactly the rows that were loaded.
 
-use super::{PRINTED_MAX, Plan, What, no_outcome, told};
+use super::{PRINTED_MAX, Plan, no_outcome, told};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::load::stop_of;
@@ -9,75 +9,26 @@ use crate::skeleton::Outcome;
 use crate::{human, terminal};
 use connect::control::Control;
 use engines::Cluster;
-use load::verify::tables::{KIND_NAMES, TablesOptions, TablesReport};
-use load::verify::tpcc::TpccVerifyOptions;
-use load::verify::{VerifyError, VerifyProgress};
+use load::verify::VerifyProgress;
+use load::verify::tables::{KIND_NAMES, TablesOptions, TablesReport, run_cluster};
 use record::model::{Check, CheckResult, Step};
 use record::sample::SOURCE_VERIFY;
 use record::{Exit, ProgressSample, State, Verdict};
 use serde_json::json;
 
-/// What the database holds.
-enum Held {
-    Tpcc,
-    Other(Box<dyn load::Dataset>),
+/// The dataset that the database holds.
+fn held(name: &'static str, control: &mut Control) -> Result<Box<dyn load::Dataset>, Failure> {
+    let registration = workloads::dataset::named(name);
+    let found = registration.map(|registration| registration.find(control)).transpose()?.flatten();
+    found.ok_or_else(|| load::verify::what_else(control, name).into())
 }
 
-impl Held {
-    fn find(what: What, control: &mut Control) -> Result<Held, Failure> {
-        let What::Registered(name) = what else { return Ok(Held::Tpcc) };
-        let registration = workloads::dataset::named(name);
-        let found = registration.map(|registration| registration.find(control)).transpose()?.flatten();
-        Ok(Held::Other(found.ok_or_else(|| {
-            Failure::usage(format!("this database holds no dataset {name} that pgfathom has loaded"))
-                .hint(format!("pgfathom load {name} makes one; a dataset of pgbench -i has no ledger"))
-        })?))
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Held::Tpcc => load::tpcc::TPCC,
-            Held::Other(content) => content.name(),
-        }
-    }
-
-    /// As the run directory holds it.
-    fn described(&self, control: &mut Control) -> Option<record::model::Dataset> {
-        let content = match self {
-            Held::Tpcc => {
-                return load::tpcc::find(&mut **control)
-                    .ok()
-                    .flatten()
-                    .as_ref()
-                    .map(crate::load::tpcc::dataset);
-            }
-            Held::Other(content) => content,
-        };
-        let found = load::ledger::find_dataset(&mut **control, content.name()).ok().flatten()?;
-        let mut dataset = crate::load::dataset(&found);
-        crate::load::add_parameters(&mut dataset, &**content);
-        Some(dataset)
-    }
-
-    fn verify(
-        &self,
-        cluster: &Cluster,
-        deep: bool,
-        jobs: usize,
-        stop: &load::Stop,
-        observer: &mut dyn FnMut(&VerifyProgress),
-    ) -> Result<TablesReport, VerifyError> {
-        match self {
-            Held::Tpcc => {
-                let options = TpccVerifyOptions { deep, jobs, stop };
-                load::verify::tpcc::run_cluster(cluster, &options, observer)
-            }
-            Held::Other(content) => {
-                let options = TablesOptions { deep, jobs, stop };
-                load::verify::tables::run_cluster(cluster, &**content, &options, observer)
-            }
-        }
-    }
+/// As the run directory holds it.
+fn described(content: &dyn load::Dataset, control: &mut Control) -> Option<record::model::Dataset> {
+    let found = load::ledger::find_dataset(&mut **control, content.name()).ok().flatten()?;
+    let mut dataset = crate::load::dataset(&found);
+    crate::load::add_parameters(&mut dataset, content);
+    Some(dataset)
 }
 
 impl Plan {
@@ -90,12 +41,12 @@ impl Plan {
         context: &Context,
         cluster: &Cluster,
         control: &mut Control,
-        what: What,
+        name: &'static str,
     ) -> Result<Exit, Failure> {
-        let dataset = Held::find(what, control)?;
+        let dataset = held(name, control)?;
         let opening = self.opening(dataset.name());
         let entry = cluster.data_nodes().next().unwrap_or(0);
-        let described = dataset.described(control);
+        let described = described(&*dataset, control);
         let recording = opening.open(context, cluster, (entry, control))?;
         let jobs = self.jobs.min(load::plan::STREAMS_MAX);
         opening.in_one_step(recording, |recording, step| {
@@ -108,7 +59,8 @@ impl Plan {
             let mut progress = terminal::Progress::new(context.terminal.as_ref(), self.progress);
             let mut last = (None, 0, dir.now_us());
             let deep = self.deep;
-            let verified = dataset.verify(cluster, deep, jobs, &stop, &mut |now: &VerifyProgress| {
+            let options = TablesOptions { deep, jobs, stop: &stop };
+            let verified = run_cluster(cluster, &*dataset, &options, &mut |now: &VerifyProgress| {
                 if last.0 != Some(now.phase) {
                     recording.keep(dir.begin_phase(step, now.phase.as_str()).map(|_| ()));
                     last = (Some(now.phase), 0, last.2);

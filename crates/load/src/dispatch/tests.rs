@@ -38,7 +38,7 @@ fn buckets(chunk: u64) -> Buckets {
 fn what_is_missing_is_what_no_ledger_has() {
     let all = all(6);
     let missing = |coverage: &[(Option<Vec<u16>>, ChunkSet)]| -> Vec<(Vec<u16>, Vec<u64>)> {
-        let plan = NodePlan::new(owned(&[1, 3, 4]), &all, coverage);
+        let plan = NodePlan::new(owned(&[1, 3, 4]), &all, coverage, &|_| None);
         let numbers = |set: &ChunkSet| (0..6).filter(|chunk| set.contains(*chunk)).collect();
         plan.classes.iter().map(|class| (class.leaves.to_vec(), numbers(&class.chunks))).collect()
     };
@@ -51,12 +51,12 @@ fn what_is_missing_is_what_no_ledger_has() {
     // Leaves of other nodes say nothing.
     assert_eq!(missing(&[(Some(vec![0, 2, 5]), all.clone())]).len(), 1);
     assert_eq!(missing(&[(Some(vec![1, 3, 4]), all.clone())]), []);
-    assert!(NodePlan::new(owned(&[]), &all, &[]).classes.is_empty());
+    assert!(NodePlan::new(owned(&[]), &all, &[], &|_| None).classes.is_empty());
 }
 
 #[test]
 fn one_stream_hashes_and_all_nodes_have_it() {
-    let plan = |leaves: &[u16]| NodePlan::new(owned(leaves), &all(3), &[]);
+    let plan = |leaves: &[u16]| NodePlan::new(owned(leaves), &all(3), &[], &|_| None);
     let dispatcher = Dispatcher::new(true, vec![plan(&[0, 2]), plan(&[1, 3])]);
     let first = task(&dispatcher, 0);
     assert_eq!((first.chunk, first.sorted.is_none()), (0, true));
@@ -76,7 +76,7 @@ fn one_stream_hashes_and_all_nodes_have_it() {
 
 #[test]
 fn a_stream_that_never_gets_to_hashing_holds_up_nobody() {
-    let plan = |leaves: &[u16]| NodePlan::new(owned(leaves), &all(1), &[]);
+    let plan = |leaves: &[u16]| NodePlan::new(owned(leaves), &all(1), &[], &|_| None);
     let dispatcher = Dispatcher::new(true, vec![plan(&[0]), plan(&[1])]);
     let now = Instant::now();
     assert!(matches!(dispatcher.next(0, now), Next::Task(_)));
@@ -87,7 +87,7 @@ fn a_stream_that_never_gets_to_hashing_holds_up_nobody() {
 
 #[test]
 fn a_chunk_of_another_loader_is_looked_at_again_when_nothing_else_is_left() {
-    let dispatcher = Dispatcher::new(true, vec![NodePlan::new(owned(&[0]), &all(2), &[])]);
+    let dispatcher = Dispatcher::new(true, vec![NodePlan::new(owned(&[0]), &all(2), &[], &|_| None)]);
     let now = Instant::now();
     assert_eq!(task(&dispatcher, 0).chunk, 0);
     dispatcher.set_aside(0, 0, now);
@@ -101,7 +101,7 @@ fn a_chunk_of_another_loader_is_looked_at_again_when_nothing_else_is_left() {
 
 #[test]
 fn a_part_that_failed_comes_again() {
-    let dispatcher = Dispatcher::new(true, vec![NodePlan::new(owned(&[0]), &all(3), &[])]);
+    let dispatcher = Dispatcher::new(true, vec![NodePlan::new(owned(&[0]), &all(3), &[], &|_| None)]);
     for chunk in 0..3 {
         assert_eq!(task(&dispatcher, 0).chunk, chunk);
     }
@@ -112,7 +112,7 @@ fn a_part_that_failed_comes_again() {
 
 #[test]
 fn every_peer_loads_everything_where_rows_are_repeated() {
-    let plan = || NodePlan::new(owned(&[0]), &all(2), &[]);
+    let plan = || NodePlan::new(owned(&[0]), &all(2), &[], &|_| None);
     let dispatcher = Dispatcher::new(false, vec![plan(), plan()]);
     task(&dispatcher, 0);
     dispatcher.end(0, 0, None);
@@ -121,7 +121,7 @@ fn every_peer_loads_everything_where_rows_are_repeated() {
 
 #[test]
 fn nothing_is_handed_out_while_the_plan_is_stale() {
-    let plan = || NodePlan::new(owned(&[0]), &all(2), &[]);
+    let plan = || NodePlan::new(owned(&[0]), &all(2), &[], &|_| None);
     let dispatcher = Dispatcher::new(true, vec![plan()]);
     dispatcher.set_stale();
     assert!(dispatcher.is_stale());
@@ -132,7 +132,7 @@ fn nothing_is_handed_out_while_the_plan_is_stale() {
 
 #[test]
 fn a_node_that_is_paused_gets_nothing_and_the_others_go_on() {
-    let plan = || NodePlan::new(owned(&[0]), &all(2), &[]);
+    let plan = || NodePlan::new(owned(&[0]), &all(2), &[], &|_| None);
     let dispatcher = Dispatcher::new(false, vec![plan(), plan()]);
     assert!(dispatcher.set_paused(0, true) && !dispatcher.set_paused(0, true));
     assert!(matches!(dispatcher.next(0, Instant::now()), Next::Wait(_)));
@@ -196,8 +196,13 @@ impl World {
         let coverage = |ledger: &Vec<(u64, Vec<u16>)>| -> Coverage {
             ledger.iter().map(|(chunk, leaves)| (Some(leaves.clone()), set(CHUNKS, &[*chunk]))).collect()
         };
-        let coverage = united(self.ledgers.iter().map(coverage).collect());
-        (0..NODES).map(|node| NodePlan::new(self.owned(node), &all(CHUNKS), &coverage)).collect()
+        let coverage = united(
+            &self.ledgers.iter().map(coverage).collect::<Vec<_>>(),
+            0,
+            usize::from(LEAVES),
+            usize::from(LEAVES),
+        );
+        (0..NODES).map(|node| NodePlan::new(self.owned(node), &all(CHUNKS), &coverage, &|_| None)).collect()
     }
 
     /// What the transaction of a part does: `Ok` with the leaves that are loaded afterwards, `Err` when the plan is stale.

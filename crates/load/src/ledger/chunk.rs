@@ -32,19 +32,6 @@ impl ChunkTotals {
     }
 }
 
-/// The chunks that are loaded. `count` is how many the dataset has; a number beyond it means that the ledger is damaged.
-pub(crate) fn done_chunks(client: &mut Client, id: i32, count: u64) -> Result<ChunkSet, LoadError> {
-    let doing = "reading pgfathom.chunk";
-    let mut done = ChunkSet::new(count);
-    // Row by row: millions of them shall not be collected first.
-    let mut rows = sql(doing, client.query_raw("select chunk from pgfathom.chunk where dataset = $1", [id]))?;
-    while let Some(row) = sql(doing, rows.next_row())? {
-        let chunk = u64::try_from(row.get::<_, i64>(0)).ok().filter(|chunk| *chunk < count);
-        done.insert(chunk.ok_or(LoadError::DamagedLedger { table: "chunk", column: "chunk" })?);
-    }
-    Ok(done)
-}
-
 /// Which chunks are loaded for which leaf tables: one set of chunks per set of leaves that occurs, `None` for all leaves.
 pub(crate) type Coverage = Vec<(Option<Vec<u16>>, ChunkSet)>;
 
@@ -111,7 +98,7 @@ pub(crate) fn chunk_totals_in(
 pub(crate) fn odd_chunks(
     client: &mut Client,
     id: i32,
-    is_right: impl Fn(usize, u64, u64) -> bool,
+    mut is_right: impl FnMut(usize, u64, u64) -> bool,
 ) -> Result<Option<(u64, u64)>, LoadError> {
     let doing = "reading pgfathom.chunk";
     let mut odd: Option<(u64, u64)> = None;
@@ -302,6 +289,19 @@ impl Claim {
         format!(
             "update pgfathom.chunk set rows = {}, bytes = {}, checksum = {} where dataset = {} and chunk = {}",
             self.rows, self.bytes, self.checksum as i64, self.dataset, self.chunk
+        )
+    }
+
+    /// The statements that commit it. Where only the encoder knew how many bytes there are, they are filled in; `leaf` is the first one, where
+    /// the row is for some leaves.
+    pub(crate) fn commit_sql(&self, encoded_bytes: u64, leaf: Option<u16>) -> String {
+        if encoded_bytes == 0 {
+            return "commit".to_owned();
+        }
+        let leaf = leaf.map(|leaf| format!(" and leaf = {leaf}")).unwrap_or_default();
+        format!(
+            "update pgfathom.chunk set bytes = {encoded_bytes} where dataset = {} and chunk = {}{leaf}; commit",
+            self.dataset, self.chunk
         )
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use postgres::GenericClient;
+use postgres::{GenericClient, Row};
 
 use super::sql;
 use crate::dataset::Parameter;
@@ -37,16 +37,39 @@ pub(crate) fn set_parameters(
     Ok(())
 }
 
-/// The parameters of a dataset, by name. One of an older program has none: it is YCSB's or TPC-C's, which are known otherwise.
+/// The parameters of a dataset, by name. YCSB has none beyond the columns of `pgfathom.dataset`.
 ///
 /// # Errors
 /// When the query fails.
 pub fn parameters(client: &mut impl GenericClient, id: i32) -> Result<BTreeMap<String, String>, LoadError> {
     let doing = "reading pgfathom.parameter";
-    let there = client.query_one("select to_regclass('pgfathom.parameter') is not null", &[]);
-    if !sql(doing, there)?.get::<_, bool>(0) {
-        return Ok(BTreeMap::new());
+    if !is_there(client, "pgfathom.parameter")? {
+        return of_older(client, id);
     }
     let rows = client.query("select name, value from pgfathom.parameter where dataset = $1", &[&id]);
-    Ok(sql(doing, rows)?.iter().map(|row| (row.get(0), row.get(1))).collect())
+    let found: BTreeMap<String, String> =
+        sql(doing, rows)?.iter().map(|row| (row.get(0), row.get(1))).collect();
+    if found.is_empty() { of_older(client, id) } else { Ok(found) }
+}
+
+fn is_there(client: &mut impl GenericClient, table: &str) -> Result<bool, LoadError> {
+    let there = client.query_one("select to_regclass($1) is not null", &[&table]);
+    Ok(sql("looking for the tables of the ledger", there)?.get(0))
+}
+
+/// What programs before 2026-11-23 wrote of TPC-C: a table of its own.
+fn of_older(client: &mut impl GenericClient, id: i32) -> Result<BTreeMap<String, String>, LoadError> {
+    if !is_there(client, "pgfathom.tpcc")? {
+        return Ok(BTreeMap::new());
+    }
+    let row = client.query_opt(
+        "select warehouses::text, case when foreign_keys then 'on' else 'off' end, coalesce(fillfactor::text, 'default')
+         from pgfathom.tpcc where dataset = $1",
+        &[&id],
+    );
+    let names = ["scale", "foreign keys", "fill factor"];
+    let row = sql("reading pgfathom.tpcc", row)?;
+    let of_row =
+        |row: Row| names.iter().enumerate().map(|(n, name)| ((*name).to_owned(), row.get(n))).collect();
+    Ok(row.map(of_row).unwrap_or_default())
 }

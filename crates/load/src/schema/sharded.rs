@@ -13,7 +13,6 @@ use super::{NamedNode, columns_sql, fillfactor_sql, tablespace_sql};
 use crate::dataset::{Leaves, Table};
 use crate::error::LoadError;
 use crate::ledger::{Dataset, Layout, qualified, quoted};
-use crate::plan::names_of;
 use crate::shard::{self, literal};
 
 /// Leaves per node of a new dataset when nobody says how many: enough to move some to a node that is added.
@@ -29,7 +28,7 @@ pub(super) fn owners(
     model: &Dataset,
     tables: &[Table],
 ) -> Result<Vec<usize>, Box<LoadError>> {
-    let leaves = Leaves::new(tables.len(), model.partitions);
+    let leaves = Leaves::of_tables(tables, model.partitions);
     let nodes = transactions.len();
     // Leaves of one number are on one node, whatever their table.
     let mut owners: Vec<usize> =
@@ -97,9 +96,12 @@ pub(super) fn create_sql(
     me: usize,
     servers: &BTreeMap<usize, String>,
 ) -> String {
-    let partitions = dataset.partitions as usize;
-    let each = std::iter::zip(tables, owners.chunks(partitions.max(1)));
-    each.map(|(table, owners)| create_table_sql(dataset, table, layout, owners, me, servers)).collect()
+    let leaves = Leaves::of_tables(tables, dataset.partitions);
+    let each = tables.iter().enumerate().map(|(number, table)| {
+        let owners = &owners[leaves.at(number as u32, 0) as usize..];
+        create_table_sql(dataset, table, layout, owners, me, servers)
+    });
+    each.collect()
 }
 
 fn create_table_sql(
@@ -113,13 +115,17 @@ fn create_table_sql(
     let parent = qualified(&dataset.schema_name, table.name);
     let fillfactor = fillfactor_sql(table);
     let unlogged = if layout.unlogged { "unlogged " } else { "" };
-    let mut sql =
-        format!("create table {parent} {} partition by hash ({});", columns_sql(table), table.placement.0);
+    let columns = columns_sql(table);
+    let Some(by) = table.placement.sql() else {
+        let tablespace = tablespace_sql(layout, 0);
+        return format!("create {unlogged}table {parent} {columns}{fillfactor}{tablespace};");
+    };
+    let mut sql = format!("create table {parent} {columns} partition by {by};");
     // Tablespaces are dealt out among the leaves of this node.
     let mut place = 0;
-    for (remainder, name) in names_of(table.name, dataset.partitions).iter().enumerate() {
+    for (remainder, name) in table.leaf_names(dataset.partitions).iter().enumerate() {
         let leaf = qualified(&dataset.schema_name, name);
-        let bound = format!("for values with (modulus {}, remainder {remainder})", dataset.partitions);
+        let bound = table.placement.bound(remainder as u32, dataset.partitions);
         if owners[remainder] == me {
             let tablespace = tablespace_sql(layout, place);
             sql.push_str(&format!(

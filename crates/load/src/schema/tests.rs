@@ -85,7 +85,7 @@ fn the_table_is_that_of_the_field_report() {
     let leaf = |remainder: u32, tablespace: &str| {
         format!(
             "create table \"public\".\"usertable_p{remainder}\" partition of \"public\".\"usertable\" \
-             for values with (modulus 3, remainder {remainder}) tablespace \"{tablespace}\";"
+             FOR VALUES WITH (modulus 3, remainder {remainder}) tablespace \"{tablespace}\";"
         )
     };
     assert!(parts.contains(&leaf(0, "fast")) && parts.contains(&leaf(1, "big")), "{parts}");
@@ -104,7 +104,7 @@ fn a_node_has_its_own_leaves_and_points_at_the_others() {
     let layout = Layout { tablespaces: Some(vec!["a".into(), "b".into()]), ..Layout::default() };
     let dataset = Dataset { partitions: 6, ..dataset() };
     let sql = sharded::create_sql(&dataset, &tables(), &layout, &[0, 1, 2, 0, 1, 1], 1, &servers);
-    let bound = |remainder: u32| format!("for values with (modulus 6, remainder {remainder})");
+    let bound = |remainder: u32| format!("FOR VALUES WITH (modulus 6, remainder {remainder})");
     for (leaf, tablespace) in [(1, "a"), (4, "b"), (5, "a")] {
         let local = format!(
             "create table \"public\".\"usertable_p{leaf}\" partition of \"public\".\"usertable\" {} tablespace \"{tablespace}\";",
@@ -151,7 +151,10 @@ fn a_layout_is_continued_as_it_was_begun() {
 
 #[test]
 fn units_are_chunks_or_leaves() {
-    assert_eq!(chunk_count(&dataset(), 1), 10);
-    assert_eq!(chunk_count(&Dataset { method: Method::Freeze, ..dataset() }, 1), 8);
-    assert_eq!(chunk_count(&Dataset { method: Method::Freeze, partitions: 0, ..dataset() }, 4), 4);
+    let content = Ycsb::new(1000, spec(1));
+    assert_eq!(chunk_count(&dataset(), &content), 10);
+    assert_eq!(chunk_count(&Dataset { method: Method::Freeze, ..dataset() }, &content), 8);
+    assert_eq!(chunk_count(&Dataset { method: Method::Freeze, partitions: 0, ..dataset() }, &content), 1);
+    let four: Vec<Table> = tables().into_iter().cycle().take(4).collect();
+    assert_eq!(Leaves::of_tables(&four, 0).count(), 4);
 }

@@ -68,7 +68,7 @@ pub enum VerifyError {
         /// The one that was named.
         wanted: &'static str,
         /// The one that is there.
-        found: &'static str,
+        found: String,
     },
     /// The database holds pgbench's tables, which have no ledger.
     #[error(

@@ -12,10 +12,14 @@
 //! the same from the bytes that it would send.
 //!
 //! **Runs change rows.** A dataset says which rows a run may have left ([`Dataset::expect`]) and which columns change where their values cannot be
-//! known ([`crate::dataset::Table::mutable`]). Of these its audit says whether they fit together ([`Dataset::audit`]).
+//! known ([`crate::dataset::Table::mutable`]). Of these its audit says whether they fit together ([`Dataset::audit`]). Where a run may have written
+//! anywhere, only tables that no run changes are verified afterwards ([`Dataset::after_runs`]).
 //!
-//! **On a cluster** every node's own tables are read there, in a snapshot of that node. Where every node holds all rows, each node's copy is proved
-//! by itself.
+//! **On a cluster** every node's own tables are read there, in a snapshot of that node. Where every node holds all rows of a table, each node's copy
+//! is proved by itself. A row that a node has in another's leaf is misplaced.
+//!
+//! (`hash_record_extended` of the columns themselves would not do: the hash of a numeric leaves its sign out, and two rows that trade the values of
+//! one column leave their sum as it was.)
 
 use std::time::Instant;
 
@@ -26,14 +30,15 @@ use postgres::Client;
 use self::content::hashes_as_we_do;
 use super::catalog::reads_block_ranges;
 use super::workers::{self, Coordinator, Queues, Workers};
-use super::{Method, Site, VerifyError, VerifyProgress, split};
-use crate::dataset::{Audit, Auditor, Dataset, table_names};
+use super::{Method, Problem, Site, VerifyError, VerifyProgress, split};
+use crate::dataset::{AfterRuns, Audit, Auditor, Dataset, table_names};
 use crate::ledger;
 use crate::options::Stop;
 
 pub(in crate::verify) use self::report::Findings;
 pub use self::report::{Difference, DifferenceKind, KIND_NAMES, KINDS, TableFound, TablesReport};
 
+mod chunks;
 mod content;
 mod place;
 mod report;
@@ -59,15 +64,15 @@ const CELLS_MAX: u64 = 1 << 20;
 
 /// How much is done at once.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+pub struct Limits {
     /// Row numbers that are marked at a time, one bit each.
-    numbers: u64,
+    pub numbers: u64,
     /// Blocks that a connection reads at once, where the server can read a range of them.
-    blocks_at_once: u64,
+    pub blocks_at_once: u64,
 }
 
 /// 128 MB of marks; 64 MB of blocks.
-const LIMITS: Limits = Limits { numbers: 1 << 30, blocks_at_once: 8192 };
+pub const LIMITS: Limits = Limits { numbers: 1 << 30, blocks_at_once: 8192 };
 
 /// All rows of one table: wherever they are, or one node's copy of them.
 #[derive(Debug)]
@@ -75,8 +80,8 @@ struct TableAt {
     table: usize,
     /// Whose copy it is.
     node: Option<String>,
-    /// Rows of a cell, as a power of two.
-    shift: u32,
+    /// Row numbers of a cell.
+    per_cell: u64,
 }
 
 /// A table on a server that holds rows.
@@ -90,6 +95,8 @@ struct Source {
     /// Schema and name, quoted.
     relation: String,
     blocks: u64,
+    /// Its rows belong to another node: what they should be on, by name.
+    belongs_to: Option<String>,
 }
 
 /// A part of a source that one connection reads at once: a condition on the blocks, `None` for all of them.
@@ -104,6 +111,8 @@ struct Setting<'a> {
     content: &'a dyn Dataset,
     tables: Vec<TableAt>,
     sources: Vec<Source>,
+    /// Names of the servers.
+    names: Vec<String>,
     /// Servers read a range of blocks without reading the whole table.
     block_ranges: bool,
     workers: Workers<'a>,
@@ -159,32 +168,50 @@ pub fn run_cluster(
     options: &TablesOptions<'_>,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<TablesReport, VerifyError> {
+    run_within(cluster, content, options, observer, LIMITS, true)
+}
+
+/// `may_hash`: whether what the server can do is used, or a test wants to see what is done without.
+///
+/// # Errors
+/// As [`run_cluster`].
+pub fn run_within(
+    cluster: &Cluster,
+    content: &dyn Dataset,
+    options: &TablesOptions<'_>,
+    observer: &mut dyn FnMut(&VerifyProgress),
+    limits: Limits,
+    may_hash: bool,
+) -> Result<TablesReport, VerifyError> {
     let start = Instant::now();
     let mut notes = Vec::new();
     let mut sites = open(cluster, &mut notes)?;
     let ids = agree(&mut sites, content)?;
-    let place::Places { tables, sources, problems } = place::find(cluster, &mut sites, &ids, content)?;
-    let mut method = choose_method(options, &mut sites, &mut notes)?;
-    let mut block_ranges = true;
-    for (number, site) in sites.iter_mut().enumerate() {
-        if let Some(source) = sources.iter().find(|source| source.site == number) {
-            block_ranges &= reads_block_ranges(&mut site.control, &source.relation)?;
-        }
-    }
-    let (audit, runs) = audit(&mut sites, &ids, content, &tables, &sources)?;
-    if runs > 0 {
-        notes.push(format!("{} have written into the tables since the load", runs_text(runs)));
-    }
+    let runs = runs(&mut sites, &ids)?;
+    let after_runs = content.after_runs().filter(|_| runs > 0);
+    notes.extend(note_of_runs(runs, after_runs.as_ref()));
+    let all = || (0..content.tables().len()).collect();
+    let judged = after_runs.as_ref().map_or_else(all, |after| after.unchanged.clone());
+    let is_one = sites.len() == 1 && sites[0].name.is_none();
+    chunks::check(&mut sites, &ids[0], content)?;
+    let place::Places { tables, sources, mut problems, notes: odd } =
+        place::find(cluster, &mut sites, &ids, content, &judged)?;
+    notes.extend(odd);
+    let mut method = choose_method(options, may_hash, &mut sites, &mut notes)?;
+    let block_ranges = read_ranges(&mut sites, &sources)?;
+    let audit = audit(&mut sites, content, &tables, &sources)?;
+    let names = sites.iter().map(|site| site.name.clone().unwrap_or_default()).collect();
     let (controls, openers) = split(&mut sites);
     let servers = openers.iter().map(|(connect, snapshot)| workers::Site::new(connect.as_ref(), *snapshot));
     let setting = Setting {
         content,
         tables,
         sources,
+        names,
         block_ranges,
         workers: Workers::new(servers.collect(), options.stop),
         jobs: options.jobs.max(1),
-        limits: LIMITS,
+        limits,
     };
     let mut coordinator = Coordinator::new(controls, observer);
     let deep = method == Method::Deep;
@@ -194,9 +221,15 @@ pub fn run_cluster(
     }
     let named = rows::name(&setting, &mut coordinator, &compared.differing, !deep)?;
     compared.found.merge(named);
+    compared.found.merge(rows::misplaced(&setting, &mut coordinator)?);
     let tables = tables_found(&setting, &compared);
+    let is_listed = is_one && after_runs.is_none() && ids[0].method == crate::Method::Copy;
+    let chunks = if is_listed { chunks::expected(&setting, &compared, &ids[0])? } else { Vec::new() };
     drop((coordinator, setting));
     drop(openers);
+    if is_listed {
+        problems.extend(odd_chunks(&mut sites[0].control, ids[0].id, &chunks)?);
+    }
     let updates_accepted = compared.found.written;
     let (differences, totals) = compared.found.findings.into_named();
     Ok(TablesReport {
@@ -206,15 +239,62 @@ pub fn run_cluster(
         tables,
         differences,
         totals,
+        unjudged: after_runs.map(|after| after.unjudged.to_owned()),
         updates_accepted,
         audit,
         ..TablesReport::nothing(start)
     })
 }
 
+/// How many runs the ledgers know.
+fn runs(sites: &mut [Site], ids: &[ledger::Dataset]) -> Result<usize, VerifyError> {
+    let mut runs = 0;
+    for (site, dataset) in std::iter::zip(sites, ids) {
+        runs += ledger::writers(&mut *site.control, dataset)?.len();
+    }
+    Ok(runs)
+}
+
+/// What to say of them.
+fn note_of_runs(runs: usize, after_runs: Option<&AfterRuns>) -> Option<String> {
+    let runs = match runs {
+        0 => return None,
+        1 => "1 run has".to_owned(),
+        runs => format!("{runs} runs have"),
+    };
+    let note = after_runs.map(|after| format!(": {}", after.note)).unwrap_or_default();
+    Some(format!("{runs} written into the tables since the load{note}"))
+}
+
+/// Whether all servers read a range of blocks without reading the whole table.
+fn read_ranges(sites: &mut [Site], sources: &[Source]) -> Result<bool, VerifyError> {
+    let mut all = true;
+    for (number, site) in sites.iter_mut().enumerate() {
+        if let Some(source) = sources.iter().find(|source| source.site == number) {
+            all &= reads_block_ranges(&mut site.control, &source.relation)?;
+        }
+    }
+    Ok(all)
+}
+
+/// The chunks of which the ledger has another checksum or other bytes than there must be.
+fn odd_chunks(
+    control: &mut Client,
+    id: i32,
+    chunks: &[(u64, Option<u64>)],
+) -> Result<Option<Problem>, VerifyError> {
+    let is_right = |chunk: usize, checksum, bytes| {
+        let expected = chunks.get(chunk);
+        expected.is_some_and(|(sum, size)| *sum == checksum && size.is_none_or(|size| size == bytes))
+    };
+    let odd = ledger::odd_chunks(control, id, is_right)?;
+    Ok(odd.map(|(chunk, count)| Problem::LedgerChunks { chunk, count }))
+}
+
 /// Fast as far as sums can prove something, deep otherwise.
 fn choose_method(
     options: &TablesOptions<'_>,
+    may_hash: bool,
     sites: &mut [Site],
     notes: &mut Vec<String>,
 ) -> Result<Method, VerifyError> {
@@ -222,9 +302,9 @@ fn choose_method(
         return Ok(Method::Deep);
     }
     for site in sites {
-        if !hashes_as_we_do(&mut site.control)? {
+        if !may_hash || !hashes_as_we_do(&mut site.control)? {
             notes.push(
-                "the server cannot hash a row as this program does (hash_record_extended, PostgreSQL 14), so every row was read"
+                "the server cannot hash rows as pgfathom does (hash_record_extended, PostgreSQL 14), so every row was read"
                     .to_owned(),
             );
             return Ok(Method::Deep);
@@ -236,8 +316,11 @@ fn choose_method(
 /// The rows of each table into which a load puts some, over all copies.
 fn tables_found(setting: &Setting<'_>, compared: &sums::Compared) -> Vec<TableFound> {
     let cells = &compared.cells;
-    let tables = setting.content.tables().iter().filter(|table| table.rows > 0);
+    let judged = |table: usize| setting.tables.iter().any(|at| at.table == table);
+    let tables = setting.content.tables().iter().enumerate();
     tables
+        .filter(|(number, table)| table.rows > 0 && judged(*number))
+        .map(|(_, table)| table)
         .map(|table| {
             let places = || (0..setting.tables.len()).filter(|at| setting.table(*at).name == table.name);
             TableFound {
@@ -248,10 +331,6 @@ fn tables_found(setting: &Setting<'_>, compared: &sums::Compared) -> Vec<TableFo
             }
         })
         .collect()
-}
-
-fn runs_text(runs: usize) -> String {
-    if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") }
 }
 
 /// Opens a snapshot on each node that holds rows.
@@ -277,7 +356,7 @@ fn agree(sites: &mut [Site], content: &dyn Dataset) -> Result<Vec<ledger::Datase
     for site in sites.iter_mut() {
         let node = site.name.clone();
         let Some(dataset) = ledger::find_dataset(&mut *site.control, content.name())? else {
-            return Err(VerifyError::NoDataset);
+            return Err(super::what_else(&mut site.control, content.name()));
         };
         let name = dataset.name.clone();
         if dataset.format != data::FORMAT_VERSION {
@@ -312,18 +391,13 @@ fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) -> Result<T, 
     result.map_err(|source| VerifyError::Sql { doing, source })
 }
 
-/// Asks the dataset what must hold of its tables together, of each copy of the rows. Also how many runs the ledgers know.
+/// Asks the dataset what must hold of its tables together, of each copy of the rows.
 fn audit(
     sites: &mut [Site],
-    ids: &[ledger::Dataset],
     content: &dyn Dataset,
     tables: &[TableAt],
     sources: &[Source],
-) -> Result<(Audit, usize), VerifyError> {
-    let mut runs = 0;
-    for (site, dataset) in std::iter::zip(sites.iter_mut(), ids) {
-        runs += ledger::writers(&mut *site.control, dataset)?.len();
-    }
+) -> Result<Audit, VerifyError> {
     let mut nodes: Vec<Option<&str>> = tables.iter().map(|table| table.node.as_deref()).collect();
     nodes.dedup();
     let mut all = Audit::default();
@@ -343,7 +417,7 @@ fn audit(
         all.broken.extend(audit.broken.into_iter().map(on));
         all.unknown.extend(audit.unknown.into_iter().map(on));
     }
-    Ok((all, runs))
+    Ok(all)
 }
 
 /// One copy of all rows.
@@ -360,7 +434,7 @@ impl Auditor for Places<'_> {
         const DOING: &str = "adding up what runs have changed";
         let tables = self.content.tables();
         let mut groups: std::collections::BTreeMap<(usize, u32), String> = std::collections::BTreeMap::new();
-        for source in self.sources {
+        for source in self.sources.iter().filter(|source| source.belongs_to.is_none()) {
             let at = &self.tables[source.at];
             if at.node.as_deref() == self.node {
                 let text = groups.entry((source.site, source.partition)).or_insert_with(|| query.to_owned());

@@ -15,6 +15,7 @@ use postgres::Client;
 use record::ProgressSample;
 
 pub(crate) mod cluster;
+pub(crate) mod tpcc;
 
 /// Runs `test` against every PostgreSQL found, each in a thread of its own. Fails when there is none: a live test that tests nothing
 /// must not pass.

@@ -5,9 +5,8 @@ use crate::cli::{Connection, RunDirectory};
 use crate::context::{Context, cpus};
 use crate::failure::Failure;
 use crate::quantity;
-use app::load::{Dataset, Plan};
+use app::load::Plan;
 use clap::{ArgGroup, Args, ValueEnum};
-use load::tpcc::TpccOptions;
 use record::Exit;
 use std::time::Duration;
 
@@ -61,8 +60,8 @@ pub struct Load {
     /// TPC-C and tpcb: fill factor in percent of the tables that transactions update [default: the server's, 100]
     #[arg(long, value_name = "PERCENT", value_parser = quantity::positive_count, help_heading = "Data")]
     pub fillfactor: Option<u64>,
-    /// Hash partitions of the table; 0 is a plain table. TPC-C on a sharded cluster: ranges of warehouses [default: 0, that of the cluster, or
-    /// that of an earlier load]
+    /// Partitions of each table: by hash, those of TPC-C by range of warehouses; 0 is a plain table [default: 0, that of the cluster, or that of an
+    /// earlier load]
     #[arg(long, value_name = "N", value_parser = quantity::count, help_heading = "Data")]
     pub partitions: Option<u64>,
     /// scattered: keys are a pseudo-random bijection of the row number; sequential: they ascend with it
@@ -91,7 +90,7 @@ pub struct Load {
     /// freeze), resumes by leaf [default: copy, or that of an earlier load]
     #[arg(long, value_name = "METHOD", value_enum, hide_possible_values = true, help_heading = "Load")]
     pub method: Option<Method>,
-    /// Rows of a chunk, the unit of resuming [default: about 96 MiB of them]
+    /// Rows of a chunk, the unit of resuming [default: about 96 MiB of them; of TPC-C, a part of a warehouse]
     #[arg(long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Load")]
     pub chunk_rows: Option<u64>,
     /// Tablespace of the table and its index [default: the server's]
@@ -173,16 +172,12 @@ impl Load {
     }
 
     fn plan(self) -> Result<Plan, Failure> {
-        let dataset = if self.what == load::tpcc::TPCC {
-            Dataset::Tpcc(self.tpcc_options()?)
-        } else {
-            let content = self.content()?;
-            let options = self.options(&*content)?;
-            Dataset::Any(content.into(), options)
-        };
+        let content = self.content()?;
+        let options = self.options(&*content)?;
         Ok(Plan {
             address: self.connection.address()?,
-            dataset,
+            content: content.into(),
+            options,
             progress: self.progress,
             watching: self.watching.value(),
             directory: self.directory.output_dir,
@@ -218,50 +213,7 @@ impl Load {
             unlogged: self.unlogged,
             keep_free_bytes: self.keep_free,
             deadline: self.deadline.clone(),
-            ..load::Options::new(content.rows(), content.spec().clone())
-        })
-    }
-
-    fn tpcc_options(&self) -> Result<TpccOptions, Failure> {
-        let sized_otherwise = [
-            (self.rows.is_some(), "--rows"),
-            (self.size.is_some(), "--size"),
-            (self.method.is_some(), "--method"),
-            (self.chunk_rows.is_some(), "--chunk-rows"),
-            (!self.tablespaces.is_empty(), "--tablespaces"),
-            (self.unlogged, "--unlogged"),
-            (self.segment.is_some(), "--segment"),
-            (self.via.is_some(), "--via"),
-            (self.keep_free.is_some(), "--keep-free"),
-            (self.deadline.is_some(), "--deadline"),
-        ];
-        if let Some((_, flag)) = sized_otherwise.iter().find(|(given, _)| *given) {
-            return Err(Failure::usage(format!("{flag} is for load ycsb"))
-                .hint("load tpcc is sized by warehouses: pgfathom load tpcc -s 10 DBNAME"));
-        }
-        let Some(warehouses) = self.scale else {
-            return Err(Failure::usage("load tpcc: -s/--scale is missing")
-                .hint("give the number of warehouses, about 100 MB each: pgfathom load tpcc -s 10 DBNAME"));
-        };
-        let number = |flag: &str, value: u64| {
-            u32::try_from(value).map_err(|_| {
-                Failure::usage(format!("{flag}: the number is too large")).hint("give a smaller number")
-            })
-        };
-        let streams = match self.jobs {
-            Some(jobs) => number("-j/--jobs", jobs)? as usize,
-            None => cpus(),
-        };
-        Ok(TpccOptions {
-            streams,
-            seed: self.seed,
-            foreign_keys: self.foreign_keys,
-            fillfactor: self.fillfactor.map(|percent| number("--fillfactor", percent)).transpose()?,
-            restart: self.restart,
-            force: self.force.clone(),
-            tablespace: self.tablespace.clone(),
-            partitions: self.partitions.map(|partitions| number("--partitions", partitions)).transpose()?,
-            ..TpccOptions::new(number("-s/--scale", warehouses)?)
+            ..load::Options::new(content.numbers(), content.spec().clone())
         })
     }
 }

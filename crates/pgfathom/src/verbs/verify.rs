@@ -79,7 +79,6 @@ impl Verify {
         }
         match word.as_str() {
             "ycsb" => Ok(Some(What::Ycsb)),
-            "tpcc" => Ok(Some(What::Tpcc)),
             _ if self.connection.target.is_some() => {
                 Err(Failure::usage(format!("WHAT: {word:?} is unknown"))
                     .hint("known: ycsb, tpcc; a connection string with spaces is one argument: quote it"))

@@ -57,7 +57,7 @@ pub fn timestamp(unix_us: i64) -> [u8; 8] {
 }
 
 /// Appends a value behind its length, which is not known before.
-pub fn with_length(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn with_length(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     write(out);

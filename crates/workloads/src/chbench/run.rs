@@ -215,13 +215,13 @@ fn analysts(given: &Given) -> Result<u64, Refusal> {
     Ok(analysts)
 }
 
-fn dataset(client: &mut Client) -> Result<load::tpcc::TpccDataset, Refusal> {
+fn dataset(client: &mut Client) -> Result<crate::tpcc::TpccDataset, Refusal> {
     let unreadable = |error: load::LoadError| Refusal::new("cannot read the ledger").because(error);
     let missing = || Refusal::new("this database holds no TPC-C dataset").with_hint(FILL);
     if !load::ledger::exists(client).map_err(unreadable)? {
         return Err(missing());
     }
-    let found = load::tpcc::find(client).map_err(unreadable)?.ok_or_else(missing)?;
+    let found = crate::tpcc::find(client).map_err(unreadable)?.ok_or_else(missing)?;
     if !found.dataset.loaded {
         return Err(Refusal::new("the TPC-C dataset of this database is not completely loaded")
             .with_hint(format!("continue where it stopped: pgfathom load tpcc -s {}", found.warehouses)));

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use engines::hash;
-use load::dataset::{Dataset, Encoder, Expected, Numbers, Parameter, Placed, Table};
+use load::dataset::{Dataset, Encoder, Expected, Numbers, Parameter, Placed, Placement, Table};
 use wire::copy::values::Tuples;
 
 use super::content::{Documents as Content, Pieces};
@@ -80,7 +80,9 @@ impl Documents {
                 ("body", "jsonb not null"),
             ],
             key: Some("doc_id"),
-            placement: ("doc_id", "bigint"),
+            named_by: None,
+            index: None,
+            placement: Placement::Hash { column: "doc_id", kind: "bigint" },
             mutable: &[],
             fillfactor: None,
         };

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use engines::hash;
-use load::dataset::{Audit, Auditor, Dataset, Encoder, Expected, Parameter, Placed, Table, TupleEncoder};
+use load::dataset::{
+    Audit, Auditor, Dataset, Encoder, Expected, Parameter, Placed, Placement, Table, TupleEncoder,
+};
 use load::verify::VerifyError;
 use wire::copy::values::Tuples;
 
@@ -70,7 +72,9 @@ impl Tpcb {
             rows,
             columns: Vec::new(),
             key: Some(key),
-            placement: (key, "int"),
+            named_by: None,
+            index: None,
+            placement: Placement::Hash { column: key, kind: "int" },
             mutable: balance,
             fillfactor: Some(percent),
         };

@@ -35,7 +35,11 @@ pub(super) struct RowHash {
 
 impl RowHash {
     pub(super) fn new(table: &Table) -> RowHash {
-        let oids = table.columns.iter().map(|(_, declared)| type_oid(declared)).collect();
+        RowHash::of_columns(&table.columns)
+    }
+
+    fn of_columns(columns: &[(&str, &str)]) -> RowHash {
+        let oids = columns.iter().map(|(_, declared)| type_oid(declared)).collect();
         RowHash { oids, bytes: Vec::new() }
     }
 
@@ -74,7 +78,8 @@ pub(super) fn condition(table: &Table, fields: &[Option<&[u8]>]) -> String {
             (None, None) => format!("{name} is null"),
         }
     };
-    table.key.unwrap_or(table.placement.0).split(", ").map(part).collect::<Vec<_>>().join(" and ")
+    let named_by = table.key.or(table.named_by).or(table.placement.column()).unwrap_or_default();
+    named_by.split(", ").map(part).collect::<Vec<_>>().join(" and ")
 }
 
 /// Whether the server's hash of a row in binary form is there and agrees with ours, tried with a value of each type that is not plain, and a null.
@@ -89,21 +94,22 @@ pub(super) fn hashes_as_we_do(control: &mut Client) -> Result<bool, VerifyError>
         return Ok(false);
     }
     let theirs = control.query_one(
-        "select hash_record_extended(row(record_send(row(7, 8::bigint, 'ab'::char(4), null::int, '{\"id\": 7}'::jsonb))), 0)",
+        "select hash_record_extended(row(record_send(row(7, 8::bigint, 'ab'::char(4), null::int, '{\"id\": 7}'::jsonb,
+            -12.50::numeric(6,2), timestamp '2026-01-01'))), 0)",
         &[],
     );
     let mut tuple = wire::copy::values::Tuples::new(1);
-    tuple.begin(5);
+    tuple.begin(7);
     tuple.int4(7);
     tuple.int8(8);
     tuple.text(b"ab  ");
     tuple.null();
     tuple.text(b"\x01{\"id\": 7}");
-    let columns = ["int", "bigint", "char(4)", "int", "jsonb"];
-    let columns = columns.map(|kind| ("", kind)).into();
-    let table =
-        Table { name: "", rows: 1, columns, key: None, placement: ("", ""), mutable: &[], fillfactor: None };
-    let ours = RowHash::new(&table).of(tuple.payload());
+    tuple.numeric(-1250, 2);
+    tuple.timestamp(data::tpcc::LOAD_DAY_US);
+    let columns = ["int", "bigint", "char(4)", "int", "jsonb", "numeric(6,2)", "timestamp"];
+    let columns = columns.map(|kind| ("", kind));
+    let ours = RowHash::of_columns(&columns).of(tuple.payload());
     Ok(ours.is_ok_and(|ours| sql(DOING, theirs).is_ok_and(|row| row.get::<_, i64>(0) as u64 == ours)))
 }
 
@@ -118,12 +124,16 @@ mod tests {
             rows: 1,
             columns: vec![("a", "int"), ("b", "bigint")],
             key: Some("b, a"),
-            placement: ("a", "int"),
+            named_by: None,
+            index: None,
+            placement: crate::dataset::Placement::Whole,
             mutable: &[],
             fillfactor: None,
         };
         let (a, b) = (5i32.to_be_bytes(), (-7i64).to_be_bytes());
         assert_eq!(condition(&table, &[Some(&a), Some(&b)]), "b = -7 and a = 5");
         assert_eq!(condition(&table, &[None, Some(&b)]), "b = -7 and a is null");
+        let table = Table { key: None, named_by: Some("a"), ..table };
+        assert_eq!(condition(&table, &[Some(&a), Some(&b)]), "a = 5");
     }
 }

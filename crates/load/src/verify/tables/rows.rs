@@ -7,7 +7,7 @@ use wire::copy::{CopyError, Fields};
 
 use super::content::condition;
 use super::sums::{Cell, ROWS_PER_CHECK, cell_sql, cells_of, numbers};
-use super::{DifferenceKind, Findings, Piece, Setting};
+use super::{DifferenceKind, Findings, Piece, Setting, Source};
 use crate::dataset::{Expected, Table};
 use crate::verify::VerifyError;
 use crate::verify::workers::{Coordinator, Phase, Task};
@@ -58,7 +58,7 @@ impl<'a> Judge<'a> {
         let number = content.number(table, &values);
         let loaded = number.filter(|number| *number < self.table.rows);
         if !self.values {
-            return Ok(loaded);
+            return Ok(loaded.filter(|number| content.is_row(table, *number)));
         }
         self.expected.clear();
         let expected = number
@@ -67,7 +67,7 @@ impl<'a> Judge<'a> {
             found
                 .findings
                 .add(DifferenceKind::Stranger, self.table.name, node, || condition(self.table, &values));
-            return Ok(loaded);
+            return Ok(None);
         }
         let (wrong, is_changed) = self.wrong_columns(&values)?;
         if wrong.is_empty() {
@@ -108,7 +108,7 @@ struct Batch {
 fn batches(setting: &Setting<'_>, cells: &[Cell]) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for cell in cells {
-        let per_cell = 1u64 << setting.tables[cell.at].shift;
+        let per_cell = setting.tables[cell.at].per_cell;
         match batches.last_mut() {
             Some(batch)
                 if batch.at == cell.at
@@ -125,21 +125,21 @@ fn batches(setting: &Setting<'_>, cells: &[Cell]) -> Vec<Batch> {
 /// A bit for each row number of some cells of one table.
 struct Marks<'a> {
     cells: &'a [u64],
-    shift: u32,
+    per_cell: u64,
     words_per_cell: usize,
     words: Vec<AtomicU64>,
 }
 
 impl<'a> Marks<'a> {
-    fn new(cells: &'a [u64], shift: u32) -> Marks<'a> {
-        let words_per_cell = (1usize << shift).div_ceil(64);
+    fn new(cells: &'a [u64], per_cell: u64) -> Marks<'a> {
+        let words_per_cell = per_cell.div_ceil(64) as usize;
         let words = (0..words_per_cell * cells.len()).map(|_| AtomicU64::new(0)).collect();
-        Marks { cells, shift, words_per_cell, words }
+        Marks { cells, per_cell, words_per_cell, words }
     }
 
     fn bit(&self, number: u64) -> Option<(&AtomicU64, u64)> {
-        let cell = self.cells.binary_search(&(number >> self.shift)).ok()?;
-        let within = number & ((1 << self.shift) - 1);
+        let cell = self.cells.binary_search(&(number / self.per_cell)).ok()?;
+        let within = number % self.per_cell;
         Some((&self.words[cell * self.words_per_cell + (within / 64) as usize], 1 << (within % 64)))
     }
 
@@ -163,11 +163,11 @@ pub(super) fn name(
 ) -> Result<Found, VerifyError> {
     let mut found = Found::default();
     for batch in batches(setting, cells) {
-        let (table, shift) = (setting.table(batch.at), setting.tables[batch.at].shift);
-        let marks = Marks::new(&batch.cells, shift);
-        let pieces = setting.pieces(|source| source.at == batch.at);
+        let (table, per_cell) = (setting.table(batch.at), setting.tables[batch.at].per_cell);
+        let marks = Marks::new(&batch.cells, per_cell);
+        let pieces = setting.pieces(|source| source.at == batch.at && source.belongs_to.is_none());
         let queues = setting.queues(&pieces);
-        let rows_total = (batch.cells.len() as u64) << shift;
+        let rows_total = batch.cells.len() as u64 * per_cell;
         let tasks = queues.connections(setting.jobs).into_iter().map(|(site, _)| -> Task<'_, Found> {
             let (batch, marks, pieces, queues) = (&batch, &marks, &pieces, &queues);
             Box::new(move || {
@@ -181,7 +181,10 @@ pub(super) fn name(
         let node = setting.tables[batch.at].node.as_deref();
         for &number in &batch.cells {
             setting.workers.check()?;
-            for row in numbers(setting, Cell { at: batch.at, number }).filter(|row| !marks.is_marked(*row)) {
+            let is_row = |row: &u64| setting.content.is_row(setting.tables[batch.at].table, *row);
+            let unmarked =
+                numbers(setting, Cell { at: batch.at, number }).filter(|row| !marks.is_marked(*row));
+            for row in unmarked.filter(is_row) {
                 found
                     .findings
                     .add(DifferenceKind::Missing, table.name, node, || row_of(setting, batch.at, row));
@@ -253,6 +256,61 @@ fn read<'p>(
     Ok(found)
 }
 
+/// Names the rows that nodes have in leaves of others.
+pub(super) fn misplaced(
+    setting: &Setting<'_>,
+    coordinator: &mut Coordinator<'_>,
+) -> Result<Found, VerifyError> {
+    let pieces = setting.pieces(|source| source.belongs_to.is_some());
+    let mut found = Found::default();
+    if pieces.is_empty() {
+        return Ok(found);
+    }
+    let queues = setting.queues(&pieces);
+    let tasks = queues.connections(setting.jobs).into_iter().map(|(site, _)| -> Task<'_, Found> {
+        let (pieces, queues) = (&pieces, &queues);
+        Box::new(move || {
+            let next = || queues.next(site).map(|number| &pieces[number]);
+            read_misplaced(setting, site, &next)
+        })
+    });
+    for share in coordinator.run(&setting.workers, Phase::Name, 0, tasks.collect())? {
+        found.merge(share);
+    }
+    Ok(found)
+}
+
+fn read_misplaced<'p>(
+    setting: &Setting<'_>,
+    site: usize,
+    next: &dyn Fn() -> Option<&'p Piece>,
+) -> Result<Found, VerifyError> {
+    let mut found = Found::default();
+    let mut reader = setting.workers.open(site)?;
+    while let Some(Piece { source, blocks }) = next() {
+        setting.workers.check()?;
+        let Source { at, relation, belongs_to, .. } = &setting.sources[*source];
+        let table = setting.table(*at);
+        let doing = format!("reading {}", table.name);
+        let filter = blocks.as_ref().map(|blocks| format!(" where {blocks}")).unwrap_or_default();
+        let columns = table.column_list();
+        let sql = format!("copy (select {columns} from only {relation}{filter}) to stdout (format binary)");
+        reader.copy_out(&doing, &sql, |mut tuple| {
+            // Which row it says it is; whether the load made such a row does not matter here.
+            let failed = |source| VerifyError::Copy { doing: doing.clone(), source };
+            let mut values = Vec::with_capacity(table.columns.len());
+            for _ in &table.columns {
+                values.push(tuple.next_field().map_err(failed)?.ok_or_else(|| failed(CopyError::Shape))?);
+            }
+            let kind = DifferenceKind::Misplaced { belongs_to: belongs_to.clone().unwrap_or_default() };
+            let node = Some(setting.names[site].as_str());
+            found.findings.add(kind, table.name, node, || condition(table, &values));
+            Ok(())
+        })?;
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,7 +318,7 @@ mod tests {
     #[test]
     fn a_number_is_marked_once() {
         let cells = [2, 5];
-        let marks = Marks::new(&cells, 10);
+        let marks = Marks::new(&cells, 1024);
         for number in [2048, 2048 + 63, 2048 + 64, 3071, 5120, 6143] {
             assert!(!marks.is_marked(number));
             assert!(marks.mark(number), "{number}");

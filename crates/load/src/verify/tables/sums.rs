@@ -3,9 +3,8 @@
 //! Fast, the server sums up hashes of its rows. Deep, it sends the rows: each is compared at once, and what is summed up is the hash of
 //! its number, so that missing and doubled rows show.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use wire::copy::values::Tuples;
 
 use super::content::RowHash;
 use super::rows::{Found, Judge};
@@ -31,18 +30,25 @@ pub(super) struct Cell {
 pub(super) struct Side {
     /// By table: one per cell, and one for rows that no load makes.
     sums: Vec<Vec<Sum>>,
+    /// The bytes of the values in each cell, of what must be there, where only encoding tells.
+    bytes: Vec<Vec<u64>>,
 }
 
 impl Side {
     fn new(setting: &Setting<'_>) -> Side {
         let cells = |at: usize| vec![Sum::default(); cells_of(setting, at) as usize + 1];
-        Side { sums: (0..setting.tables.len()).map(cells).collect() }
+        let sums: Vec<Vec<Sum>> = (0..setting.tables.len()).map(cells).collect();
+        let bytes = match setting.content.places_bytes() {
+            true => Vec::new(),
+            false => sums.iter().map(|cells| vec![0; cells.len()]).collect(),
+        };
+        Side { sums, bytes }
     }
 
     /// The cell of a row number; `None` is for rows that no load makes.
     fn cell(&self, setting: &Setting<'_>, at: usize, number: Option<u64>) -> Cell {
         let last = self.sums[at].len() as u64 - 1;
-        let number = number.map_or(last, |number| (number >> setting.tables[at].shift).min(last));
+        let number = number.map_or(last, |number| (number / setting.tables[at].per_cell).min(last));
         Cell { at, number }
     }
 
@@ -54,6 +60,9 @@ impl Side {
         for (sum, part) in self.sums.iter_mut().flatten().zip(other.sums.iter().flatten()) {
             sum.add(part.rows, part.hash);
         }
+        for (sum, part) in self.bytes.iter_mut().flatten().zip(other.bytes.iter().flatten()) {
+            *sum += part;
+        }
     }
 
     fn rows(&self, at: usize) -> u64 {
@@ -63,7 +72,7 @@ impl Side {
 
 /// Cells of a table that hold loaded rows.
 pub(super) fn cells_of(setting: &Setting<'_>, at: usize) -> u64 {
-    setting.table(at).rows.div_ceil(1 << setting.tables[at].shift)
+    setting.table(at).rows.div_ceil(setting.tables[at].per_cell)
 }
 
 /// Both sides.
@@ -76,6 +85,20 @@ pub(super) struct Cells {
 impl Cells {
     pub(super) fn rows_expected(&self, at: usize) -> u64 {
         self.expected.rows(at)
+    }
+
+    /// The bytes of the values that must be in these numbers of a table; `None`: they are not whole cells.
+    pub(super) fn bytes_expected(
+        &self,
+        setting: &Setting<'_>,
+        at: usize,
+        numbers: Range<u64>,
+    ) -> Option<u64> {
+        let (per_cell, rows) = (setting.tables[at].per_cell, setting.table(at).rows);
+        let is_whole = numbers.start.is_multiple_of(per_cell)
+            && (numbers.end.is_multiple_of(per_cell) || numbers.end == rows);
+        let cells = (numbers.start / per_cell) as usize..numbers.end.div_ceil(per_cell) as usize;
+        is_whole.then(|| self.expected.bytes.get(at)?.get(cells).map(|bytes| bytes.iter().sum())).flatten()
     }
 
     pub(super) fn rows_found(&self, at: usize) -> u64 {
@@ -101,9 +124,12 @@ enum Share {
 
 /// The cell of a row in SQL; -1 for rows that no load makes.
 pub(super) fn cell_sql(setting: &Setting<'_>, at: usize) -> String {
+    if let Some((sql, _)) = setting.content.cell(setting.tables[at].table) {
+        return sql;
+    }
     let (number, rows) = (setting.content.number_sql(setting.tables[at].table), setting.table(at).rows);
-    let shift = setting.tables[at].shift;
-    format!("case when {number} >= 0 and {number} < {rows} then ({number}) >> {shift} else -1 end")
+    let per_cell = setting.tables[at].per_cell;
+    format!("case when {number} >= 0 and {number} < {rows} then ({number}) / {per_cell} else -1 end")
 }
 
 /// The hash of a row's number: summed up, it tells apart sets of rows.
@@ -117,8 +143,8 @@ pub(super) fn compare(
     coordinator: &mut Coordinator<'_>,
     deep: bool,
 ) -> Result<Compared, VerifyError> {
-    // What is in a table into which nothing was loaded is the audit's business.
-    let pieces = setting.pieces(|source| setting.table(source.at).rows > 0);
+    // What is in a table into which nothing was loaded is the audit's business; what is misplaced is no part of the tables.
+    let pieces = setting.pieces(|source| setting.table(source.at).rows > 0 && source.belongs_to.is_none());
     let queues = setting.queues(&pieces);
     let cells: Vec<Cell> = (0..setting.tables.len())
         .flat_map(|at| (0..cells_of(setting, at)).map(move |number| Cell { at, number }))
@@ -178,27 +204,38 @@ pub(super) fn compare(
 
 /// The row numbers of a cell.
 pub(super) fn numbers(setting: &Setting<'_>, cell: Cell) -> std::ops::Range<u64> {
-    let (shift, rows) = (setting.tables[cell.at].shift, setting.table(cell.at).rows);
-    (cell.number << shift).min(rows)..((cell.number + 1) << shift).min(rows)
+    let (per_cell, rows) = (setting.tables[cell.at].per_cell, setting.table(cell.at).rows);
+    (cell.number * per_cell).min(rows)..((cell.number + 1) * per_cell).min(rows)
 }
 
 /// Adds up what must be in a cell: hashes of rows, or of their numbers.
 fn regenerate(setting: &Setting<'_>, cell: Cell, deep: bool, side: &mut Side) -> Result<u64, VerifyError> {
     let (table, rows) = (setting.tables[cell.at].table, numbers(setting, cell));
-    let mut hash = RowHash::new(setting.table(cell.at));
-    let mut tuple = Tuples::new(1 << 10);
-    let (mut sum, count) = (0u64, rows.end - rows.start);
-    for number in rows {
-        sum = sum.wrapping_add(if deep {
-            number_hash(number)
-        } else {
-            tuple.clear();
-            setting.content.expect(table, number, &[], &mut tuple);
-            let doing = || format!("computing rows of {}", setting.table(cell.at).name);
-            hash.of(tuple.payload()).map_err(|source| VerifyError::Copy { doing: doing(), source })?
+    let (mut sum, mut count, mut bytes) = (0u64, 0, 0);
+    let mut failed = None;
+    if deep && setting.content.places_bytes() {
+        count = rows.end - rows.start;
+        sum = rows.map(number_hash).fold(0, u64::wrapping_add);
+    } else {
+        let mut hash = RowHash::new(setting.table(cell.at));
+        setting.content.each_loaded(table, rows, &mut |number, tuple| {
+            count += 1;
+            bytes += tuple.value_bytes();
+            let hashed = if deep { Ok(number_hash(number)) } else { hash.of(tuple.payload()) };
+            match hashed {
+                Ok(hash) => sum = sum.wrapping_add(hash),
+                Err(error) => failed = Some(error),
+            }
         });
     }
+    if let Some(source) = failed {
+        let doing = format!("computing rows of {}", setting.table(cell.at).name);
+        return Err(VerifyError::Copy { doing, source });
+    }
     side.add(cell, count, sum);
+    if let Some(cells) = side.bytes.get_mut(cell.at) {
+        cells[cell.number as usize] += bytes;
+    }
     Ok(count)
 }
 

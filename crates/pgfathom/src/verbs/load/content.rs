@@ -9,14 +9,13 @@ use workloads::dataset::{DATASETS, Flags, Registration, Request, Size};
 
 /// The names of all datasets that can be filled.
 pub(super) fn names() -> Vec<&'static str> {
-    ["ycsb", "tpcc"].into_iter().chain(DATASETS.iter().map(|dataset| dataset.name)).collect()
+    std::iter::once("ycsb").chain(DATASETS.iter().map(|dataset| dataset.name)).collect()
 }
 
 /// What can be filled, in one line each.
 pub(super) fn about() -> String {
     let mut text =
-        "What to fill: ycsb, the table usertable(ycsb_key, field0..field9) of about 1,100 bytes a row; \
-                    tpcc, the nine tables of TPC-C"
+        "What to fill: ycsb, the table usertable(ycsb_key, field0..field9) of about 1,100 bytes a row"
             .to_owned();
     for dataset in DATASETS {
         text.push_str(&format!("; {}, {}", dataset.name, dataset.about));
@@ -58,7 +57,7 @@ impl FromArgMatches for OwnFlags {
 }
 
 impl Load {
-    /// The dataset, of whatever kind but TPC-C.
+    /// The dataset.
     pub(super) fn content(&self) -> Result<Box<dyn Dataset>, Failure> {
         match workloads::dataset::named(&self.what) {
             Some(registration) => self.registered(registration),
@@ -124,8 +123,13 @@ impl Load {
             bytes: self.size,
             seed: self.seed,
             fillfactor: fillfactor.ok_or_else(|| {
-                Failure::usage("--fillfactor: this percentage is not possible").hint("ask for 10 to 100")
+                Failure::usage(format!(
+                    "--fillfactor: {} percent are not possible",
+                    self.fillfactor.unwrap_or_default()
+                ))
+                .hint("give 10 to 100; 90 leaves space for updates in the same page")
             })?,
+            foreign_keys: self.foreign_keys,
             flags: self.own.0.clone(),
         };
         Ok((registration.build)(&request)?)

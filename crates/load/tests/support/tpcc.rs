@@ -1,0 +1,48 @@
+//! The tables of TPC-C, loaded and verified as any dataset.
+
+use connect::ConnSpec;
+use engines::Cluster;
+use load::dataset::Dataset;
+use load::verify::tables::{TablesOptions, TablesReport, run_cluster};
+use load::verify::{VerifyError, what_else};
+use load::{LoadError, LoadReport, Observer, Options, Stop};
+use workloads::tpcc::{DATASET, TPCC, Tpcc};
+
+/// So many warehouses, without foreign keys.
+pub(crate) fn warehouses(warehouses: u32) -> Tpcc {
+    Tpcc::new(warehouses, 1, false, None)
+}
+
+/// The options of a load with every default.
+pub(crate) fn options(dataset: &Tpcc) -> Options {
+    Options::new(dataset.numbers(), dataset.spec().clone())
+}
+
+pub(crate) fn load_tpcc(
+    target: &ConnSpec,
+    dataset: &Tpcc,
+    observer: &mut dyn Observer,
+) -> Result<LoadReport, LoadError> {
+    load_tpcc_on(&Cluster::single(target.clone()), dataset, observer)
+}
+
+pub(crate) fn load_tpcc_on(
+    cluster: &Cluster,
+    dataset: &Tpcc,
+    observer: &mut dyn Observer,
+) -> Result<LoadReport, LoadError> {
+    load::load(cluster, dataset, &options(dataset), &Stop::new(), observer)
+}
+
+/// Verifies what the database holds of TPC-C.
+pub(crate) fn verify_tpcc(target: &ConnSpec, deep: bool) -> Result<TablesReport, VerifyError> {
+    verify_tpcc_on(&Cluster::single(target.clone()), deep)
+}
+
+pub(crate) fn verify_tpcc_on(cluster: &Cluster, deep: bool) -> Result<TablesReport, VerifyError> {
+    let entry = &cluster.nodes[cluster.data_nodes().next().unwrap_or(0)].spec;
+    let mut client = connect::control::connect(entry).expect("the server accepts connections").into_client();
+    let Some(dataset) = DATASET.find(&mut client)? else { return Err(what_else(&mut client, TPCC)) };
+    let stop = Stop::new();
+    run_cluster(cluster, &*dataset, &TablesOptions { deep, jobs: 2, stop: &stop }, &mut |_| {})
+}

@@ -1,0 +1,4 @@
+//! All tests of this crate in one program; `scripts/test` runs each module as a suite of its own.
+
+mod live_datasets;
+mod live_tpcc;
