@@ -225,7 +225,7 @@ fn a_greenplum_between_two_sizes_is_told() {
     assert!(message.contains("column p.policytype does not exist"), "{message}");
     assert!(hint.contains("this release has another catalog of greenplum"), "{hint}");
     let error = discover("greenplum.down").unwrap_err();
-    assert_eq!(error.to_string(), "the catalog says that node \"seg1\" is down");
+    assert_eq!(error.to_string(), "node \"seg1\" is down in the catalog");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn nodes_that_hold_every_row_are_found_by_their_connection_strings() {
     assert_eq!(pglogical.roles(), [("n1", Role::Peer), ("n2", Role::Peer)]);
 
     let error = discover("mtm.damaged").unwrap_err();
-    assert_eq!(error.to_string(), "the catalog says that node \"node2\" is disabled");
+    assert_eq!(error.to_string(), "node \"node2\" is disabled in the catalog");
     let error = discover("multimaster.conninfo").unwrap_err();
     assert!(chain(&error).contains("permission denied for table pg_subscription"), "{}", chain(&error));
     assert!(error.hint().unwrap().contains("superuser"));
@@ -273,7 +273,7 @@ fn cockroach_is_routed_by_encoded_keys() {
     let (message, hint) = damaged.wrong("secret");
     assert!(message.contains("ZONECONFIG") && hint.contains("may not read"), "{message} {hint}");
     let error = discover("cockroach.dead").unwrap_err();
-    assert_eq!(error.to_string(), "the catalog says that node \"n2\" is not live");
+    assert_eq!(error.to_string(), "node \"n2\" is not live in the catalog");
 }
 
 #[test]

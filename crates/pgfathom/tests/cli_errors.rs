@@ -22,7 +22,7 @@ fn wrong_verbs() {
             usage("prove check /nonexistent/history", "cannot open /nonexistent/history", "history.bin"),
             usage("prove check --level best x", "--level: there is no level \"best\"", "snapshot-isolation"),
             usage("prove banc", "WHAT: \"banc\" is unknown", "bank"),
-            usage("prove ack --fault kill", "--fault: \"kill\" does not say when", "kill@10s,heal@15s"),
+            usage("prove ack --fault kill", "--fault: \"kill\" has no time", "kill@10s,heal@15s"),
             usage("prove ack --fault explode@1s", "--fault: no fault is called \"explode\"", "drop-commit"),
             usage("prove ack --fault random:x", "--fault: \"random:x\" is not a seed", "random:42"),
             usage(

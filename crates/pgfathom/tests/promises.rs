@@ -201,7 +201,7 @@ fn wrong_trials() {
                 "a promotion cannot be repeated on the same cluster",
                 "--local replicated",
             ),
-            usage("prove ack --fault partition", "--fault: \"partition\" does not say when", "partition"),
+            usage("prove ack --fault partition", "--fault: \"partition\" has no time", "partition"),
             usage("prove ack --fault partition=3@1s", "--fault: partition takes no value", "heal"),
         ],
         |_| {},

@@ -14,8 +14,7 @@ pub(crate) type Line = [String; 4];
 
 /// Everything but the latencies, which stand in the tables that all workloads have.
 pub(crate) fn lines(tpcc: &Tpcc) -> Vec<Line> {
-    let line =
-        |what: &str, value: String, requested: String, met: &str| [what.into(), value, requested, met.into()];
+    let line = |what: &str, value: String, goal: String, met: &str| [what.into(), value, goal, met.into()];
     let verdict = |met: bool| if met { "ok" } else { "MISSED" };
     let mut lines = vec![line(
         "New-Orders per minute (tpmC)",
@@ -24,9 +23,9 @@ pub(crate) fn lines(tpcc: &Tpcc) -> Vec<Line> {
         "",
     )];
     if let Some(percent) = tpcc.efficiency_percent {
-        let requested = format!("of 12.86 for each of {}", number::counted(tpcc.warehouses, "warehouse"));
+        let goal = format!("of 12.86 for each of {}", number::counted(tpcc.warehouses, "warehouse"));
         let met = verdict(!tpcc.misses.iter().any(|miss| miss.starts_with("efficiency")));
-        lines.push(line("efficiency", format!("{percent:.1} %"), requested, met));
+        lines.push(line("efficiency", format!("{percent:.1} %"), goal, met));
     }
     for profile in &tpcc.profiles {
         let Some(p90) = profile.response_us_p90 else { continue };
@@ -38,7 +37,7 @@ pub(crate) fn lines(tpcc: &Tpcc) -> Vec<Line> {
         ));
     }
     for share in &tpcc.audit {
-        let requested = match share.percent_max {
+        let goal = match share.percent_max {
             most if most >= 100.0 => format!("at least {} %", share.percent_min),
             most => format!("{} to {most} %", share.percent_min),
         };
@@ -46,7 +45,7 @@ pub(crate) fn lines(tpcc: &Tpcc) -> Vec<Line> {
             TpccShareResult::NotApplicable => "-".to_string(),
             _ => format!("{:.2} % of {}", share.percent(), number::count(share.of)),
         };
-        lines.push(line(&share.name, value, requested, share.result.word()));
+        lines.push(line(&share.name, value, goal, share.result.word()));
     }
     let time = |latency: &LatencySummary| {
         let us = |us: f64| number::latency(us);

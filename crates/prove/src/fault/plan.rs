@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_all_the_words_there_are() {
         for (text, words) in [
-            ("kill", "does not say when"),
+            ("kill", "has no time"),
             ("explode@1s", "no fault is called \"explode\""),
             ("kill@soon", "\"soon\" is no time"),
             ("kill@-1s", "is no time"),
@@ -242,7 +242,7 @@ mod tests {
             ("heal=3@1s", "heal takes no value"),
             ("delay=2h@1s", "is no delay"),
             ("rate=0@1s", "is no number of bytes"),
-            ("", "does not say when"),
+            ("", "has no time"),
         ] {
             let error = Plan::parse(text).unwrap_err();
             assert!(error.to_string().contains(words), "{text}: {error}");

@@ -1,4 +1,4 @@
-//! What was refused while a promise was watched: "kept" beside thousands of refused transactions proves nothing about the promise, and something about the load.
+//! What was refused while a promise was watched: with thousands of refused transactions "kept" is a statement about the load, not about the promise.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

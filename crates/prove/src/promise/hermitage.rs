@@ -7,6 +7,9 @@ use serde_json::{Map, json};
 use crate::hermitage::{Answer, LEVELS, Verdict};
 use engines::profile::Isolation;
 
+/// The level whose scripts are the control of those at stronger ones.
+const WEAKEST: Option<Isolation> = Some(Isolation::ReadCommitted);
+
 /// What a level is for, in the words of a witness.
 fn why(engine: Engine, level: Isolation) -> &'static str {
     if engine.levels.are_own() {
@@ -92,11 +95,8 @@ fn at_level(
         let broken: Vec<&Answer> =
             forbidden.iter().filter(|answer| answer.verdict() == Verdict::Broken).copied().collect();
         let at_weaker = |case: &str| {
-            all.iter().any(|other| {
-                other.case == case
-                    && other.level == Some(Isolation::ReadCommitted)
-                    && other.happened == Some(true)
-            })
+            all.iter()
+                .any(|other| other.case == case && other.level == WEAKEST && other.happened == Some(true))
         };
         let control = (level != Isolation::ReadCommitted).then(|| Control {
             what: "the same scripts at READ COMMITTED".to_owned(),
