@@ -151,6 +151,13 @@ pub fn check_cluster(
         Shape::Sharded => Target::Spread(cluster.data_nodes().count()),
         Shape::Repeated => Target::Copies(cluster.engine.name()),
     };
+    if options.unlogged && options.partitions.unwrap_or(0) > 1 && !content.foreign_keys().is_empty() {
+        return Err(LoadError::Option {
+            flag: "--unlogged",
+            problem: "PostgreSQL has no foreign keys from partitioned tables to unlogged ones".to_owned(),
+            hint: "omit --foreign-keys, --partitions or --unlogged".to_owned(),
+        });
+    }
     content.check(target, options.partitions)
 }
 
