@@ -5,6 +5,7 @@
 
 pub mod content;
 mod dataset;
+pub mod family;
 pub mod run;
 pub mod size;
 

@@ -38,7 +38,7 @@ drivable! {
     /// Balances of accounts, tellers and branches.
     Tpcb(tpcb::run::Tpcb) by &tpcb::run::TpcbFamily;
     /// JSON documents.
-    Documents(documents::run::DocumentsRun) by &documents::run::DocumentsFamily;
+    Documents(documents::run::DocumentsRun) by &documents::family::DocumentsFamily;
     /// TPC-C with analytic queries beside it.
     ChBench(chbench::run::ChBench) by &chbench::run::ChBenchFamily;
 }
