@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::chunk_set::ChunkSet;
 use crate::ledger::Coverage;
-use crate::plan::ChunkSet;
 use crate::route::Sorted;
 
 /// Rows that other streams have hashed for a node and that wait for it, at four bytes each: 64 MB of memory for 16 GB of values.

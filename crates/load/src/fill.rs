@@ -11,6 +11,7 @@ use connect::ConnSpec;
 use engines::cluster::Cluster;
 use postgres::Client;
 
+use crate::chunk_set::ChunkSet;
 pub(crate) use crate::coordinate::{Reporter, coordinate, cpu_us};
 use crate::copy::{self, Job, Place};
 use crate::dataset::{self, Leaves, Target, leaf_names};
@@ -19,7 +20,7 @@ use crate::error::LoadError;
 use crate::freeze;
 use crate::ledger::{self, ChunkTotals, Coverage, Dataset, Layout, qualified};
 use crate::options::{Method, Options, Segment, Stop, Via};
-use crate::plan::{ChunkSet, Chunks};
+use crate::plan::Chunks;
 use crate::progress::{Counters, LoadEvent, Meter, NodeCounters, Observer, Phase};
 pub use crate::report::{LoadReport, NodeReport, Outcome};
 use crate::route;

@@ -7,6 +7,7 @@
 //! Whatever happens to the client, the network or the server, the target is exact at every moment: a chunk's rows and its ledger row
 //! are committed together or not at all, so continuing is nothing but loading the chunks that have no row.
 
+mod chunk_set;
 mod connections;
 mod coordinate;
 mod copy;

@@ -64,7 +64,9 @@ fn the_second_signal_ends_what_hangs() {
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let port = silent.local_addr().expect("it has an address").port().to_string();
     let folder = Folder::new();
-    let mut child = start(&folder, &["verify", "-h", "127.0.0.1", "-p", &port, "-U", "me", "x"]);
+    // The connection must still be tried when the second signal comes, on however busy a host.
+    let target = format!("host=127.0.0.1 port={port} user=me dbname=x connect_timeout=120");
+    let mut child = start(&folder, &["verify", &target]);
     let _held = silent.accept().expect("the command connects");
     signal(&child, "INT");
     let mut lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);

@@ -3,9 +3,10 @@
 use postgres::{Client, GenericClient};
 
 use super::{Dataset, sql};
+use crate::chunk_set::ChunkSet;
 use crate::error::LoadError;
 use crate::options::Method;
-use crate::plan::{ChunkSet, ROW_VALUE_BYTES};
+use crate::plan::ROW_VALUE_BYTES;
 
 /// What the chunks of a dataset sum up to.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
