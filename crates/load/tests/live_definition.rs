@@ -69,7 +69,8 @@ fn verify(spec: &ConnSpec, is_tpcc: bool, deep: bool) -> Result<(Verdict, String
 fn damage(server: &Throwaway, template: &str, is_tpcc: bool, damages: &[(&str, Expected)]) {
     let version = server.installation().version;
     // Both ways judge definitions and ledgers with the same code before they read rows.
-    let is_thorough = testing::is_thorough("each damage verified fast and deep: every other one is verified deep");
+    let is_thorough =
+        testing::is_thorough("each damage verified fast and deep: every other one is verified deep");
     let mut wrong = Vec::new();
     for (number, (sql, expected)) in damages.iter().enumerate() {
         let name = format!("copy{number}");

@@ -173,8 +173,9 @@ fn left_behind(account: &Account) -> String {
             format!("; {cancelled} {statements} of theirs {were} cancelled in the server")
         }
         (cancelled, left) => format!(
-            "; a cancel request was sent for {}, and {left} of them are still running (see pg_stat_activity)",
-            counted(cancelled, "statement")
+            "; a cancel request was sent for {}, and {left} of them {} still running (see pg_stat_activity)",
+            counted(cancelled, "statement"),
+            if left == 1 { "is" } else { "are" }
         ),
     }
 }
@@ -317,7 +318,10 @@ mod tests {
         assert!(detail(0, 0).ends_with("before the outcome was known"));
         assert!(detail(1, 0).ends_with("known; 1 statement of theirs was cancelled in the server"));
         assert!(detail(3, 0).ends_with("known; 3 statements of theirs were cancelled in the server"));
-        assert!(detail(3, 1).contains("asked to cancel 3 statements, and 1 of them went on regardless"));
+        assert!(
+            detail(3, 1)
+                .contains("a cancel request was sent for 3 statements, and 1 of them is still running")
+        );
     }
 
     #[test]
