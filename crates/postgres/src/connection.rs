@@ -24,6 +24,8 @@ type Messages = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessa
 pub(crate) struct Connection {
     runtime: Runtime,
     messages: Messages,
+    /// Why the server ended the session, if this came together with a complete answer: the next request fails with it.
+    ended: Option<Error>,
 }
 
 impl Connection {
@@ -32,7 +34,7 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        Connection { runtime, messages: Box::new(move |cx| connection.poll_message(cx)) }
+        Connection { runtime, messages: Box::new(move |cx| connection.poll_message(cx)), ended: None }
     }
 
     /// Waits for what the connection brings about.
@@ -48,24 +50,33 @@ impl Connection {
         &mut self,
         mut poll: impl FnMut(&mut Context<'_>, bool) -> Poll<Result<T, Error>>,
     ) -> Result<T, Error> {
-        let messages = &mut self.messages;
+        let (messages, ended) = (&mut self.messages, &mut self.ended);
         self.runtime.block_on(future::poll_fn(|cx| {
             let has_ended = loop {
                 match messages(cx) {
                     Poll::Ready(Some(Ok(_))) => {}
                     // A server that ends a session reports why before it closes the socket, and that is the answer.
                     Poll::Ready(Some(Err(error))) => {
+                        let cause = ended.take().unwrap_or(error);
                         return Poll::Ready(match poll(cx, true) {
-                            Poll::Ready(Ok(answer)) => Ok(answer),
+                            Poll::Ready(Ok(answer)) => {
+                                *ended = Some(cause);
+                                Ok(answer)
+                            }
                             Poll::Ready(Err(reported)) if reported.as_db_error().is_some() => Err(reported),
-                            _ => Err(error),
+                            _ => Err(cause),
                         });
                     }
                     Poll::Ready(None) => break true,
                     Poll::Pending => break false,
                 }
             };
-            poll(cx, has_ended)
+            match poll(cx, has_ended) {
+                Poll::Ready(Err(reported)) if reported.is_closed() => {
+                    Poll::Ready(Err(ended.take().unwrap_or(reported)))
+                }
+                other => other,
+            }
         }))
     }
 
