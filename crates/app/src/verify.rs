@@ -7,21 +7,22 @@ use crate::load::stop_of;
 use crate::recording::{Recording, fields};
 use crate::skeleton::{NoOutcome, Opening, Outcome};
 use crate::watching::Watching;
-use crate::{history, human, terminal};
+use crate::{history, human};
 use engines::Cluster;
 use load::verify::{
-    KIND_NAMES, MirrorOptions, NodeReport, VerifyError, VerifyOptions, VerifyProgress, VerifyReport,
-    WriterHistory,
+    KIND_NAMES, MirrorOptions, NodeReport, VerifyError, VerifyOptions, VerifyReport, WriterHistory,
 };
 use record::model::{Check, CheckResult, Step};
-use record::sample::SOURCE_VERIFY;
 use record::summary::NodeResult;
-use record::{Exit, ProgressSample, State, StepId, Verdict};
+use record::{Exit, State, StepId, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod progress;
 mod tables;
+
+use self::progress::Reporter;
 
 /// Differences printed by name; run.json holds more of them, and the count of all.
 const PRINTED_MAX: usize = 20;
@@ -189,27 +190,8 @@ pub fn prove(
     let history = replay(context, cluster);
     let history = history.as_ref().map(|history| history as &dyn WriterHistory);
     let options = VerifyOptions { deep, jobs, history, stop: &stop };
-    let mut progress = terminal::Progress::new(context.terminal.as_ref(), progress);
-    let mut last = (None, 0, dir.now_us());
-    let report = load::verify::run_cluster(cluster, &options, &mirror, &mut |now: &VerifyProgress| {
-        if last.0 != Some(now.phase) {
-            recording.keep(dir.begin_phase(step, now.phase.as_str()).map(|_| ()));
-            last = (Some(now.phase), 0, last.2);
-        }
-        let t_us = dir.now_us();
-        let sample = ProgressSample {
-            phase: now.phase.as_str().to_string(),
-            rows: now.rows_done.saturating_sub(last.1),
-            rows_total: now.rows_done,
-            rows_goal: now.rows_total,
-            streams: jobs as u64,
-            ..ProgressSample::default()
-        };
-        recording.keep(dir.progress_sample(step, SOURCE_VERIFY, t_us, t_us - last.2, &sample));
-        last = (last.0, now.rows_done, t_us);
-        let text = told(now);
-        progress.tell(|_| text.clone(), || text.clone());
-    });
+    let mut reporter = Reporter::new(context, recording, step, jobs, progress);
+    let report = load::verify::run_cluster(cluster, &options, &mirror, &mut |now| reporter.report(now));
     context.terminal.end_progress();
     let report = report?;
     recording.keep(dir.edit_step(step, |step| describe(step, &report)));
@@ -228,21 +210,6 @@ fn replay(context: &Context, cluster: &Cluster) -> Option<history::Replayed> {
             None
         }
     }
-}
-
-fn told(progress: &VerifyProgress) -> String {
-    let seconds = progress.elapsed.as_secs_f64();
-    let share = match progress.rows_total {
-        0 => String::new(),
-        total => format!("  {:.0} %", (progress.rows_done as f64 * 100.0 / total as f64).min(100.0)),
-    };
-    format!(
-        "verify{share}  {} of {}  {}  {}",
-        human::count(progress.rows_done),
-        human::plural(progress.rows_total, "row"),
-        progress.phase.as_str(),
-        human::seconds(seconds)
-    )
 }
 
 /// What a verification came to, as the run directory holds it.

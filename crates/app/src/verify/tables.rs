@@ -1,19 +1,17 @@
 //! `verify` of datasets of several tables: prove that they hold exactly the rows that were loaded.
 
-use super::{PRINTED_MAX, Plan, no_outcome, told};
+use super::{PRINTED_MAX, Plan, Reporter, no_outcome};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::human;
 use crate::load::stop_of;
 use crate::recording::fields;
 use crate::skeleton::Outcome;
-use crate::{human, terminal};
 use connect::control::Control;
 use engines::Cluster;
-use load::verify::VerifyProgress;
 use load::verify::tables::{KIND_NAMES, TablesOptions, TablesReport, run_cluster};
 use record::model::{Check, CheckResult, Step};
-use record::sample::SOURCE_VERIFY;
-use record::{Exit, ProgressSample, State, Verdict};
+use record::{Exit, State, Verdict};
 use serde_json::json;
 
 /// The dataset that the database holds.
@@ -56,29 +54,9 @@ impl Plan {
                 step.parameters = fields(json!({"deep": self.deep, "jobs": jobs}));
             }));
             let stop = stop_of(context);
-            let mut progress = terminal::Progress::new(context.terminal.as_ref(), self.progress);
-            let mut last = (None, 0, dir.now_us());
-            let deep = self.deep;
-            let options = TablesOptions { deep, jobs, stop: &stop };
-            let verified = run_cluster(cluster, &*dataset, &options, &mut |now: &VerifyProgress| {
-                if last.0 != Some(now.phase) {
-                    recording.keep(dir.begin_phase(step, now.phase.as_str()).map(|_| ()));
-                    last = (Some(now.phase), 0, last.2);
-                }
-                let t_us = dir.now_us();
-                let sample = ProgressSample {
-                    phase: now.phase.as_str().to_string(),
-                    rows: now.rows_done.saturating_sub(last.1),
-                    rows_total: now.rows_done,
-                    rows_goal: now.rows_total,
-                    streams: jobs as u64,
-                    ..ProgressSample::default()
-                };
-                recording.keep(dir.progress_sample(step, SOURCE_VERIFY, t_us, t_us - last.2, &sample));
-                last = (last.0, now.rows_done, t_us);
-                let text = told(now);
-                progress.tell(|_| text.clone(), || text.clone());
-            });
+            let mut reporter = Reporter::new(context, recording, step, jobs, self.progress);
+            let options = TablesOptions { deep: self.deep, jobs, stop: &stop };
+            let verified = run_cluster(cluster, &*dataset, &options, &mut |now| reporter.report(now));
             context.terminal.end_progress();
             let report = verified.map_err(no_outcome)?;
             recording.keep(dir.edit_step(step, |step| describe(step, &report)));
