@@ -27,6 +27,7 @@ use load::dataset::{
     TupleEncoder, range_partition,
 };
 use load::plan::{Chunks, PARTITIONS_MAX};
+use record::number::counted;
 use wire::copy::values::Tuples;
 
 use super::rows::{self, LINE_NUMBERS, Maker, Place, numbers};
@@ -232,7 +233,11 @@ impl Dataset for Tpcc {
             Target::Alone if partitions.is_some_and(|asked| asked > most) => {
                 return refused(
                     "--partitions",
-                    format!("{warehouses} warehouses cannot be in {} partitions", partitions.unwrap_or(0)),
+                    format!(
+                        "{} cannot be in {} partitions",
+                        counted(u64::from(warehouses), "warehouse"),
+                        partitions.unwrap_or(0)
+                    ),
                     format!("give at most {most}: a partition is a range of warehouses"),
                 );
             }
