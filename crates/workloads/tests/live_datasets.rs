@@ -68,13 +68,9 @@ fn lines(report: &TablesReport) -> Vec<String> {
     report.differences.iter().map(ToString::to_string).collect()
 }
 
-/// Runs `pgbench` of some installation; `None`: there is none, and it is said.
+/// Runs the `pgbench` of this machine, of whatever release; `None`: there is none, and the skip is reported.
 fn pgbench(server: &Throwaway, arguments: &[&str]) -> Option<()> {
-    let programs = installations().into_iter().map(|installation| installation.program("pgbench"));
-    let Some(program) = programs.into_iter().find(|program| program.exists()) else {
-        testing::skip(&testing::Lack::new("pgbench", "no PostgreSQL installation has one"));
-        return None;
-    };
+    let program = testing::needs::client_program("pgbench").inspect_err(testing::skip).ok()?;
     let target = server.spec();
     let output = Command::new(program)
         .args(arguments)
