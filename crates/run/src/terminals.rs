@@ -21,7 +21,7 @@ pub const TICK: Nanos = NANOS_PER_SECOND / 1_000;
 /// Slots of the wheel, a tick each: 262 seconds, above the longest rest.
 const SLOTS: usize = 1 << 18;
 /// The longest rest that the wheel can hold.
-pub(crate) const REST_MAX: Nanos = (SLOTS as u64 - 2) * TICK;
+pub const REST_MAX: Nanos = (SLOTS as u64 - 2) * TICK;
 /// End of a list.
 const NONE: u32 = u32::MAX;
 /// Streams of rests, apart from those of transactions.
@@ -294,7 +294,7 @@ impl Terminals {
     }
 
     /// When a session can be given a terminal; with several queues, when the next terminal joins one of them.
-    pub(crate) fn next_due(&self, now: Nanos) -> Nanos {
+    pub fn next_due(&self, now: Nanos) -> Nanos {
         if !self.are_grouped() && self.queues[0].length > 0 {
             return now;
         }

@@ -12,4 +12,3 @@ mod scripts_doc;
 mod settle;
 mod simulation;
 mod tls;
-mod tpcc;

@@ -34,7 +34,7 @@ drivable! {
     /// Scripts in pgbench's language.
     Scripts(run::workload::script::Scripts);
     /// Five transactions of a wholesaler.
-    Tpcc(run::workload::tpcc::Tpcc);
+    Tpcc(crate::tpcc::run::Tpcc);
     /// Balances of accounts, tellers and branches.
     Tpcb(tpcb::run::Tpcb) by &tpcb::run::TpcbFamily;
     /// JSON documents.

@@ -4,6 +4,7 @@ mod dataset;
 mod found;
 pub mod orders;
 mod rows;
+pub mod run;
 mod schema;
 
 pub use dataset::{DATASET, Tpcc};

@@ -2,3 +2,4 @@
 
 mod live_datasets;
 mod live_tpcc;
+mod tpcc;

@@ -13,8 +13,8 @@ use load::ledger::Dataset;
 use run::dial::TargetDial;
 use run::engine::connector::Dial;
 use run::routing::{Connects, Homes, KeyOwners, RoutedDial};
-use run::workload::tpcc::homes::Homes as Warehouses;
 use std::sync::Arc;
+use workloads::tpcc::run::homes::Homes as Warehouses;
 
 /// Keys on which client and server have to agree before sessions are held to nodes.
 const SELF_TEST_KEYS: u64 = 512;

@@ -16,14 +16,14 @@ use record::{Exit, State};
 use run::routing::Connects;
 use run::terminals::Users;
 use run::workload::Mix as Mixed;
-use run::workload::tpcc::judge::Terms;
-use run::workload::tpcc::pace::Mix;
-use run::workload::tpcc::{Isolation, Tpcc};
 use serde_json::json;
 use std::time::Duration;
 use workloads::driving::ServerAudit;
 use workloads::tpcc::TpccDataset;
 use workloads::tpcc::orders::OrdersAudit;
+use workloads::tpcc::run::judge::Terms;
+use workloads::tpcc::run::pace::Mix;
+use workloads::tpcc::run::{Isolation, Tpcc};
 
 /// The name of the workload.
 pub(crate) const NAME: &str = "tpcc";

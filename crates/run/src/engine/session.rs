@@ -337,7 +337,7 @@ impl Session {
     }
 
     /// Does nothing until `deadline`. The connection is not looked at meanwhile.
-    pub(crate) async fn sleep_until(&self, deadline: Nanos) {
+    pub async fn sleep_until(&self, deadline: Nanos) {
         poll_fn(|_| {
             let mut state = self.state.borrow_mut();
             if self.now() >= deadline {

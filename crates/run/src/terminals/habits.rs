@@ -33,14 +33,14 @@ impl Habits {
     }
 
     /// Think time: -log(r) * mean, cut off.
-    pub(crate) fn thinking(&self, item: usize, random: &mut Random) -> Nanos {
+    pub fn thinking(&self, item: usize, random: &mut Random) -> Nanos {
         let mean_s = self.think_mean_s[item] as f64;
         let seconds = random.exponential(mean_s).min(self.think_means_max as f64 * mean_s);
         (seconds * NANOS_PER_SECOND as f64) as Nanos
     }
 
     /// The longest time between the end of a transaction and the next one of the same user.
-    pub(crate) const fn rest_max(&self) -> Nanos {
+    pub const fn rest_max(&self) -> Nanos {
         let (mut keying, mut thinking, mut item) = (0, 0, 0);
         while item < self.keying_s.len() {
             if self.keying_s[item] > keying {

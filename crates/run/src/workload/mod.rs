@@ -28,7 +28,6 @@
 mod mix;
 pub mod replay;
 pub mod script;
-pub mod tpcc;
 pub mod ycsb;
 
 use std::fmt::Debug;

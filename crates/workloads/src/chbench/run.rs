@@ -1,6 +1,9 @@
 //! `run -b chbench`: of the sessions so many are analysts, who ask one query after the other; the others run the transactions of TPC-C as fast as
 //! they can.
 
+use crate::tpcc::run::judge::Terms;
+use crate::tpcc::run::pace::Mix;
+use crate::tpcc::run::{Isolation, Profile, Tpcc, TpccSession};
 use postgres::Client;
 use record::benchmark::{Benchmark as Found, Figure};
 use record::summary::Summary;
@@ -10,9 +13,6 @@ use run::engine::Nanos;
 use run::statement::StatementSpec;
 use run::terminals::Turn;
 use run::verdict::Opinion;
-use run::workload::tpcc::judge::Terms;
-use run::workload::tpcc::pace::Mix;
-use run::workload::tpcc::{Isolation, Profile, Tpcc, TpccSession};
 use run::workload::{Item, TransactionError, Try, Workload};
 
 use super::queries::{self, QUERIES};

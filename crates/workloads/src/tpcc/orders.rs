@@ -1,11 +1,11 @@
 //! The orders that the client saw commit against those that the server has more than before.
 
+use crate::tpcc::run::Tpcc;
+use crate::tpcc::run::judge::{self, Terms};
 use postgres::Client;
 use record::summary::Summary;
 use run::drive::Account;
 use run::verdict::Opinion;
-use run::workload::tpcc::Tpcc;
-use run::workload::tpcc::judge::{self, Terms};
 
 use crate::driving::{Refusal, ServerAudit};
 

@@ -16,10 +16,10 @@ use run::engine::{NANOS_PER_SECOND, Nanos};
 use run::schedule::Pace;
 use run::terminals::Users;
 use run::workload;
-use run::workload::tpcc::audit::Audit;
-use run::workload::tpcc::pace::Mix;
-use run::workload::tpcc::{Isolation, Profile, Tpcc};
 use wire::prepared::Wire;
+use workloads::tpcc::run::audit::Audit;
+use workloads::tpcc::run::pace::Mix;
+use workloads::tpcc::run::{Isolation, Profile, Tpcc};
 
 const WAREHOUSES: u32 = 2;
 

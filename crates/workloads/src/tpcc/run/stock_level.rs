@@ -4,8 +4,8 @@ use super::TpccSession;
 use super::draw::{Home, StockLevel};
 use super::pipeline::Call;
 use super::statement::Statement;
-use crate::random::Random;
-use crate::workload::TransactionError;
+use run::random::Random;
+use run::workload::TransactionError;
 
 /// Clause 2.8.2: items of the last 20 orders of the terminal's district whose stock is low.
 pub(super) async fn transaction(

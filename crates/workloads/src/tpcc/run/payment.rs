@@ -5,8 +5,8 @@ use super::answer::cents;
 use super::draw::{Customer, Home, Payment};
 use super::pipeline::Call;
 use super::statement::Statement;
-use crate::random::Random;
-use crate::workload::TransactionError;
+use run::random::Random;
+use run::workload::TransactionError;
 
 /// Customers of one district with one last name: three on average; the most that are looked at.
 const NAMESAKES_MAX: usize = 1_024;

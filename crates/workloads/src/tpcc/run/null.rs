@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use wire::backend::tag;
 
 use super::draw::UNUSED_ITEM;
-use crate::null_server::Answers;
-use crate::responder::{Executed, Parameters};
+use run::null_server::Answers;
+use run::responder::{Executed, Parameters};
 
 /// Districts in which a Delivery always finds an order.
 const DISTRICTS: u32 = 10;

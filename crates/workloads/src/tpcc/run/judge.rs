@@ -5,8 +5,8 @@ use record::tpcc::{DISCLAIMER, Tpcc as Answer, TpccOrders, TpccProfile, TpccShar
 use super::audit::{Audit, NODES_MAX};
 use super::pace::{MIX_PERCENT_MIN, Mix, RESPONSE_LIMIT_S, TPMC_PER_WAREHOUSE_MAX};
 use super::{Profile, Tpcc};
-use crate::drive::Account;
-use crate::tally::TypeTally;
+use run::drive::Account;
+use run::tally::TypeTally;
 
 /// What stands in a report about requests of several statements.
 const BATCHING: &str = "independent statements share a round trip and rows of one table one statement: New-Order 2 round trips, Payment \

@@ -1,6 +1,6 @@
 //! How often each profile comes (clauses 5.2.3 and 5.2.4), and how long a user keys in and thinks (clause 5.2.5).
 
-use crate::terminals::{Habits, REST_MAX};
+use run::terminals::{Habits, REST_MAX};
 
 /// The least share of each profile, in percent (clause 5.2.3). New-Order has none: it is what the others leave.
 pub(crate) const MIX_PERCENT_MIN: [u64; 5] = [0, 43, 4, 4, 4];

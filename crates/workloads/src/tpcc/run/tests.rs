@@ -5,9 +5,9 @@ use data::tpcc::{CUSTOMERS_PER_DISTRICT, ITEMS};
 
 use super::draw::*;
 use super::*;
-use crate::audit::Sums as _;
-use crate::engine::NANOS_PER_SECOND;
-use crate::terminals::{Groups, Terminals, Users};
+use run::audit::Sums as _;
+use run::engine::NANOS_PER_SECOND;
+use run::terminals::{Groups, Terminals, Users};
 
 fn tpcc(warehouses: u32) -> Tpcc {
     Tpcc {

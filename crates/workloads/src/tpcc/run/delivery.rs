@@ -8,8 +8,8 @@ use super::draw::{Delivery, Home};
 use super::new_order::{array, array_with};
 use super::pipeline::Call;
 use super::statement::Statement;
-use crate::random::Random;
-use crate::workload::TransactionError;
+use run::random::Random;
+use run::workload::TransactionError;
 
 const DISTRICTS: usize = DISTRICTS_PER_WAREHOUSE as usize;
 

@@ -5,8 +5,8 @@ use super::draw::{Customer, Home, OrderStatus};
 use super::payment::{middle, no_customer};
 use super::pipeline::{Call, Request};
 use super::statement::Statement;
-use crate::random::Random;
-use crate::workload::TransactionError;
+use run::random::Random;
+use run::workload::TransactionError;
 
 /// As for Payment.
 const NAMESAKES_MAX: usize = 1_024;

@@ -2,7 +2,7 @@
 
 use wire::backend::Columns;
 
-use crate::workload::TransactionError;
+use run::workload::TransactionError;
 
 /// A row being read from left to right.
 #[derive(Debug)]

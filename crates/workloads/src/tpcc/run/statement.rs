@@ -1,7 +1,7 @@
 //! The statements, prepared once per session.
 
 use super::Tpcc;
-use crate::statement::StatementSpec;
+use run::statement::StatementSpec;
 
 /// Each statement's place among the prepared ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

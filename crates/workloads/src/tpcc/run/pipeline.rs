@@ -8,9 +8,9 @@ use super::Tpcc;
 use super::answer::Row;
 use super::audit::Done;
 use super::statement::Statement;
-use crate::engine::link::Reply;
-use crate::engine::session::Session;
-use crate::workload::{TransactionError, succeeded};
+use run::engine::link::Reply;
+use run::engine::session::Session;
+use run::workload::{TransactionError, succeeded};
 
 /// What every transaction is given.
 pub(super) struct Call<'a> {

@@ -20,12 +20,12 @@ use data::tpcc::nurand::Constants;
 pub use engines::profile::Isolation;
 use wire::prepared::Wire;
 
-use super::{Item, TransactionError, Try, Workload};
-use crate::audit::Audits;
-use crate::engine::Nanos;
-use crate::random::Random;
-use crate::statement::StatementSpec;
-use crate::terminals::Turn;
+use run::audit::Audits;
+use run::engine::Nanos;
+use run::random::Random;
+use run::statement::StatementSpec;
+use run::terminals::Turn;
+use run::workload::{Item, TransactionError, Try, Workload};
 
 pub mod answer;
 pub mod audit;

@@ -8,8 +8,8 @@ use super::audit::Done;
 use super::draw::{Home, LINES_MAX, Line, NewOrder, UNUSED_ITEM};
 use super::pipeline::Call;
 use super::statement::Statement;
-use crate::random::Random;
-use crate::workload::TransactionError;
+use run::random::Random;
+use run::workload::TransactionError;
 
 /// Characters of S_DIST_xx.
 const DIST_INFO: usize = data::tpcc::rows::DIST_INFO;

@@ -10,7 +10,7 @@ use data::tpcc::{
 
 use super::audit::Done;
 use super::{Profile, TERMINALS_PER_WAREHOUSE, Tpcc};
-use crate::random::Random;
+use run::random::Random;
 
 /// Lines of the longest order.
 pub const LINES_MAX: usize = LINES_PER_ORDER_MAX as usize;

@@ -4,8 +4,8 @@ use record::Latency;
 
 use super::draw::{NewOrder, Payment, UNUSED_ITEM};
 use super::{Profile, Tpcc};
-use crate::audit::Sums;
-use crate::engine::Nanos;
+use run::audit::Sums;
+use run::engine::Nanos;
 
 /// Numbers of nodes that are counted apart; the last stands for itself and more.
 pub const NODES_MAX: usize = 8;
