@@ -24,8 +24,20 @@ explained!(
     lab::local::LocalError,
     connect::cluster_file::ClusterFileError,
     ::watch::bundle::BundleError,
-    workloads::driving::Refusal,
 );
+
+impl Explained for workloads::driving::Refusal {
+    fn hint(&self) -> Option<String> {
+        workloads::driving::Refusal::hint(self)
+    }
+
+    fn exit(&self) -> Exit {
+        match self {
+            workloads::driving::Refusal::Load(error) => error.exit(),
+            _ => Exit::Usage,
+        }
+    }
+}
 
 impl Explained for run::workload::replay::ReplayError {
     fn hint(&self) -> Option<String> {

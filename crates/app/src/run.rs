@@ -9,11 +9,12 @@ mod nodes;
 mod prepare;
 pub mod route;
 mod scripts;
+mod search;
 mod sessions;
 mod settle;
 pub mod sweep;
-pub mod tpcc;
 
+pub use families::needs_target;
 pub use mix::list;
 pub use sessions::Sessions;
 
@@ -31,6 +32,7 @@ use run::workload::ycsb::Distribution;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+use workloads::driving::Value;
 
 /// Sessions that one worker thread is given unless -j is given.
 const SESSIONS_PER_WORKER: u64 = 32;
@@ -84,10 +86,8 @@ pub struct Plan {
     pub wire: wire::prepared::Wire,
     /// How workers wait for sockets.
     pub poller: poller::Choice,
-    /// What belongs to TPC-C.
-    pub tpcc: tpcc::Options,
-    /// The flags of benchmarks that describe themselves, by their names.
-    pub families: BTreeMap<&'static str, String>,
+    /// The flags of benchmarks, by their names.
+    pub families: BTreeMap<&'static str, Value>,
     /// What makes several runs of it.
     pub sweep: sweep::Options,
     /// What a run prepares for its steps.
@@ -125,7 +125,6 @@ impl Plan {
             protocol: None,
             wire: wire::prepared::Wire::Libpq,
             poller: poller::Choice::Auto,
-            tpcc: tpcc::Options::default(),
             families: BTreeMap::new(),
             sweep: sweep::Options::default(),
             prepared: Prepared::default(),
@@ -179,24 +178,21 @@ impl Plan {
         let idle = context.stop.nothing_in_flight();
         self.check_sweep()?;
         if self.is_sweep() {
-            self.check_tpcc_sweep()?;
+            self.check_families_of_sweep()?;
         }
         if self.is_sweep() { self.check_first_step() } else { self.check_workload() }?;
         for taken in self.builtin.iter().filter_map(|builtin| mix::taken_for(&builtin.name)) {
             context.terminal.say(&taken);
         }
-        if self.tpcc.simulate.is_some() {
+        if let Some((family, _)) = self.simulated() {
             drop(idle);
-            return self.run_simulated(context);
+            return self.run_simulated(family, context);
         }
-        let drives_tpcc = self
-            .builtin
-            .iter()
-            .any(|builtin| mix::builtin_name(&builtin.name).is_ok_and(|name| name == tpcc::NAME));
-        let spec = self.route.resolve(&self.address, context, drives_tpcc)?;
-        if self.tpcc.until_slo {
+        let seeks_owner = if self.is_sweep() { self.first_step_seeks_owner() } else { self.seeks_owner() }?;
+        let spec = self.route.resolve(&self.address, context, seeks_owner)?;
+        if let Some((family, search)) = self.search() {
             drop(idle);
-            return self.run_until_slo(context, &spec);
+            return self.run_search(family, search, context, &spec);
         }
         if self.is_sweep() {
             return self.run_sweep(context, &spec, idle);

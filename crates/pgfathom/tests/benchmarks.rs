@@ -183,7 +183,7 @@ fn documents_that_were_loaded_keep_their_sizes_in_a_run_and_are_verified() {
 fn analytic_queries_run_beside_tpcc_and_each_of_them_finds_rows() {
     let laboratory = Laboratory::new("select 1");
     let missing = laboratory.type_("run -b chbench -c 2");
-    assert!(missing.stderr.contains("hint: fill it first: pgfathom load tpcc -s 10"), "{}", missing.stderr);
+    assert!(missing.stderr.contains("hint: load it first: pgfathom load tpcc -s 10"), "{}", missing.stderr);
     assert_eq!(laboratory.type_("load tpcc -s 1 -q").exit, Some(0));
     let (ended, summary) =
         laboratory.summary("run -b chbench -c 6 --analysts 4 --random-seed 3 -T 15 -o both");
@@ -204,11 +204,15 @@ fn analytic_queries_run_beside_tpcc_and_each_of_them_finds_rows() {
 fn flags_of_a_benchmark_that_is_not_run_are_refused() {
     let folder = Folder::new();
     for (typed, error, hint) in [
-        ("run -b ycsb-a --analysts 2", "--analysts belongs to chbench, which is not run", "add -b chbench"),
+        (
+            "run -b ycsb-a --analysts 2",
+            "--analysts applies to CH-benCHmark, which is not run",
+            "add -b chbench",
+        ),
         ("run -b chbench -c 2 --analysts 2", "no session is left for transactions", "-c 10 --analysts 2"),
         ("run -b documents --document-size small", "--document-size small", "1kB..20MB"),
         ("run -b documents-tx --statements-per-transaction 0", "1 to 1000 are possible", "10"),
-        ("run -b tpcb -M simple", "-M: tpcb uses prepared statements only", "leave -M away"),
+        ("run -b tpcb -M simple", "-M: TPC-B uses prepared statements only", "omit -M"),
     ] {
         let ended: Ended = pgfathom(folder.path())
             .args(typed.split_whitespace())

@@ -2,16 +2,23 @@
 //!
 //! To add one: implement [`run::workload::Workload`] and [`Family`] in its own folder, and add its line to the list below.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use engines::Cluster;
 use postgres::Client;
 use record::summary::Summary;
 use run::drive::Account;
+use run::routing::Connects;
+use run::terminals::Users;
 use run::verdict::Opinion;
-use wire::prepared::Wire;
 
-use crate::{chbench, documents, tpcb};
+use crate::{chbench, documents, tpcb, tpcc};
+
+mod flags;
+mod refusal;
+
+pub use flags::{Flag, Given, Kind, Value};
+pub use refusal::Refusal;
 
 /// The list: a member of [`Benchmark`] each, and who prepares it where that is done here.
 macro_rules! drivable {
@@ -34,7 +41,7 @@ drivable! {
     /// Scripts in pgbench's language.
     Scripts(run::workload::script::Scripts);
     /// Five transactions of a wholesaler.
-    Tpcc(crate::tpcc::run::Tpcc);
+    Tpcc(tpcc::run::Tpcc) by &tpcc::family::TpccFamily;
     /// Balances of accounts, tellers and branches.
     Tpcb(tpcb::run::Tpcb) by &tpcb::run::TpcbFamily;
     /// JSON documents.
@@ -52,42 +59,15 @@ pub struct Builtin {
     pub about: &'static str,
 }
 
-/// A flag of a benchmark.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Flag {
-    /// Its name, without dashes.
-    pub long: &'static str,
-    /// What its value is called.
-    pub value_name: &'static str,
-    /// Its help.
-    pub help: &'static str,
-}
-
-/// What a run gives to the benchmarks that it mixes.
-#[derive(Clone, Debug)]
-pub struct Given {
-    /// Sessions of the run.
-    pub sessions: u64,
-    /// Its seed.
-    pub seed: u64,
-    /// Messages and formats.
-    pub wire: Wire,
-    /// The flags of benchmarks that were typed, by their names.
-    pub flags: BTreeMap<&'static str, String>,
-}
-
-impl Given {
-    /// The value of a flag; `default` where it was not typed.
-    ///
-    /// # Errors
-    /// When the value is none of its type; `example` shows one that is.
-    pub fn flag<T: std::str::FromStr>(&self, long: &str, default: T, example: &str) -> Result<T, Refusal> {
-        let Some(text) = self.flags.get(long) else { return Ok(default) };
-        text.parse().map_err(|_| {
-            Refusal::new(format!("--{long} {text}: that is not possible"))
-                .with_hint(format!("write it as --{long} {example}"))
-        })
-    }
+/// The cluster whose nodes the sessions of a run enter at.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Its nodes.
+    pub cluster: &'a Cluster,
+    /// Sessions enter at the nodes that own rows, and work on the rows of their node.
+    pub is_at_owner: bool,
+    /// Where each session enters, unless the benchmark decides that.
+    pub connects: &'a Connects,
 }
 
 /// A workload that is ready to be driven.
@@ -95,17 +75,58 @@ impl Given {
 pub struct Prepared {
     /// What is driven.
     pub workload: Benchmark,
-    /// What it is driven on, as the run directory names it.
-    pub dataset: record::model::Dataset,
+    /// The weight of all its items together, beside those that they have.
+    pub weight: u64,
+    /// What it is driven on, as the run directory names it; `None`: no database.
+    pub dataset: Option<record::model::Dataset>,
     /// What is compared with the server.
     pub audit: Option<Box<dyn ServerAudit>>,
+    /// The users whose pace the run follows; `None`: it has no users of its own.
+    pub users: Option<Users>,
+    /// Where each session enters, where the benchmark decides that.
+    pub connects: Option<Connects>,
+    /// Its statements write through foreign partitions, so that sessions plan each execution.
+    pub plans_each: bool,
+}
+
+impl Prepared {
+    /// This workload, whose items have their weights, at the pace of the run.
+    pub fn new(
+        workload: impl Into<Benchmark>,
+        dataset: record::model::Dataset,
+        audit: impl ServerAudit + 'static,
+    ) -> Prepared {
+        Prepared {
+            workload: workload.into(),
+            weight: 1,
+            dataset: Some(dataset),
+            audit: Some(Box::new(audit)),
+            users: None,
+            connects: None,
+            plans_each: false,
+        }
+    }
+}
+
+/// A search for the largest value of a flag with which a run passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Search {
+    /// The flag that requests it.
+    pub flag: &'static str,
+    /// The flag whose value is searched for: a [`Kind::Count`].
+    pub sets: &'static str,
+    /// One of what it counts.
+    pub unit: &'static str,
 }
 
 /// Tables, with their schema where it is known.
 pub type Tables = Vec<(Option<String>, &'static str)>;
 
-/// The built-in workloads of one benchmark. All of them that are asked for are one workload, and share a session's state.
+/// The built-in workloads of one benchmark. All of them that are requested are one workload, and share a session's state.
 pub trait Family: Debug + Sync {
+    /// The benchmark's name in messages.
+    fn title(&self) -> &'static str;
+
     /// What fills their tables.
     fn filled_by(&self) -> &'static str;
 
@@ -117,12 +138,27 @@ pub trait Family: Debug + Sync {
         &[]
     }
 
+    /// The heading of their flags in the help.
+    fn heading(&self) -> &'static str {
+        "Benchmarks"
+    }
+
     /// Checks what can be checked without a server.
     ///
     /// # Errors
     /// When flags do not go together.
-    fn check(&self, _given: &Given) -> Result<(), Refusal> {
+    fn check(&self, _given: &Given<'_>) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    /// On a cluster that spreads rows by foreign partitions, sessions enter at the owners of their rows without `--connect owner`.
+    fn seeks_owner(&self) -> bool {
+        false
+    }
+
+    /// Sessions can be held to the rows of the node that they enter at.
+    fn holds_rows(&self) -> bool {
+        false
     }
 
     /// The tables they work on.
@@ -131,16 +167,47 @@ pub trait Family: Debug + Sync {
     /// When the target lacks them.
     fn tables(&self, client: &mut Client) -> Result<Tables, Refusal>;
 
-    /// Finds their tables in the target and puts the workload together; `asked` has names and weights.
+    /// Finds their tables in the target and puts the workload together; `requested` has names and weights.
     ///
     /// # Errors
     /// When the target lacks the tables, or flags do not fit them.
     fn prepare(
         &self,
-        asked: &[(&'static str, u64)],
-        given: &Given,
+        requested: &[(&'static str, u64)],
+        given: &Given<'_>,
         client: &mut Client,
     ) -> Result<Prepared, Refusal>;
+
+    /// The flag with which no database is driven, where there is one.
+    fn simulates(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The workload without a database.
+    ///
+    /// # Errors
+    /// When it needs one, or flags do not fit.
+    fn simulated(&self, _given: &Given<'_>) -> Result<Prepared, Refusal> {
+        Err(Refusal::new(format!("{} needs a database", self.title())))
+    }
+
+    /// What a run can search for.
+    fn search(&self) -> Option<Search> {
+        None
+    }
+
+    /// The largest value that a search may try on this target.
+    ///
+    /// # Errors
+    /// When the target lacks the tables.
+    fn search_limit(&self, _client: &mut Client) -> Result<u64, Refusal> {
+        Ok(1)
+    }
+
+    /// Whether a step of a search passes.
+    fn passes(&self, _summary: &Summary) -> bool {
+        false
+    }
 }
 
 /// The family of a built-in workload, and the workload.
@@ -151,7 +218,7 @@ pub fn family_of(name: &str) -> Option<(&'static dyn Family, &'static Builtin)> 
     })
 }
 
-/// What a benchmark knows about its tables that the client can check: the server is asked before the first transaction and after the last one.
+/// What a benchmark knows about its tables that the client can check: the server is queried before the first transaction and after the last one.
 pub trait ServerAudit: Debug {
     /// Asks the server before the first transaction.
     ///
@@ -168,40 +235,6 @@ pub trait ServerAudit: Debug {
     /// Writes what the run came to into its summary, and into `opinion` what speaks against it. The benchmark's items begin at `first` among
     /// those of the mix.
     fn judge(&self, account: &Account, first: usize, summary: &mut Summary, opinion: &mut Opinion);
-}
-
-/// Why a benchmark cannot be driven here.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Refusal {
-    message: String,
-    hint: Option<String>,
-    #[source]
-    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
-}
-
-impl Refusal {
-    /// With this message.
-    pub fn new(message: impl Into<String>) -> Refusal {
-        Refusal { message: message.into(), hint: None, cause: None }
-    }
-
-    /// The same with what to type next.
-    #[must_use]
-    pub fn with_hint(self, hint: impl Into<String>) -> Refusal {
-        Refusal { hint: Some(hint.into()), ..self }
-    }
-
-    /// The same with what it follows from.
-    #[must_use]
-    pub fn because(self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Refusal {
-        Refusal { cause: Some(cause.into()), ..self }
-    }
-
-    /// What to type next.
-    pub fn hint(&self) -> Option<String> {
-        self.hint.clone()
-    }
 }
 
 /// The schema that has a table of this name: the one of a loaded dataset, else `public`, else the first by name.
@@ -235,6 +268,22 @@ pub fn loaded(client: &mut Client, name: &str) -> Result<Option<load::ledger::Da
             .with_hint("run the same pgfathom load again: it continues where it stopped"));
     }
     Ok(found)
+}
+
+/// Enters a run in the ledger as one that writes into the tables: from now on `verify` knows that they are not as loaded. More runs than the ledger
+/// can count change nothing about that.
+///
+/// # Errors
+/// When the ledger cannot be written.
+pub(crate) fn enter_run(
+    client: &mut Client,
+    dataset: &load::ledger::Dataset,
+    workload: &str,
+) -> Result<(), Refusal> {
+    match load::ledger::create_writer(client, dataset, &format!("{{\"workload\": \"{workload}\"}}")) {
+        Ok(_) | Err(load::LoadError::WritersExhausted { .. }) => Ok(()),
+        Err(error) => Err(Refusal::new("cannot enter the run in the ledger").because(error)),
+    }
 }
 
 /// The server did not answer.

@@ -1,6 +1,7 @@
 //! TPC-C: nine tables of a wholesaler, five transactions at terminals.
 
 mod dataset;
+pub mod family;
 mod found;
 pub mod orders;
 mod rows;

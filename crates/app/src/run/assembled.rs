@@ -1,10 +1,10 @@
 //! A workload that is ready to be driven.
 
 use load::writers::Registry;
+use run::terminals::Users;
 use run::workload::Mix as Mixed;
 use run::workload::replay::WriterSpec;
 use workloads::driving::{Benchmark, ServerAudit};
-use workloads::tpcc::run::Tpcc;
 
 /// A run that has been entered in the ledger of every node before its first write.
 #[derive(Debug)]
@@ -32,18 +32,12 @@ pub(crate) struct Assembled {
     pub writer: Option<Announced>,
     /// It uses pgbench's own tables.
     pub uses_pgbench_tables: bool,
+    /// The users whose pace it follows, where a benchmark has some.
+    pub users: Option<Users>,
     /// Where each session enters, where the workload decides that.
     pub connects: Option<run::routing::Connects>,
+    /// Its sessions plan each execution.
+    pub plans_each: bool,
     /// `:scale` of its scripts, if it has any.
     pub scale: Option<i64>,
-}
-
-impl Assembled {
-    /// TPC-C's part of it.
-    pub(crate) fn tpcc(&self) -> Option<&Tpcc> {
-        self.mix.parts().iter().find_map(|part| match &part.workload {
-            Benchmark::Tpcc(tpcc) => Some(tpcc),
-            _ => None,
-        })
-    }
 }

@@ -1,11 +1,18 @@
 //! Benchmarks that describe themselves: their names, their flags, and how they come into a run. Nothing here knows which they are.
 
 use super::Plan;
+use super::assembled::Assembled;
 use super::route::{Demand, Keys};
 use super::scripts::Selected;
+use crate::context::Context;
 use crate::failure::Failure;
+use crate::recording::Recording;
 use connect::control::Control;
-use workloads::driving::{Builtin, FAMILIES, Family, Given, Prepared};
+use record::Exit;
+use run::routing::Connects;
+use run::workload::Mix as Mixed;
+use std::collections::BTreeMap;
+use workloads::driving::{Builtin, FAMILIES, Family, Given, Prepared, Search, Value};
 
 /// A family, and the names and weights of its workloads in a mix.
 type Chosen = (&'static dyn Family, Vec<(&'static str, u64)>);
@@ -32,7 +39,12 @@ pub(super) fn builtins() -> impl Iterator<Item = &'static Builtin> {
     FAMILIES.iter().flat_map(|family| family.builtins())
 }
 
-/// What `-b list` says about them.
+/// Whether a run with these flags drives a database: a simulation does not.
+pub fn needs_target(flags: &BTreeMap<&'static str, Value>) -> bool {
+    !FAMILIES.iter().filter_map(|family| family.simulates()).any(|flag| flags.contains_key(flag))
+}
+
+/// What `-b list` shows of them.
 pub(super) fn list() -> String {
     let mut text = String::new();
     for family in FAMILIES {
@@ -45,8 +57,19 @@ pub(super) fn list() -> String {
 }
 
 impl Plan {
-    fn given(&self, seed: u64) -> Given {
-        Given { sessions: self.client.first(), seed, wire: self.wire, flags: self.families.clone() }
+    /// What is given to the families; `connects` is where sessions enter.
+    fn given<'a>(&'a self, seed: u64, is_mixed: bool, connects: &'a Connects) -> Given<'a> {
+        Given {
+            sessions: self.client.first(),
+            seed,
+            wire: self.wire,
+            flags: &self.families,
+            is_mixed,
+            has_rate: self.rate.is_some(),
+            counts_transactions: self.transactions.is_some(),
+            names_data_node: self.route.data.is_some(),
+            entry: self.route.entry(connects),
+        }
     }
 
     /// Checks what the families can check without a server, and flags of families that are not run.
@@ -56,20 +79,108 @@ impl Plan {
         {
             let is_run = families.iter().any(|(run, _)| run.builtins() == family.builtins());
             if self.families.contains_key(long) && !is_run {
-                let name = family.builtins()[0].name;
-                return Err(Failure::usage(format!("--{long} belongs to {name}, which is not run"))
-                    .hint(format!("add -b {name}, or leave --{long} away")));
+                let (title, name) = (family.title(), family.builtins()[0].name);
+                return Err(Failure::usage(format!("--{long} applies to {title}, which is not run"))
+                    .hint(format!("add -b {name}, or omit --{long}")));
             }
         }
-        for (family, own) in families {
-            family.check(&self.given(0))?;
+        let connects = Connects::default();
+        for (family, own) in &families {
+            family.check(&self.given(0, requested.len() > own.len(), &connects))?;
             let is_prepared = self.protocol.is_none_or(|protocol| protocol == super::Protocol::Prepared);
             if !is_prepared {
-                return Err(Failure::usage(format!("-M: {} uses prepared statements only", own[0].0))
-                    .hint("leave -M away"));
+                return Err(Failure::usage(format!("-M: {} uses prepared statements only", family.title()))
+                    .hint("omit -M"));
             }
         }
+        self.check_single(requested)
+    }
+
+    /// Checks that a simulation or a search has nothing beside it.
+    fn check_single(&self, requested: &[Selected]) -> Result<(), Failure> {
+        const ALONE: &str = "omit the other -b and -f";
+        if let Some((family, search)) = self.search()
+            && is_mixed(requested, family)
+        {
+            let (flag, title) = (search.flag, family.title());
+            return Err(Failure::usage(format!("--{flag} searches with {title} alone")).hint(ALONE));
+        }
+        if let Some((family, flag)) = self.simulated()
+            && is_mixed(requested, family)
+        {
+            return Err(Failure::usage(format!(
+                "--{flag} drives no database, which the other workloads of this run need"
+            ))
+            .hint(ALONE));
+        }
         Ok(())
+    }
+
+    /// Checks that a sweep has no step that cannot be repeated.
+    pub(super) fn check_families_of_sweep(&self) -> Result<(), Failure> {
+        const ONE: &str = "give one number after -c, and no --repeat";
+        if let Some((_, search)) = self.search() {
+            return Err(Failure::usage(format!(
+                "--{} searches for a number of {}s, a sweep for a number of sessions",
+                search.flag, search.unit
+            ))
+            .hint(ONE));
+        }
+        if let Some((_, flag)) = self.simulated() {
+            return Err(Failure::usage(format!("--{flag} drives no database, so there is nothing to sweep"))
+                .hint(ONE));
+        }
+        Ok(())
+    }
+
+    /// The benchmark that is to search, and for what.
+    pub(super) fn search(&self) -> Option<(&'static dyn Family, Search)> {
+        let of = |family: &&'static dyn Family| family.search().map(|search| (*family, search));
+        FAMILIES.iter().filter_map(of).find(|(_, search)| self.families.contains_key(search.flag))
+    }
+
+    /// The benchmark that is to be driven without a database, and the flag that requests it.
+    pub(super) fn simulated(&self) -> Option<(&'static dyn Family, &'static str)> {
+        let of = |family: &&'static dyn Family| family.simulates().map(|flag| (*family, flag));
+        FAMILIES.iter().filter_map(of).find(|(_, flag)| self.families.contains_key(flag))
+    }
+
+    /// Whether a workload of the mix looks for the owners of its rows by itself.
+    pub(super) fn seeks_owner(&self) -> Result<bool, Failure> {
+        Ok(families(&self.read()?.selected).iter().any(|(family, _)| family.seeks_owner()))
+    }
+
+    /// Drives a benchmark without a database: what is left is the client.
+    pub(super) fn run_simulated(&self, family: &dyn Family, context: &Context) -> Result<Exit, Failure> {
+        let seed = self.seed();
+        let connects = Connects::default();
+        let prepared = family.simulated(&self.given(seed, false, &connects))?;
+        let name = format!("{}-simulated", family.builtins()[0].name);
+        let assembled = Assembled {
+            mix: Mixed::of(prepared.workload).ok_or_else(|| Failure::usage("nothing would run"))?,
+            name: name.clone(),
+            datasets: vec![],
+            audits: prepared.audit.into_iter().map(|audit| (0, audit)).collect(),
+            writer: None,
+            uses_pgbench_tables: false,
+            users: prepared.users,
+            connects: None,
+            plans_each: false,
+            scale: None,
+        };
+        let recording = Recording::begin(context, self.directory.as_deref(), "run", &name)?;
+        let step = recording.dir().begin_step("run", &name)?;
+        // No session dials it.
+        let nowhere = self.address.spec(context)?;
+        let measured = match self.measure(&recording, &step, &nowhere, None, assembled, seed) {
+            Ok(measured) => measured,
+            Err(failure) => {
+                recording.discard();
+                return Err(failure);
+            }
+        };
+        recording.finish_with_page(measured.state)?;
+        Ok(measured.exit)
     }
 
     /// Prepares the workloads of the families.
@@ -79,8 +190,11 @@ impl Plan {
         control: &mut Control,
         seed: u64,
     ) -> Result<Vec<Prepared>, Failure> {
-        let given = self.given(seed);
-        let prepare = |(family, own): (&dyn Family, Vec<_>)| Ok(family.prepare(&own, &given, control)?);
+        let connects = self.route.connects(self.client.first(), seed);
+        let prepare = |(family, own): (&dyn Family, Vec<(&'static str, u64)>)| {
+            let given = self.given(seed, requested.len() > own.len(), &connects);
+            Ok(family.prepare(&own, &given, control)?)
+        };
         families(requested).into_iter().map(prepare).collect()
     }
 
@@ -97,7 +211,20 @@ impl Plan {
     }
 }
 
-/// What such a workload asks of the nodes: it may write, and it draws its own keys.
+/// What such a workload asks of the nodes: it may write, and it draws its own keys unless its sessions can be held to those of a node.
 pub(super) fn demand(builtin: &Builtin) -> Demand {
-    Demand { name: builtin.name.to_string(), writes: true, keys: Keys::Own }
+    let holds = workloads::driving::family_of(builtin.name).is_some_and(|(family, _)| family.holds_rows());
+    Demand {
+        name: builtin.name.to_string(),
+        writes: true,
+        keys: if holds { Keys::OfNode } else { Keys::Own },
+    }
+}
+
+fn is_mixed(requested: &[Selected], family: &dyn Family) -> bool {
+    let is_own = |requested: &Selected| match requested {
+        Selected::Family(builtin, _) => family.builtins().contains(builtin),
+        _ => false,
+    };
+    !requested.iter().all(is_own)
 }

@@ -87,7 +87,6 @@ impl Plan {
             since_report: Period::new(shape),
             nodes: &nodes,
         };
-        let is_sharded = assembled.tpcc().is_some_and(|tpcc| tpcc.homes.is_some());
         let audits = &mut assembled.audits;
         query_server(control.as_deref_mut(), spec, audits, true)?;
         let is_shared = control.as_deref().is_some_and(Control::is_shared);
@@ -97,7 +96,7 @@ impl Plan {
         }
         // A script means what it means in psql; workloads of ours name their schemas.
         let pinned = if options.mix.is_users() { Pinned::Nothing } else { Pinned::Names };
-        let dial = self.route.dial(spec, &options.connects, pinned, is_sharded);
+        let dial = self.route.dial(spec, &options.connects, pinned, assembled.plans_each);
         let ours = options.mix.statements().to_vec();
         let account = drive(options, dial, &stop, &mut watcher);
         context.terminal.end_progress();
@@ -130,8 +129,7 @@ impl Plan {
     }
 
     fn drive_options(&self, assembled: &Assembled, seed: u64) -> Options<Benchmark> {
-        let users = assembled.tpcc().and_then(|tpcc| self.tpcc_users(tpcc, seed));
-        let pace = match (self.rate, users) {
+        let pace = match (self.rate, assembled.users) {
             (_, Some(users)) => Pace::Terminals(users),
             (None, _) => Pace::Closed,
             (Some(per_second), _) if self.regular => Pace::Regular { per_second },

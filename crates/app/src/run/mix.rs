@@ -3,7 +3,7 @@
 use super::assembled::{Announced, Assembled};
 use super::route::{Demand, Keys};
 use super::scripts::{Read, Script, Selected};
-use super::{Plan, Protocol, Weighted, families, tpcc};
+use super::{Plan, Protocol, Weighted, families};
 use crate::connection::users_relation;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -21,7 +21,6 @@ use run::workload::script::short_name;
 use run::workload::ycsb::{self, Ycsb};
 use std::sync::Arc;
 use workloads::driving::{Benchmark, ServerAudit};
-use workloads::tpcc::orders::OrdersAudit;
 
 /// The tables of pgbench -i.
 const PGBENCH_TABLES: [&str; 4] =
@@ -43,15 +42,10 @@ struct Parts {
     datasets: Vec<record::model::Dataset>,
     /// With the place of the part they belong to.
     audits: Vec<(usize, Box<dyn ServerAudit>)>,
+    users: Option<run::terminals::Users>,
     connects: Option<run::routing::Connects>,
+    plans_each: bool,
     scale: Option<i64>,
-}
-
-/// The weight of TPC-C, if it is requested.
-fn tpcc_weight(selected: &[Selected]) -> Option<u64> {
-    let weights =
-        selected.iter().filter(|selected| matches!(selected, Selected::Tpcc(_))).map(Selected::weight);
-    weights.reduce(|sum, weight| sum + weight)
 }
 
 /// All built-in workloads, one line each.
@@ -60,8 +54,6 @@ pub fn list() -> String {
     for builtin in ycsb::BUILTINS {
         text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.about));
     }
-    text.push_str("On tables of load tpcc:\n");
-    text.push_str(&format!("  {:<14} {}\n", tpcc::NAME, tpcc::ABOUT));
     text.push_str(&families::list());
     text.push_str("On tables of load tpcb, or pgbench -i:\n");
     for builtin in &script::BUILTINS {
@@ -73,7 +65,7 @@ pub fn list() -> String {
 /// The names of the built-in workloads that pgbench does not know.
 fn own_names() -> impl Iterator<Item = &'static str> {
     let ycsb = ycsb::BUILTINS.iter().map(|builtin| builtin.name);
-    ycsb.chain([tpcc::NAME]).chain(families::builtins().map(|builtin| builtin.name))
+    ycsb.chain(families::builtins().map(|builtin| builtin.name))
 }
 
 /// The name of the built-in that was meant: this one, or the only one that begins so. pgbench knows three names, and its commands are to
@@ -116,9 +108,6 @@ pub(super) fn taken_for(wanted: &str) -> Option<String> {
 /// The built-in of this name.
 fn builtin(wanted: &Weighted) -> Result<Selected, Failure> {
     let name = builtin_name(&wanted.name)?;
-    if name == tpcc::NAME {
-        return Ok(Selected::Tpcc(wanted.weight));
-    }
     if let Some(builtin) = ycsb::BUILTINS.iter().find(|builtin| builtin.name == name) {
         return Ok(Selected::Ycsb(builtin, wanted.weight));
     }
@@ -178,8 +167,6 @@ impl Plan {
             return Err(Failure::usage("all weights are 0: nothing would run")
                 .hint("give one a weight above 0, as in ycsb-a@1"));
         }
-        let is_tpcc = |selected: &Selected| matches!(selected, Selected::Tpcc(_));
-        self.check_tpcc(selected.iter().any(is_tpcc), selected.len() > 1)?;
         self.check_families(&selected)?;
         let has_ycsb = selected.iter().any(|selected| matches!(selected, Selected::Ycsb(..)));
         let has_script = selected.iter().any(|selected| selected.script().is_some());
@@ -198,7 +185,6 @@ impl Plan {
     pub(super) fn workload_name(&self) -> Result<String, Failure> {
         let name = |selected: &Selected| match selected {
             Selected::Ycsb(builtin, _) => builtin.name.to_string(),
-            Selected::Tpcc(_) => tpcc::NAME.to_string(),
             Selected::Family(builtin, _) => builtin.name.to_string(),
             Selected::Script(script) => short_name(&script.source.name),
         };
@@ -238,10 +224,6 @@ impl Plan {
                             named.push(table);
                         }
                     }
-                }
-                Selected::Tpcc(_) => {
-                    let schema = self.tpcc_dataset(control)?.dataset.schema_name;
-                    named.extend(data::tpcc::Table::ALL.map(|table| (Some(schema.clone()), table.name())));
                 }
             }
         }
@@ -300,18 +282,13 @@ impl Plan {
             assembled.ycsb = Some((ycsb.clone(), dataset));
             parts.push((ycsb.into(), 1));
         }
-        if let Some(weight) = tpcc_weight(selected) {
-            let (tpcc, dataset, connects) = self.tpcc_on_target(control, seed)?;
-            assembled.datasets.push(dataset);
-            assembled.connects = connects;
-            let audit: Box<dyn ServerAudit> = Box::new(OrdersAudit::new(&tpcc, self.tpcc.terms()));
-            assembled.audits.push((parts.len(), audit));
-            parts.push((tpcc.into(), weight));
-        }
         for prepared in self.prepare_families(selected, control, seed)? {
-            assembled.datasets.push(prepared.dataset);
+            assembled.datasets.extend(prepared.dataset);
             assembled.audits.extend(prepared.audit.map(|audit| (parts.len(), audit)));
-            parts.push((prepared.workload, 1));
+            assembled.users = assembled.users.or(prepared.users);
+            assembled.connects = assembled.connects.or(prepared.connects);
+            assembled.plans_each |= prepared.plans_each;
+            parts.push((prepared.workload, prepared.weight));
         }
         let uses_pgbench_tables =
             selected.iter().filter_map(Selected::script).any(|script| is_builtin(&script.source));
@@ -350,7 +327,9 @@ impl Plan {
             mix,
             writer,
             uses_pgbench_tables,
+            users: assembled.users,
             connects: assembled.connects,
+            plans_each: assembled.plans_each,
             scale: assembled.scale,
         })
     }
@@ -365,10 +344,6 @@ impl Plan {
                     writes: verb.writes(),
                     keys: if *verb == ycsb::Verb::Insert { Keys::New } else { Keys::OfNode },
                 })),
-                // Whether it writes is looked at together with where its warehouses are.
-                Selected::Tpcc(_) => {
-                    demands.push(Demand { name: tpcc::NAME.to_string(), writes: false, keys: Keys::OfNode })
-                }
                 Selected::Family(builtin, _) => demands.push(families::demand(builtin)),
                 Selected::Script(script) => demands.push(Demand {
                     name: short_name(&script.source.name),

@@ -14,7 +14,7 @@ use run::dial::TargetDial;
 use run::engine::connector::Dial;
 use run::routing::{Connects, Homes, KeyOwners, RoutedDial};
 use std::sync::Arc;
-use workloads::tpcc::run::homes::Homes as Warehouses;
+use workloads::driving::Entry;
 
 /// Keys on which client and server have to agree before sessions are held to nodes.
 const SELF_TEST_KEYS: u64 = 512;
@@ -286,49 +286,10 @@ impl Route {
         Ok(())
     }
 
-    /// Where the warehouses of TPC-C are, and where each session enters; `None` when the target does not spread them over nodes. With
-    /// `--connect owner` sessions stand for warehouses of the node they enter at, and nodes without any get no session.
-    pub(crate) fn warehouses(
-        &self,
-        control: &mut connect::control::Control,
-        schema: &str,
-        (loaded, driven): (u32, u32),
-        (sessions, seed): (u64, u64),
-    ) -> Result<Option<(Warehouses, Connects)>, Failure> {
-        let Some(cluster) = &self.cluster else { return Ok(None) };
-        let standby = |node: &u16| cluster.nodes[usize::from(*node)].role == Role::Standby;
-        if let Some(standby) = self.entries(cluster).iter().find(|node| standby(node)) {
-            return Err(Failure::usage(format!(
-                "tpcc writes, but sessions that connect to {} can only read: it is a standby",
-                cluster.nodes[usize::from(*standby)].name
-            ))
-            .hint(format!("add --connect {}", names_of(cluster, cluster.data_nodes()))));
-        }
-        let entry = cluster.data_nodes().next().unwrap_or(0);
-        let client: &mut postgres::Client = control;
-        let placement = Placement::read(cluster, client, entry, schema, "warehouse")?;
-        if placement.on_every_node() || !cluster.is_clustered() {
-            return Ok(None);
-        }
-        let keys: Vec<Vec<Option<String>>> = (1..=loaded).map(|w_id| vec![Some(w_id.to_string())]).collect();
-        let leaves = placement.by_server(client, &keys)?;
-        let nodes: Option<Vec<u16>> =
-            leaves.into_iter().map(|leaf| Some(placement.leaves().get(leaf?)?.node as u16)).collect();
-        let nodes: Arc<[u16]> = nodes
-            .ok_or_else(|| {
-                Failure::usage("the catalog of this cluster does not show on which node each warehouse is")
-                    .hint("check the partitions of the table warehouse: each W_ID needs one")
-            })?
-            .into();
-        let (all, owners) = (cluster.nodes.len(), Warehouses::owners(&nodes, driven));
-        Ok(Some(match &self.connect {
-            Some(Way::Owner) => {
-                let connects = Connects::by_turns(all, &owners, sessions);
-                let entered: Vec<u16> = (0..sessions).map(|session| connects.of(session)).collect();
-                (Warehouses::held(nodes, driven, &entered), connects)
-            }
-            _ => (Warehouses::anywhere(nodes), self.connects(sessions, seed)),
-        }))
+    /// The cluster as benchmarks see it, whose sessions enter at `connects`.
+    pub(crate) fn entry<'a>(&'a self, connects: &'a Connects) -> Option<Entry<'a>> {
+        let cluster = self.cluster.as_ref()?;
+        Some(Entry { cluster, is_at_owner: self.connect == Some(Way::Owner), connects })
     }
 
     /// The flag that holds sessions to the keys of nodes, if one does.

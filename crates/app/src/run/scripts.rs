@@ -62,14 +62,13 @@ impl Script {
 pub(super) enum Selected {
     Ycsb(&'static ycsb::Builtin, u64),
     Script(Script),
-    Tpcc(u64),
     Family(&'static Builtin, u64),
 }
 
 impl Selected {
     pub(super) fn weight(&self) -> u64 {
         match self {
-            Selected::Ycsb(_, weight) | Selected::Tpcc(weight) | Selected::Family(_, weight) => *weight,
+            Selected::Ycsb(_, weight) | Selected::Family(_, weight) => *weight,
             Selected::Script(script) => u64::from(script.source.weight),
         }
     }
@@ -77,7 +76,7 @@ impl Selected {
     pub(super) fn script(&self) -> Option<&Script> {
         match self {
             Selected::Script(script) => Some(script),
-            Selected::Ycsb(..) | Selected::Tpcc(_) | Selected::Family(..) => None,
+            Selected::Ycsb(..) | Selected::Family(..) => None,
         }
     }
 }

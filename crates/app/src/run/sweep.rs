@@ -146,6 +146,11 @@ impl Plan {
         self.steps().first().map_or(Ok(()), |first| self.at(*first, 0).check_workload())
     }
 
+    /// Whether a workload of the first step looks for the owners of its rows by itself.
+    pub(super) fn first_step_seeks_owner(&self) -> Result<bool, Failure> {
+        self.steps().first().map_or(Ok(false), |first| self.at(*first, 0).seeks_owner())
+    }
+
     /// Drives all steps, and reports what came of them.
     ///
     /// # Errors

@@ -3,7 +3,6 @@
 mod families;
 mod sessions;
 mod sweep;
-mod tpcc;
 
 use crate::cli::{Connection, RunDirectory, Watching};
 use crate::context::Context;
@@ -134,10 +133,7 @@ pub struct Run {
         help_heading = "Load"
     )]
     pub poller: Poller,
-    /// What belongs to TPC-C.
-    #[command(flatten)]
-    pub tpcc: tpcc::Flags,
-    /// What belongs to the other benchmarks.
+    /// What belongs to single benchmarks.
     #[command(flatten)]
     pub families: families::Flags,
     /// What makes several runs of it.
@@ -220,9 +216,10 @@ impl Run {
     }
 
     fn plan(self) -> Result<Plan, Failure> {
-        let address = match self.tpcc.simulate {
-            Some(_) => Address::nowhere(),
-            None => self.connection.address()?,
+        let families = self.families.value();
+        let address = match app::run::needs_target(&families) {
+            true => self.connection.address()?,
+            false => Address::nowhere(),
         };
         Ok(Plan {
             builtin: self.builtin,
@@ -245,8 +242,7 @@ impl Run {
             protocol: self.protocol.map(Protocol::value),
             wire: self.wire.into(),
             poller: self.poller.into(),
-            tpcc: self.tpcc.value(),
-            families: self.families.value(),
+            families,
             sweep: self.sweep.value(),
             progress: self.progress,
             watching: self.watching.value(),

@@ -13,7 +13,7 @@ pub fn all(tpcc: &str, suppliers: &str) -> Vec<String> {
 }
 
 /// What a query asks, in a few words.
-pub const ABOUT: [&str; QUERIES] = [
+pub(super) const ABOUT: [&str; QUERIES] = [
     "order lines by their number",
     "cheapest suppliers of Europe",
     "largest undelivered orders",

@@ -17,8 +17,9 @@ use run::workload::{Item, TransactionError, Try, Workload};
 
 use super::queries::{self, QUERIES};
 use super::tables;
-use crate::driving::{Builtin, Family, Flag, Given, Prepared, Refusal, ServerAudit, Tables};
+use crate::driving::{Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables, enter_run};
 use crate::request::ask_without_rows;
+use crate::tpcc::family::dataset;
 use crate::tpcc::orders::OrdersAudit;
 
 /// The name of the workload.
@@ -124,6 +125,10 @@ impl Workload for ChBench {
 pub struct ChBenchFamily;
 
 impl Family for ChBenchFamily {
+    fn title(&self) -> &'static str {
+        "CH-benCHmark"
+    }
+
     fn filled_by(&self) -> &'static str {
         "load tpcc"
     }
@@ -138,12 +143,13 @@ impl Family for ChBenchFamily {
     fn flags(&self) -> &'static [Flag] {
         &[Flag {
             long: ANALYSTS_FLAG,
-            value_name: "N",
+            kind: Kind::Text("N"),
             help: "So many of the sessions (-c) ask analytic queries, the others run transactions [default: 1]",
+            excludes: &[],
         }]
     }
 
-    fn check(&self, given: &Given) -> Result<(), Refusal> {
+    fn check(&self, given: &Given<'_>) -> Result<(), Refusal> {
         analysts(given).map(drop)
     }
 
@@ -155,18 +161,13 @@ impl Family for ChBenchFamily {
     fn prepare(
         &self,
         asked: &[(&'static str, u64)],
-        given: &Given,
+        given: &Given<'_>,
         client: &mut Client,
     ) -> Result<Prepared, Refusal> {
         let analysts = analysts(given)?;
         let found = dataset(client)?;
         tables::make(client)?;
-        let written = load::ledger::create_writer(client, &found.dataset, "{\"workload\": \"chbench\"}");
-        if let Err(error) = written.map(drop)
-            && !matches!(error, load::LoadError::WritersExhausted { .. })
-        {
-            return Err(Refusal::new("cannot enter the run in the ledger").because(error));
-        }
+        enter_run(client, &found.dataset, NAME)?;
         let schema = found.dataset.schema_name.clone();
         let tpcc = Tpcc {
             warehouses: found.warehouses,
@@ -182,25 +183,13 @@ impl Family for ChBenchFamily {
         };
         let terms = Terms { has_terminals: false, efficiency_percent_min: 0.0 };
         let audit = Hybrid { orders: OrdersAudit::new(&tpcc, terms), analysts };
-        let dataset = record::model::Dataset {
-            name: found.dataset.name.clone(),
-            format_version: found.dataset.format,
-            seed: found.dataset.spec.seed,
-            rows: found.dataset.rows,
-            parameters: [
-                ("warehouses".to_owned(), found.warehouses.into()),
-                ("schema".to_owned(), schema.clone().into()),
-            ]
-            .into_iter()
-            .collect(),
-        };
         let weight = asked.iter().map(|(_, weight)| weight).sum();
         let workload = ChBench::new(tpcc, &schema, analysts, weight);
-        Ok(Prepared { workload: workload.into(), dataset, audit: Some(Box::new(audit)) })
+        Ok(Prepared::new(workload, found.described(), audit))
     }
 }
 
-fn analysts(given: &Given) -> Result<u64, Refusal> {
+fn analysts(given: &Given<'_>) -> Result<u64, Refusal> {
     let analysts = given.flag(ANALYSTS_FLAG, 1u64, "2")?;
     if analysts >= given.sessions {
         return Err(Refusal::new(format!(
@@ -213,20 +202,6 @@ fn analysts(given: &Given) -> Result<u64, Refusal> {
         )));
     }
     Ok(analysts)
-}
-
-fn dataset(client: &mut Client) -> Result<crate::tpcc::TpccDataset, Refusal> {
-    let unreadable = |error: load::LoadError| Refusal::new("cannot read the ledger").because(error);
-    let missing = || Refusal::new("this database holds no TPC-C dataset").with_hint(FILL);
-    if !load::ledger::exists(client).map_err(unreadable)? {
-        return Err(missing());
-    }
-    let found = crate::tpcc::find(client).map_err(unreadable)?.ok_or_else(missing)?;
-    if !found.dataset.loaded {
-        return Err(Refusal::new("the TPC-C dataset of this database is not completely loaded")
-            .with_hint(format!("continue where it stopped: pgfathom load tpcc -s {}", found.warehouses)));
-    }
-    Ok(found)
 }
 
 /// Judges the transactions as TPC-C's, and counts the queries.

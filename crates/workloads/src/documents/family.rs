@@ -11,7 +11,8 @@ use super::dataset::SIZE_PARAMETER;
 use super::run::{Documented, DocumentsRun, FILL, NAME, NAME_TX, items};
 use super::size::Sizes;
 use crate::driving::{
-    Builtin, Family, Flag, Given, Prepared, Refusal, ServerAudit, Tables, failed, loaded, schema_of,
+    Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables, enter_run, failed, loaded,
+    schema_of,
 };
 
 /// Statements of an explicit transaction, unless the flag says otherwise, and at most.
@@ -27,6 +28,10 @@ const SIZE_EXAMPLE: &str = "1kB..20MB";
 const STATEMENTS_FLAG: &str = "statements-per-transaction";
 
 impl Family for DocumentsFamily {
+    fn title(&self) -> &'static str {
+        "documents"
+    }
+
     fn filled_by(&self) -> &'static str {
         "load documents"
     }
@@ -45,18 +50,20 @@ impl Family for DocumentsFamily {
         &[
             Flag {
                 long: SIZE_FLAG,
-                value_name: "SIZE",
+                kind: Kind::Text("SIZE"),
                 help: "Sizes of documents that are written into a table that pgfathom did not load, as 20MB or 1kB..20MB [default: 1kB..20MB]",
+                excludes: &[],
             },
             Flag {
                 long: STATEMENTS_FLAG,
-                value_name: "N",
+                kind: Kind::Text("N"),
                 help: "Statements of a transaction of documents-tx, at most 1000 [default: 10]",
+                excludes: &[],
             },
         ]
     }
 
-    fn check(&self, given: &Given) -> Result<(), Refusal> {
+    fn check(&self, given: &Given<'_>) -> Result<(), Refusal> {
         given.flag(SIZE_FLAG, Sizes::DEFAULT, SIZE_EXAMPLE)?;
         statements(given).map(drop)
     }
@@ -68,7 +75,7 @@ impl Family for DocumentsFamily {
     fn prepare(
         &self,
         asked: &[(&'static str, u64)],
-        given: &Given,
+        given: &Given<'_>,
         client: &mut Client,
     ) -> Result<Prepared, Refusal> {
         let schema = schema(client)?;
@@ -97,12 +104,7 @@ impl Family for DocumentsFamily {
         let sizes = sizes(given, known.as_ref(), client)?;
         let seed = known.as_ref().map_or(given.seed, |dataset| dataset.spec.seed);
         if let Some(dataset) = &known {
-            let written = load::ledger::create_writer(client, dataset, "{\"workload\": \"documents\"}");
-            if let Err(error) = written.map(drop)
-                && !matches!(error, load::LoadError::WritersExhausted { .. })
-            {
-                return Err(Refusal::new("cannot enter the run in the ledger").because(error));
-            }
+            enter_run(client, dataset, NAME)?;
         }
         let workload = DocumentsRun {
             schema: schema.clone(),
@@ -125,14 +127,14 @@ impl Family for DocumentsFamily {
             .into_iter()
             .collect(),
         };
-        Ok(Prepared { workload: workload.into(), dataset, audit: Some(Box::new(Reported)) })
+        Ok(Prepared::new(workload, dataset, Reported))
     }
 }
 
 /// The sizes of documents that are written. Those of a loaded dataset are fixed: an update of another size would be damage to `verify`, which computes
 /// each document from its number and version.
 fn sizes(
-    given: &Given,
+    given: &Given<'_>,
     known: Option<&load::ledger::Dataset>,
     client: &mut Client,
 ) -> Result<Sizes, Refusal> {
@@ -156,7 +158,7 @@ fn sizes(
     Ok(recorded)
 }
 
-fn statements(given: &Given) -> Result<u64, Refusal> {
+fn statements(given: &Given<'_>) -> Result<u64, Refusal> {
     let count = given.flag(STATEMENTS_FLAG, STATEMENTS_DEFAULT, "10")?;
     match (1..=STATEMENTS_MAX).contains(&count) {
         true => Ok(count),

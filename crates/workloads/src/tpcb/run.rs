@@ -16,7 +16,7 @@ use run::workload::{Item, TransactionError, Try, Workload};
 
 use super::schema::{ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, HISTORY, TELLERS, TELLERS_PER_BRANCH};
 use crate::driving::{
-    Builtin, Family, Given, Prepared, Refusal, ServerAudit, Tables, failed, loaded, schema_of,
+    Builtin, Family, Given, Prepared, Refusal, ServerAudit, Tables, enter_run, failed, loaded, schema_of,
 };
 use crate::request::{ask, expect_commit, expect_rows};
 
@@ -186,6 +186,10 @@ impl Sums for Changes {
 pub struct TpcbFamily;
 
 impl Family for TpcbFamily {
+    fn title(&self) -> &'static str {
+        "TPC-B"
+    }
+
     fn filled_by(&self) -> &'static str {
         "load tpcb, or pgbench -i"
     }
@@ -205,7 +209,7 @@ impl Family for TpcbFamily {
     fn prepare(
         &self,
         asked: &[(&'static str, u64)],
-        _: &Given,
+        _: &Given<'_>,
         client: &mut Client,
     ) -> Result<Prepared, Refusal> {
         let schema = schema(client)?;
@@ -217,12 +221,7 @@ impl Family for TpcbFamily {
         }
         let known = loaded(client, NAME)?;
         if let Some(dataset) = &known {
-            let written = load::ledger::create_writer(client, dataset, "{\"workload\": \"tpcb\"}");
-            if let Err(error) = written.map(drop)
-                && !matches!(error, load::LoadError::WritersExhausted { .. })
-            {
-                return Err(Refusal::new("cannot enter the run in the ledger").because(error));
-            }
+            enter_run(client, dataset, NAME)?;
         }
         let dataset = record::model::Dataset {
             name: NAME.into(),
@@ -235,11 +234,7 @@ impl Family for TpcbFamily {
         };
         let weight = asked.iter().map(|(_, weight)| weight).sum();
         let audit = Books { schema: schema.clone(), scale, before: None, after: None };
-        Ok(Prepared {
-            workload: Tpcb { schema, scale, weight }.into(),
-            dataset,
-            audit: Some(Box::new(audit)),
-        })
+        Ok(Prepared::new(Tpcb { schema, scale, weight }, dataset, audit))
     }
 }
 

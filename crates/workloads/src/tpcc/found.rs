@@ -41,6 +41,28 @@ impl TpccDataset {
         Constants::for_run(self.c_load(), self.dataset.spec.seed)
     }
 
+    /// The dataset as the run directory names it.
+    pub fn described(&self) -> record::model::Dataset {
+        let partitions = Some(self.dataset.partitions).filter(|partitions| *partitions > 0);
+        let optional = [("fillfactor", self.fillfactor), ("partitions", partitions)];
+        let fields = [
+            ("schema", self.dataset.schema_name.clone().into()),
+            ("warehouses", self.warehouses.into()),
+            ("c_load", self.c_load().into()),
+            ("foreign_keys", self.foreign_keys.into()),
+        ];
+        let fields = fields
+            .into_iter()
+            .chain(optional.into_iter().filter_map(|(name, value)| Some((name, value?.into()))));
+        record::model::Dataset {
+            name: self.dataset.name.clone(),
+            format_version: self.dataset.format,
+            seed: self.dataset.spec.seed,
+            rows: self.dataset.rows,
+            parameters: fields.map(|(name, value)| (name.to_owned(), value)).collect(),
+        }
+    }
+
     /// The names of all its tables, parents first.
     pub fn table_names(&self) -> Vec<String> {
         load::dataset::table_names(&schema::tables(self.warehouses, self.fillfactor), self.dataset.partitions)

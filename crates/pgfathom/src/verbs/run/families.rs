@@ -1,26 +1,21 @@
-//! The flags of benchmarks that describe themselves. Nothing here knows which they are.
+//! The flags of benchmarks, which describe themselves. Nothing here knows which they are.
 
+use crate::quantity::{self, ValueError};
+use ::prove::live::Isolation;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeMap;
-use workloads::driving::FAMILIES;
+use std::time::Duration;
+use workloads::driving::{FAMILIES, Flag, Kind, Value};
 
 /// The flags of all families, as they were typed.
 #[derive(Clone, Debug, Default)]
-pub struct Flags(BTreeMap<&'static str, String>);
+pub struct Flags(BTreeMap<&'static str, Value>);
 
 impl Args for Flags {
     fn augment_args(command: Command) -> Command {
-        let flags = FAMILIES.iter().flat_map(|family| family.flags());
-        flags.fold(command, |command, flag| {
-            command.arg(
-                Arg::new(flag.long)
-                    .long(flag.long)
-                    .value_name(flag.value_name)
-                    .help(flag.help)
-                    .action(ArgAction::Set)
-                    .help_heading("Benchmarks"),
-            )
-        })
+        let flags =
+            FAMILIES.iter().flat_map(|family| family.flags().iter().map(|flag| (family.heading(), flag)));
+        flags.fold(command, |command, (heading, flag)| command.arg(argument(flag).help_heading(heading)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -28,11 +23,44 @@ impl Args for Flags {
     }
 }
 
+fn argument(flag: &'static Flag) -> Arg {
+    let arg = Arg::new(flag.long).long(flag.long).help(flag.help).conflicts_with_all(flag.excludes);
+    let arg = match flag.kind.value_name() {
+        Some(name) => arg.value_name(name).action(ArgAction::Set),
+        None => return arg.action(ArgAction::SetTrue),
+    };
+    match flag.kind {
+        Kind::Switch | Kind::Text(_) => arg,
+        Kind::Count => arg.value_parser(quantity::positive_count),
+        Kind::Time => arg.value_parser(quantity::duration_ms),
+        Kind::Isolation => arg.value_parser(quantity::isolation),
+        Kind::Percent => arg.value_parser(percent),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, ValueError> {
+    let percent = text.trim().trim_end_matches('%').parse::<f64>().ok();
+    percent.filter(|percent| (0.0..=100.0).contains(percent)).ok_or_else(|| {
+        ValueError::new(format!("{text:?} is not a percentage"), "write a number from 0 to 100, as 95")
+    })
+}
+
+/// The value of a flag, if it was given.
+fn value(flag: &Flag, matches: &ArgMatches) -> Option<Value> {
+    Some(match flag.kind {
+        Kind::Switch => matches.get_flag(flag.long).then_some(Value::On)?,
+        Kind::Text(_) => Value::Text(matches.get_one::<String>(flag.long)?.clone()),
+        Kind::Count => Value::Count(*matches.get_one::<u64>(flag.long)?),
+        Kind::Time => Value::Time(*matches.get_one::<Duration>(flag.long)?),
+        Kind::Isolation => Value::Isolation(*matches.get_one::<Isolation>(flag.long)?),
+        Kind::Percent => Value::Percent(*matches.get_one::<f64>(flag.long)?),
+    })
+}
+
 impl FromArgMatches for Flags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Flags, clap::Error> {
         let flags = FAMILIES.iter().flat_map(|family| family.flags());
-        let given = flags.filter_map(|flag| Some((flag.long, matches.get_one::<String>(flag.long)?.clone())));
-        Ok(Flags(given.collect()))
+        Ok(Flags(flags.filter_map(|flag| Some((flag.long, value(flag, matches)?))).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -43,7 +71,7 @@ impl FromArgMatches for Flags {
 
 impl Flags {
     /// As the plan of a run has them.
-    pub(super) fn value(&self) -> BTreeMap<&'static str, String> {
-        self.0.clone()
+    pub(super) fn value(self) -> BTreeMap<&'static str, Value> {
+        self.0
     }
 }

@@ -1,0 +1,320 @@
+//! `-b tpcc`: its flags, how it finds its warehouses, and where these are on a cluster.
+
+use std::sync::Arc;
+
+use data::tpcc::nurand::Constants;
+use data::tpcc::{Table, WAREHOUSES_MAX};
+use engines::Placement;
+use load::ledger;
+use postgres::Client;
+use record::summary::Summary;
+use run::routing::Connects;
+use run::terminals::Users;
+
+use super::orders::OrdersAudit;
+use super::run::Tpcc;
+use super::run::homes::Homes;
+use super::run::judge::Terms;
+use super::run::pace::Mix;
+use super::{TPCC, TpccDataset};
+use crate::driving::{Builtin, Family, Flag, Given, Kind, Prepared, Refusal, Search, Tables, enter_run};
+
+/// The least efficiency that passes, in percent, unless --efficiency is given.
+const EFFICIENCY_PERCENT_DEFAULT: f64 = 95.0;
+/// What fills the tables.
+const FILL: &str = "load it first: pgfathom load tpcc -s 10";
+
+const WAREHOUSES: &str = "warehouses";
+const NO_DELAYS: &str = "no-delays";
+const ISOLATION: &str = "isolation";
+const DECK: &str = "deck";
+const SIMULATE: &str = "simulate";
+const UNTIL_SLO: &str = "until-slo";
+const EFFICIENCY: &str = "efficiency";
+
+/// `-b tpcc`.
+#[derive(Debug)]
+pub struct TpccFamily;
+
+impl Family for TpccFamily {
+    fn title(&self) -> &'static str {
+        "TPC-C"
+    }
+
+    fn filled_by(&self) -> &'static str {
+        "load tpcc"
+    }
+
+    fn builtins(&self) -> &'static [Builtin] {
+        &[Builtin {
+            name: TPCC,
+            about: "the five transactions of TPC-C with keying and think times; not a TPC result",
+        }]
+    }
+
+    fn heading(&self) -> &'static str {
+        "TPC-C (-b tpcc)"
+    }
+
+    fn flags(&self) -> &'static [Flag] {
+        const FLAGS: &[Flag] = &[
+            Flag {
+                long: WAREHOUSES,
+                kind: Kind::Count,
+                help: "Drive only so many of the loaded warehouses, ten terminals each [default: all]",
+                excludes: &[],
+            },
+            Flag {
+                long: NO_DELAYS,
+                kind: Kind::Switch,
+                help: "No keying and think times: every session starts its next transaction when the last one has ended",
+                excludes: &[],
+            },
+            Flag {
+                long: ISOLATION,
+                kind: Kind::Isolation,
+                help: "Isolation level: rc, rr, ser (read committed, repeatable read, serializable) [default: rc]",
+                excludes: &[],
+            },
+            Flag {
+                long: DECK,
+                kind: Kind::Switch,
+                help: "Take transactions from the deck of clause 5.2.4.2 instead of choosing them at random by 45/43/4/4/4",
+                excludes: &[],
+            },
+            Flag {
+                long: SIMULATE,
+                kind: Kind::Time,
+                help: "Use no database: each transaction takes this long (milliseconds, or as 5ms). Shows the cost of the client alone; \
+                       needs --warehouses",
+                excludes: &[],
+            },
+            Flag {
+                long: UNTIL_SLO,
+                kind: Kind::Switch,
+                help: "Find the largest number of warehouses that passes: 90th percentiles within their limits and --efficiency reached; \
+                       each step takes --warmup and -T",
+                excludes: &[NO_DELAYS, SIMULATE, WAREHOUSES],
+            },
+            Flag {
+                long: EFFICIENCY,
+                kind: Kind::Percent,
+                help: "The least efficiency that passes, in percent of 12.86 New-Orders per minute and warehouse [default: 95]",
+                excludes: &[NO_DELAYS],
+            },
+        ];
+        FLAGS
+    }
+
+    fn check(&self, given: &Given<'_>) -> Result<(), Refusal> {
+        if given.is_mixed {
+            check_mixed(given)?;
+        }
+        if given.names_data_node {
+            return Err(Refusal::new(
+                "--data draws the keys of one node, but each terminal of TPC-C has its own warehouse",
+            )
+            .with_hint(
+                "omit it; with --connect owner every session serves warehouses of the node that it connects to",
+            ));
+        }
+        if given.has_rate && !given.has(NO_DELAYS) {
+            return Err(Refusal::new("-R: the terminals of TPC-C set the rate themselves").with_hint(
+                "leave -R away: --warehouses N makes more or less load; or add --no-delays, and sessions follow the rate",
+            ));
+        }
+        if given.has(SIMULATE) && !given.has(WAREHOUSES) {
+            return Err(Refusal::new("--simulate: without a database the number of warehouses is unknown")
+                .with_hint("give it: --warehouses 15000"));
+        }
+        if given.has(UNTIL_SLO) && given.counts_transactions {
+            return Err(
+                Refusal::new("-t: the steps of --until-slo are timed").with_hint("give their time: -T 5m")
+            );
+        }
+        Ok(())
+    }
+
+    fn seeks_owner(&self) -> bool {
+        true
+    }
+
+    fn holds_rows(&self) -> bool {
+        true
+    }
+
+    fn tables(&self, client: &mut Client) -> Result<Tables, Refusal> {
+        let schema = dataset(client)?.dataset.schema_name;
+        Ok(Table::ALL.map(|table| (Some(schema.clone()), table.name())).into())
+    }
+
+    fn prepare(
+        &self,
+        requested: &[(&'static str, u64)],
+        given: &Given<'_>,
+        client: &mut Client,
+    ) -> Result<Prepared, Refusal> {
+        let found = dataset(client)?;
+        let warehouses = match given.count(WAREHOUSES) {
+            None => found.warehouses,
+            Some(count) if count > u64::from(found.warehouses) => {
+                return Err(Refusal::new(format!(
+                    "--warehouses {count}: only {} are loaded",
+                    in_words(found.warehouses)
+                ))
+                .with_hint(format!("give at most {}, or load more of them", found.warehouses)));
+            }
+            Some(count) => count as u32,
+        };
+        let schema = Some(found.dataset.schema_name.clone());
+        let mut tpcc = workload(given, warehouses, found.run_constants(), schema);
+        let (homes, connects) = homes(given, client, &found, warehouses)?.unzip();
+        tpcc.homes = homes;
+        enter_run(client, &found.dataset, TPCC)?;
+        let prepared = Prepared::new(tpcc.clone(), found.described(), OrdersAudit::new(&tpcc, terms(given)));
+        Ok(Prepared {
+            weight: requested.iter().map(|(_, weight)| weight).sum(),
+            users: users(given, &tpcc),
+            connects,
+            plans_each: tpcc.homes.is_some(),
+            ..prepared
+        })
+    }
+
+    fn simulates(&self) -> Option<&'static str> {
+        Some(SIMULATE)
+    }
+
+    fn simulated(&self, given: &Given<'_>) -> Result<Prepared, Refusal> {
+        let warehouses = given.count(WAREHOUSES).unwrap_or(1);
+        let warehouses =
+            u32::try_from(warehouses).ok().filter(|count| *count <= WAREHOUSES_MAX).ok_or_else(|| {
+                Refusal::new(format!("--warehouses {warehouses}: this is too many"))
+                    .with_hint(format!("give at most {WAREHOUSES_MAX}"))
+            })?;
+        let tpcc = workload(given, warehouses, Constants::for_run(0, given.seed), None);
+        Ok(Prepared {
+            weight: 1,
+            dataset: None,
+            audit: Some(Box::new(OrdersAudit::new(&tpcc, terms(given)))),
+            users: users(given, &tpcc),
+            connects: None,
+            plans_each: false,
+            workload: tpcc.into(),
+        })
+    }
+
+    fn search(&self) -> Option<Search> {
+        Some(Search { flag: UNTIL_SLO, sets: WAREHOUSES, unit: "warehouse" })
+    }
+
+    fn search_limit(&self, client: &mut Client) -> Result<u64, Refusal> {
+        Ok(dataset(client)?.warehouses.into())
+    }
+
+    fn passes(&self, summary: &Summary) -> bool {
+        summary.tpcc.as_ref().is_some_and(|answer| answer.passes)
+    }
+}
+
+/// Checks what TPC-C cannot have beside another workload.
+fn check_mixed(given: &Given<'_>) -> Result<(), Refusal> {
+    const ALONE: &str = "omit the other -b and -f, or drive them from a second pgfathom run";
+    if !given.has(NO_DELAYS) {
+        return Err(Refusal::new(
+            "-b tpcc: terminals have a pace of their own, which the other workloads of this run do not have",
+        )
+        .with_hint(format!(
+            "add --no-delays: every session then draws its next transaction from the whole mix; or {ALONE}"
+        )));
+    }
+    if given.has(DECK) {
+        return Err(Refusal::new("--deck: the deck's shares are those of TPC-C alone").with_hint(ALONE));
+    }
+    Ok(())
+}
+
+fn terms(given: &Given<'_>) -> Terms {
+    Terms {
+        has_terminals: !given.has(NO_DELAYS),
+        efficiency_percent_min: given.percent(EFFICIENCY).unwrap_or(EFFICIENCY_PERCENT_DEFAULT),
+    }
+}
+
+fn workload(given: &Given<'_>, warehouses: u32, constants: Constants, schema: Option<String>) -> Tpcc {
+    Tpcc {
+        warehouses,
+        constants,
+        mix: if given.has(DECK) { Mix::Deck } else { Mix::default() },
+        isolation: given.isolation(ISOLATION).unwrap_or_default(),
+        wire: given.wire,
+        schema,
+        homes: None,
+        simulate: given.time(SIMULATE).map(|takes| takes.as_nanos() as u64),
+        sessions: given.sessions,
+    }
+}
+
+/// The users whose pace the run follows; `None`: nothing waits for them.
+fn users(given: &Given<'_>, tpcc: &Tpcc) -> Option<Users> {
+    let habits = tpcc.mix.habits();
+    (!given.has(NO_DELAYS)).then(|| Users { first: 0, count: tpcc.terminals(), seed: given.seed, habits })
+}
+
+fn in_words(warehouses: u32) -> String {
+    let s = if warehouses == 1 { "" } else { "s" };
+    format!("{warehouses} warehouse{s}")
+}
+
+/// The dataset in the target, complete.
+///
+/// # Errors
+/// When there is none, or not all of it.
+pub fn dataset(client: &mut Client) -> Result<TpccDataset, Refusal> {
+    let missing = || Refusal::new("this database holds no TPC-C dataset").with_hint(FILL);
+    if !ledger::exists(client)? {
+        return Err(missing());
+    }
+    let found = super::find(client)?.ok_or_else(missing)?;
+    if !found.dataset.loaded {
+        return Err(Refusal::new("the TPC-C dataset of this database is not completely loaded")
+            .with_hint(format!("continue where it stopped: pgfathom load tpcc -s {}", found.warehouses)));
+    }
+    ledger::check_in_place(client, &found.dataset, &found.table_names())?;
+    Ok(found)
+}
+
+/// Where the warehouses are, and where each session enters; `None` when the target does not spread them over nodes. Sessions that enter at owners
+/// stand for warehouses of the node that they enter at, and nodes without any get no session.
+fn homes(
+    given: &Given<'_>,
+    client: &mut Client,
+    found: &TpccDataset,
+    driven: u32,
+) -> Result<Option<(Homes, Connects)>, Refusal> {
+    let Some(entry) = &given.entry else { return Ok(None) };
+    let cluster = entry.cluster;
+    let at = cluster.data_nodes().next().unwrap_or(0);
+    let placement = Placement::read(cluster, client, at, &found.dataset.schema_name, "warehouse")?;
+    if placement.on_every_node() || !cluster.is_clustered() {
+        return Ok(None);
+    }
+    let keys: Vec<Vec<Option<String>>> =
+        (1..=found.warehouses).map(|w_id| vec![Some(w_id.to_string())]).collect();
+    let leaves = placement.by_server(client, &keys)?;
+    let nodes: Option<Vec<u16>> =
+        leaves.into_iter().map(|leaf| Some(placement.leaves().get(leaf?)?.node as u16)).collect();
+    let nodes: Arc<[u16]> = nodes
+        .ok_or_else(|| {
+            Refusal::new("the catalog of this cluster does not show on which node each warehouse is")
+                .with_hint("check the partitions of the table warehouse: each W_ID needs one")
+        })?
+        .into();
+    if !entry.is_at_owner {
+        return Ok(Some((Homes::anywhere(nodes), entry.connects.clone())));
+    }
+    let owners = Homes::owners(&nodes, driven);
+    let connects = Connects::by_turns(cluster.nodes.len(), &owners, given.sessions);
+    let entered: Vec<u16> = (0..given.sessions).map(|session| connects.of(session)).collect();
+    Ok(Some((Homes::held(nodes, driven, &entered), connects)))
+}
